@@ -1,0 +1,65 @@
+"""Rows on their way out of the core: blocks of columns of one table, no Arrow yet.
+
+A block owns its arrays: whoever receives it may keep it. A column of the table that a block does
+not name is null in all its rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
+
+
+class Coded(NamedTuple):
+    """A text column with few values.
+
+    codes: int64[rows], index into names; limits.NULL or any negative number is null.
+    names: the texts (bytes from the wire, or our own words). It may grow after the block was made.
+    """
+
+    codes: Int64Array
+    names: Sequence[bytes] | Sequence[str]
+
+
+class Spans(NamedTuple):
+    """A text or bytes column with many values, still as it was on the wire.
+
+    data: uint8[], holds the bytes; starts, lengths: int64[rows], a negative length is null.
+    is_hex: show the bytes as lower-case hex digits instead of text.
+    """
+
+    data: ByteArray
+    starts: Int64Array
+    lengths: Int64Array
+    is_hex: bool = False
+
+
+class Lists(NamedTuple):
+    """A column of integer lists.
+
+    values: int64[]; starts, counts: int64[rows]; a negative count is null.
+    """
+
+    values: Int64Array
+    starts: Int64Array
+    counts: Int64Array
+
+
+# int64[rows] with limits.NULL (integers, flags as 0 and 1, ts in ns) | Coded | Spans | Lists
+# | Sequence of Python values for what is rare (maps, lists of text, decoded detail).
+Column = Int64Array | Coded | Spans | Lists | Sequence[Any]
+
+
+class TableBlock(NamedTuple):
+    """Rows of one table in the order in which they closed.
+
+    table: name of the contract; rows: their number; columns: by name, each with `rows` values.
+    """
+
+    table: str
+    rows: int
+    columns: dict[str, Column]

@@ -1,0 +1,31 @@
+"""The errors a run can end with, each with the exit code that the command line returns for it."""
+
+
+class DissectorError(Exception):
+    """Something the user can act on; its text says what, where and what to do next."""
+
+    exit_code = 1
+
+
+class UsageError(DissectorError):
+    """A wrong option or argument, or a selection that matches nothing."""
+
+    exit_code = 1
+
+
+class InputError(DissectorError):
+    """No readable input: missing, empty, not a capture, or a lake of a newer schema."""
+
+    exit_code = 2
+
+
+class OutputError(DissectorError):
+    """Output could not be written."""
+
+    exit_code = 4
+
+
+class DependencyError(DissectorError):
+    """A component or a right is missing; the text says how to get it."""
+
+    exit_code = 5

@@ -1,0 +1,187 @@
+"""The one kernel decorator, and the cache of compiled code that notices every edit.
+
+The compiler's own cache looks only at the file of the kernel itself: it kept stale code after an
+edit to a kernel, a bundle or a constant in another file. Here the cache folder of a module is named
+by a digest over the module, every module of ours that it imports (at any depth), the compiler's
+version and the bounds-check switch, so that an edit recompiles what depends on it and nothing else.
+"""
+
+import hashlib
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+PACKAGE = "dissector"
+_PACKAGE_FOLDER = Path(__file__).resolve().parent
+_IMPORT = re.compile(
+    r"^(?:from[ \t]+(dissector[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(dissector[\w.]*))",
+    re.MULTILINE,
+)
+_texts: dict[str, tuple[bytes, tuple[str, ...]] | None] = {}
+
+
+def bounds_checked() -> bool:
+    """Whether kernels raise on an index outside an array (a test mode, several times slower)."""
+    return os.environ.get("DISSECTOR_BOUNDSCHECK", "") not in ("", "0")
+
+
+def compiled() -> bool:
+    """Whether kernels are compiled; NUMBA_DISABLE_JIT=1 runs them as plain Python."""
+    return not numba.config.DISABLE_JIT
+
+
+def cache_folder() -> Path:
+    """The folder that holds compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
+    chosen = os.environ.get("DISSECTOR_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pulsar-dissector"
+
+
+def _module_path(module: str) -> Path | None:
+    parts = module.split(".")
+    if parts[0] != PACKAGE:
+        return None
+    base = _PACKAGE_FOLDER.joinpath(*parts[1:])
+    for candidate in (base.with_suffix(".py") if len(parts) > 1 else None, base / "__init__.py"):
+        if candidate is not None and candidate.is_file():
+            return candidate
+    return None
+
+
+def _read_module(module: str) -> tuple[bytes, tuple[str, ...]] | None:
+    """The text of one of our modules and the names of our modules that it imports."""
+    if module not in _texts:
+        path = _module_path(module)
+        if path is None:
+            _texts[module] = None
+        else:
+            text = path.read_bytes()
+            found: list[str] = []
+            for source, names, plain in _IMPORT.findall(text.decode("utf-8", "replace")):
+                if plain:
+                    found.append(plain)
+                    continue
+                found.append(source)
+                found.extend(f"{source}.{name}" for name in re.findall(r"\w+", names))
+            _texts[module] = (text, tuple(found))
+    return _texts[module]
+
+
+def module_digest(module: str) -> str:
+    """A digest of a module, everything of ours that it imports, the compiler and the switch."""
+    seen: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        content = _read_module(name)
+        if content is None:
+            continue
+        seen[name] = content[0]
+        waiting.extend(content[1])
+    digest = hashlib.sha256()
+    digest.update(f"{numba.__version__} {sys.version_info[:3]} {bounds_checked()}".encode())
+    for name in sorted(seen):
+        digest.update(name.encode() + b"\0" + hashlib.sha256(seen[name]).digest())
+    return digest.hexdigest()[:24]
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Tells the compiler's cache where code of a function lies and when it is stale."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        self._digest = module_digest(py_func.__module__)
+        self._folder = cache_folder() / f"{py_func.__module__}-{self._digest}"
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return self._digest
+
+    def get_disambiguator(self) -> str:
+        return self._digest[:10]
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_Locator | None":
+        if not py_func.__module__.startswith(PACKAGE + "."):
+            return None
+        return cls(py_func, py_file)
+
+
+class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_Locator]  # noqa: RUF012 - the base class defines it so
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _CacheImpl
+
+
+_can_write: list[bool] = []
+
+
+def _cache_is_writable() -> bool:
+    """Whether compiled code can be kept; says so once where it cannot."""
+    if not _can_write:
+        folder = cache_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _can_write.append(os.access(folder, os.W_OK | os.X_OK))
+        except OSError:
+            _can_write.append(False)
+        if not _can_write[0]:
+            warnings.warn(
+                f"compiled code cannot be kept in {folder}: every run compiles anew; "
+                "set DISSECTOR_CACHE to a folder that can be written",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+    return _can_write[0]
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function of arrays and integers: nogil, cached on disk, without Python objects."""
+    return _decorate(function, inline=False)
+
+
+def inlined(function: Function) -> Function:
+    """Like kernel, for small helpers that the compiler shall always inline into their callers."""
+    return _decorate(function, inline=True)
+
+
+def _decorate(function: Function, inline: bool) -> Function:
+    dispatcher = numba.njit(
+        nogil=True, boundscheck=bounds_checked(), error_model="numpy", forceinline=inline
+    )(function)
+    if compiled() and not inline and _cache_is_writable():
+        dispatcher._cache = _Cache(function)
+    return cast(Function, dispatcher)
+
+
+def callback(signature: Any) -> Callable[[Function], Function]:
+    """Compile a function that kernels take as a value, such as a protocol's header check.
+
+    Args:
+        signature: numba signature; callbacks of equal signatures can stand in one tuple, which a
+            kernel indexes at run time. Without the compiler the function stays as it is.
+    """
+
+    def decorate(function: Function) -> Function:
+        if not compiled():
+            return function
+        native = numba.cfunc(signature, nopython=True, cache=False, boundscheck=bounds_checked())
+        return cast(Function, native(function))
+
+    return decorate

@@ -1,0 +1,54 @@
+"""Every bound of the program: its value, its unit, the reason, and what happens when it is hit.
+
+A limit that is hit is always counted and always a notice (`dissector.notices`), never silent.
+"""
+
+from typing import Final
+
+# The integer that stands for null in every int64 column inside the core. Wire ids reach both ends
+# of the 64-bit range (Java writes -1 and the smallest integer on purpose), so an odd value near the
+# low end is taken; a wire field that holds exactly this value would read as null.
+NULL: Final = -0x7FFF_FFFF_5EED_0A11
+
+# -- capture
+READ_BUFFER_BYTES: Final = 32 << 20  # one input buffer; larger ones only cost memory
+PACKET_BLOCK_ROWS: Final = 1 << 16  # packets handed on at once
+MAX_RECORD_BYTES: Final = 16 << 20  # longest pcap record or pcapng block; longer = corrupt, input ends
+MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
+
+# -- packets
+MAX_VLAN_TAGS: Final = 4  # deeper stacks are counted as `vlan_depth`
+MAX_EXTENSION_HEADERS: Final = 16  # IPv6; more are counted as `extension_depth`
+
+# -- streams
+REORDER_WINDOW_MS: Final = 200  # default of --reorder-window
+UNACKED_HOLE_MS: Final = 60_000  # a hole that the peer has not acknowledged waits this long at most
+IDLE_TIMEOUT_MS: Final = 3_600_000  # a connection without packets this long is over (`idle`)
+MAX_CONNECTIONS: Final = 1_000_000  # live at once; the least recently used is given up (`evicted`)
+MAX_HELD_BYTES: Final = 64 << 20  # bytes waiting behind holes, all connections together
+MAX_HELD_BYTES_PER_CONNECTION: Final = 16 << 20  # one connection; then its oldest hole is given up
+MAX_SEQUENCE_JUMP: Final = 1 << 30  # further ahead of or behind a stream: counted, not reassembled
+
+# -- frames
+FRAME_BLOCK_ROWS: Final = 8192  # frames decoded at once: the columns then stay in the cache
+MAX_FRAME_BYTES: Final = 5 * 1024 * 1024 + 10_240  # default of --max-frame-bytes, Pulsar's own
+MAX_FRAME_BYTES_HARD: Final = 128 << 20  # whatever CONNECTED announces
+MAX_HEAD_BYTES: Final = 64 << 10  # bytes of one direction looked at before a protocol is given up
+MAX_ROLE_WAIT_FRAMES: Final = 4096  # frames that wait for the role of a connection
+RESYNC_HOLD_BYTES: Final = 64 << 10  # an unconfirmed chain is held this long
+MAX_PENDING_ARENA_BYTES: Final = 256 << 20  # bytes of unfinished frames, all connections together
+
+# -- fields
+MAX_IDS_PER_ACK: Final = 1 << 20  # ids of one ACK; the rest are dropped with a notice
+MAX_NESTING: Final = 8  # protobuf messages inside messages
+MAX_NAMES: Final = 1 << 20  # distinct names kept; further ones are null with a notice
+MAX_NAME_BYTES: Final = 64 << 20
+MAX_ENTRY_BYTES: Final = 64 << 20  # uncompressed size of one entry; larger: not opened, a notice
+MAX_CHUNKED_BYTES: Final = 256 << 20  # chunks waiting for the rest of their message
+
+# -- facts
+MAX_PENDING_SENDS: Final = 1 << 20  # sends waiting for a receipt; oldest is `evicted`
+MAX_PENDING_REQUESTS: Final = 1 << 18
+MAX_OPEN_DELIVERIES: Final = 1 << 21  # deliveries waiting for an ack; oldest `unresolved_at_limit`
+MAX_IDENTITY_INTERVALS: Final = 1 << 20  # intervals of entry ids already delivered
+MAX_PUBLISH_WINDOW: Final = 1 << 20  # entries remembered for publish to delivery

@@ -1,0 +1,66 @@
+"""Every notice: its stable code, its severity and the sentence that explains it.
+
+The number of a notice is its place in NOTICES; kernels write the number, tables show the code. In
+a sentence {value} and {value2} are replaced by the two integers that a notice row carries.
+Append new notices at the end of their block; numbers are internal and may change, codes may not.
+"""
+
+from typing import Final, NamedTuple
+
+
+class NoticeKind(NamedTuple):
+    """One kind of finding.
+
+    code: stable snake_case name; severity: info, warning or error; sentence: what it means.
+    """
+
+    code: str
+    severity: str
+    sentence: str
+
+
+NOTICES: Final = (
+    # -- capture
+    NoticeKind("truncated_tail", "warning", "the file ends inside a record; all before it was read"),
+    NoticeKind("corrupt_record", "error", "a record is damaged; what follows it was not read"),
+    NoticeKind("capture_shorter_than_landed", "info", "a longer version of this capture is there"),
+    NoticeKind("file_in_other_capture", "info", "the same file is part of another capture"),
+    NoticeKind("clock_step", "info", "capture time went backwards by {value} ns"),
+    NoticeKind("skipped_section", "warning", "a section of the file was skipped"),
+    NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),
+    # -- packets and streams
+    NoticeKind("unknown_link_type", "error", "link type {value} is not read"),
+    NoticeKind("gap_lost", "warning", "{value} bytes were never captured"),
+    NoticeKind("held_bytes_limit", "warning", "a hole was given up early: too many bytes waited"),
+    NoticeKind("overlap_conflict", "warning", "{value} bytes arrived twice with different content"),
+    NoticeKind("connection_limit", "warning", "a connection was given up: too many are open"),
+    NoticeKind("sequence_jump", "info", "a segment lies far outside its stream and was not used"),
+    NoticeKind("port_reused", "info", "the same addresses and ports opened a new connection"),
+    # -- frames
+    NoticeKind("role_flipped", "info", "the first command shows the opener to be the broker"),
+    NoticeKind("role_wait_limit", "warning", "the role was decided without a one-way command"),
+    NoticeKind("desync", "warning", "no valid frame header where one must be"),
+    NoticeKind("resync", "info", "frames again after {value} skipped bytes"),
+    NoticeKind("resync_unconfirmed", "warning", "a chain of frames that no known frame end confirms"),
+    NoticeKind("midstream_start", "info", "the first frame starts after {value} skipped bytes"),
+    NoticeKind("not_recognised", "info", "no known protocol within the first {value} bytes"),
+    NoticeKind("malformed_frame", "warning", "a frame whose fields cannot be read"),
+    NoticeKind("unfinished_frames_limit", "warning", "an unfinished frame was given up: memory"),
+    # -- fields
+    NoticeKind("names_limit", "warning", "too many distinct names: this one is null"),
+    NoticeKind("ids_limit", "warning", "an ACK with more ids than are kept"),
+    NoticeKind("entry_not_opened", "warning", "the entry could not be opened ({value})"),
+    NoticeKind("batch_malformed", "warning", "a batch announces {value} messages, {value2} were read"),
+    NoticeKind("chunk_missing", "warning", "a chunked message lacks a chunk"),
+    NoticeKind("chunks_limit", "warning", "chunks were given up: too many bytes waited"),
+    NoticeKind("encrypted_batch", "info", "an encrypted batch of {value} messages is not opened"),
+    # -- facts
+    NoticeKind("id_reopened", "info", "an id was opened again while it was open"),
+    NoticeKind("flow_before_subscribe", "info", "{value} permits granted before the subscription"),
+    NoticeKind("negative_duration", "info", "a duration came out negative and is null"),
+    NoticeKind("pending_limit", "warning", "too many unanswered requests: the oldest was given up"),
+    NoticeKind("deliveries_limit", "warning", "too many open deliveries: the oldest was given up"),
+    NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
+)
+
+NOTICE_NUMBER: Final = {kind.code: number for number, kind in enumerate(NOTICES)}

@@ -1,0 +1,218 @@
+"""The columns of frames: what every protocol fills, facts read and the lake stores."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.limits import NULL
+
+# Directions, statuses, checksum verdicts and name sources: the number is the place in the names.
+TO_BROKER: Final = 0
+TO_CLIENT: Final = 1
+UNKNOWN_DIRECTION: Final = 2
+DIRECTION_NAMES: Final = ("to_broker", "to_client", "unknown")
+
+COMPLETE: Final = 0
+CUT_BY_GAP: Final = 1
+CUT_BY_SNAPLEN: Final = 2
+CUT_BY_END: Final = 3
+MALFORMED: Final = 4
+STATUS_NAMES: Final = ("complete", "cut_by_gap", "cut_by_snaplen", "cut_by_end", "malformed")
+
+CHECKSUM_OK: Final = 0
+CHECKSUM_MISMATCH: Final = 1
+CHECKSUM_ABSENT: Final = 2
+CHECKSUM_NOT_EVALUATED: Final = 3
+CHECKSUM_NAMES: Final = ("ok", "mismatch", "absent", "not_evaluated")
+
+NAME_OBSERVED: Final = 0
+NAME_BACKFILLED: Final = 1
+NAME_LEDGER_JOIN: Final = 2
+NAME_UNKNOWN: Final = 3
+NAME_SOURCE_NAMES: Final = ("observed", "backfilled", "ledger_join", "unknown")
+
+# Rows that are no frames but events between frames: `command` holds one of these, frame_no is null.
+# They stand in the frame columns so that facts see them in their place, and never reach the table.
+EVENT_OPEN: Final = -101  # the connection appeared
+EVENT_GAP: Final = -102  # bytes of this direction are missing here (frame_bytes: how many)
+EVENT_SKIPPED: Final = -103  # bytes were there but no frame was found in them
+EVENT_FIN: Final = -104  # this direction is complete
+EVENT_CLOSE: Final = -105  # the connection is over; `status` holds stream.columns.ENDED_*
+
+# What a frame does to the producer or consumer it is about (`subject_*`), set by the registry.
+LIFECYCLE_NONE: Final = 0
+LIFECYCLE_OPENING: Final = 1  # PRODUCER or SUBSCRIBE opened a new incarnation
+LIFECYCLE_REPEATED: Final = 2  # PRODUCER or SUBSCRIBE for an id that is open: no new incarnation
+LIFECYCLE_READY: Final = 3  # the success that makes it usable
+LIFECYCLE_INTERIM: Final = 4  # PRODUCER_SUCCESS with producer_ready false
+LIFECYCLE_REFUSED: Final = 5  # the error that answers its opening
+LIFECYCLE_CLOSING_BY_CLIENT: Final = 6  # CLOSE_* (or UNSUBSCRIBE) of the client; answer to come
+LIFECYCLE_CLOSED_BY_CLIENT: Final = 7  # the success that answers it
+LIFECYCLE_CLOSED_BY_BROKER: Final = 8  # CLOSE_* of the broker
+
+
+class FrameColumns(NamedTuple):
+    """Frames of one block in order of release; every column is int64[rows] and null is NULL.
+
+    All columns are the rows of one matrix (`new_frame_columns`), so that a column plan can write
+    by column number: the number of a column is its place here.
+
+    Set by the framing: connection_id .. data_bytes. side is 0 or 1 as in the stream room;
+    direction DIRECTION_NAMES; protocol: place in PROTOCOLS; command: the protocol's own number
+    (Pulsar: BaseCommand.type), an EVENT_*, or null where the type was not seen;
+    status STATUS_NAMES; retransmitted 0 or 1; frame_no null on events. source 0: input buffer,
+    1: the framing's arena, 2: the stream room's heap, 3: the packet room's side buffer; data_offset:
+    the frame's first byte there; data_bytes: bytes of it that are there, from its start on
+    (= frame_bytes if complete; a cut frame has its readable head only).
+
+    Fields with text: *_at and *_bytes are spans in the same source; topic, subscription, names and
+    such are codes of the capture's name table. hidden: not columns of the frames table, for facts.
+    """
+
+    connection_id: Int64Array
+    side: Int64Array
+    direction: Int64Array
+    protocol: Int64Array
+    command: Int64Array
+    first_ts_ns: Int64Array
+    last_ts_ns: Int64Array
+    first_packet: Int64Array
+    last_packet: Int64Array
+    release_packet: Int64Array
+    stream_offset: Int64Array
+    frame_bytes: Int64Array
+    status: Int64Array
+    retransmitted: Int64Array
+    frame_no: Int64Array
+    source: Int64Array
+    data_offset: Int64Array
+    data_bytes: Int64Array
+    # -- wire fields with a column of their own
+    request_id: Int64Array
+    producer_id: Int64Array
+    consumer_id: Int64Array
+    sequence_id: Int64Array
+    highest_sequence_id: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    partition: Int64Array
+    permits: Int64Array
+    redelivery_count: Int64Array
+    producer_epoch: Int64Array
+    error_code: Int64Array
+    ack_type: Int64Array
+    validation_error: Int64Array
+    txn_most_bits: Int64Array
+    txn_least_bits: Int64Array
+    message_count: Int64Array
+    checksum: Int64Array
+    checksum_note: Int64Array  # place in CHECKSUM_NOTE_NAMES of the protocol
+    crc32c_stored: Int64Array
+    crc32c_computed: Int64Array
+    metadata_bytes: Int64Array
+    payload_bytes: Int64Array
+    compression: Int64Array
+    uncompressed_bytes: Int64Array
+    is_batch: Int64Array
+    is_encrypted: Int64Array
+    publish_time_ms: Int64Array
+    event_time_ms: Int64Array
+    deliver_at_ms: Int64Array
+    chunk_id: Int64Array
+    chunk_count: Int64Array
+    broker_timestamp_ms: Int64Array
+    broker_index: Int64Array
+    marker_type: Int64Array
+    repl_source_ledger_id: Int64Array
+    repl_source_entry_id: Int64Array
+    reconsume_times: Int64Array
+    # -- text: spans in the frame's source
+    error_text_at: Int64Array
+    error_text_bytes: Int64Array
+    chunk_uuid_at: Int64Array
+    chunk_uuid_bytes: Int64Array
+    schema_version_at: Int64Array
+    schema_version_bytes: Int64Array
+    # -- text: codes of the name table
+    wire_topic: Int64Array  # as this frame says it
+    wire_subscription: Int64Array
+    wire_producer_name: Int64Array  # command's, else metadata's
+    wire_consumer_name: Int64Array
+    replicated_from: Int64Array
+    real_topic: Int64Array
+    real_subscription: Int64Array
+    # -- set by the registry of producers and consumers
+    incarnation: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    producer_name: Int64Array
+    consumer_name: Int64Array
+    name_source: Int64Array
+    subject_kind: Int64Array  # hidden: 0 none, 1 producer, 2 consumer
+    subject_id: Int64Array  # hidden: producer_id or consumer_id that this frame is about
+    subject_incarnation: Int64Array  # hidden
+    lifecycle: Int64Array  # hidden: LIFECYCLE_*
+    # -- hidden wire fields that facts read
+    num_messages: Int64Array  # of the SEND command itself
+    is_chunk: Int64Array
+    is_marker: Int64Array  # SEND.marker
+    consumer_epoch: Int64Array
+    message_permits: Int64Array
+    subscription_type: Int64Array
+    is_durable: Int64Array
+    initial_position: Int64Array
+    priority_level: Int64Array
+    access_mode: Int64Array
+    topic_epoch: Int64Array
+    is_ready: Int64Array  # PRODUCER_SUCCESS.producer_ready
+    is_active: Int64Array  # ACTIVE_CONSUMER_CHANGE
+    response: Int64Array  # LOOKUP_RESPONSE and PARTITIONED_METADATA_RESPONSE .response
+    last_sequence_id: Int64Array  # PRODUCER_SUCCESS
+    available_permits: Int64Array  # CONSUMER_STATS_RESPONSE
+    unacked_messages: Int64Array
+    txn_action: Int64Array  # END_TXN: 0 commit, 1 abort
+    watcher_id: Int64Array  # watcher_id, watch_id or session_id: key of pushes
+    first_id: Int64Array  # ACK and REDELIVER: first row in the block's IdColumns
+    id_count: Int64Array  # 0 if none
+    ack_set_at: Int64Array  # MESSAGE: first word in the block's words, count null if absent
+    ack_set_count: Int64Array
+    payload_at: Int64Array  # SEND and MESSAGE: first payload byte in the frame's source
+    metadata_at: Int64Array  # first byte of the MessageMetadata
+    answered_frame_no: Int64Array  # set by exchanges on a response: its request's frame_no
+    answered_last_ns: Int64Array  # set by exchanges on a response: its request's last_ts_ns
+    answered_command: Int64Array  # set by exchanges on a response: its request's command
+    has_property: Int64Array  # bits: 1 RECONSUMETIMES, 2 REAL_TOPIC, 4 REAL_SUBSCRIPTION, 8 repl
+
+
+FRAME_COLUMN_COUNT: Final = len(FrameColumns._fields)
+COLUMN_NUMBER: Final = {name: number for number, name in enumerate(FrameColumns._fields)}
+
+
+class IdColumns(NamedTuple):
+    """The message ids of ACK and REDELIVER frames of one block; rows of one matrix, int64[rows].
+
+    parent: row of the frame in its FrameColumns; ack_set_at, ack_set_count: words of the ack_set in
+    the block's words array (count null if absent).
+    """
+
+    parent: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    partition: Int64Array
+    batch_index: Int64Array
+    batch_size: Int64Array
+    ack_set_at: Int64Array
+    ack_set_count: Int64Array
+
+
+def new_frame_columns(rows: int) -> tuple[Int64Array, FrameColumns]:
+    """A matrix int64[FRAME_COLUMN_COUNT, rows], all null, and the bundle of its rows."""
+    matrix = np.full((FRAME_COLUMN_COUNT, rows), NULL, np.int64)
+    return matrix, FrameColumns(*matrix)
+
+
+def new_id_columns(rows: int) -> tuple[Int64Array, IdColumns]:
+    """A matrix int64[columns, rows], all null, and the bundle of its rows."""
+    matrix = np.full((len(IdColumns._fields), rows), NULL, np.int64)
+    return matrix, IdColumns(*matrix)

@@ -1,0 +1,83 @@
+"""The columns of reassembled stream ranges and of connection events."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+
+# Kinds of a range. DATA has bytes; the gaps have a length and no bytes; OPEN, FIN and CLOSE are
+# events between bytes and have length 0.
+DATA: Final = 0
+GAP_LOST: Final = 1  # never captured, given up
+GAP_CUT: Final = 2  # captured short (snap length)
+OPEN: Final = 3  # a connection appeared (side: who spoke first)
+FIN: Final = 4  # this side ended its stream; all its bytes are out
+CLOSE: Final = 5  # the connection is over; `cause` tells how; last row of the connection
+
+# Causes of a CLOSE, in the order of `connections.ended`.
+ENDED_FIN: Final = 0
+ENDED_RST: Final = 1
+ENDED_REUSED: Final = 2
+ENDED_IDLE: Final = 3
+ENDED_CAPTURE_END: Final = 4
+ENDED_NAMES: Final = ("fin", "rst", "reused", "idle", "capture_end")
+
+# Bits of `flags`.
+RETRANSMITTED: Final = 1  # some byte was sent again or came out of order (no tap copies)
+STARTS_PACKET: Final = 2  # the first byte of this range is the first payload byte of its packet
+ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
+
+
+class RangeColumns(NamedTuple):
+    """In-order pieces of streams, in the order in which they are released; int64[rows] each.
+
+    connection: connection_id; side: 0 (opened it, or seen first) or 1; kind: see above.
+    stream_offset: first byte; length: bytes. source: 0 the input buffer, 1 the stream room's heap,
+    2 the packet room's side buffer; offset: first byte there.
+    packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
+    those of the range before it in its direction; GAP_CUT: the packet that was cut).
+    flags: bits above; cause: of a CLOSE; release_packet: number of the packet whose arrival let
+    this range out (it, or a later one that filled or gave up a hole).
+    """
+
+    connection: Int64Array
+    side: Int64Array
+    kind: Int64Array
+    stream_offset: Int64Array
+    length: Int64Array
+    source: Int64Array
+    offset: Int64Array
+    packet: Int64Array
+    ts_ns: Int64Array
+    flags: Int64Array
+    cause: Int64Array
+    release_packet: Int64Array
+
+
+class NoticeColumns(NamedTuple):
+    """Notices on their way to their table; int64[rows] each, limits.NULL where not known.
+
+    kind: place in notices.NOTICES; side: 0, 1 or null; value, value2: integers of the sentence.
+    """
+
+    kind: Int64Array
+    ts_ns: Int64Array
+    connection_id: Int64Array
+    side: Int64Array
+    frame_no: Int64Array
+    packet: Int64Array
+    stream_offset: Int64Array
+    bytes: Int64Array
+    value: Int64Array
+    value2: Int64Array
+
+
+def new_range_columns(rows: int) -> RangeColumns:
+    """Room for ranges; the arrays hold nothing yet."""
+    return RangeColumns(*(np.empty(rows, np.int64) for _ in RangeColumns._fields))
+
+
+def new_notice_columns(rows: int) -> NoticeColumns:
+    """Room for notices; the arrays hold nothing yet."""
+    return NoticeColumns(*(np.empty(rows, np.int64) for _ in NoticeColumns._fields))
