@@ -1,0 +1,1 @@
+"""Integers, checksums, compression and names: bytes to values."""

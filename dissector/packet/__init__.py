@@ -1,0 +1,1 @@
+"""Packets: link layer, IP and TCP to segment columns."""

@@ -1,0 +1,1 @@
+"""Bytes in: files, standard input, compressed files, and which of them form one capture."""
