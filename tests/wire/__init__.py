@@ -1,0 +1,1 @@
+"""Builders of bytes for tests: packets, capture files, frames."""
