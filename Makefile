@@ -1,0 +1,86 @@
+# One place for every task. `make` alone lists them.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+SHELL  := /bin/bash
+# The newest interpreter that will do. PYTHON=/path/to/python overrides it.
+PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
+	$$each -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& echo $$each && break; done)
+CODE   := $(shell find dissector spark_jobs -name '*.py' -o -name '*.binpb' 2>/dev/null)
+DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
+	captures/pulsar-apache/java-j24_unload.pcap \
+	captures/pulsar-apache/cpp-s30_latency_mix-wireloss.pcap.gz \
+	captures/pulsar-apache/java-j40_slow_consumer.pcap \
+	captures/pulsar-apache/java-j17_blocked_unacked.pcap \
+	captures/pulsar-apache/java-j12_nack.pcap \
+	captures/pulsar-apache/java-j16_dlq_retry.pcap \
+	captures/pulsar-apache/java-j61_txn_abort.pcap \
+	captures/pulsar-apache/java-j23_errors.pcap \
+	captures/pulsar-apache/java-j03_batch_lz4.pcap)
+# Kernels with bounds checks, and without the compiler, run where the kernels' own tests are.
+KERNEL_TESTS := $(wildcard $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols))
+
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-fast test-kernels lint bench golden clean
+
+help:
+	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
+	@echo 'make demo      install, then the whole pipeline on the sample captures, into demo/'
+	@echo 'make test      install, then linter, types and all tests'
+	@echo 'make bench     speed and memory per kind of traffic, as a table'
+	@echo 'make golden    rewrite the golden output of the tests; review the difference'
+	@echo 'make clean     remove what the others made'
+
+# -- set-up: each step leaves a stamp, so that a second call costs nothing
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo 'No Python 3.11, 3.12 or 3.13 was found: install one, or' \
+		'name it with make PYTHON=/path/to/python'; exit 5; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm]'
+	@touch $@
+
+$(VENV)/.dev-installed: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev]'
+	@touch $@
+
+$(VENV)/.warm: $(VENV)/.installed $(CODE)
+	$(BIN)/dissector doctor --warm
+	@touch $@
+
+install: $(VENV)/.warm
+
+# -- tasks
+
+demo: install
+	@rm -rf demo
+	@$(BIN)/dissector analyze $(DEMO) -o demo
+
+lint: $(VENV)/.dev-installed
+	$(BIN)/ruff check dissector spark_jobs tests proto
+	$(BIN)/mypy
+
+test: install $(VENV)/.dev-installed lint
+	$(BIN)/python -m pytest -q
+	$(MAKE) --no-print-directory test-kernels
+
+test-fast: install $(VENV)/.dev-installed
+	$(BIN)/python -m pytest -q -x tests/dissector
+
+test-kernels: $(VENV)/.dev-installed
+	DISSECTOR_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(KERNEL_TESTS)
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q $(KERNEL_TESTS)
+
+bench: install $(VENV)/.dev-installed
+	$(BIN)/python -m tests.bench
+
+golden: install $(VENV)/.dev-installed
+	$(BIN)/python -m tests.golden
+
+clean:
+	rm -rf $(VENV) demo bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,142 @@
+"""The command `dissector`: its subcommands, and how errors become one line and an exit code."""
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from dissector.cli.doctor import doctor, version
+from dissector.cli.lake import lake
+from dissector.cli.land import land
+from dissector.cli.report import analyze, report
+from dissector.cli.show import connections, fields, follow, frames, summary
+from dissector.cli.terminal import safe_text
+from dissector.errors import DissectorError
+
+EXIT_OK: Final = 0
+EXIT_USAGE: Final = 1
+EXIT_INPUT: Final = 2
+EXIT_PARTIAL: Final = 3
+EXIT_OUTPUT: Final = 4
+EXIT_DEPENDENCY: Final = 5
+EXIT_FAIL_ON: Final = 6
+EXIT_INTERRUPTED: Final = 130
+
+# Failures of the operating system that mean: the output could not be written.
+_WRITE_ERRORS: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
+)
+
+EPILOG: Final = """\b
+Example:
+  dissector analyze night.pcap -o result    # then open result/report/report.html
+  dissector summary night.pcap              # the same numbers at once, without Java
+
+\b
+Exit codes: 0 all input read, 1 usage or nothing selected, 2 no readable input,
+3 a part of the input is missing, 4 output not written, 5 a component is missing,
+6 a --fail-on condition was met, 130 interrupted.
+"""
+
+
+class CommandGroup(click.Group):
+    """Lists the commands in the order in which they were added, not by letter."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=CommandGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+def dissector() -> None:
+    """Read captures of Apache Pulsar traffic: latency, permits, redelivery, checksum failures."""
+
+
+for _command in (
+    land, report, analyze, summary, frames, connections, follow, fields, lake, doctor, version,
+):  # fmt: skip
+    dissector.add_command(_command)
+
+
+def _complain(text: str) -> None:
+    lines = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    print(f"dissector: {safe_text(lines)}", file=sys.stderr)
+
+
+def _usage_text(error: click.UsageError) -> str:
+    """What is wrong, where, and which help to read."""
+    path = error.ctx.command_path if error.ctx else "dissector"
+    return f"{error.format_message().rstrip('.')}; see {path} --help"
+
+
+def _end_by_broken_pipe() -> int:
+    """End as the tools do whose reader has gone: by the signal, without a word."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)
+    return EXIT_OUTPUT  # not reached where the signal exists
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The line and the exit code of an exception."""
+    if isinstance(error, click.UsageError):
+        return _usage_text(error), EXIT_USAGE
+    if isinstance(error, DissectorError):
+        return str(error), error.exit_code
+    if isinstance(error, ImportError):
+        name = error.name or "a library"
+        return f"{name} is missing: {error}; see dissector doctor", EXIT_DEPENDENCY
+    if isinstance(error, MemoryError):
+        return "out of memory; --memory-limit 512MB makes it give up old state", EXIT_INPUT
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        code = EXIT_OUTPUT if error.errno in _WRITE_ERRORS else EXIT_INPUT
+        return f"{place}{error.strerror or error}", code
+    kind = type(error).__name__
+    return f"internal error, please report it: {kind}: {error}; --debug shows more", EXIT_INPUT
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; errors end as one line on stderr."""
+    is_debug = "--debug" in arguments
+    try:
+        code = dissector.main(list(arguments), prog_name="dissector", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_OK
+    except BrokenPipeError:
+        return _end_by_broken_pipe()
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted")
+        return EXIT_INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return EXIT_USAGE
+    except Exception as error:
+        if is_debug and not isinstance(error, click.UsageError):
+            raise
+        text, code = _explain(error)
+        _complain(text)
+        return code
+
+
+def main() -> int:
+    """Entry point of the command `dissector`."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.close()
+    except BrokenPipeError:
+        return _end_by_broken_pipe()
+    except OSError as error:
+        _complain(f"standard output: {error.strerror}; free some space or write elsewhere")
+        return EXIT_OUTPUT
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""The options that several commands share: one long name for each idea, declared once."""
+
+import os
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+
+from dissector import limits
+from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
+
+if TYPE_CHECKING:
+    from dissector.dissection import Options
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PROTOCOL_NAMES: Final = ("pulsar",)
+OVERLAPS: Final = ("first", "last", "linux", "windows")
+CHAIN_MODES: Final = ("auto", "all", "none")
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+class Size(click.ParamType):
+    """A number of bytes, with a unit or without: 65536, 64KiB, 512MB."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no size; write 65536, 64KiB or 512MB", param, ctx)
+        number, unit, binary = match.groups()
+        return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+
+
+class PortProtocol(click.ParamType):
+    """PORT=PROTOCOL, such as 6655=pulsar."""
+
+    name = "port=protocol"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, str]:
+        if isinstance(value, tuple):
+            return value
+        port, _, protocol = str(value).partition("=")
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            self.fail(f"{value!r}: a port is a number from 1 to 65535, as in 6655=pulsar", param)
+        if protocol not in PROTOCOL_NAMES:
+            self.fail(f"{value!r}: known protocols are {', '.join(PROTOCOL_NAMES)}", param)
+        return int(port), protocol
+
+
+def usable_cpus() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+class Common(NamedTuple):
+    """What the shared options say. Sizes in bytes; decode_as: port to protocol."""
+
+    loudness: int = NORMAL
+    is_progress_wanted: bool = True
+    color: str = "auto"
+    jobs: int = 1
+    is_strict: bool = False
+    redact: bool = True
+    decode_as: dict[int, str] | None = None
+    protocol: str = "auto"
+    max_frame_bytes: int = limits.MAX_FRAME_BYTES
+    reorder_window_ms: int = limits.REORDER_WINDOW_MS
+    memory_limit: int | None = None
+    overlap: str = "first"
+    verify_checksums: bool = False
+
+    @property
+    def words(self) -> Words:
+        """Where this run speaks."""
+        return Words(self.loudness)
+
+    @property
+    def is_progress_shown(self) -> bool:
+        """Whether the user lets us draw a progress bar."""
+        return self.is_progress_wanted and self.loudness > QUIET
+
+    def core_options(self, **more: Any) -> "Options":
+        """The same for the core; loads the compiled passes."""
+        from dissector.dissection import Options
+
+        return Options(
+            decode_as=dict(self.decode_as or {}),
+            protocol=self.protocol,
+            max_frame_bytes=self.max_frame_bytes,
+            reorder_window_ms=self.reorder_window_ms,
+            memory_limit=self.memory_limit,
+            overlap=self.overlap,
+            verify_checksums=self.verify_checksums,
+            redact=self.redact,
+            **more,
+        )
+
+
+_SPEAKING: Final = (
+    click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong or is missing."),
+    click.option("-v", "--verbose", is_flag=True, help="Say more: one line per capture."),
+    click.option("--debug", is_flag=True, help="Show the traceback of an error."),
+    click.option("--no-progress", is_flag=True, help="Draw no progress bar on the terminal."),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Colour the output.",
+    ),
+)
+_DISSECTING: Final = (
+    click.option(
+        "-d",
+        "--decode-as",
+        type=PortProtocol(),
+        multiple=True,
+        metavar="PORT=PROTOCOL",
+        help="Read connections of this port as this protocol. Repeatable.",
+    ),
+    click.option(
+        "--protocol",
+        type=click.Choice(["auto", *PROTOCOL_NAMES]),
+        default="auto",
+        show_default=True,
+        help="Recognise the protocol by content, or read every connection as this one.",
+    ),
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        help="Work on N captures at once.  [default: the CPUs of this process]",
+    ),
+    click.option(
+        "--redact/--no-redact",
+        default=True,
+        show_default=True,
+        help="Hide tokens and passwords, or show them.",
+    ),
+    click.option(
+        "--strict", is_flag=True, help="Write nothing and exit 2 if a part of the input is missing."
+    ),
+    click.option(
+        "--max-frame-bytes",
+        type=Size(),
+        default=limits.MAX_FRAME_BYTES,
+        show_default=True,
+        metavar="SIZE",
+        help="Take longer frames for damage.",
+    ),
+    click.option(
+        "--reorder-window",
+        type=click.IntRange(0, 3_600_000),
+        default=limits.REORDER_WINDOW_MS,
+        show_default=True,
+        metavar="MS",
+        help="Wait this long for packets out of order, ms of capture time.",
+    ),
+    click.option(
+        "--memory-limit",
+        type=Size(),
+        metavar="SIZE",
+        help="Give up old state earlier, so that it fits.  [default: fixed bounds]",
+    ),
+    click.option(
+        "--overlap",
+        type=click.Choice(OVERLAPS),
+        default="first",
+        show_default=True,
+        help="Which bytes win where packets contradict each other.",
+    ),
+    click.option(
+        "--verify-checksums",
+        is_flag=True,
+        help="Leave out packets with a wrong IP or TCP checksum.",
+    ),
+)
+
+
+def _collect(values: dict[str, Any]) -> Common:
+    """Take the shared options out of a command's parameters."""
+    values.pop("debug")
+    quiet, verbose = values.pop("quiet"), values.pop("verbose")
+    if quiet and verbose:
+        raise click.UsageError("-q and -v exclude each other")
+    common = Common(
+        loudness=QUIET if quiet else VERBOSE if verbose else NORMAL,
+        is_progress_wanted=not values.pop("no_progress"),
+        color=values.pop("color"),
+    )
+    if "max_frame_bytes" not in values:
+        return common
+    return common._replace(
+        jobs=values.pop("jobs") or usable_cpus(),
+        is_strict=values.pop("strict"),
+        decode_as=dict(values.pop("decode_as")),
+        reorder_window_ms=values.pop("reorder_window"),
+        **{
+            name: values.pop(name)
+            for name in (
+                "redact", "protocol", "max_frame_bytes", "memory_limit", "overlap",
+                "verify_checksums",
+            )
+        },
+    )  # fmt: skip
+
+
+def _with_options(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
+    @wraps(command)
+    def collected(**values: Any) -> Any:
+        return command(common=_collect(values), **values)
+
+    decorated: Any = collected
+    for option in reversed(options):
+        decorated = option(decorated)
+    result: Command = decorated
+    return result
+
+
+def speaking_options(command: Command) -> Command:
+    """Give a command the options of all commands; it receives them as `common`."""
+    return _with_options(_SPEAKING, command)
+
+
+def dissecting_options(command: Command) -> Command:
+    """Give a command the options of all commands that read captures, too, as `common`."""
+    return _with_options((*_DISSECTING, *_SPEAKING), command)
+
+
+def example(text: str) -> str:
+    """The example at the end of a help text, its lines kept."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in text.splitlines())
+
+
+chain_option = click.option(
+    "--chain",
+    type=click.Choice(CHAIN_MODES),
+    default="auto",
+    show_default=True,
+    help="Take ring files of one tap as one capture; or all files; or none.",
+)
+inputs_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")

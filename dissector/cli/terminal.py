@@ -1,0 +1,117 @@
+"""What a run says beside its data: words and progress on stderr, colours, safe text."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, TextIO
+
+QUIET: Final = 0  # errors, and what is missing
+NORMAL: Final = 1
+VERBOSE: Final = 2
+
+_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+_STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def safe_text(text: str) -> str:
+    r"""Text from the wire for a terminal: what is not printable becomes \xNN or \uNNNN.
+
+    Escape sequences, line breaks and direction marks would let a topic name rewrite the screen.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(ord(one)) for one in text)
+
+
+def _escaped(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def bytes_text(count: int) -> str:
+    """A size for people: 1.09 MB; units of 1000 bytes."""
+    size = float(count)
+    for unit in _UNITS:
+        if size < 1000 or unit == _UNITS[-1]:
+            return f"{count} B" if unit == "B" else f"{size:.2f} {unit}"
+        size /= 1000
+    raise AssertionError("the last unit takes everything")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number and its word: 1 file, 2,000 files."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+class Words:
+    """Says things on stderr, one line each, as loudly as the user asked for."""
+
+    def __init__(self, loudness: int = NORMAL, stream: TextIO | None = None) -> None:
+        self.loudness = loudness
+        self._stream = stream
+
+    def say(self, text: str, at: int = NORMAL) -> None:
+        """Print a line if the user wants lines of this loudness."""
+        if self.loudness >= at:
+            print(f"dissector: {safe_text(text)}", file=self._stream or sys.stderr, flush=True)
+
+    def detail(self, text: str) -> None:
+        """Print a line that only -v shows."""
+        self.say(text, VERBOSE)
+
+    def missing(self, text: str) -> None:
+        """Print a line that -q shows too: something of the input is not in the output."""
+        self.say(text, QUIET)
+
+
+class Paint:
+    """Colours text for standard output, or leaves it as it is."""
+
+    def __init__(self, choice: str = "auto", stream: TextIO | None = None) -> None:
+        target = stream or sys.stdout
+        wanted = target.isatty() and not os.environ.get("NO_COLOR")
+        if os.environ.get("TERM") == "dumb":
+            wanted = False
+        self.is_on = choice == "always" or (choice == "auto" and wanted)
+
+    def __call__(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.is_on else text
+
+
+class Progress(Protocol):
+    """Takes the number of input bytes read so far, of all inputs together."""
+
+    def __call__(self, bytes_read: int) -> None: ...
+
+
+def no_progress(bytes_read: int) -> None:
+    """Shows nothing."""
+
+
+@contextmanager
+def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progress]:
+    """A bar with percent and bytes on stderr while the body runs.
+
+    Args:
+        total_bytes: bytes of all inputs as they lie on disk, 0 where that is not known.
+        is_shown: the user did not turn it off; it still needs a terminal.
+    """
+    if not is_shown or not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.percentage:>5.1f} %"),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total_bytes or None)
+        yield lambda bytes_read: bar.update(task, completed=bytes_read)
