@@ -1,0 +1,173 @@
+"""Names seen on the wire, each kept once: a bounded table from bytes to small numbers.
+
+Topics, subscriptions, producers and consumers repeat in almost every frame. Kernels put them here
+and write the number, the name's code; tables later turn codes into dictionary columns. Codes count
+from 0 in order of first sight, so they depend on the input only. When a bound is reached a new name
+is refused and its column stays null; what is there is found as before.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import byte, le64, wrapped
+from dissector.jit import inlined, kernel
+from dissector.limits import MAX_NAME_BYTES, MAX_NAMES, NULL
+
+# An odd constant with well mixed bits (2^64 divided by the golden ratio), as a signed number.
+_MIX: Final = -0x61C8_8646_80B5_83EB
+_LOW_31: Final = 0x7FFF_FFFF
+
+# Places in NameColumns.counts.
+_NAMES: Final = 0
+_BYTES: Final = 1
+_REFUSED: Final = 2
+
+
+class NameColumns(NamedTuple):
+    """The table as kernels see it.
+
+    slots: int64[power of two], open addressing; 0 is empty, else the hash's upper half and below
+    it the code plus one. starts: int64[names + 1], where each name starts in `text` (the last
+    place holds the end). text: uint8[], the names one behind the other; a few spare bytes at the
+    end let whole words be compared. counts: int64[3], names, bytes of text, and names refused.
+    """
+
+    slots: Int64Array
+    starts: Int64Array
+    text: ByteArray
+    counts: Int64Array
+
+
+@inlined
+def _hash(data: ByteArray, offset: int, length: int) -> int:
+    """A mix of all bytes and the length, 31 bits, never 0."""
+    mixed = wrapped(length * _MIX)
+    position = offset
+    end = offset + length
+    while end - position >= 8:
+        mixed = wrapped((mixed ^ le64(data, position)) * _MIX)
+        mixed ^= (mixed >> 32) & _LOW_31
+        position += 8
+    tail = 0
+    while position < end:
+        tail = (tail << 8) | byte(data, position)
+        position += 1
+    mixed = wrapped((mixed ^ tail) * _MIX)
+    return ((mixed >> 33) & _LOW_31) | 1
+
+
+@inlined
+def _equal(data: ByteArray, offset: int, names: NameColumns, start: int, length: int) -> bool:
+    position = 0
+    while length - position >= 8:
+        if le64(data, offset + position) != le64(names.text, start + position):
+            return False
+        position += 8
+    while position < length:
+        if byte(data, offset + position) != byte(names.text, start + position):
+            return False
+        position += 1
+    return True
+
+
+@inlined
+def find_slot(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
+    """The slot of a name that is there, else -1 minus the empty slot where it belongs."""
+    mask = len(names.slots) - 1
+    mixed = _hash(data, offset, length)
+    slot = mixed & mask
+    while True:
+        held = names.slots[slot]
+        if held == 0:
+            return -1 - slot
+        if held >> 32 == mixed:
+            code = (held & _LOW_31) - 1
+            start = names.starts[code]
+            if names.starts[code + 1] - start == length and _equal(
+                data, offset, names, start, length
+            ):
+                return slot
+        slot = (slot + 1) & mask
+
+
+@kernel
+def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
+    """The code of the name at offset, which is kept if it is new.
+
+    Returns:
+        The code, or NULL if the table is full; then counts[2] goes up by one.
+    """
+    slot = find_slot(names, data, offset, length)
+    if slot >= 0:
+        return (names.slots[slot] & _LOW_31) - 1
+    code = names.counts[_NAMES]
+    start = names.counts[_BYTES]
+    # The last of the two halves of the slots stays empty, so that every search ends.
+    if code + 1 >= len(names.starts) or length > len(names.text) - 8 - start:
+        names.counts[_REFUSED] += 1
+        return NULL
+    for k in range(length):
+        names.text[start + k] = data[offset + k]
+    names.starts[code + 1] = start + length
+    names.slots[-1 - slot] = (_hash(data, offset, length) << 32) | (code + 1)
+    names.counts[_NAMES] = code + 1
+    names.counts[_BYTES] = start + length
+    return code
+
+
+class NameTable:
+    """All names of one capture.
+
+    Memory is reserved for the whole bound and used only as names arrive.
+    """
+
+    def __init__(self, max_names: int = MAX_NAMES, max_bytes: int = MAX_NAME_BYTES) -> None:
+        slots = 1 << max(4, (2 * max_names - 1).bit_length())
+        self.columns = NameColumns(
+            slots=np.zeros(slots, np.int64),
+            starts=np.zeros(max_names + 1, np.int64),
+            text=np.zeros(max_bytes + 8, np.uint8),
+            counts=np.zeros(3, np.int64),
+        )
+        self._names: list[bytes] = []
+        self._refused_before = 0
+
+    @property
+    def names(self) -> list[bytes]:
+        """All names by code. One list for ever, which grows: blocks may hold on to it."""
+        return self.update()
+
+    def update(self) -> list[bytes]:
+        """Take over what kernels have added since the last call, and return all names by code."""
+        count = int(self.columns.counts[_NAMES])
+        known = len(self._names)
+        if count > known:
+            bounds = self.columns.starts[known : count + 1].tolist()
+            text = self.columns.text
+            self._names.extend(
+                text[start:stop].tobytes()
+                for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+            )
+        return self._names
+
+    def name_of(self, code: int) -> bytes | None:
+        """The name of a code; None for null."""
+        return self.update()[code] if code >= 0 else None
+
+    def code_of(self, name: bytes) -> int:
+        """The code of a name, which is kept if it is new; NULL if the table is full."""
+        return int(intern(self.columns, np.frombuffer(bytearray(name), np.uint8), 0, len(name)))
+
+    def find(self, name: bytes) -> int:
+        """The code of a name, NULL if it was never seen."""
+        data = np.frombuffer(bytearray(name), np.uint8)
+        slot = int(find_slot(self.columns, data, 0, len(name)))
+        return int(self.columns.slots[slot] & _LOW_31) - 1 if slot >= 0 else NULL
+
+    def take_refused(self) -> int:
+        """How many names were refused since the last call."""
+        refused = int(self.columns.counts[_REFUSED]) - self._refused_before
+        self._refused_before += refused
+        return refused

@@ -1,0 +1,66 @@
+"""Names: one code per distinct name, in order of first sight, within bounds."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.codecs.names import NameTable, intern
+from dissector.limits import NULL
+
+
+def intern_all(table: NameTable, names: list[bytes]) -> list[int]:
+    """Codes of names that lie one behind the other in a buffer."""
+    data = np.frombuffer(bytearray(b"".join(names) + b"\0"), np.uint8)
+    codes = []
+    position = 0
+    for name in names:
+        codes.append(int(intern(table.columns, data, position, len(name))))
+        position += len(name)
+    return codes
+
+
+@given(st.lists(st.binary(max_size=30) | st.sampled_from([b"", b"\0", b"\0\0", b"a" * 8]), max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_codes_are_those_of_a_dictionary_filled_in_the_same_order(names: list[bytes]) -> None:
+    table = NameTable(100, 4000)
+    plain: dict[bytes, int] = {}
+    expected = [plain.setdefault(name, len(plain)) for name in names]
+    assert intern_all(table, names) == expected
+    assert table.names == list(plain)
+    assert [table.find(name) for name in plain] == list(plain.values())
+    assert table.take_refused() == 0
+
+
+def test_a_full_table_refuses_new_names_and_finds_the_old_ones() -> None:
+    table = NameTable(max_names=3, max_bytes=1000)
+    assert intern_all(table, [b"a", b"b", b"c", b"d", b"b", b"e"]) == [0, 1, 2, NULL, 1, NULL]
+    assert table.take_refused() == 2
+    assert table.take_refused() == 0
+    assert table.code_of(b"d") == NULL
+    assert table.take_refused() == 1
+    assert table.names == [b"a", b"b", b"c"]
+
+
+def test_a_name_that_does_not_fit_is_refused_and_a_shorter_one_is_kept() -> None:
+    table = NameTable(max_names=10, max_bytes=10)
+    assert intern_all(table, [b"123456", b"12345", b"1234"]) == [0, NULL, 1]
+    assert table.names == [b"123456", b"1234"]
+
+
+def test_many_names_keep_their_codes() -> None:
+    table = NameTable(5000, 200_000)
+    names = [b"persistent://public/default/topic-%d" % k for k in range(5000)]
+    assert intern_all(table, names) == list(range(5000))
+    assert intern_all(table, names[::-1]) == list(range(5000))[::-1]
+
+
+def test_the_list_of_names_grows_in_place() -> None:
+    table = NameTable(10, 100)
+    table.code_of(b"first")
+    names = table.names
+    table.code_of(b"second")
+    table.update()
+    assert names == [b"first", b"second"]
+    assert table.name_of(1) == b"second"
+    assert table.name_of(NULL) is None
+    assert table.find(b"third") == NULL
