@@ -1,10 +1,12 @@
 """The columns of frames: what every protocol fills, facts read and the lake stores."""
 
-from typing import Final, NamedTuple
+from collections import namedtuple
+from typing import Final
 
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.bundles import Bundle
 from dissector.limits import NULL
 
 # Directions, statuses, checksum verdicts and name sources: the number is the place in the names.
@@ -52,7 +54,7 @@ LIFECYCLE_CLOSED_BY_CLIENT: Final = 7  # the success that answers it
 LIFECYCLE_CLOSED_BY_BROKER: Final = 8  # CLOSE_* of the broker
 
 
-class FrameColumns(NamedTuple):
+class FrameColumns(Bundle):
     """Frames of one block in order of release; every column is int64[rows] and null is NULL.
 
     All columns are the rows of one matrix (`new_frame_columns`), so that a column plan can write
@@ -62,8 +64,8 @@ class FrameColumns(NamedTuple):
     direction DIRECTION_NAMES; protocol: place in PROTOCOLS; command: the protocol's own number
     (Pulsar: BaseCommand.type), an EVENT_*, or null where the type was not seen;
     status STATUS_NAMES; retransmitted 0 or 1; frame_no null on events. source 0: input buffer,
-    1: the framing's arena, 2: the stream room's heap, 3: the packet room's side buffer; data_offset:
-    the frame's first byte there; data_bytes: bytes of it that are there, from its start on
+    1: the stream's heap, 2: the packets' side buffer, 3: the framing's arena; data_offset: the
+    frame's first byte there; data_bytes: bytes of it that are there, from its start on
     (= frame_bytes if complete; a cut frame has its readable head only).
 
     Fields with text: *_at and *_bytes are spans in the same source; topic, subscription, names and
@@ -189,7 +191,7 @@ FRAME_COLUMN_COUNT: Final = len(FrameColumns._fields)
 COLUMN_NUMBER: Final = {name: number for number, name in enumerate(FrameColumns._fields)}
 
 
-class IdColumns(NamedTuple):
+class IdColumns(Bundle):
     """The message ids of ACK and REDELIVER frames of one block; rows of one matrix, int64[rows].
 
     parent: row of the frame in its FrameColumns; ack_set_at, ack_set_count: words of the ack_set in
@@ -209,10 +211,23 @@ class IdColumns(NamedTuple):
 def new_frame_columns(rows: int) -> tuple[Int64Array, FrameColumns]:
     """A matrix int64[FRAME_COLUMN_COUNT, rows], all null, and the bundle of its rows."""
     matrix = np.full((FRAME_COLUMN_COUNT, rows), NULL, np.int64)
-    return matrix, FrameColumns(*matrix)
+    return matrix, FrameColumns(matrix)
 
 
 def new_id_columns(rows: int) -> tuple[Int64Array, IdColumns]:
     """A matrix int64[columns, rows], all null, and the bundle of its rows."""
     matrix = np.full((len(IdColumns._fields), rows), NULL, np.int64)
-    return matrix, IdColumns(*matrix)
+    return matrix, IdColumns(matrix)
+
+
+# Column numbers by name, for kernels that take the whole matrix: `matrix[AT.command, row]`. A
+# bundle of a hundred arrays costs 20 µs per call and seconds to compile, one matrix neither [M].
+FrameNumbers = namedtuple("FrameNumbers", FrameColumns._fields)  # type: ignore[misc]
+AT: Final = FrameNumbers(*range(FRAME_COLUMN_COUNT))
+
+
+def matrix_of(frames: FrameColumns) -> Int64Array:
+    """The matrix whose rows the columns are (see new_frame_columns)."""
+    matrix = frames.connection_id.base
+    assert isinstance(matrix, np.ndarray) and matrix.shape[0] == FRAME_COLUMN_COUNT
+    return matrix
