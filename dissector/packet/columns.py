@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle
 
 
-class PacketColumns(NamedTuple):
+class PacketColumns(Bundle):
     """Captured packets of one buffer, int64[rows] each, in the order of the capture.
 
     offset: first byte of the packet in the buffer; captured_bytes, wire_bytes: its length there and
@@ -22,7 +23,7 @@ class PacketColumns(NamedTuple):
     interface: Int64Array
 
 
-class SegmentColumns(NamedTuple):
+class SegmentColumns(Bundle):
     """TCP packets that could be read, int64[rows] each unless said otherwise.
 
     packet: packet number in the capture, from 1; ts_ns: capture time.
@@ -72,9 +73,9 @@ class PacketBuffers(NamedTuple):
 
 def new_packet_columns(rows: int) -> PacketColumns:
     """Room for packets; the arrays hold nothing yet."""
-    return PacketColumns(*(np.empty(rows, np.int64) for _ in PacketColumns._fields))
+    return PacketColumns(np.empty((len(PacketColumns._fields), rows), np.int64))
 
 
 def new_segment_columns(rows: int) -> SegmentColumns:
     """Room for segments; the arrays hold nothing yet."""
-    return SegmentColumns(*(np.empty(rows, np.int64) for _ in SegmentColumns._fields))
+    return SegmentColumns(np.empty((len(SegmentColumns._fields), rows), np.int64))

@@ -1,10 +1,11 @@
 """The columns of reassembled stream ranges and of connection events."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.bundles import Bundle
 
 # Kinds of a range. DATA has bytes; the gaps have a length and no bytes; OPEN, FIN and CLOSE are
 # events between bytes and have length 0.
@@ -29,7 +30,7 @@ STARTS_PACKET: Final = 2  # the first byte of this range is the first payload by
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
 
 
-class RangeColumns(NamedTuple):
+class RangeColumns(Bundle):
     """In-order pieces of streams, in the order in which they are released; int64[rows] each.
 
     connection: connection_id; side: 0 (opened it, or seen first) or 1; kind: see above.
@@ -55,7 +56,7 @@ class RangeColumns(NamedTuple):
     release_packet: Int64Array
 
 
-class NoticeColumns(NamedTuple):
+class NoticeColumns(Bundle):
     """Notices on their way to their table; int64[rows] each, limits.NULL where not known.
 
     kind: place in notices.NOTICES; side: 0, 1 or null; value, value2: integers of the sentence.
@@ -75,9 +76,9 @@ class NoticeColumns(NamedTuple):
 
 def new_range_columns(rows: int) -> RangeColumns:
     """Room for ranges; the arrays hold nothing yet."""
-    return RangeColumns(*(np.empty(rows, np.int64) for _ in RangeColumns._fields))
+    return RangeColumns(np.empty((len(RangeColumns._fields), rows), np.int64))
 
 
 def new_notice_columns(rows: int) -> NoticeColumns:
     """Room for notices; the arrays hold nothing yet."""
-    return NoticeColumns(*(np.empty(rows, np.int64) for _ in NoticeColumns._fields))
+    return NoticeColumns(np.empty((len(NoticeColumns._fields), rows), np.int64))

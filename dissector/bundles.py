@@ -1,0 +1,50 @@
+"""Bundles of int64 columns that are the rows of one matrix.
+
+A NamedTuple of a hundred arrays costs a kernel one second of compile time and 20 us a call, since
+every array is passed by its seven words. A bundle of this kind is passed as its matrix alone; inside
+a kernel `bundle.name` is the row of that name, and in Python it is the same view. The number of a
+column is its place in the class, so that a plan can also write by number: `bundle.matrix[number]`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.jit import register_bundle
+
+
+class Bundle:
+    """Base of all matrix bundles; a subclass lists its columns as annotations.
+
+    matrix: int64[columns, rows], C-contiguous.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    matrix: Int64Array
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
+        register_bundle(cls, cls._fields)
+
+    def __init__(self, matrix: Int64Array) -> None:
+        assert matrix.shape[0] == len(self._fields) and matrix.flags.c_contiguous
+        self.matrix = matrix
+        for number, name in enumerate(self._fields):
+            setattr(self, name, matrix[number])
+
+    @classmethod
+    def new(cls, rows: int, value: int = 0) -> Self:
+        """A bundle of its own with every cell set to a value."""
+        return cls(np.full((len(cls._fields), rows), value, np.int64))
+
+    def __iter__(self) -> Iterator[Int64Array]:
+        return iter(self.matrix)
+
+    def grown(self, rows: int, value: int = 0) -> Self:
+        """A larger copy; the new cells hold a value."""
+        fresh = np.full((len(self._fields), rows), value, np.int64)
+        fresh[:, : self.matrix.shape[1]] = self.matrix
+        return type(self)(fresh)

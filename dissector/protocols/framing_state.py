@@ -1,0 +1,165 @@
+"""What the framing remembers of each connection and direction between two ranges.
+
+A connection has a slot; its directions stand at 2 * slot + side. Slots are reused when the rows of
+a closed connection have been written.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle
+from dissector.stream.columns import NoticeColumns, new_notice_columns
+
+# Modes of a direction.
+HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the first bytes
+CHAIN: Final = 1  # frame follows frame
+SEARCH: Final = 2  # a frame's start must be found again (after a gap, or a broken chain)
+OPAQUE: Final = 3  # not parsed: TLS, HTTP, another protocol; bytes are only counted
+
+# What is known about who the client is.
+ROLE_UNDECIDED: Final = 0
+ROLE_PROVISIONAL: Final = 1  # by SYN; the first one-way command confirms or contradicts
+ROLE_DECIDED: Final = 2
+
+# How the client was told (`connections.role_source`).
+ROLE_BY_SYN: Final = 0
+ROLE_BY_COMMAND: Final = 1
+ROLE_BY_PORT: Final = 2
+ROLE_BY_FIRST_SEEN: Final = 3
+ROLE_SOURCE_NAMES: Final = ("syn", "command", "port", "first_seen")
+
+# Protocols that are recognised but not decoded have numbers behind every place in PROTOCOLS.
+UNDECIDED: Final = -1
+TLS: Final = 100
+HTTP: Final = 101
+UNKNOWN: Final = 102
+OPAQUE_NAMES: Final = {TLS: "tls", HTTP: "http", UNKNOWN: "unknown"}
+
+# Why the splitting kernel returned.
+DONE: Final = 0
+FULL: Final = 1  # no room for another frame or notice: take the rows, call again
+ARENA_FULL: Final = 2  # the arena needs more room
+SLOTS_FULL: Final = 3  # a new connection needs a slot
+ATTENTION: Final = 4  # the range at the cursor needs the slow path (recognise, search)
+ROLE_WAIT: Final = 5  # the last row waits for the role, or decides it for rows that wait
+
+
+class DirectionState(Bundle):
+    """One direction, int64[2 * slots] each.
+
+    total: bytes of the unfinished frame, 0 unknown; have: its bytes in the arena, from its start;
+    arena_at, arena_room: its place there; broken: 0, or 1 + the status it will have; skip: bytes
+    of a broken frame still to come; frame_start: its stream offset; verify: the next header is
+    checked strictly; limit: longest frame accepted, bytes; skipped: bytes passed over since the
+    last frame; held: bytes that the slow path keeps; is_seen: any data so far; is_first: no frame
+    came out yet.
+    """
+
+    mode: Int64Array
+    total: Int64Array
+    have: Int64Array
+    arena_at: Int64Array
+    arena_room: Int64Array
+    broken: Int64Array
+    skip: Int64Array
+    frame_start: Int64Array
+    first_packet: Int64Array
+    first_ts: Int64Array
+    last_packet: Int64Array
+    last_ts: Int64Array
+    retransmitted: Int64Array
+    verify: Int64Array
+    limit: Int64Array
+    skipped: Int64Array
+    frames: Int64Array
+    decoded_bytes: Int64Array
+    is_seen: Int64Array
+    is_first: Int64Array
+
+
+class ConnectionState(Bundle):
+    """One connection, int64[slots] each.
+
+    client_side: 0 or 1, which side is the client; waiting: frames that wait for the role;
+    is_from_syn: its SYN or SYN-ACK was seen; is_slow: the slow path keeps something of it.
+    """
+
+    connection_id: Int64Array
+    protocol: Int64Array
+    role: Int64Array
+    client_side: Int64Array
+    role_source: Int64Array
+    waiting: Int64Array
+    is_from_syn: Int64Array
+    is_slow: Int64Array
+
+
+class FramingState(NamedTuple):
+    """Everything the splitting kernel changes.
+
+    slot_keys, slot_values: open-addressing table connection_id -> slot (-1 empty); free_slots:
+    stack; counters: see COUNTER_*; notices: filled from row 0.
+    """
+
+    directions: DirectionState
+    connections: ConnectionState
+    slot_keys: Int64Array
+    slot_values: Int64Array
+    free_slots: Int64Array
+    counters: Int64Array
+    arena: ByteArray
+    notices: NoticeColumns
+
+
+COUNTER_FREE_SLOTS: Final = 0
+COUNTER_FRAME_NO: Final = 1  # the last number given
+COUNTER_ARENA_USED: Final = 2
+COUNTER_NOTICES: Final = 3
+COUNTER_CURSOR: Final = 4  # range to go on with
+COUNTER_POSITION: Final = 5  # bytes of that range already taken
+COUNTER_ARENA_WANTED: Final = 6
+COUNTER_FRAME_LIMIT: Final = 7  # bytes of the longest frame of a fresh connection
+COUNTERS: Final = 8
+
+EMPTY_KEY: Final = -1
+
+
+def new_state(slots: int, arena_bytes: int, notices: int) -> FramingState:
+    """A state for so many connections at once; slots must be a power of two."""
+    directions = DirectionState.new(2 * slots)
+    connections = ConnectionState.new(slots)
+    counters = np.zeros(COUNTERS, np.int64)
+    counters[COUNTER_FREE_SLOTS] = slots
+    return FramingState(
+        directions,
+        connections,
+        np.full(4 * slots, EMPTY_KEY, np.int64),
+        np.zeros(4 * slots, np.int64),
+        np.arange(slots - 1, -1, -1, dtype=np.int64),
+        counters,
+        np.empty(arena_bytes, np.uint8),
+        new_notice_columns(notices),
+    )
+
+
+def grown_slots(state: FramingState) -> FramingState:
+    """The same state with room for twice the connections."""
+    old = len(state.free_slots)
+    fresh = new_state(2 * old, 0, 0)
+    fresh.directions.matrix[:, : 2 * old] = state.directions.matrix
+    fresh.connections.matrix[:, :old] = state.connections.matrix
+    free = int(state.counters[COUNTER_FREE_SLOTS])
+    fresh.free_slots[:old] = np.arange(2 * old - 1, old - 1, -1, dtype=np.int64)
+    fresh.free_slots[old : old + free] = state.free_slots[:free]
+    state.counters[COUNTER_FREE_SLOTS] = old + free
+    mask = len(fresh.slot_keys) - 1
+    for place in np.flatnonzero(state.slot_keys != EMPTY_KEY):
+        at = int(state.slot_keys[place]) & mask
+        while fresh.slot_keys[at] != EMPTY_KEY:
+            at = (at + 1) & mask
+        fresh.slot_keys[at] = state.slot_keys[place]
+        fresh.slot_values[at] = state.slot_values[place]
+    return fresh._replace(counters=state.counters, arena=state.arena, notices=state.notices)
+

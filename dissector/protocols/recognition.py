@@ -1,0 +1,135 @@
+"""Recognise what is not a broker protocol by its first bytes: TLS, HTTP, and a PROXY header."""
+
+import ipaddress
+from typing import Final, NamedTuple
+
+# Verdicts on the head of a direction.
+NOT_KNOWN: Final = 0
+MORE_NEEDED: Final = 1
+IS_TLS: Final = 2
+IS_HTTP: Final = 3
+IS_PROXY_HEADER: Final = 4
+
+_HTTP_STARTS: Final = (
+    b"GET ",
+    b"POST ",
+    b"PUT ",
+    b"HEAD ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+    b"PRI * HTTP/2",
+    b"HTTP/1.",
+    b"HTTP/2",
+)
+_PROXY_V1: Final = b"PROXY "
+_PROXY_V1_LONGEST: Final = 107
+_PROXY_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
+_PROXY_V2_HEAD: Final = 16
+_TLS_RECORD_LIMIT: Final = (1 << 14) + 2048
+_TLS_HANDSHAKE: Final = 22
+
+
+class Head(NamedTuple):
+    """A verdict; of a PROXY header also its length in bytes and the client it names."""
+
+    verdict: int
+    header_bytes: int = 0
+    client_ip: str | None = None
+
+
+def look(head: bytes, at_start: bool) -> Head:
+    """Judge the first bytes of a direction.
+
+    Args:
+        head: what is there of them.
+        at_start: they are the first bytes of the connection; else only TLS records are looked for.
+    """
+    if at_start:
+        proxy = _proxy_header(head)
+        if proxy is not None:
+            return proxy
+        if _starts_one(head, _HTTP_STARTS):
+            return Head(IS_HTTP)
+        if any(start.startswith(head) for start in _HTTP_STARTS):
+            return Head(MORE_NEEDED)
+    return Head(IS_TLS) if _is_tls(head, at_start) else Head(NOT_KNOWN)
+
+
+def _starts_one(head: bytes, starts: tuple[bytes, ...]) -> bool:
+    return any(head.startswith(start) for start in starts)
+
+
+def _is_tls(head: bytes, at_start: bool) -> bool:
+    """TLS records: type, version 3.x, a length that TLS allows; mid-stream two of them in a row."""
+    position = 0
+    for _ in range(1 if at_start else 2):
+        record = head[position : position + 5]
+        if len(record) < 5:
+            return False
+        length = int.from_bytes(record[3:5], "big")
+        kinds = (_TLS_HANDSHAKE,) if at_start else (20, 21, 22, 23)
+        if record[0] not in kinds or record[1] != 3 or record[2] > 4:
+            return False
+        if not 0 < length <= _TLS_RECORD_LIMIT:
+            return False
+        position += 5 + length
+    return True
+
+
+def _proxy_header(head: bytes) -> Head | None:
+    if head.startswith(_PROXY_V2):
+        if len(head) < _PROXY_V2_HEAD:
+            return Head(MORE_NEEDED)
+        length = _PROXY_V2_HEAD + int.from_bytes(head[14:16], "big")
+        if len(head) < length:
+            return Head(MORE_NEEDED)
+        return Head(IS_PROXY_HEADER, length, _proxy_v2_client(head[:length]))
+    if head.startswith(_PROXY_V1):
+        end = head.find(b"\r\n", 0, _PROXY_V1_LONGEST)
+        if end < 0:
+            return Head(MORE_NEEDED) if len(head) < _PROXY_V1_LONGEST else None
+        words = head[:end].split(b" ")
+        return Head(IS_PROXY_HEADER, end + 2, _address(words[2]) if len(words) > 2 else None)
+    if head and (_PROXY_V1.startswith(head) or _PROXY_V2.startswith(head)):
+        return Head(MORE_NEEDED)
+    return None
+
+
+def _address(text: bytes) -> str | None:
+    try:
+        return str(ipaddress.ip_address(text.decode("ascii")))
+    except ValueError:
+        return None
+
+
+def _proxy_v2_client(header: bytes) -> str | None:
+    family = header[13] >> 4
+    size = {1: 4, 2: 16}.get(family, 0)
+    packed = header[_PROXY_V2_HEAD : _PROXY_V2_HEAD + size]
+    if not size or len(packed) < size:
+        return None
+    return str(ipaddress.ip_address(packed))
+
+
+def server_name(head: bytes) -> str | None:
+    """The server name (SNI) that a TLS ClientHello asks for, if the bytes hold it."""
+    if len(head) < 43 or head[0] != _TLS_HANDSHAKE or head[5] != 1:
+        return None
+    position = 43  # record 5, handshake 4, version 2, random 32
+    for size_bytes in (1, 2, 1):  # session id, cipher suites, compression methods
+        size = int.from_bytes(head[position : position + size_bytes], "big")
+        position += size_bytes + size
+    end = min(len(head), position + 2 + int.from_bytes(head[position : position + 2], "big"))
+    position += 2
+    while position + 4 <= end:
+        kind = int.from_bytes(head[position : position + 2], "big")
+        size = int.from_bytes(head[position + 2 : position + 4], "big")
+        position += 4
+        if kind == 0 and size > 5 and position + size <= end:
+            name = head[position + 5 : position + size]
+            return name.decode("ascii", "backslashreplace")
+        position += size
+    return None

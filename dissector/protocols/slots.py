@@ -1,0 +1,133 @@
+"""The slots of connections: find, take and give back, as kernels.
+
+Connection ids rise by one, so an id's low bits are its hash; linear probing, and removal shifts the
+cluster back, so that no tombstones pile up during a tap of weeks.
+"""
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import inlined, kernel
+from dissector.protocols.framing_state import (
+    CHAIN,
+    COUNTER_FREE_SLOTS,
+    EMPTY_KEY,
+    HEAD,
+    ROLE_BY_SYN,
+    ROLE_PROVISIONAL,
+    ROLE_UNDECIDED,
+    UNDECIDED,
+    FramingState,
+)
+from dissector.limits import NULL
+
+
+@inlined
+def find_slot(state: FramingState, connection: int) -> int:
+    """The slot of a connection, or -1."""
+    keys = state.slot_keys
+    mask = len(keys) - 1
+    at = connection & mask
+    while keys[at] != EMPTY_KEY:
+        if keys[at] == connection:
+            return state.slot_values[at]
+        at = (at + 1) & mask
+    return -1
+
+
+@kernel
+def take_slot(state: FramingState, connection: int, is_from_syn: int, limit: int) -> int:
+    """A fresh slot for a connection, or -1 when all are taken. limit: bytes of the longest frame."""
+    free = state.counters[COUNTER_FREE_SLOTS]
+    if free == 0:
+        return -1
+    slot = state.free_slots[free - 1]
+    state.counters[COUNTER_FREE_SLOTS] = free - 1
+    keys = state.slot_keys
+    mask = len(keys) - 1
+    at = connection & mask
+    while keys[at] != EMPTY_KEY:
+        at = (at + 1) & mask
+    keys[at] = connection
+    state.slot_values[at] = slot
+    _clear(state, slot, connection, is_from_syn, limit)
+    return slot
+
+
+@inlined
+def _clear(state: FramingState, slot: int, connection: int, is_from_syn: int, limit: int) -> None:
+    known = state.connections
+    known.connection_id[slot] = connection
+    known.protocol[slot] = UNDECIDED
+    known.role[slot] = ROLE_PROVISIONAL if is_from_syn else ROLE_UNDECIDED
+    known.client_side[slot] = 0
+    known.role_source[slot] = ROLE_BY_SYN
+    known.waiting[slot] = 0
+    known.is_from_syn[slot] = is_from_syn
+    known.is_slow[slot] = 0
+    ways = state.directions
+    for way in range(2 * slot, 2 * slot + 2):
+        ways.mode[way] = HEAD
+        ways.total[way] = 0
+        ways.have[way] = 0
+        ways.arena_at[way] = 0
+        ways.arena_room[way] = 0
+        ways.broken[way] = 0
+        ways.skip[way] = 0
+        ways.frame_start[way] = 0
+        ways.first_packet[way] = NULL
+        ways.first_ts[way] = NULL
+        ways.last_packet[way] = NULL
+        ways.last_ts[way] = NULL
+        ways.retransmitted[way] = 0
+        ways.verify[way] = 0
+        ways.limit[way] = limit
+        ways.skipped[way] = 0
+        ways.frames[way] = 0
+        ways.decoded_bytes[way] = 0
+        ways.is_seen[way] = 0
+        ways.is_first[way] = 1
+
+
+@kernel
+def give_back_slots(state: FramingState, connections: Int64Array) -> None:
+    """Free the slots of closed connections; ids without a slot are passed over."""
+    keys = state.slot_keys
+    mask = len(keys) - 1
+    for index in range(len(connections)):
+        at = connections[index] & mask
+        while keys[at] != EMPTY_KEY and keys[at] != connections[index]:
+            at = (at + 1) & mask
+        if keys[at] == EMPTY_KEY:
+            continue
+        free = state.counters[COUNTER_FREE_SLOTS]
+        state.free_slots[free] = state.slot_values[at]
+        state.counters[COUNTER_FREE_SLOTS] = free + 1
+        hole = at
+        following = (at + 1) & mask
+        while keys[following] != EMPTY_KEY:
+            home = keys[following] & mask
+            # The entry may move into the hole unless its home lies cyclically behind the hole.
+            if ((following - home) & mask) >= ((following - hole) & mask):
+                keys[hole] = keys[following]
+                state.slot_values[hole] = state.slot_values[following]
+                hole = following
+            following = (following + 1) & mask
+        keys[hole] = EMPTY_KEY
+
+
+@kernel
+def compact_arena(state: FramingState, fresh: ByteArray) -> int:
+    """Copy the bytes of unfinished frames to a fresh arena, in order of slots; returns its use."""
+    used = 0
+    ways = state.directions
+    for way in range(len(ways.mode)):
+        have = ways.have[way]
+        if ways.mode[way] == CHAIN and have > 0:
+            at = ways.arena_at[way]
+            for index in range(have):
+                fresh[used + index] = state.arena[at + index]
+            ways.arena_at[way] = used
+            ways.arena_room[way] = have
+            used += have
+        else:
+            ways.arena_room[way] = 0
+    return used
