@@ -8,6 +8,7 @@ Frames get frame_no, packets and stamps that rise by themselves where a row does
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,5 +165,5 @@ def in_blocks(
 ) -> Iterator[FrameBlock]:
     """The same rows as several blocks, cut before these row numbers."""
     edges = [0, *sorted(cuts), len(rows)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         yield maker.block(rows[start:end])
