@@ -12,7 +12,7 @@ NULL: Final = -0x7FFF_FFFF_5EED_0A11
 
 # -- capture
 READ_BUFFER_BYTES: Final = 32 << 20  # one input buffer; larger ones only cost memory
-PACKET_BLOCK_ROWS: Final = 1 << 16  # packets handed on at once
+PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
 MAX_RECORD_BYTES: Final = 16 << 20  # longest pcap record or pcapng block; longer = corrupt, input ends
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
 

@@ -21,12 +21,12 @@ class NoticeKind(NamedTuple):
 
 NOTICES: Final = (
     # -- capture
-    NoticeKind("truncated_tail", "warning", "the file ends inside a record; all before it was read"),
-    NoticeKind("corrupt_record", "error", "a record is damaged; what follows it was not read"),
+    NoticeKind("truncated_tail", "warning", "file {value2} ends inside a record at byte {value}"),
+    NoticeKind("corrupt_record", "error", "file {value2} is damaged from byte {value} on"),
     NoticeKind("capture_shorter_than_landed", "info", "a longer version of this capture is there"),
     NoticeKind("file_in_other_capture", "info", "the same file is part of another capture"),
-    NoticeKind("clock_step", "info", "capture time went backwards by {value} ns"),
-    NoticeKind("skipped_section", "warning", "a section of the file was skipped"),
+    NoticeKind("clock_step", "info", "capture time went back {value2} times, by up to {value} ns"),
+    NoticeKind("skipped_section", "warning", "file {value2}: a part from byte {value} was skipped"),
     NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),
     # -- packets and streams
     NoticeKind("unknown_link_type", "error", "link type {value} is not read"),

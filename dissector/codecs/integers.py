@@ -18,7 +18,7 @@ _SIGN_64: Final = 1 << 63
 
 
 class Varint(NamedTuple):
-    """A varint and where it ends. value: signed 64 bits; next: offset after it, -1 if unreadable."""
+    """A varint. value: signed 64 bits; next: offset after it, -1 if it cannot be read."""
 
     value: int
     next: int
@@ -31,7 +31,7 @@ if compiled():
     @inlined
     def byte(data: ByteArray, offset: int) -> int:
         """The byte at offset, 0 to 255."""
-        return np.int64(data[np.uint64(offset)])
+        return np.int64(data[np.uint64(offset)])  # type: ignore[return-value]
 
     @inlined
     def be16(data: ByteArray, offset: int) -> int:

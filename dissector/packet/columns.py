@@ -1,6 +1,6 @@
 """The columns of packets and of the TCP segments inside them."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -71,11 +71,24 @@ class PacketBuffers(NamedTuple):
     side: ByteArray
 
 
+_LINE_ROWS: Final = 8  # int64 values in a cache line
+
+
+def spread_rows(rows: int) -> int:
+    """At least `rows`, such that a matrix of columns fills an odd number of cache lines per column.
+
+    Columns a power of two apart fall into the same few sets of the processor's cache and push each
+    other out: the packet pass took 88 ns per packet at 8192 rows and 33 ns at 8200.
+    """
+    lines = -(-rows // _LINE_ROWS)
+    return (lines | 1) * _LINE_ROWS
+
+
 def new_packet_columns(rows: int) -> PacketColumns:
-    """Room for packets; the arrays hold nothing yet."""
-    return PacketColumns(np.empty((len(PacketColumns._fields), rows), np.int64))
+    """Room for at least so many packets; the arrays hold nothing yet."""
+    return PacketColumns(np.empty((len(PacketColumns._fields), spread_rows(rows)), np.int64))
 
 
 def new_segment_columns(rows: int) -> SegmentColumns:
-    """Room for segments; the arrays hold nothing yet."""
-    return SegmentColumns(np.empty((len(SegmentColumns._fields), rows), np.int64))
+    """Room for at least so many segments; the arrays hold nothing yet."""
+    return SegmentColumns(np.empty((len(SegmentColumns._fields), spread_rows(rows)), np.int64))

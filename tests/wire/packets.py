@@ -91,7 +91,7 @@ def ipv4(
     options: bytes = b"",
     total_bytes: int | None = None,
 ) -> bytes:
-    """An IPv4 packet. fragment: flags and offset field; total_bytes: another length than the right."""
+    """An IPv4 packet. fragment: flags and offset; total_bytes: another length than the right."""
     options += b"\0" * (-len(options) % 4)
     header_bytes = 20 + len(options)
     length = header_bytes + len(payload) if total_bytes is None else total_bytes

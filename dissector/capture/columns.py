@@ -1,0 +1,71 @@
+"""What the record scans share: interfaces, scan state, and how far a scan came."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import be32, le32
+from dissector.jit import inlined
+from dissector.limits import NULL
+
+# Why a scan came back.
+NEED_DATA: Final = 0  # what is left is no whole record
+FULL: Final = 1  # the packet columns are full
+CORRUPT: Final = 2  # `consumed` is the first byte of a damaged record
+BLOCK: Final = 3  # pcapng: `consumed` is the first byte of a block that describes, not a packet
+
+# Numbers in PacketColumns.interface for packets whose interface is not known.
+NO_INTERFACE: Final = -1  # never described in its section
+INTERFACE_LIMIT: Final = -2  # described after limits.MAX_INTERFACES others
+
+# Places in the scan state, an int64 array that lives as long as a capture.
+LAST_TS_NS: Final = 0  # of the last packet with a time stamp; NULL before
+CAPTURED_LONGER: Final = 1  # records that claim more captured bytes than the wire had
+UNUSABLE_TIMES: Final = 2  # time stamps beyond the years that 64-bit nanoseconds can say
+PACKET_DROPS: Final = 3  # drops counted in packet blocks of the old kind
+SCAN_STATE_ROWS: Final = 4
+
+
+class ScanProgress(NamedTuple):
+    """How far a scan came. rows: packets found; consumed: position after them; status: above."""
+
+    rows: int
+    consumed: int
+    status: int
+
+
+class InterfaceColumns(NamedTuple):
+    """The interfaces of a capture, int64[rows] each.
+
+    link_type: number of the link layer; snaplen: 0 = no limit. A time of u units is
+    `offset_ns + u * multiplier // divisor` ns, or with a shift (units of 2^-shift s) the exact
+    whole nanoseconds of `u * 10^9 / 2^shift`; multiplier 0: no usable time.
+    """
+
+    link_type: Int64Array
+    snaplen: Int64Array
+    multiplier: Int64Array
+    divisor: Int64Array
+    shift: Int64Array
+    offset_ns: Int64Array
+
+
+def new_interface_columns(rows: int) -> InterfaceColumns:
+    """Room for interfaces, all zero."""
+    return InterfaceColumns(*(np.zeros(rows, np.int64) for _ in InterfaceColumns._fields))
+
+
+def new_scan_state() -> Int64Array:
+    """The state before the first packet of a capture."""
+    state = np.zeros(SCAN_STATE_ROWS, np.int64)
+    state[LAST_TS_NS] = NULL
+    return state
+
+
+@inlined
+def load32(data: ByteArray, offset: int, is_big_endian: int) -> int:
+    """Four bytes in the byte order of the file, 0 to 2^32-1."""
+    if is_big_endian:
+        return be32(data, offset)
+    return le32(data, offset)

@@ -1,0 +1,156 @@
+"""The interfaces of a capture, and the pcapng blocks that describe sections and interfaces.
+
+Interfaces of all sections and files of a capture have numbers of their own, in order of appearance.
+These blocks are few, so that plain Python reads them; the packets go through the compiled scans.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from dissector.capture.columns import InterfaceColumns, new_interface_columns
+from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
+
+_BYTE_ORDER_MAGIC: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
+_OPTION_DROPPED: Final = 5  # of interface statistics: by the interface
+_OPTION_OS_DROPPED: Final = 7  # of interface statistics: by the operating system
+_OPTION_RESOLUTION: Final = 9  # of an interface description
+_OPTION_OFFSET: Final = 14  # of an interface description
+_LARGEST_OFFSET_SECONDS: Final = 1 << 33  # further from 1970 than 64-bit nanoseconds reach
+_MICROSECONDS: Final = 6
+_SECTION_VERSION: Final = 1
+
+
+class SectionStart:
+    """A section header block.
+
+    order: "<" or ">"; block_bytes: its length; is_known: whether its version is one we read.
+    """
+
+    def __init__(self, order: str, block_bytes: int, is_known: bool) -> None:
+        self.order = order
+        self.block_bytes = block_bytes
+        self.is_known = is_known
+
+
+def read_section(block: bytes) -> SectionStart | None:
+    """The section header at the start of some bytes; None if there is no credible one.
+
+    The bytes may be cut: what is there of the block must then be right.
+    """
+    order = _BYTE_ORDER_MAGIC.get(block[8:12])
+    if order is None:
+        return None
+    (size,) = struct.unpack_from(f"{order}I", block, 4)
+    if size < 28 or size > MAX_RECORD_BYTES or size % 4:
+        return None
+    if len(block) >= size and block[size - 4 : size] != block[4:8]:
+        return None
+    major = struct.unpack_from(f"{order}H", block, 12)[0] if len(block) >= 14 else _SECTION_VERSION
+    return SectionStart(order, size, major == _SECTION_VERSION)
+
+
+def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]]:
+    """Code and value of each option that is whole; ends at the end mark or at the first odd one."""
+    while len(body) - offset >= 4:
+        code, size = struct.unpack_from(f"{order}HH", body, offset)
+        offset += 4
+        if code == 0 or size > len(body) - offset:
+            return
+        yield code, body[offset : offset + size]
+        offset += size + (-size % 4)
+
+
+class Interfaces:
+    """All interfaces of a capture.
+
+    columns: what the scans read, grown as needed; count: how many are described, at most
+    limits.MAX_INTERFACES (further ones are counted in `beyond_limit` and have no number).
+    """
+
+    def __init__(self) -> None:
+        self.columns: InterfaceColumns = new_interface_columns(16)
+        self.count = 0
+        self.beyond_limit = 0
+        self._dropped: dict[tuple[int, int], int] = {}
+
+    def add(
+        self, link_type: int, snaplen: int, resolution: int = _MICROSECONDS, offset_seconds: int = 0
+    ) -> int:
+        """Describe one more interface.
+
+        Args:
+            resolution: the if_tsresol byte: a power of ten, or of two with the top bit set.
+
+        Returns:
+            Its number, or a number at or beyond limits.MAX_INTERFACES that has no columns.
+        """
+        if self.count >= MAX_INTERFACES:
+            self.beyond_limit += 1
+            return MAX_INTERFACES
+        number = self.count
+        if number == len(self.columns.link_type):
+            self.columns = InterfaceColumns(
+                *(np.concatenate([column, np.zeros_like(column)]) for column in self.columns)
+            )
+        self.count += 1
+        columns = self.columns
+        columns.link_type[number] = link_type & 0xFFFF  # the upper half tells of frame checksums
+        columns.snaplen[number] = snaplen
+        multiplier, divisor, shift = _resolution(resolution)
+        columns.multiplier[number] = multiplier
+        columns.divisor[number] = divisor
+        columns.shift[number] = shift
+        if abs(offset_seconds) > _LARGEST_OFFSET_SECONDS:
+            columns.multiplier[number] = 0
+        else:
+            columns.offset_ns[number] = offset_seconds * 1_000_000_000
+        return number
+
+    def describe(self, block: bytes, order: str) -> bool:
+        """Add the interface of an interface description block; False if the block is damaged."""
+        if len(block) < 20:
+            return False
+        link_type, _, snaplen = struct.unpack_from(f"{order}HHI", block, 8)
+        resolution, offset_seconds = _MICROSECONDS, 0
+        for code, value in _options(block[:-4], 16, order):
+            if code == _OPTION_RESOLUTION and len(value) == 1:
+                resolution = value[0]
+            elif code == _OPTION_OFFSET and len(value) == 8:
+                (offset_seconds,) = struct.unpack(f"{order}q", value)
+        self.add(link_type, snaplen, resolution, offset_seconds)
+        return True
+
+    def count_drops(self, block: bytes, order: str, first_interface: int) -> None:
+        """Take the drop counts of an interface statistics block: totals, so that the last holds.
+
+        Args:
+            first_interface: number of the first interface of the block's section.
+        """
+        if len(block) < 24:
+            return
+        (interface_id,) = struct.unpack_from(f"{order}I", block, 8)
+        for code, value in _options(block[:-4], 20, order):
+            if code in (_OPTION_DROPPED, _OPTION_OS_DROPPED) and len(value) == 8:
+                (drops,) = struct.unpack(f"{order}Q", value)
+                if drops < 1 << 62:  # all bits set is how some writers say "unknown"
+                    self._dropped[first_interface + interface_id, code] = drops
+
+    def dropped_from(self, first_interface: int) -> int | None:
+        """Drops at all interfaces from a number on; None if no statistics say anything."""
+        drops = [count for (number, _), count in self._dropped.items() if number >= first_interface]
+        return sum(drops) if drops else None
+
+
+def _resolution(resolution: int) -> tuple[int, int, int]:
+    """Multiplier, divisor and shift (see InterfaceColumns) of an if_tsresol byte."""
+    if resolution & 0x80:
+        shift = resolution & 0x7F
+        if shift == 0:
+            return 1_000_000_000, 1, 0
+        return (1, 1, shift) if shift < 64 else (0, 1, 0)
+    if resolution <= 9:
+        return 10 ** (9 - resolution), 1, 0
+    return (1, 10 ** (resolution - 9), 0) if resolution <= 27 else (0, 1, 0)

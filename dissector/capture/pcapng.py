@@ -1,0 +1,235 @@
+"""The packets of a pcapng file: blocks of one section, of any time resolution.
+
+The scan goes over packet blocks and what nobody needs (names, decryption secrets, which are never
+kept, custom and unknown blocks) and comes back at blocks that describe: section headers, interfaces
+and their statistics. Those are few and are read by `dissector.capture.interfaces`.
+"""
+
+from typing import Final, NamedTuple
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.columns import (
+    BLOCK,
+    CAPTURED_LONGER,
+    CORRUPT,
+    FULL,
+    INTERFACE_LIMIT,
+    LAST_TS_NS,
+    NEED_DATA,
+    NO_INTERFACE,
+    PACKET_DROPS,
+    UNUSABLE_TIMES,
+    InterfaceColumns,
+    ScanProgress,
+    load32,
+)
+from dissector.codecs.integers import be16, le16
+from dissector.jit import inlined, kernel
+from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES, NULL
+from dissector.packet.columns import PacketColumns
+
+SECTION_HEADER: Final = 0x0A0D0D0A  # reads the same in both byte orders
+INTERFACE_DESCRIPTION: Final = 1
+OLD_PACKET: Final = 2
+SIMPLE_PACKET: Final = 3
+INTERFACE_STATISTICS: Final = 5
+ENHANCED_PACKET: Final = 6
+
+BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
+_LARGEST: Final = 0x7FFF_FFFF_FFFF_FFFF
+_NO_DROP_COUNT: Final = 0xFFFF
+
+
+class Section(NamedTuple):
+    """What a scan must know of its section.
+
+    is_big_endian: 0 or 1; is_skipped: 1 = of an unknown version, its packets are not read;
+    first_interface: index of its first interface; interfaces: how many it described so far.
+    """
+
+    is_big_endian: int
+    is_skipped: int
+    first_interface: int
+    interfaces: int
+
+
+class _Packet(NamedTuple):
+    """One packet block. data_offset: from the block's start; units_high -1: it has no time."""
+
+    interface_id: int
+    units_high: int
+    units_low: int
+    data_offset: int
+    captured: int
+    wire: int
+
+
+@inlined
+def _enhanced(data: ByteArray, position: int, order: int) -> _Packet:
+    return _Packet(
+        load32(data, position + 8, order),
+        load32(data, position + 12, order),
+        load32(data, position + 16, order),
+        28,
+        load32(data, position + 20, order),
+        load32(data, position + 24, order),
+    )
+
+
+@inlined
+def _old(data: ByteArray, position: int, order: int, state: Int64Array) -> _Packet:
+    if order:
+        interface_id = be16(data, position + 8)
+        drops = be16(data, position + 10)
+    else:
+        interface_id = le16(data, position + 8)
+        drops = le16(data, position + 10)
+    if drops != _NO_DROP_COUNT:
+        state[PACKET_DROPS] += drops
+    return _Packet(
+        interface_id,
+        load32(data, position + 12, order),
+        load32(data, position + 16, order),
+        28,
+        load32(data, position + 20, order),
+        load32(data, position + 24, order),
+    )
+
+
+@inlined
+def _simple(
+    data: ByteArray, position: int, size: int, section: Section, interfaces: InterfaceColumns
+) -> _Packet:
+    """A packet without interface, time and captured length: it belongs to interface 0."""
+    wire = load32(data, position + 8, section.is_big_endian)
+    captured = min(wire, size - 16)
+    if section.interfaces > 0 and section.first_interface < MAX_INTERFACES:
+        snaplen = interfaces.snaplen[section.first_interface]
+        if snaplen > 0:
+            captured = min(captured, snaplen)
+    return _Packet(0, -1, 0, 12, captured, wire)
+
+
+@kernel
+def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -> int:
+    """Units since 1970, in two halves of 32 bits, as whole nanoseconds; NULL if not to be said."""
+    multiplier = interfaces.multiplier[interface]
+    if high >= 1 << 31 or multiplier == 0:
+        return NULL
+    units = (high << 32) | low
+    shift = interfaces.shift[interface]
+    if shift > 0:
+        seconds = units >> shift
+        if seconds > _LARGEST // 1_000_000_000 - 1:
+            return NULL
+        # The fraction has up to 63 bits: its upper 32 and the rest below them are scaled apart,
+        # so that no product leaves 63 bits. Dropping remainders step by step is exact here.
+        fraction = units - (seconds << shift)
+        if shift > 32:
+            rest = shift - 32
+            upper = fraction >> rest
+            lower = fraction - (upper << rest)
+            scaled = (upper * 1_000_000_000 + ((lower * 1_000_000_000) >> rest)) >> 32
+        else:
+            scaled = (fraction * 1_000_000_000) >> shift
+        ns = seconds * 1_000_000_000 + scaled
+    else:
+        if units > _LARGEST // multiplier:
+            return NULL
+        ns = units * multiplier // interfaces.divisor[interface]
+    offset_ns: int = interfaces.offset_ns[interface]
+    if offset_ns > 0 and ns > _LARGEST - offset_ns:
+        return NULL
+    return ns + offset_ns
+
+
+@inlined
+def _place(
+    packet: _Packet,
+    section: Section,
+    interfaces: InterfaceColumns,
+    packets: PacketColumns,
+    row: int,
+    state: Int64Array,
+) -> None:
+    """Write interface, time and lengths of one packet; a packet without time keeps the last one."""
+    interface = section.first_interface + packet.interface_id
+    if packet.interface_id >= section.interfaces:
+        interface = NO_INTERFACE
+    elif interface >= MAX_INTERFACES:
+        interface = INTERFACE_LIMIT
+    ts_ns = NULL
+    if packet.units_high >= 0:
+        if interface >= 0:
+            ts_ns = time_ns(packet.units_high, packet.units_low, interfaces, interface)
+        if ts_ns == NULL:
+            state[UNUSABLE_TIMES] += 1
+    if ts_ns == NULL:
+        ts_ns = 0 if state[LAST_TS_NS] == NULL else state[LAST_TS_NS]
+    else:
+        state[LAST_TS_NS] = ts_ns
+    if packet.captured > packet.wire:
+        state[CAPTURED_LONGER] += 1
+    packets.interface[row] = interface
+    packets.ts_ns[row] = ts_ns
+    packets.captured_bytes[row] = packet.captured
+    packets.wire_bytes[row] = max(packet.captured, packet.wire)
+
+
+@kernel
+def scan_pcapng(
+    data: ByteArray,
+    start: int,
+    end: int,
+    section: Section,
+    interfaces: InterfaceColumns,
+    packets: PacketColumns,
+    state: Int64Array,
+) -> ScanProgress:
+    """Find whole packet blocks in data[start:end], skipping what carries no packet.
+
+    Args:
+        packets: written from row 0. state: scan state, updated.
+
+    Returns:
+        Rows, the position of the first block not taken, and FULL, CORRUPT, NEED_DATA or BLOCK.
+    """
+    order = section.is_big_endian
+    row = 0
+    position = start
+    while row < len(packets.offset):
+        if end - position < BLOCK_OVERHEAD_BYTES:
+            return ScanProgress(row, position, NEED_DATA)
+        kind = load32(data, position, order)
+        if kind == SECTION_HEADER:
+            return ScanProgress(row, position, BLOCK)
+        size = load32(data, position + 4, order)
+        if size < BLOCK_OVERHEAD_BYTES or size > MAX_RECORD_BYTES or size & 3 != 0:
+            return ScanProgress(row, position, CORRUPT)
+        if size > end - position:
+            return ScanProgress(row, position, NEED_DATA)
+        if load32(data, position + size - 4, order) != size:
+            return ScanProgress(row, position, CORRUPT)
+        if section.is_skipped:
+            position += size
+            continue
+        if kind == ENHANCED_PACKET and size >= 32:
+            packet = _enhanced(data, position, order)
+        elif kind == OLD_PACKET and size >= 32:
+            packet = _old(data, position, order, state)
+        elif kind == SIMPLE_PACKET and size >= 16:
+            packet = _simple(data, position, size, section, interfaces)
+        elif kind in (INTERFACE_DESCRIPTION, INTERFACE_STATISTICS):
+            return ScanProgress(row, position, BLOCK)
+        elif kind in (ENHANCED_PACKET, OLD_PACKET, SIMPLE_PACKET):
+            return ScanProgress(row, position, CORRUPT)
+        else:
+            position += size
+            continue
+        if packet.captured > size - 4 - packet.data_offset:
+            return ScanProgress(row, position, CORRUPT)
+        packets.offset[row] = position + packet.data_offset
+        _place(packet, section, interfaces, packets, row, state)
+        row += 1
+        position += size
+    return ScanProgress(row, position, FULL)

@@ -1,0 +1,382 @@
+"""CaptureReader: buffers of the files of one capture in, packet columns out. It opens nothing.
+
+A file starts in FORMAT (its first bytes decide); a pcap file then is RECORDS to its end, a pcapng
+file is RECORDS inside a section and SEARCH between a damaged block and the next section header that
+is credible. OVER: a pcap record was damaged; the rest of the file is passed over. What was found
+out about the file comes from `finish_file`, what concerns the whole capture from `finish`.
+"""
+
+import re
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray
+from dissector.capture.columns import (
+    BLOCK,
+    CORRUPT,
+    FULL,
+    LAST_TS_NS,
+    PACKET_DROPS,
+    ScanProgress,
+    new_scan_state,
+)
+from dissector.capture.interfaces import Interfaces, read_section
+from dissector.capture.pcap import (
+    HEADER_BYTES,
+    PcapLayout,
+    byte_order,
+    is_pcap,
+    pcap_layout,
+    scan_pcap,
+)
+from dissector.capture.pcapng import (
+    INTERFACE_DESCRIPTION,
+    SECTION_HEADER,
+    Section,
+    scan_pcapng,
+)
+from dissector.limits import NULL, PACKET_BLOCK_ROWS
+from dissector.notices import NOTICE_NUMBER
+from dissector.packet.columns import new_packet_columns
+
+PCAP: Final = "pcap"
+PCAPNG: Final = "pcapng"
+HEAD_BYTES: Final = 12  # enough to tell the format
+
+_SECTION_MARK: Final = re.compile(b"\n\r\r\n")
+_SECTION_BYTES: Final = 28  # shortest section header block
+
+_FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
+
+
+def capture_format(head: bytes) -> str | None:
+    """PCAP or PCAPNG by the first bytes of a file (HEAD_BYTES of them), or None."""
+    if is_pcap(int.from_bytes(head[:4], "big")) and len(head) >= 4:
+        return PCAP
+    if head[:4] == b"\n\r\r\n" and read_section(head[:HEAD_BYTES]) is not None:
+        return PCAPNG
+    return None
+
+
+class Scan(NamedTuple):
+    """What one feed gave.
+
+    rows: packets in `CaptureReader.packets`; first_packet: number of the first of them in the
+    capture; consumed: position in the buffer after all of them; is_more: feed again at once from
+    `consumed` (otherwise more bytes are needed, or the file is through).
+    """
+
+    rows: int
+    first_packet: int
+    consumed: int
+    is_more: bool
+
+
+class Problem(NamedTuple):
+    """Something wrong with a file. code: a notice; offset: byte in the (uncompressed) file."""
+
+    code: str
+    offset: int
+
+
+class CaptureNotice(NamedTuple):
+    """A finding on its way to the notices table; NULL where a number says nothing."""
+
+    code: str
+    packet: int = NULL
+    ts_ns: int = NULL
+    value: int = NULL
+    value2: int = NULL
+    bytes: int = NULL
+
+    @property
+    def kind(self) -> int:
+        """Its place in notices.NOTICES."""
+        return NOTICE_NUMBER[self.code]
+
+
+class FileFacts(NamedTuple):
+    """What the records of one file told; None where there is nothing to tell.
+
+    packets: records of the file; first_packet: the capture's number of the first; link_types: in
+    order of appearance; snaplen: smallest of its interfaces; first_ts_ns, last_ts_ns: earliest and
+    latest time; clock_steps: packets earlier than the one before, also across a file's border.
+    """
+
+    format: str | None
+    packets: int
+    first_packet: int
+    link_types: tuple[int, ...]
+    snaplen: int | None
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+    is_truncated: bool
+    dropped_by_interface: int | None
+    clock_steps: int
+    problems: tuple[Problem, ...]
+
+
+class _File:
+    """What is known of the file being read."""
+
+    def __init__(self, index: int, first_packet: int, first_interface: int, drops: int) -> None:
+        self.index = index
+        self.first_packet = first_packet
+        self.first_interface = first_interface
+        self.drops_before = drops
+        self.format: str | None = None
+        self.phase = _FORMAT
+        self.offset = 0  # of the next byte to be fed
+        self.damaged_at = 0
+        self.layout: PcapLayout | None = None
+        self.section: Section | None = None
+        self.first_ts_ns: int | None = None
+        self.last_ts_ns: int | None = None
+        self.clock_steps = 0
+        self.problems: list[Problem] = []
+
+
+class CaptureReader:
+    """Reads the files of one capture in order: start_file, feed until through, finish_file, finish.
+
+    packets: the columns that feed fills, valid until the next feed. interfaces: all so far.
+    next_packet: number of the next packet, from 1. notices: findings so far, in order.
+    """
+
+    def __init__(self, block_rows: int = PACKET_BLOCK_ROWS) -> None:
+        self.packets = new_packet_columns(block_rows)
+        self.interfaces = Interfaces()
+        self.next_packet = 1
+        self.notices: list[CaptureNotice] = []
+        self.clock_steps = 0
+        self._state = new_scan_state()
+        self._largest_step = CaptureNotice("clock_step", value=0)
+        self._previous_ts_ns: int | None = None
+        self._dropped: int | None = None
+        self._files = 0
+        self._file = _File(0, 1, 0, 0)
+
+    def start_file(self) -> None:
+        """Begin the next file of the capture."""
+        drops = int(self._state[PACKET_DROPS])
+        self._file = _File(self._files, self.next_packet, self.interfaces.count, drops)
+        self._files += 1
+
+    def feed(self, data: ByteArray, start: int, end: int, is_last: bool) -> Scan:
+        """Read packets from data[start:end], the bytes of the file from where the last feed ended.
+
+        Args:
+            is_last: the file ends at `end`.
+        """
+        file = self._file
+        position = start
+        rows = 0
+        is_more = True
+        while is_more and rows == 0:
+            before = position
+            if file.phase == _FORMAT:
+                position, is_more = self._read_format(data, position, end)
+            elif file.phase == _SEARCH:
+                position, is_more = self._search(data, position, end, is_last)
+            elif file.phase == _OVER:
+                position, is_more = end, False
+            else:
+                rows, position, is_more = self._scan(data, position, end)
+            file.offset += position - before
+        if rows:
+            self._note_times(rows)
+        first_packet = self.next_packet
+        self.next_packet += rows
+        if is_last and not is_more and position < end:
+            self._add_problem("truncated_tail", file.offset)
+            position = end
+        return Scan(rows, first_packet, position, is_more)
+
+    def finish_file(self) -> FileFacts:
+        """The facts about the file that was just read."""
+        file = self._file
+        first, count = file.first_interface, self.interfaces.count
+        columns = self.interfaces.columns
+        snaplens = [int(snaplen) for snaplen in columns.snaplen[first:count] if snaplen > 0]
+        dropped = self.interfaces.dropped_from(first)
+        packet_drops = int(self._state[PACKET_DROPS]) - file.drops_before
+        if packet_drops:
+            dropped = (dropped or 0) + packet_drops
+        if dropped is not None:
+            self._dropped = (self._dropped or 0) + dropped
+        return FileFacts(
+            file.format,
+            self.next_packet - file.first_packet,
+            file.first_packet,
+            tuple(dict.fromkeys(columns.link_type[first:count].tolist())),
+            min(snaplens, default=None),
+            file.first_ts_ns,
+            file.last_ts_ns,
+            any(problem.code != "skipped_section" for problem in file.problems),
+            dropped,
+            file.clock_steps,
+            tuple(file.problems),
+        )
+
+    def finish(self) -> list[CaptureNotice]:
+        """All notices of the capture, those that concern it as a whole last."""
+        if self.clock_steps:
+            self.notices.append(self._largest_step._replace(value2=self.clock_steps))
+        if self._dropped:
+            self.notices.append(CaptureNotice("interface_drops", value=self._dropped))
+        return self.notices
+
+    def _add_problem(self, code: str, offset: int, size: int = NULL) -> None:
+        self._file.problems.append(Problem(code, offset))
+        self.notices.append(
+            CaptureNotice(
+                code,
+                packet=self.next_packet - 1 if self.next_packet > 1 else NULL,
+                ts_ns=int(self._state[LAST_TS_NS]),
+                value=offset,
+                value2=self._file.index,
+                bytes=size,
+            )
+        )
+
+    def _read_format(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
+        """Read the file header; returns the position after it and whether it was all there."""
+        file = self._file
+        file.format = capture_format(data[position : min(end, position + HEAD_BYTES)].tobytes())
+        if file.format == PCAPNG:
+            file.phase = _RECORDS
+            return position, True
+        if end - position < (HEADER_BYTES if file.format == PCAP else HEAD_BYTES):
+            return position, False
+        if file.format is None:
+            file.phase = _OVER
+            self._add_problem("corrupt_record", file.offset)
+            return position, True
+        head = data[position : position + HEADER_BYTES].tobytes()
+        magic = int.from_bytes(head[:4], "big")
+        order = "big" if byte_order(magic) == "big" else "little"
+        snaplen = int.from_bytes(head[16:20], order)  # type: ignore[arg-type]
+        link_type = int.from_bytes(head[20:24], order)  # type: ignore[arg-type]
+        interface = self.interfaces.add(link_type, snaplen)
+        file.layout = pcap_layout(magic, snaplen, interface)
+        file.phase = _RECORDS
+        return position + HEADER_BYTES, True
+
+    def _scan(self, data: ByteArray, position: int, end: int) -> tuple[int, int, bool]:
+        """One call of the compiled scan and what it left to Python."""
+        file = self._file
+        if file.layout is not None:
+            done: ScanProgress = scan_pcap(
+                data, position, end, file.layout, self.packets, self._state
+            )
+            if done.status == CORRUPT and done.rows == 0:
+                file.phase = _OVER
+                self._add_problem("corrupt_record", file.offset)
+            return done.rows, done.consumed, done.status in (FULL, CORRUPT)
+        if file.section is None:
+            return (0, *self._start_section(data, position, end))
+        done = scan_pcapng(
+            data, position, end, file.section, self.interfaces.columns, self.packets, self._state
+        )
+        if done.rows == 0 and done.status == CORRUPT:
+            return (0, *self._start_search(position))
+        if done.rows == 0 and done.status == BLOCK:
+            return (0, *self._read_block(data, done.consumed, end, file.section))
+        return done.rows, done.consumed, done.status in (FULL, CORRUPT, BLOCK)
+
+    def _read_block(
+        self, data: ByteArray, position: int, end: int, section: Section
+    ) -> tuple[int, bool]:
+        """Take a block that describes; returns the position after it and whether to go on."""
+        file = self._file
+        order = ">" if section.is_big_endian else "<"
+        kind, size = struct.unpack(f"{order}II", data[position : position + 8].tobytes())
+        if kind == SECTION_HEADER:
+            return self._start_section(data, position, end)
+        block = data[position : position + size].tobytes()
+        if kind == INTERFACE_DESCRIPTION:
+            if not self.interfaces.describe(block, order):
+                return self._start_search(position)
+            file.section = section._replace(interfaces=section.interfaces + 1)
+        else:
+            self.interfaces.count_drops(block, order, section.first_interface)
+        return position + size, True
+
+    def _start_section(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
+        """Take a section header: its interfaces are numbered anew, its byte order is its own."""
+        file = self._file
+        if end - position < _SECTION_BYTES:
+            return position, False
+        found = read_section(data[position : position + _SECTION_BYTES].tobytes())
+        if found is None:
+            return self._start_search(position)
+        after = position + found.block_bytes
+        if after > end:
+            return position, False
+        if data[after - 4 : after].tobytes() != data[position + 4 : position + 8].tobytes():
+            return self._start_search(position)
+        if not found.is_known:
+            self._add_problem("skipped_section", file.offset)
+        file.section = Section(
+            int(found.order == ">"), int(not found.is_known), self.interfaces.count, 0
+        )
+        return after, True
+
+    def _start_search(self, position: int) -> tuple[int, bool]:
+        """A block is damaged: what follows is read again from the next section header on."""
+        file = self._file
+        file.phase = _SEARCH
+        file.section = None
+        file.damaged_at = file.offset
+        self._add_problem("corrupt_record", file.offset)
+        return position, True
+
+    def _search(self, data: ByteArray, position: int, end: int, is_last: bool) -> tuple[int, bool]:
+        """Look for a credible section header; returns where to go on and whether it is there."""
+        file = self._file
+        here = position + int(file.offset == file.damaged_at)
+        while True:
+            mark = _SECTION_MARK.search(data.data, here, end)
+            if mark is None:
+                # The mark itself may straddle the end of the buffer.
+                return (end if is_last else max(position, end - 3)), False
+            here = mark.start()
+            found = read_section(data[here : min(end, here + _SECTION_BYTES)].tobytes())
+            is_whole = found is not None and here + found.block_bytes <= end
+            if not is_last and (end - here < _SECTION_BYTES or (found and not is_whole)):
+                return here, False
+            if found is not None and is_whole:
+                after = here + found.block_bytes
+                if data[after - 4 : after].tobytes() == data[here + 4 : here + 8].tobytes():
+                    skipped = file.offset + here - position - file.damaged_at
+                    self._add_problem("skipped_section", file.damaged_at, skipped)
+                    file.phase = _RECORDS
+                    return here, True
+            here += 1
+
+    def _note_times(self, rows: int) -> None:
+        """Earliest and latest time of the file, and steps back, over the packets just read."""
+        file = self._file
+        times = self.packets.ts_ns[:rows]
+        earliest, latest = int(times.min()), int(times.max())
+        file.first_ts_ns = min(earliest, latest if file.first_ts_ns is None else file.first_ts_ns)
+        file.last_ts_ns = max(latest, earliest if file.last_ts_ns is None else file.last_ts_ns)
+        before = int(times[0]) if self._previous_ts_ns is None else self._previous_ts_ns
+        steps = np.empty(rows, np.int64)
+        steps[0] = before - int(times[0])
+        np.subtract(times[:-1], times[1:], out=steps[1:])
+        self._previous_ts_ns = int(times[-1])
+        count = int(np.count_nonzero(steps > 0))
+        if count:
+            file.clock_steps += count
+            self.clock_steps += count
+            place = int(steps.argmax())
+            if steps[place] > self._largest_step.value:
+                self._largest_step = CaptureNotice(
+                    "clock_step",
+                    packet=self.next_packet + place,
+                    ts_ns=int(times[place]),
+                    value=int(steps[place]),
+                )

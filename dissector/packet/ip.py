@@ -1,0 +1,203 @@
+"""IPv4 and IPv6: addresses, what is carried, where it starts and where it ends on the wire."""
+
+from typing import Final, NamedTuple
+
+from dissector.blocks import ByteArray
+from dissector.codecs.integers import be16, be32, be64, byte
+from dissector.jit import inlined
+from dissector.limits import MAX_EXTENSION_HEADERS
+from dissector.packet.link import ETHERTYPE_IPV4
+from dissector.packet.reasons import (
+    ESP,
+    EXTENSION_DEPTH,
+    FRAGMENT,
+    GENEVE,
+    GRE,
+    GTP,
+    ICMP,
+    IP_CUT,
+    IP_IN_IP,
+    IP_MALFORMED,
+    OTHER_TRANSPORT,
+    UDP,
+    USED,
+    VXLAN,
+)
+
+_TCP: Final = 6
+_UDP: Final = 17
+_GRE: Final = 47
+_ESP: Final = 50
+_AUTHENTICATION: Final = 51
+_FRAGMENT: Final = 44
+_ICMP: Final = (1, 58)
+_IP_IN_IP: Final = (4, 41)
+# IPv6 headers whose second byte counts units of 8 bytes beyond the first: hop-by-hop options,
+# routing, destination options, mobility, host identity, shim6.
+_EXTENSIONS: Final = (0, 43, 60, 135, 139, 140)
+
+_MORE_OR_OFFSET: Final = 0x3FFF  # of an IPv4 header: one of several fragments
+_MORE_OR_OFFSET_V6: Final = 0xFFF9
+
+_VXLAN_PORTS: Final = (4789, 8472)
+_GENEVE_PORT: Final = 6081
+_GTP_PORT: Final = 2152
+
+
+class Network(NamedTuple):
+    """What the network layer says.
+
+    reason: USED = it carries TCP, else why the packet is not read; offset: first byte of the TCP
+    header; wire_end: position after the last byte of the IP packet as it was on the wire, padding
+    of the link layer left out, perhaps beyond what was captured. Addresses as in SegmentColumns.
+    """
+
+    reason: int
+    offset: int
+    wire_end: int
+    version: int
+    source_high: int
+    source_low: int
+    destination_high: int
+    destination_low: int
+    ip_id: int
+    hop_limit: int
+
+
+@inlined
+def _not_read(reason: int) -> Network:
+    return Network(reason, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@inlined
+def _by_protocol(data: ByteArray, protocol: int, offset: int, end: int) -> int:
+    """USED for TCP, else the reason: tunnels have their own, by protocol or UDP port."""
+    if protocol == _TCP:
+        return USED
+    if protocol == _UDP:
+        port = be16(data, offset + 2) if offset + 4 <= end else 0
+        if port in _VXLAN_PORTS:
+            return VXLAN
+        if port == _GENEVE_PORT:
+            return GENEVE
+        return GTP if port == _GTP_PORT else UDP
+    if protocol in _ICMP:
+        return ICMP
+    if protocol in _IP_IN_IP:
+        return IP_IN_IP
+    if protocol == _GRE:
+        return GRE
+    return ESP if protocol == _ESP else OTHER_TRANSPORT
+
+
+@inlined
+def _ipv4(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
+    if end - offset < 20:
+        return _not_read(IP_CUT)
+    first = byte(data, offset)
+    header_bytes = (first & 15) * 4
+    total = be16(data, offset + 2)
+    # A sender that leaves the cutting into packets to its network card (TSO) may hand over more
+    # than the field can say and then writes 0: the length on the wire is all there is.
+    if total == 0:
+        total = wire_end - offset
+    if first >> 4 != 4 or header_bytes < 20 or total < header_bytes:
+        return _not_read(IP_MALFORMED)
+    if end - offset < header_bytes:
+        return _not_read(IP_CUT)
+    if be16(data, offset + 6) & _MORE_OR_OFFSET != 0:
+        return _not_read(FRAGMENT)
+    protocol = byte(data, offset + 9)
+    inner = offset + header_bytes
+    if protocol == _AUTHENTICATION:
+        if end - inner < 2:
+            return _not_read(IP_CUT)
+        protocol = byte(data, inner)
+        inner += (byte(data, inner + 1) + 2) * 4
+    return Network(
+        _by_protocol(data, protocol, inner, end),
+        inner,
+        offset + total,
+        4,
+        0,
+        be32(data, offset + 12),
+        0,
+        be32(data, offset + 16),
+        be16(data, offset + 4),
+        byte(data, offset + 8),
+    )
+
+
+class _Upper(NamedTuple):
+    """What follows the extension headers. reason: USED, or why the walk ended."""
+
+    reason: int
+    protocol: int
+    offset: int
+
+
+@inlined
+def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _Upper:
+    """Walk over IPv6 extension headers, at most limits.MAX_EXTENSION_HEADERS of them."""
+    for _ in range(MAX_EXTENSION_HEADERS + 1):
+        if protocol in _EXTENSIONS:
+            if end - offset < 2:
+                return _Upper(IP_CUT, protocol, offset)
+            size = (byte(data, offset + 1) + 1) * 8
+        elif protocol == _AUTHENTICATION:
+            if end - offset < 2:
+                return _Upper(IP_CUT, protocol, offset)
+            size = (byte(data, offset + 1) + 2) * 4
+        elif protocol == _FRAGMENT:
+            if end - offset < 4:
+                return _Upper(IP_CUT, protocol, offset)
+            # A fragment header on a packet that is whole ("atomic") changes nothing.
+            if be16(data, offset + 2) & _MORE_OR_OFFSET_V6 != 0:
+                return _Upper(FRAGMENT, protocol, offset)
+            size = 8
+        else:
+            return _Upper(USED, protocol, offset)
+        protocol = byte(data, offset)
+        offset += size
+    return _Upper(EXTENSION_DEPTH, protocol, offset)
+
+
+@inlined
+def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
+    if end - offset < 40:
+        return _not_read(IP_CUT)
+    if byte(data, offset) >> 4 != 6:
+        return _not_read(IP_MALFORMED)
+    length = be16(data, offset + 4)
+    # Length 0: a jumbogram, or as with IPv4 a packet not yet cut by the network card.
+    if length > 0:
+        wire_end = offset + 40 + length
+    upper = _skip_extensions(data, byte(data, offset + 6), offset + 40, end)
+    reason = upper.reason
+    if reason == USED:
+        reason = _by_protocol(data, upper.protocol, upper.offset, end)
+    return Network(
+        reason,
+        upper.offset,
+        wire_end,
+        6,
+        be64(data, offset + 8),
+        be64(data, offset + 16),
+        be64(data, offset + 24),
+        be64(data, offset + 32),
+        -1,
+        byte(data, offset + 7),
+    )
+
+
+@inlined
+def ip_layer(data: ByteArray, offset: int, end: int, wire_end: int, ethertype: int) -> Network:
+    """Read the IP packet at offset.
+
+    Args:
+        end: position after the last captured byte. wire_end: position after the last byte that the
+            link layer carried, captured or not.
+    """
+    if ethertype == ETHERTYPE_IPV4:
+        return _ipv4(data, offset, end, wire_end)
+    return _ipv6(data, offset, end, wire_end)

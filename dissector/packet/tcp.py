@@ -1,0 +1,113 @@
+"""TCP: header fields, options that matter, where the payload lies."""
+
+from typing import Final, NamedTuple
+
+from dissector.blocks import ByteArray
+from dissector.codecs.integers import be16, be32, byte
+from dissector.jit import inlined, kernel
+from dissector.packet.ip import Network
+from dissector.packet.reasons import TCP_CUT, TCP_MALFORMED, USED
+
+HEADER_BYTES: Final = 20
+_NEEDED_BYTES: Final = 16  # up to the window: less of a header places nothing in a stream
+_FLAGS: Final = 0x1FF
+_OPTION_END: Final = 0
+_OPTION_NOTHING: Final = 1
+_OPTION_TIME_STAMPS: Final = 8
+_TIME_STAMPS_ALIGNED: Final = 0x0101_080A  # two fillers, then time stamps: what everyone sends
+_PROTOCOL: Final = 6
+
+
+class TimeStamps(NamedTuple):
+    """The TCP time stamp option; -1 each if there is none."""
+
+    value: int
+    echo: int
+
+
+class Transport(NamedTuple):
+    """What the TCP header says.
+
+    reason: USED, or why the packet is not read; payload: position of the first payload byte; flags:
+    the low nine flag bits.
+    """
+
+    reason: int
+    payload: int
+    flags: int
+
+
+@inlined
+def tcp_layer(data: ByteArray, offset: int, end: int, wire_end: int) -> Transport:
+    """Read the TCP header at offset; wire_end: position after the segment on the wire.
+
+    A header that the snap length cut inside its options is still good: the place of the payload in
+    the stream is known, only none of it was captured.
+    """
+    if wire_end - offset < HEADER_BYTES:
+        return Transport(TCP_MALFORMED, 0, 0)
+    if end - offset < _NEEDED_BYTES:
+        return Transport(TCP_CUT, 0, 0)
+    packed = be16(data, offset + 12)
+    header_bytes = (packed >> 12) * 4
+    if header_bytes < HEADER_BYTES or header_bytes > wire_end - offset:
+        return Transport(TCP_MALFORMED, 0, 0)
+    return Transport(USED, offset + header_bytes, packed & _FLAGS)
+
+
+@kernel
+def _find_time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
+    """Walk the options in data[offset:end]; each step advances by at least a byte."""
+    while offset < end:
+        kind = byte(data, offset)
+        if kind == _OPTION_END:
+            break
+        if kind == _OPTION_NOTHING:
+            offset += 1
+            continue
+        if offset + 2 > end:
+            break
+        size = byte(data, offset + 1)
+        if size < 2 or size > end - offset:
+            break
+        if kind == _OPTION_TIME_STAMPS and size == 10:
+            return TimeStamps(be32(data, offset + 2), be32(data, offset + 6))
+        offset += size
+    return TimeStamps(-1, -1)
+
+
+@inlined
+def time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
+    """The time stamp option among the options in data[offset:end]."""
+    if offset >= end:
+        return TimeStamps(-1, -1)
+    if end - offset >= 12 and be32(data, offset) == _TIME_STAMPS_ALIGNED:
+        return TimeStamps(be32(data, offset + 4), be32(data, offset + 8))
+    return _find_time_stamps(data, offset, end)
+
+
+@kernel
+def checksum_ok(data: ByteArray, network: Network) -> bool:
+    """Whether the checksum of a wholly captured TCP segment is right.
+
+    The ones' complement sum over pseudo header and segment, checksum included, is then 0xFFFF.
+    """
+    size = network.wire_end - network.offset
+    total = _PROTOCOL + (size & 0xFFFF) + (size >> 16)
+    for half in (
+        network.source_high,
+        network.source_low,
+        network.destination_high,
+        network.destination_low,
+    ):
+        for shift in (0, 16, 32, 48):
+            total += (half >> shift) & 0xFFFF
+    position = network.offset
+    while position + 2 <= network.wire_end:
+        total += be16(data, position)
+        position += 2
+    if position < network.wire_end:
+        total += byte(data, position) << 8
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total == 0xFFFF
