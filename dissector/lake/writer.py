@@ -1,0 +1,185 @@
+"""Writing the tables of one capture while the dissection goes on.
+
+Blocks go through a queue of bounded size to one thread, which gathers them into row groups and
+writes Parquet; numpy and pyarrow let go of the interpreter meanwhile, so that decoding continues on
+another core. Which rows form a row group and a file depends on their number alone, never on how
+they came in blocks or on which thread was faster: the same rows give the same bytes.
+"""
+
+import queue
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
+from dissector.lake.parquet import (
+    PART_ROWS,
+    ROW_GROUP_ROWS,
+    ROW_GROUP_TEXT_BYTES,
+    PartFile,
+    TableFiles,
+)
+from dissector.schemas import TABLES
+from dissector.schemas.rows import TableBuilder, text_bytes
+
+_QUEUED_BYTES: Final = 96 << 20  # blocks waiting for the writing thread; then the caller waits
+_QUEUED_BLOCKS: Final = 512
+
+
+class _TableWriter:
+    """Cuts the rows of one table into row groups."""
+
+    def __init__(self, folder: Path, table: str, group_rows: int, part_rows: int) -> None:
+        self._builder = TableBuilder(table, group_rows)
+        self._files = TableFiles(folder, table, part_rows)
+        self._text_bytes = 0
+
+    def write(self, block: TableBlock) -> None:
+        start = 0
+        while start < block.rows:
+            stop = min(block.rows, start + self._builder.room)
+            stop, size = self._within_text_limit(block, start, stop)
+            self._builder.append(block, start, stop)
+            self._text_bytes += size
+            if self._builder.room == 0 or self._text_bytes >= ROW_GROUP_TEXT_BYTES:
+                self._end_group()
+            start = stop
+
+    def _within_text_limit(self, block: TableBlock, start: int, stop: int) -> tuple[int, int]:
+        """Where the row group ends for its text, row by row so that blocks do not matter."""
+        size = text_bytes(block, start, stop)
+        if self._text_bytes + size < ROW_GROUP_TEXT_BYTES:
+            return stop, size
+        size = 0
+        for row in range(start, stop):
+            size += text_bytes(block, row, row + 1)
+            if self._text_bytes + size >= ROW_GROUP_TEXT_BYTES:
+                return row + 1, size
+        return stop, size
+
+    def _end_group(self) -> None:
+        self._files.write(self._builder.finish())
+        self._text_bytes = 0
+
+    def close(self) -> list[PartFile]:
+        if self._builder.rows:
+            self._end_group()
+        self._files.close()
+        return self._files.parts
+
+    def abandon(self) -> None:
+        self._files.abandon()
+
+
+class LakeWriter:
+    """All tables of one capture, written below a folder of their own.
+
+    Use it in a `with` block: leaving it without `close` stops the thread and leaves partial files,
+    which the owner of the folder removes.
+    """
+
+    def __init__(
+        self, folder: Path, group_rows: int = ROW_GROUP_ROWS, part_rows: int = PART_ROWS
+    ) -> None:
+        self._tables = {
+            name: _TableWriter(folder, name, group_rows, part_rows) for name in TABLES
+        }
+        self._blocks: queue.SimpleQueue[TableBlock | None] = queue.SimpleQueue()
+        self._room = threading.Condition()
+        self._queued_bytes = 0
+        self._queued_blocks = 0
+        self._stopped = False
+        self._failure: BaseException | None = None
+        self._parts: list[PartFile] = []
+        self._thread = threading.Thread(target=self._run, name="lake-writer", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "LakeWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def write(self, block: TableBlock) -> None:
+        """Take over a block; waits while too much is queued.
+
+        Raises:
+            OSError: an earlier block could not be written.
+        """
+        assert block.table in self._tables, f"no table {block.table}"
+        size = _block_bytes(block)
+        with self._room:
+            while self._failure is None and (
+                self._queued_blocks >= _QUEUED_BLOCKS
+                or (self._queued_blocks and self._queued_bytes + size > _QUEUED_BYTES)
+            ):
+                self._room.wait()
+            self._raise_failure()
+            self._queued_blocks += 1
+            self._queued_bytes += size
+        self._blocks.put(block)
+
+    def close(self) -> list[PartFile]:
+        """Write what is left and end all files.
+
+        Returns:
+            The files, tables in the order of the schema, parts by number.
+        """
+        self._blocks.put(None)
+        self._thread.join()
+        self._raise_failure()
+        return self._parts
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _stop(self) -> None:
+        """End the thread without writing what is queued."""
+        self._stopped = True
+        self._blocks.put(None)
+        self._thread.join()
+        for table in self._tables.values():
+            table.abandon()
+
+    def _run(self) -> None:
+        try:
+            while (block := self._blocks.get()) is not None:
+                if self._stopped:
+                    return
+                self._tables[block.table].write(block)
+                size = _block_bytes(block)
+                with self._room:
+                    self._queued_blocks -= 1
+                    self._queued_bytes -= size
+                    self._room.notify()
+            if not self._stopped:
+                self._parts = [part for table in self._tables.values() for part in table.close()]
+        except BaseException as failure:
+            with self._room:
+                self._failure = failure
+                self._room.notify_all()
+
+
+def _block_bytes(block: TableBlock) -> int:
+    return sum(map(_column_bytes, block.columns.values()))
+
+
+def _column_bytes(values: Column) -> int:
+    if isinstance(values, np.ndarray):
+        return values.nbytes
+    if isinstance(values, Coded):
+        return values.codes.nbytes
+    if isinstance(values, Spans):
+        return values.data.nbytes + values.starts.nbytes + values.lengths.nbytes
+    if isinstance(values, Lists):
+        return values.values.nbytes + values.starts.nbytes + values.counts.nbytes
+    return 64 * len(values)

@@ -1,0 +1,35 @@
+"""The table acks."""
+
+from typing import Final
+
+from dissector.schemas import shared
+from dissector.schemas.column import Table, name, number
+
+TABLE: Final = Table(
+    "acks",
+    "one message id that a consumer acknowledged or asked for again",
+    (
+        shared.CONNECTION_ID,
+        shared.FRAME_NO,
+        shared.ts("Time of the frame's last byte"),
+        shared.CONSUMER_ID,
+        shared.INCARNATION,
+        shared.TOPIC,
+        shared.SUBSCRIPTION,
+        name("action", "ack or redeliver."),
+        shared.ACK_TYPE,
+        number("request_id", "", "Number that pairs it with its answer.", "no answer is asked for"),
+        shared.LEDGER_ID,
+        shared.ENTRY_ID,
+        shared.PARTITION,
+        number("batch_size", "messages", "Messages of the batch, as the client says.", "not carried"),
+        shared.ACK_SET_LEFT,
+        number(
+            "remaining_in_batch", "messages", "Messages of the batch still not acked.", "no ack_set"
+        ),
+        shared.VALIDATION_ERROR,
+        shared.TXN_MOST_BITS,
+        shared.TXN_LEAST_BITS,
+        shared.ORIGIN_CAPTURE,
+    ),
+)

@@ -1,0 +1,43 @@
+"""The tables as Arrow schemas, built when they are first asked for."""
+
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from dissector.schemas.column import Column
+from dissector.schemas.tables import TABLES
+
+ARROW_TYPES: Final[dict[str, pa.DataType]] = {
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
+    "array<bigint>": pa.list_(pa.field("element", pa.int64())),
+    "array<string>": pa.list_(pa.field("element", pa.string())),
+    "map<string,bigint>": pa.map_(pa.string(), pa.int64()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+_CODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+
+
+@lru_cache(maxsize=None)
+def arrow_schema(table: str) -> pa.Schema:
+    """The schema that readers of the files see."""
+    return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in TABLES[table].columns])
+
+
+def in_memory_type(column: Column) -> pa.DataType:
+    """The type of a column in our own batches: text that repeats stays coded.
+
+    A Parquet file does not know the difference: it stores the same string either way.
+    """
+    if column.type == "string" and column.repeats:
+        return _CODED_TEXT
+    return ARROW_TYPES[column.type]
+
+
+@lru_cache(maxsize=None)
+def in_memory_schema(table: str) -> pa.Schema:
+    """The schema of the batches that `rows` makes."""
+    return pa.schema([(c.name, in_memory_type(c)) for c in TABLES[table].columns])

@@ -1,0 +1,366 @@
+"""How the values of one column are gathered, one class per kind of column.
+
+Each builder has reused arrays of `capacity` rows. `append` copies values of a block to the rows
+from `at` on, `skip` says that rows are null, `finish` gives an Arrow array over what was gathered
+and starts again. A column without any value so far is not live: it holds no memory and is copied
+nowhere, which most columns of a wide table are most of the time.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dissector.blocks import Coded, Column, Int64Array, Lists, Spans
+from dissector.limits import NULL
+from dissector.schemas import column as declaration
+from dissector.schemas.arrow import in_memory_type
+from dissector.schemas.text import all_null, gathered, names_array, plain_text, spans_array, text_array
+
+_NS_PER_US: Final = 1000
+# Lists of our own words (commands, outcomes) are short and fixed: all of them are written.
+_WHOLE_DICTIONARY: Final = 512
+
+
+class ColumnBuilder(Protocol):
+    """What every builder does."""
+
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        """Copy the block's rows start to stop to the rows from at on."""
+
+    def skip(self, at: int, rows: int) -> None:
+        """Make the rows from at on null."""
+
+    def finish(self, rows: int) -> pa.Array:
+        """The first rows as an Arrow array, valid until the next append."""
+
+
+def builder_for(column: declaration.Column, capacity: int) -> ColumnBuilder:
+    """The builder for a column of the schema."""
+    if column.type == "bigint":
+        return NumberBuilder(column, capacity)
+    if column.type == "timestamp[us, UTC]":
+        return NumberBuilder(column, capacity, divisor=_NS_PER_US)
+    if column.type == "boolean":
+        return FlagBuilder(column, capacity)
+    if column.type == "string":
+        return TextBuilder(column, capacity)
+    if column.type == "array<bigint>":
+        return ListBuilder(column, capacity)
+    return ObjectBuilder(column, capacity)
+
+
+def numbers(values: Column, start: int, stop: int) -> Int64Array:
+    """Rows of a column of numbers or flags as int64 with NULL."""
+    if isinstance(values, np.ndarray):
+        return values[start:stop]
+    assert not isinstance(values, Coded | Spans | Lists), "numbers are expected"
+    found = [NULL if value is None else int(value) for value in values[start:stop]]
+    return np.array(found, np.int64)
+
+
+def _validity(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
+    """The Arrow bitmap of rows with a value, None if all have one, and the number of nulls."""
+    nulls = len(there) - int(np.count_nonzero(there))
+    if nulls == 0:
+        return None, 0
+    return pa.py_buffer(np.packbits(there, bitorder="little")), nulls
+
+
+class _Builder:
+    """What the builders share: the column, the room, and the array for rows without any value."""
+
+    def __init__(self, column: declaration.Column, capacity: int) -> None:
+        self._name = column.name
+        self._type = in_memory_type(column)
+        self._capacity = capacity
+        self._live = False
+        self._nulls = pa.nulls(0, self._type)
+
+    def _all_null(self, rows: int) -> pa.Array:
+        if len(self._nulls) != rows:
+            self._nulls = pa.nulls(rows, self._type)
+        return self._nulls
+
+
+class NumberBuilder(_Builder):
+    """Integers, and times that come in ns and are kept in whole µs, rounded down."""
+
+    def __init__(self, column: declaration.Column, capacity: int, divisor: int = 1) -> None:
+        super().__init__(column, capacity)
+        self._divisor = divisor
+        self._store: Int64Array = np.empty(0, np.int64)
+
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        found = numbers(values, start, stop)
+        if not self._live:
+            if all_null(found, NULL):
+                return
+            if not len(self._store):
+                self._store = np.empty(self._capacity, np.int64)
+            self._store[:at] = NULL
+            self._live = True
+        self._store[at : at + len(found)] = found
+
+    def skip(self, at: int, rows: int) -> None:
+        if self._live:
+            self._store[at : at + rows] = NULL
+
+    def finish(self, rows: int) -> pa.Array:
+        if not self._live:
+            return self._all_null(rows)
+        self._live = False
+        found = self._store[:rows]
+        validity, nulls = _validity(found != NULL)
+        if self._divisor != 1:
+            found = found // self._divisor
+        return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(found)], nulls)
+
+
+class FlagBuilder(_Builder):
+    """True and false, which come as integers: 0 is false, everything else true."""
+
+    def __init__(self, column: declaration.Column, capacity: int) -> None:
+        super().__init__(column, capacity)
+        self._store: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._there: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
+
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        found = numbers(values, start, stop)
+        if not self._live:
+            if all_null(found, NULL):
+                return
+            if not len(self._store):
+                self._store = np.empty(self._capacity, np.bool_)
+                self._there = np.empty(self._capacity, np.bool_)
+            self._live = True
+            self.skip(0, at)
+        end = at + len(found)
+        np.not_equal(found, 0, out=self._store[at:end])
+        np.not_equal(found, NULL, out=self._there[at:end])
+
+    def skip(self, at: int, rows: int) -> None:
+        if self._live:
+            self._store[at : at + rows] = False
+            self._there[at : at + rows] = False
+
+    def finish(self, rows: int) -> pa.Array:
+        if not self._live:
+            return self._all_null(rows)
+        self._live = False
+        validity, nulls = _validity(self._there[:rows])
+        bits = pa.py_buffer(np.packbits(self._store[:rows], bitorder="little"))
+        return pa.Array.from_buffers(self._type, rows, [validity, bits], nulls)
+
+
+class _Run(NamedTuple):
+    """Neighbouring rows of a text column that came in one way.
+
+    stop: the row after them; names: what their codes mean, empty if all are null; array: their
+    text itself, if it did not come as codes.
+    """
+
+    stop: int
+    names: Sequence[bytes] | Sequence[str]
+    array: pa.Array | None
+
+
+class TextBuilder(_Builder):
+    """Text: codes of names, spans of wire bytes, or Python texts.
+
+    Nearly always one list of names serves all rows of a batch. Then its codes are the Arrow codes,
+    and of a list that grows just the names in use are written, so that the file does not depend on
+    how far the list had grown by then.
+    """
+
+    def __init__(self, column: declaration.Column, capacity: int) -> None:
+        super().__init__(column, capacity)
+        self._repeats = column.repeats
+        self._codes: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._runs: list[_Run] = []
+        self._last_names: Sequence[bytes] | Sequence[str] = ()
+        self._last_used: npt.NDArray[np.intp] = np.empty(0, np.intp)
+        self._last_texts = pa.array([], pa.string())
+
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        rows = stop - start
+        if isinstance(values, Coded):
+            codes = values.codes[start:stop]
+            if rows == 0 or (codes[0] < 0 and codes.max() < 0):
+                self.skip(at, rows)
+                return
+            self._prepare(at)
+            # Every negative code is null; codes of names are far below 2**31.
+            np.maximum(codes, -1, out=self._codes[at : at + rows], casting="unsafe")
+            self._add_codes(at + rows, values.names)
+            return
+        array = _plain_array(values, start, stop)
+        if array.null_count == rows:
+            self.skip(at, rows)
+            return
+        self._prepare(at)
+        self._runs.append(_Run(at + rows, (), array))
+
+    def skip(self, at: int, rows: int) -> None:
+        if self._live and rows:
+            self._codes[at : at + rows] = -1
+            self._add_codes(at + rows, ())
+
+    def finish(self, rows: int) -> pa.Array:
+        if not self._live:
+            return self._all_null(rows)
+        self._live = False
+        runs, self._runs = self._runs, []
+        if len(runs) == 1 and runs[0].array is None:
+            coded = self._coded(self._codes[:rows], runs[0].names)
+            return coded if self._repeats else coded.dictionary_decode()
+        parts, start = [], 0
+        for run in runs:
+            if run.array is not None:
+                parts.append(run.array)
+            elif len(run.names) == 0:
+                parts.append(pa.nulls(run.stop - start, pa.string()))
+            else:
+                parts.append(self._coded(self._codes[start : run.stop], run.names).dictionary_decode())
+            start = run.stop
+        joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        return joined.dictionary_encode() if self._repeats else joined
+
+    def _prepare(self, at: int) -> None:
+        if not self._live:
+            if not len(self._codes):
+                self._codes = np.empty(self._capacity, np.int32)
+            self._live = True
+            self.skip(0, at)
+
+    def _add_codes(self, stop: int, names: Sequence[bytes] | Sequence[str]) -> None:
+        """Lengthen the last run of codes, or begin one if it speaks another list of names."""
+        if self._runs and self._runs[-1].array is None:
+            last = self._runs[-1]
+            if len(names) == 0 or last.names is names or len(last.names) == 0:
+                self._runs[-1] = _Run(stop, names if len(last.names) == 0 else last.names, None)
+                return
+        self._runs.append(_Run(stop, names, None))
+
+    def _coded(
+        self, codes: npt.NDArray[np.int32], names: Sequence[bytes] | Sequence[str]
+    ) -> pa.DictionaryArray:
+        least, most = int(codes.min()), int(codes.max())
+        assert most < len(names), f"{self._name}: code {most} of {len(names)} names"
+        validity, nulls = _validity(codes >= 0) if least < 0 else (None, 0)
+        if isinstance(names, tuple) and len(names) <= _WHOLE_DICTIONARY:
+            used = np.arange(len(names))
+        elif least == most:
+            used = np.array([most], np.intp)
+            codes = np.zeros(len(codes), np.int32)
+        else:
+            # One place more than names, so that the code -1 of a null falls on the last.
+            seen = np.zeros(len(names) + 1, np.bool_)
+            seen[codes] = True
+            used = np.flatnonzero(seen[:-1])
+            places = np.zeros(len(seen), np.int32)
+            places[used] = np.arange(len(used), dtype=np.int32)
+            codes = places[codes]
+        rows = len(codes)
+        indices = pa.Array.from_buffers(pa.int32(), rows, [validity, pa.py_buffer(codes)], nulls)
+        return pa.DictionaryArray.from_arrays(indices, self._texts(names, used), safe=False)
+
+    def _texts(
+        self, names: Sequence[bytes] | Sequence[str], used: npt.NDArray[np.intp]
+    ) -> pa.Array:
+        """The names in use as Arrow text; made anew only where they differ from the last batch's."""
+        if names is not self._last_names or not np.array_equal(used, self._last_used):
+            self._last_names, self._last_used = names, used
+            self._last_texts = names_array([names[number] for number in used.tolist()])
+        return self._last_texts
+
+
+def _plain_array(values: Column, start: int, stop: int) -> pa.Array:
+    if isinstance(values, Spans):
+        if all_null(np.sign(values.lengths[start:stop]), -1):
+            return pa.nulls(stop - start, pa.string())
+        return spans_array(values, start, stop)
+    assert not isinstance(values, np.ndarray | Coded | Lists), "text is expected"
+    return text_array(values[start:stop])
+
+
+class ListBuilder(_Builder):
+    """Lists of integers."""
+
+    def __init__(self, column: declaration.Column, capacity: int) -> None:
+        super().__init__(column, capacity)
+        self._counts: Int64Array = np.empty(0, np.int64)
+        self._values: list[Int64Array] = []
+
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        if isinstance(values, Lists):
+            counts = values.counts[start:stop]
+            if len(counts) == 0 or (counts[0] < 0 and counts.max() < 0):
+                self.skip(at, len(counts))
+                return
+            found = gathered(values.values, values.starts[start:stop], counts)
+        else:
+            assert not isinstance(values, np.ndarray | Coded | Spans), "lists are expected"
+            lists = values[start:stop]
+            counts = np.array([-1 if v is None else len(v) for v in lists], np.int64)
+            found = np.array([n for v in lists if v is not None for n in v], np.int64)
+        if not self._live:
+            if not len(self._counts):
+                self._counts = np.empty(self._capacity, np.int64)
+            self._live = True
+            self.skip(0, at)
+        self._counts[at : at + len(counts)] = counts
+        self._values.append(found)
+
+    def skip(self, at: int, rows: int) -> None:
+        if self._live:
+            self._counts[at : at + rows] = -1
+
+    def finish(self, rows: int) -> pa.Array:
+        if not self._live:
+            return self._all_null(rows)
+        self._live = False
+        counts = self._counts[:rows]
+        validity, nulls = _validity(counts >= 0)
+        offsets = np.zeros(rows + 1, np.int32)
+        np.cumsum(np.maximum(counts, 0), out=offsets[1:])
+        elements = pa.array(np.concatenate(self._values), pa.int64())
+        self._values.clear()
+        buffers = [validity, pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(self._type, rows, buffers, nulls, children=[elements])
+
+
+class ObjectBuilder(_Builder):
+    """Maps and lists of text, which are rare: kept as Python objects until the end."""
+
+    def __init__(self, column: declaration.Column, capacity: int) -> None:
+        super().__init__(column, capacity)
+        self._objects: list[Any] = []
+
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        assert not isinstance(values, np.ndarray | Coded | Spans | Lists), "objects are expected"
+        self.skip(at, 0)
+        self._objects.extend(values[start:stop])
+
+    def skip(self, at: int, rows: int) -> None:
+        self._objects.extend([None] * (at + rows - len(self._objects)))
+
+    def finish(self, rows: int) -> pa.Array:
+        objects, self._objects = self._objects, []
+        if not any(found is not None for found in objects):
+            return self._all_null(rows)
+        return pa.array([_with_plain_text(found) for found in objects], self._type)
+
+
+def _with_plain_text(value: Any) -> Any:
+    """The same list or map with texts that every reader takes; a map as a list of pairs."""
+    if isinstance(value, dict):
+        return [(_with_plain_text(k), _with_plain_text(v)) for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [
+            tuple(map(_with_plain_text, v)) if isinstance(v, tuple) else _with_plain_text(v)
+            for v in value
+        ]
+    return plain_text(value) if isinstance(value, bytes | str) else value

@@ -1,0 +1,88 @@
+"""The table connections."""
+
+from typing import Final
+
+from dissector.schemas.column import Column, Table, integers, name, names, number, text
+from dissector.schemas.shared import CONNECTION_ID, ORIGIN_CAPTURE
+
+# One column for each direction: name without its suffix, unit, meaning, when it is null.
+_EACH_DIRECTION: Final = (
+    ("packets", "packets", "Packets {way}.", "never"),
+    ("payload_bytes", "bytes", "TCP payload {way}, everything sent again included.", "never"),
+    ("stream_bytes", "bytes", "Bytes of the stream {way}, holes included.", "never"),
+    ("decoded_bytes", "bytes", "Stream bytes {way} in complete frames.", "never"),
+    ("frames", "frames", "Frames {way}.", "never"),
+    ("retransmitted_packets", "packets", "Packets {way} whose bytes were there already.", "never"),
+    ("duplicate_packets", "packets", "Second copies {way} that the capture made.", "never"),
+    ("out_of_order_packets", "packets", "Packets {way} that came after later bytes.", "never"),
+    ("keepalive_packets", "packets", "TCP keep-alives {way}.", "never"),
+    ("gaps", "", "Holes in the stream {way}.", "never"),
+    ("gap_bytes", "bytes", "Bytes {way} that were never captured.", "never"),
+    ("snaplen_cut_bytes", "bytes", "Bytes {way} that the snap length cut off.", "never"),
+    ("conflict_bytes", "bytes", "Bytes {way} that came twice with different content.", "never"),
+    ("unparsed_bytes", "bytes", "Bytes {way} that are in no complete frame.", "never"),
+    ("zero_window_ns", "ns", "How long the receiver of what goes {way} had no room.", "never"),
+    ("isn", "", "Initial sequence number {way}.", "the SYN is not in the capture"),
+    ("first_seq", "", "First TCP sequence number of payload {way}.", "no payload"),
+    ("last_seq", "", "TCP sequence number after the last payload byte {way}.", "no payload"),
+)
+_WAYS: Final = (("_to_broker", "to the broker"), ("_to_client", "to the client"))
+
+
+def _both_directions() -> tuple[Column, ...]:
+    return tuple(
+        number(stem + suffix, unit, meaning.format(way=way), null)
+        for stem, unit, meaning, null in _EACH_DIRECTION
+        for suffix, way in _WAYS
+    )
+
+
+TABLE: Final = Table(
+    "connections",
+    "one TCP connection",
+    (
+        CONNECTION_ID,
+        text(
+            "connection_key",
+            "Tunnel, addresses and ports, the lower endpoint first: equal in every capture.",
+        ),
+        text("community_id", "Community ID 1 of the connection, as other tools compute it."),
+        name("protocol", "pulsar, cursus, tls, http, unknown, or none if no payload was seen."),
+        name("client_ip", "Address of the client (role unknown: of the first speaker)."),
+        number("client_port", "", "Port of the client."),
+        name("broker_ip", "Address of the broker."),
+        number("broker_port", "", "Port of the broker."),
+        name("role_source", "What told client from broker: syn, command, port or first_seen."),
+        integers("vlan_ids", "VLAN tags around the packets, outermost first.", "no tags"),
+        name("tunnel_id", "Tunnel around the packets.", "no tunnel"),
+        name("started", "syn, or midstream if its opening is not in the capture."),
+        name("ended", "fin, rst, reused, idle or capture_end."),
+        name("closed_first_by", "Who closed first: client or broker.", "nobody did"),
+        number("first_ts_ns", "ns since 1970", "Time of the first packet."),
+        number("last_ts_ns", "ns since 1970", "Latest time of a packet."),
+        number(
+            "handshake_rtt_ns",
+            "ns",
+            "From the SYN to the acknowledgement of the SYN-ACK.",
+            "the handshake is not in the capture",
+        ),
+        name("history", "What happened, in Zeek's letters; upper case is from the opener."),
+        name(
+            "leg",
+            "Side of a proxy if both sides were captured: client or broker.",
+            "no proxied pair",
+        ),
+        number("twin_connection_id", "", "The connection on the proxy's other side.", "none"),
+        *_both_directions(),
+        name("client_version", "Version that the client stated in CONNECT.", "not seen"),
+        name("server_version", "Version that the broker stated in CONNECTED.", "not seen"),
+        number("protocol_version", "", "Protocol version that both use.", "not seen"),
+        names("feature_flags", "Optional features that the client announced.", "not seen"),
+        number(
+            "max_message_bytes", "bytes", "Largest message that the broker takes.", "not announced"
+        ),
+        name("proxied_client_ip", "Address of the client behind a proxy.", "not stated"),
+        name("tls_sni", "Server name that the client asked for in TLS.", "not TLS or not sent"),
+        ORIGIN_CAPTURE,
+    ),
+)

@@ -1,0 +1,40 @@
+"""The table consumers."""
+
+from typing import Final
+
+from dissector.schemas import shared
+from dissector.schemas.column import Table, flag, name, number
+
+_UNSEEN: Final = "its SUBSCRIBE is not in the capture"
+
+TABLE: Final = Table(
+    "consumers",
+    "one incarnation of a consumer",
+    (
+        shared.CONNECTION_ID,
+        number("consumer_id", "", "The client's number of the consumer."),
+        number(
+            "incarnation", "", "How often this id was opened on this connection before, from 0."
+        ),
+        shared.TOPIC,
+        name("name", "Name of the consumer, also if it was learnt late.", "unknown"),
+        shared.NAME_SOURCE,
+        number("opened_frame_no", "", "The SUBSCRIBE frame.", "it is not in the capture"),
+        number("ready_frame_no", "", "The answer that made it usable.", "none was seen"),
+        number("closed_frame_no", "", "The frame that closed it.", "no frame did"),
+        name("closed_by", "client, broker, connection or capture_end."),
+        name("refused_code", "Error with which the broker refused it.", "not refused"),
+        shared.SUBSCRIPTION,
+        shared.SUBSCRIPTION_TYPE,
+        number("priority_level", "", "Priority among the consumers, 0 is served first.", _UNSEEN),
+        flag("is_durable", "Whether the subscription outlives its consumers.", _UNSEEN),
+        number(
+            "first_flow_permits",
+            "messages",
+            "Permits of its first FLOW, which is the size of its receiver queue.",
+            "no FLOW was seen",
+        ),
+        name("initial_position", "Where a new subscription starts: Latest or Earliest.", _UNSEEN),
+        shared.ORIGIN_CAPTURE,
+    ),
+)

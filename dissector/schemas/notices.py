@@ -1,0 +1,26 @@
+"""The table notices."""
+
+from typing import Final
+
+from dissector.schemas import shared
+from dissector.schemas.column import Table, name, number, text
+
+_WHOLE: Final = "the finding is about the capture as a whole"
+
+TABLE: Final = Table(
+    "notices",
+    "one finding about the capture or the traffic",
+    (
+        shared.ts("Capture time of the finding"),
+        name("severity", "info, warning or error."),
+        name("code", "Stable name of the finding."),
+        number("connection_id", "", "Connection that it is about.", _WHOLE),
+        name("direction", "Direction that it is about: to_broker, to_client or unknown.", "both"),
+        number("frame_no", "", "Frame that it is about.", "no single frame"),
+        number("packet", "", "Packet that it is about; the capture's first is 1.", "no packet"),
+        number("stream_offset", "bytes", "Place in the stream of the direction.", "no place"),
+        number("bytes", "bytes", "How many bytes it is about.", "not a matter of bytes"),
+        text("text", "What was found, in one sentence."),
+        shared.ORIGIN_CAPTURE,
+    ),
+)

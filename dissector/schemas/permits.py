@@ -1,0 +1,32 @@
+"""The table permits."""
+
+from typing import Final
+
+from dissector.schemas import shared
+from dissector.schemas.column import Table, flag, name, number
+
+TABLE: Final = Table(
+    "permits",
+    "one change of a consumer's balance of permits",
+    (
+        shared.CONNECTION_ID,
+        shared.CONSUMER_ID,
+        shared.INCARNATION,
+        shared.FRAME_NO,
+        shared.ts("Time of the frame's last byte"),
+        name("event", "grant, delivery or reset."),
+        number("delta", "messages", "What was added, or taken if negative.", "reset"),
+        number(
+            "available_after",
+            "messages",
+            "Balance after the event; a broker may overdraw it, then it is negative.",
+            "baseline_known is false",
+        ),
+        number("unacked_after", "messages", "Messages delivered and not yet acked, after it."),
+        flag("baseline_known", "Whether the balance is known from its start."),
+        shared.TOPIC,
+        shared.SUBSCRIPTION,
+        shared.SUBSCRIPTION_TYPE,
+        shared.ORIGIN_CAPTURE,
+    ),
+)

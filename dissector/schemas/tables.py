@@ -1,0 +1,37 @@
+"""All tables by name, in the order in which users meet them, and the version of their schema."""
+
+from typing import Final
+
+from dissector.schemas import (
+    acks,
+    capture_files,
+    connections,
+    consumers,
+    deliveries,
+    exchanges,
+    frames,
+    messages,
+    notices,
+    permits,
+    producers,
+)
+from dissector.schemas.column import Table
+
+SCHEMA_VERSION: Final = 1
+
+TABLES: Final[dict[str, Table]] = {
+    module.TABLE.name: module.TABLE
+    for module in (
+        capture_files,
+        connections,
+        frames,
+        producers,
+        consumers,
+        messages,
+        acks,
+        exchanges,
+        deliveries,
+        permits,
+        notices,
+    )
+}

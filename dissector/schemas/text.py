@@ -1,0 +1,100 @@
+"""Text from the wire as Arrow strings: what is not UTF-8 is shown as \\xNN, bytes as hex digits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dissector.blocks import ByteArray, Int64Array, Spans
+from dissector.schemas.spans import gather_spans
+
+
+def plain_text(value: bytes | str) -> str:
+    """A text that every reader takes: bytes that are not UTF-8, and lone surrogates, escaped."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value.decode("utf-8", "backslashreplace")
+
+
+def text_array(values: Sequence[Any]) -> pa.Array:
+    """Strings from texts, bytes and None."""
+    if not any(isinstance(value, bytes) for value in values):
+        try:
+            return pa.array(values, pa.string())
+        except UnicodeEncodeError:
+            pass
+    return pa.array([None if v is None else plain_text(v) for v in values], pa.string())
+
+
+def names_array(values: Sequence[bytes] | Sequence[str]) -> pa.Array:
+    """Strings from a list of names that are all there; fast where they are valid UTF-8."""
+    if values and isinstance(values[0], bytes):
+        array = pa.array(values, pa.binary()).view(pa.string())
+        if _is_utf8(array):
+            return array
+    return text_array(values)
+
+
+def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:
+    """Strings of the rows start to stop of a spans column."""
+    starts, lengths = spans.starts[start:stop], spans.lengths[start:stop]
+    data = gathered(spans.data, starts, lengths)
+    if spans.is_hex:
+        digits = _HEX_DIGITS[data].view(np.uint8)
+        return _string_array(digits, np.where(lengths < 0, lengths, lengths * 2))
+    array = _string_array(data, lengths)
+    if len(data) == 0 or data.max() < 0x80 or _is_utf8(array):
+        return array
+    return text_array(array.cast(pa.binary()).to_pylist())
+
+
+def all_null(array: npt.NDArray[Any], null: int) -> bool:
+    """Whether every value is the null number; a look at the first settles most cases."""
+    return len(array) == 0 or (array[0] == null and bool((array == null).all()))
+
+
+def gathered(
+    values: npt.NDArray[Any], starts: Int64Array, counts: Int64Array
+) -> npt.NDArray[Any]:
+    """The values of scattered ranges behind each other, same type; a negative count is none."""
+    used = counts > 0
+    if not used.any():
+        return np.empty(0, values.dtype)
+    starts, counts = starts[used], counts[used]
+    assert starts.min() >= 0 and (starts + counts).max() <= len(values), "a range outside its data"
+    total = int(counts.sum())
+    if total == int(starts[-1] + counts[-1] - starts[0]) and bool(
+        (starts[1:] == (starts + counts)[:-1]).all()
+    ):
+        return values[starts[0] : starts[0] + total]
+    width = values.dtype.itemsize
+    out = np.empty(total, values.dtype)
+    data = np.ascontiguousarray(values).view(np.uint8)
+    gather_spans(data, starts * width, counts * width, out.view(np.uint8))
+    return out
+
+
+def _is_utf8(array: pa.Array) -> bool:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _string_array(data: ByteArray, lengths: Int64Array) -> pa.Array:
+    """Strings over joined bytes; a negative length is null."""
+    rows = len(lengths)
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
+    there = lengths >= 0
+    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+_HEX_DIGITS = np.frombuffer(
+    b"".join(b"%02x" % byte for byte in range(256)), np.dtype("<u2")
+)
