@@ -1,0 +1,116 @@
+"""The four codecs of Pulsar entries, each bounded by the size that the entry announces.
+
+LZ4 is a bare block, Snappy a bare block with its length in front, ZLIB an RFC 1950 stream and ZSTD
+a frame. The producer says the uncompressed size in the entry's metadata, nothing else frames the
+block. Java ends its ZLIB streams with a flush and never finishes them: no last block, no checksum;
+so a stream counts as good when it yields exactly the announced size. Bad input is a result with a
+reason, never an exception.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import cramjam
+import numpy as np
+import zstandard
+
+from dissector.blocks import ByteArray
+from dissector.limits import MAX_ENTRY_BYTES
+
+# Numbers of Pulsar's CompressionType.
+NONE: Final = 0
+LZ4: Final = 1
+ZLIB: Final = 2
+ZSTD: Final = 3
+SNAPPY: Final = 4
+
+# Why an entry was not opened: the number that its notice shows.
+OPENED: Final = 0
+UNKNOWN_CODEC: Final = 1
+TOO_LARGE: Final = 2  # the announced size is above limits.MAX_ENTRY_BYTES, or negative
+WRONG_SIZE: Final = 3  # the bytes unpack to another size than announced
+CORRUPT: Final = 4  # not what the codec says
+
+_SPARE_BYTES: Final = 16
+
+
+class Opened(NamedTuple):
+    """An entry's bytes, uncompressed.
+
+    data: uint8[], a buffer whose first `size` bytes count; it is used again for the next entry.
+    problem: OPENED, or why there is nothing.
+    """
+
+    data: ByteArray
+    size: int
+    problem: int
+
+
+def _lz4(packed: ByteArray, room: ByteArray) -> int:
+    return int(cramjam.lz4.decompress_block_into(packed, room, output_len=len(room)))
+
+
+def _zlib(packed: ByteArray, room: ByteArray) -> int:
+    stream = zlib.decompressobj()
+    plain = stream.decompress(packed, len(room))
+    if stream.unconsumed_tail and stream.decompress(stream.unconsumed_tail, 1):
+        return -1  # more than announced
+    room[: len(plain)] = np.frombuffer(plain, np.uint8)
+    return len(plain)
+
+
+def _zstd(packed: ByteArray, room: ByteArray) -> int:
+    # A size in the frame's own header would be allocated as it stands, whatever the bound.
+    if zstandard.frame_content_size(packed) > len(room):
+        return -1
+    plain = zstandard.ZstdDecompressor().decompress(packed, max_output_size=len(room))
+    if len(plain) > len(room):
+        return -1
+    room[: len(plain)] = np.frombuffer(plain, np.uint8)
+    return len(plain)
+
+
+def _snappy(packed: ByteArray, room: ByteArray) -> int:
+    if int(cramjam.snappy.decompress_raw_len(packed)) != len(room):
+        return -1
+    return int(cramjam.snappy.decompress_raw_into(packed, room))
+
+
+_CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {
+    LZ4: _lz4,
+    ZLIB: _zlib,
+    ZSTD: _zstd,
+    SNAPPY: _snappy,
+}
+
+
+class Decompressor:
+    """Opens entries one after the other into one buffer."""
+
+    def __init__(self, max_bytes: int = MAX_ENTRY_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = np.zeros(1 << 16, np.uint8)
+
+    def open(self, codec: int, packed: ByteArray, size: int) -> Opened:
+        """Uncompress one entry.
+
+        Args:
+            codec: CompressionType; packed: the payload as it was on the wire; size: bytes that it
+                is announced to hold.
+        """
+        if codec not in _CODECS:
+            return Opened(self._buffer, 0, UNKNOWN_CODEC)
+        if not 0 <= size <= self._max_bytes:
+            return Opened(self._buffer, 0, TOO_LARGE)
+        if size == 0:
+            return Opened(self._buffer, 0, OPENED)
+        if size + _SPARE_BYTES > len(self._buffer):
+            self._buffer = np.zeros(min(2 * size, self._max_bytes) + _SPARE_BYTES, np.uint8)
+        try:
+            made = _CODECS[codec](packed, self._buffer[:size])
+        except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError):
+            return Opened(self._buffer, 0, CORRUPT)
+        if made != size:
+            return Opened(self._buffer, 0, WRONG_SIZE)
+        return Opened(self._buffer, size, OPENED)

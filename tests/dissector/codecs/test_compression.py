@@ -1,0 +1,101 @@
+"""Codecs: what real clients write is opened, what lies about its size or is damaged is not."""
+
+import zlib
+
+import cramjam
+import lz4.block
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.codecs import compression
+from dissector.codecs.compression import Decompressor
+
+PLAIN = b"".join(b"message %d of an entry, " % k for k in range(200))
+
+
+def unfinished_zlib(plain: bytes) -> bytes:
+    """What Java writes: flushed, never finished."""
+    stream = zlib.compressobj()
+    return stream.compress(plain) + stream.flush(zlib.Z_SYNC_FLUSH)
+
+
+def literal_only_lz4(plain: bytes) -> bytes:
+    """What Go writes for bytes that do not shrink: one run of literals."""
+    assert len(plain) < 15 + 255
+    head = bytes([0xF0, len(plain) - 15]) if len(plain) >= 15 else bytes([len(plain) << 4])
+    return head + plain
+
+
+WAYS = {
+    "lz4": (compression.LZ4, lambda plain: lz4.block.compress(plain, store_size=False)),
+    "zlib": (compression.ZLIB, zlib.compress),
+    "zlib_unfinished": (compression.ZLIB, unfinished_zlib),
+    "zstd": (compression.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
+    "zstd_without_size": (
+        compression.ZSTD,
+        zstandard.ZstdCompressor(write_content_size=False).compress,
+    ),
+    "snappy": (compression.SNAPPY, lambda plain: bytes(cramjam.snappy.compress_raw(plain))),
+}
+EVERY = pytest.mark.parametrize("way", WAYS)
+
+
+def array(data: bytes) -> np.ndarray:
+    return np.frombuffer(bytearray(data), np.uint8)
+
+
+@EVERY
+def test_what_was_packed_comes_out(way: str) -> None:
+    codec, pack = WAYS[way]
+    opener = Decompressor()
+    for plain in (PLAIN, b"x", PLAIN * 100, b"\0" * 70_000):
+        opened = opener.open(codec, array(pack(plain)), len(plain))
+        assert opened.problem == compression.OPENED
+        assert opened.data[: opened.size].tobytes() == plain
+
+
+@EVERY
+@pytest.mark.parametrize("wrong_by", [-1, 1, 1000], ids=["shorter", "longer", "much_longer"])
+def test_a_wrong_announced_size_is_noticed(way: str, wrong_by: int) -> None:
+    codec, pack = WAYS[way]
+    opened = Decompressor().open(codec, array(pack(PLAIN)), len(PLAIN) + wrong_by)
+    assert opened.problem in (compression.WRONG_SIZE, compression.CORRUPT)
+    assert opened.size == 0
+
+
+def test_a_block_of_literals_is_valid_lz4() -> None:
+    plain = bytes(range(100))
+    opened = Decompressor().open(compression.LZ4, array(literal_only_lz4(plain)), 100)
+    assert opened.data[: opened.size].tobytes() == plain
+
+
+def test_bombs_and_unknown_codecs_are_refused_before_any_memory_is_taken() -> None:
+    opener = Decompressor(max_bytes=1 << 20)
+    for size in (-1, (1 << 20) + 1, 1 << 62):
+        assert opener.open(compression.LZ4, array(b"abc"), size).problem == compression.TOO_LARGE
+    for codec in (compression.NONE, 5, -1):
+        assert opener.open(codec, array(b"abc"), 3).problem == compression.UNKNOWN_CODEC
+    # The frame's own header announces 8 MiB, the metadata ten bytes.
+    bomb = array(zstandard.ZstdCompressor().compress(b"\0" * (8 << 20)))
+    assert opener.open(compression.ZSTD, bomb, 10).problem == compression.WRONG_SIZE
+
+
+def test_nothing_announced_is_nothing() -> None:
+    opened = Decompressor().open(compression.ZLIB, array(b""), 0)
+    assert (opened.size, opened.problem) == (0, compression.OPENED)
+
+
+@EVERY
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_damaged_bytes_are_a_result(way: str, data: st.DataObject) -> None:
+    codec, pack = WAYS[way]
+    packed = bytearray(pack(PLAIN[:500]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    packed = packed[: data.draw(st.integers(0, len(packed)))]
+    opened = Decompressor().open(codec, array(packed), 500)
+    assert (opened.size == 500) == (opened.problem == compression.OPENED)
