@@ -1,6 +1,5 @@
 """The columns of frames: what every protocol fills, facts read and the lake stores."""
 
-from collections import namedtuple
 from typing import Final
 
 import numpy as np
@@ -218,16 +217,3 @@ def new_id_columns(rows: int) -> tuple[Int64Array, IdColumns]:
     """A matrix int64[columns, rows], all null, and the bundle of its rows."""
     matrix = np.full((len(IdColumns._fields), rows), NULL, np.int64)
     return matrix, IdColumns(matrix)
-
-
-# Column numbers by name, for kernels that take the whole matrix: `matrix[AT.command, row]`. A
-# bundle of a hundred arrays costs 20 µs per call and seconds to compile, one matrix neither [M].
-FrameNumbers = namedtuple("FrameNumbers", FrameColumns._fields)  # type: ignore[misc]
-AT: Final = FrameNumbers(*range(FRAME_COLUMN_COUNT))
-
-
-def matrix_of(frames: FrameColumns) -> Int64Array:
-    """The matrix whose rows the columns are (see new_frame_columns)."""
-    matrix = frames.connection_id.base
-    assert isinstance(matrix, np.ndarray) and matrix.shape[0] == FRAME_COLUMN_COUNT
-    return matrix
