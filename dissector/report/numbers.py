@@ -1,0 +1,133 @@
+"""Final arithmetic: integer sums become the numbers that a report prints. Nothing here reads rows.
+
+Sums stay integers until the last step. Durations are printed in milliseconds with three decimals,
+shares with six. A share of nothing and a percentile of nothing are None, never 0.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dissector.buckets import bucket_middle
+
+Row = dict[str, Any]
+# Name and per-mille rank of each percentile; the smallest value that this share does not exceed.
+PERCENTILES: Final = (("p50", 500), ("p90", 900), ("p95", 950), ("p99", 990), ("p999", 999))
+NS_PER_MS: Final = 1_000_000
+NS_PER_US: Final = 1_000
+NS_PER_S: Final = 1_000_000_000
+NS_PER_MINUTE: Final = 60 * NS_PER_S
+
+# Steps of a series over time, each a multiple of the one before, so that finer cells add up to
+# coarser ones exactly; the finest that needs no more than MAX_POINTS is used.
+STEPS_MS: Final = (
+    1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000,
+    21_600_000, 86_400_000, 864_000_000, 8_640_000_000, 864_000_000_000,
+)  # fmt: skip
+MAX_POINTS: Final = 480
+
+
+def rounded(numerator: int, denominator: int) -> int:
+    """numerator / denominator as the nearest integer, halves upwards, without floating point."""
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def milliseconds(duration_ns: int | None) -> float | None:
+    """Nanoseconds as milliseconds with three decimals."""
+    return None if duration_ns is None else rounded(duration_ns, NS_PER_US) / 1000
+
+
+def mean_milliseconds(sum_ns: int, count: int) -> float | None:
+    """The mean of durations, divided once, at the end."""
+    return None if count == 0 else rounded(sum_ns, count * NS_PER_US) / 1000
+
+
+def share(part: int, whole: int) -> float | None:
+    """part / whole with six decimals; None where there is no whole."""
+    return None if whole == 0 else rounded(part * 1_000_000, whole) / 1_000_000
+
+
+def instant(time_ns: int | None) -> str | None:
+    """A time as people write it, UTC with microseconds; None if it is no time of a calendar."""
+    if time_ns is None:
+        return None
+    seconds, rest_ns = divmod(time_ns, NS_PER_S)
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{rest_ns // 1000:06d}Z"
+
+
+def step_ns(first_ns: int, last_ns: int) -> int:
+    """The step of a series from first to last: the finest with at most MAX_POINTS points."""
+    for step in STEPS_MS:
+        width = step * NS_PER_MS
+        if last_ns // width - first_ns // width < MAX_POINTS:
+            return width
+    return STEPS_MS[-1] * NS_PER_MS
+
+
+def quantile_ns(buckets: Mapping[int, int], count: int, permille: int) -> int:
+    """The middle of the bucket in which the value of this rank lies. count: of all buckets, > 0."""
+    rank = max(1, -(-count * permille // 1000))
+    passed = 0
+    for bucket in sorted(buckets):
+        passed += buckets[bucket]
+        if passed >= rank:
+            return bucket_middle(bucket)
+    raise AssertionError("fewer values in the buckets than counted")
+
+
+def durations(
+    buckets: Mapping[int, int],
+    sum_ns: int,
+    low_ns: int | None,
+    high_ns: int | None,
+    exact: Row | None = None,
+) -> Row:
+    """{count, min, p50, p90, p95, p99, p999, max, mean} in ms; all but count None where empty.
+
+    Args:
+        buckets: number of values per histogram bucket.
+        sum_ns, low_ns, high_ns: of the values themselves, so that mean, min and max are exact.
+        exact: percentiles in ns by name, where they were computed from the values themselves.
+    """
+    count = sum(buckets.values())
+    if count == 0 or low_ns is None or high_ns is None:
+        names = ("min", *(name for name, _ in PERCENTILES), "max", "mean")
+        return {"count": 0, **dict.fromkeys(names)}
+    found: Row = {"count": count, "min": milliseconds(low_ns)}
+    for name, permille in PERCENTILES:
+        if exact is not None:
+            value = int(exact[name])
+        else:
+            value = min(max(quantile_ns(buckets, count, permille), low_ns), high_ns)
+        found[name] = milliseconds(value)
+    found["max"] = milliseconds(high_ns)
+    found["mean"] = mean_milliseconds(sum_ns, count)
+    return found
+
+
+def low(values: Iterable[int | None]) -> int | None:
+    """The least of the known values."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def high(values: Iterable[int | None]) -> int | None:
+    """The greatest of the known values."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def nulls_last(*values: Any) -> tuple[tuple[bool, Any], ...]:
+    """A sort key of values of which some are None."""
+    return tuple((value is None, "" if value is None else value) for value in values)
+
+
+def known(counts: Mapping[str | None, int]) -> dict[str, int]:
+    """Counts by name in the order of names, without zeros; a missing name is `unknown`."""
+    named: dict[str, int] = {}
+    for name, count in counts.items():
+        if count:
+            named[name or "unknown"] = named.get(name or "unknown", 0) + count
+    return dict(sorted(named.items()))

@@ -1,0 +1,244 @@
+"""Everything that the numbers of a report are made from, as both ways hand it over.
+
+Most of it are tallies (`dissector.report.tallies`). The rest are rows: what is listed one by one,
+and what needs its own order of events (permits). All tables carry capture and connection.
+"""
+
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from dissector.report.names import Names, no_names
+from dissector.report.tallies import TALLIES
+
+_INT: Final = pa.int64()
+_TEXT: Final = pa.string()
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+# capture_files as it is, with its capture.
+FILES: Final = _schema(
+    capture=_TEXT,
+    file_name=_TEXT,
+    file_index=_INT,
+    tap_run=_TEXT,
+    cluster=_TEXT,
+    sha256=_TEXT,
+    file_bytes=_INT,
+    format=_TEXT,
+    compressed=_TEXT,
+    packets=_INT,
+    first_packet=_INT,
+    link_types=pa.list_(pa.string()),
+    snaplen=_INT,
+    first_ts_ns=_INT,
+    last_ts_ns=_INT,
+    is_truncated=pa.bool_(),
+    dropped_by_interface=_INT,
+    packets_tcp=_INT,
+    packets_ignored_by_reason=pa.map_(pa.string(), pa.int64()),
+    clock_steps=_INT,
+)
+# Messages published: distinct (topic, producer_name, sequence_id), each with the largest
+# message_count of its sends. grouping says which of the other columns are set: producer (topic
+# and producer_name), client (client_ip) or broker (broker_ip).
+MESSAGES: Final = _schema(
+    grouping=_TEXT,
+    topic=_TEXT,
+    producer_name=_TEXT,
+    client_ip=_TEXT,
+    broker_ip=_TEXT,
+    messages=_INT,
+)
+# One row per consumer incarnation, the outcome of walking its permits in order. Times in µs; see
+# dissector/report/balance.py for each number.
+CONSUMERS: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    topic=_TEXT,
+    subscription=_TEXT,
+    subscription_type=_TEXT,
+    grants=_INT,
+    granted=_INT,
+    deliveries=_INT,
+    delivered=_INT,
+    known_rows=_INT,
+    unknown_rows=_INT,
+    known_granted=_INT,
+    known_delivered=_INT,
+    start_balance=_INT,
+    first_grant=_INT,
+    available_min=_INT,
+    available_max=_INT,
+    unacked_max=_INT,
+    observed_us=_INT,
+    occupied=_INT,
+    exhausted_us=_INT,
+    open_stall_us=_INT,
+    quiets=_INT,
+    quiet_us=_INT,
+    quiet_max_us=_INT,
+)
+STALLS: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    start_frame_no=_INT,
+    end_frame_no=_INT,
+    start_us=_INT,
+    stall_us=_INT,
+    confirmed=pa.bool_(),
+)
+ERRORS: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    kind=_TEXT,
+    request_command=_TEXT,
+    response_command=_TEXT,
+    error_code=_TEXT,
+    error_text=_TEXT,
+    topic=_TEXT,
+    subscription=_TEXT,
+    producer_name=_TEXT,
+    producer_id=_INT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    sequence_id=_INT,
+    client_ip=_TEXT,
+    broker_ip=_TEXT,
+    request_frame_no=_INT,
+    response_frame_no=_INT,
+    at_ns=_INT,
+    packet=_INT,
+)
+SLOW: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    kind=_TEXT,
+    request_command=_TEXT,
+    response_command=_TEXT,
+    outcome=_TEXT,
+    tainted=pa.bool_(),
+    latency_ns=_INT,
+    transmit_ns=_INT,
+    request_last_ns=_INT,
+    topic=_TEXT,
+    subscription=_TEXT,
+    producer_name=_TEXT,
+    producer_id=_INT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    sequence_id=_INT,
+    message_count=_INT,
+    request_bytes=_INT,
+    outstanding_before=_INT,
+    client_ip=_TEXT,
+    broker_ip=_TEXT,
+    request_frame_no=_INT,
+    response_frame_no=_INT,
+    request_packet=_INT,
+    response_packet=_INT,
+)
+REDELIVERED: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    frame_no=_INT,
+    previous_frame_no=_INT,
+    packet=_INT,
+    at_us=_INT,
+    topic=_TEXT,
+    subscription=_TEXT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    consumer_name=_TEXT,
+    ledger_id=_INT,
+    entry_id=_INT,
+    message_count=_INT,
+    redelivery_count=_INT,
+    redelivery_cause=_TEXT,
+)
+# Frames whose checksum does not match, each with what its peer said about it.
+MISMATCHES: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    frame_no=_INT,
+    first_packet=_INT,
+    last_packet=_INT,
+    at_ns=_INT,
+    direction=_TEXT,
+    command=_TEXT,
+    topic=_TEXT,
+    producer_id=_INT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    sequence_id=_INT,
+    ledger_id=_INT,
+    entry_id=_INT,
+    frame_bytes=_INT,
+    checksum_note=_TEXT,
+    crc32c_stored=_INT,
+    crc32c_computed=_INT,
+    send_outcome=_TEXT,
+    send_error_code=_TEXT,
+    answer_frame_no=_INT,
+    refused_frame_no=_INT,
+)
+# Exact percentiles (`--exact`): grouping as the name of the list, measure latency, transmit or
+# logical.
+EXACT: Final = _schema(
+    grouping=_TEXT,
+    topic=_TEXT,
+    producer_name=_TEXT,
+    client_ip=_TEXT,
+    broker_ip=_TEXT,
+    measure=_TEXT,
+    p50=_INT,
+    p90=_INT,
+    p95=_INT,
+    p99=_INT,
+    p999=_INT,
+)
+ROWS: Final = {
+    "files": FILES,
+    "messages": MESSAGES,
+    "consumers": CONSUMERS,
+    "stalls": STALLS,
+    "errors": ERRORS,
+    "slow": SLOW,
+    "redelivered": REDELIVERED,
+    "mismatches": MISMATCHES,
+    "exact": EXACT,
+}
+
+# How many rows the lists of single findings hold; the longest, the slowest or the first ones.
+MAX_SLOW: Final = 50
+MAX_STALLS: Final = 50
+MAX_EXAMPLES: Final = 50
+MAX_FAILURES: Final = 1000
+MAX_INCIDENTS: Final = 500
+
+
+class Parts(NamedTuple):
+    """What `dissector.report.result.build` needs.
+
+    tables: every tally and every table of ROWS by its name. names: late names and proxy legs.
+    step_ns: width of the points of series over time. limits: rows left out per bound that was hit.
+    """
+
+    tables: dict[str, pa.Table]
+    names: Names
+    step_ns: int
+    limits: dict[str, int]
+
+
+def no_parts() -> Parts:
+    """The parts of nothing."""
+    tables = {name: tally.schema().empty_table() for name, tally in TALLIES.items()}
+    tables |= {name: schema.empty_table() for name, schema in ROWS.items()}
+    return Parts(tables, no_names(), 1_000_000, {})

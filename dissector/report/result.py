@@ -1,0 +1,71 @@
+"""From the parts of a report to its JSON: settle names and legs, then one section after the other."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dissector.report.names import name_consumers, name_producers, without_twins
+from dissector.report.numbers import Row, nulls_last
+from dissector.report.parts import Parts
+from dissector.report.sections.checksum_failures import checksum_failures
+from dissector.report.sections.coverage import coverage
+from dissector.report.sections.errors import errors
+from dissector.report.sections.permit_utilization import permit_utilization
+from dissector.report.sections.redelivery import redelivery
+from dissector.report.sections.send_latency import send_latency
+from dissector.report.sections.slowest import slowest
+
+REPORT_VERSION: Final = 1
+
+SECTIONS: Final[dict[str, Callable[[Parts], dict[str, Any]]]] = {
+    "coverage": coverage,
+    "send_latency": send_latency,
+    "permit_utilization": permit_utilization,
+    "redelivery": redelivery,
+    "checksum_failures": checksum_failures,
+    "errors": errors,
+    "slowest": slowest,
+}
+# Tables whose rows count once per connection, whatever is in the capture twice.
+_OF_WIRE: Final = ("files", "connections", "frames", "notices", "messages", "exact")
+
+
+def settle(parts: Parts) -> Parts:
+    """Leave out the second legs of proxied connections and fill in names that were learnt late."""
+    settled = dict(parts.tables)
+    for name, table in parts.tables.items():
+        if name in _OF_WIRE:
+            continue
+        table = without_twins(table, parts.names)
+        if "producer_id" in table.schema.names and "topic" in table.schema.names:
+            table = name_producers(table, parts.names)
+        if "consumer_id" in table.schema.names and "topic" in table.schema.names:
+            table = name_consumers(table, parts.names)
+        settled[name] = table
+    # A consumer's own name stands nowhere but in `consumers` and in deliveries.
+    consumers = settled["consumers"]
+    nameless = consumers.column("topic").slice(0, 0).type
+    empty = consumers.append_column("consumer_name", [[None] * consumers.num_rows]).cast(
+        consumers.schema.append(consumers.schema.field("topic").with_name("consumer_name"))
+    )
+    assert nameless == empty.column("consumer_name").type
+    settled["consumers"] = name_consumers(empty, parts.names)
+    return parts._replace(tables=settled)
+
+
+def _sources(parts: Parts) -> list[Row]:
+    """The files behind the report, in order of capture and place in it."""
+    names = ("capture", "file_name", "file_index", "sha256", "format", "compressed", "file_bytes",
+             "packets", "first_packet", "snaplen", "is_truncated")  # fmt: skip
+    found: list[Row] = parts.tables["files"].to_pylist()
+    found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"]))
+    return [{name: row[name] for name in names} for row in found]
+
+
+def build(parts: Parts) -> dict[str, Any]:
+    """The report: {schema_version, sources, and per section its total and lists}."""
+    settled = settle(parts)
+    return {
+        "schema_version": REPORT_VERSION,
+        "sources": _sources(settled),
+        **{name: section(settled) for name, section in SECTIONS.items()},
+    }

