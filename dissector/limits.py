@@ -10,8 +10,11 @@ from typing import Final
 # low end is taken; a wire field that holds exactly this value would read as null.
 NULL: Final = -0x7FFF_FFFF_5EED_0A11
 
+# -- all
+MAX_NOTICES: Final = 200_000  # of one capture; further ones are counted in one last notice
+
 # -- capture
-READ_BUFFER_BYTES: Final = 32 << 20  # one input buffer; larger ones only cost memory
+READ_BUFFER_BYTES: Final = 4 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
 PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
 MAX_RECORD_BYTES: Final = 16 << 20  # longest pcap record or pcapng block; longer = corrupt, input ends
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
@@ -52,3 +55,8 @@ MAX_PENDING_REQUESTS: Final = 1 << 18
 MAX_OPEN_DELIVERIES: Final = 1 << 21  # deliveries waiting for an ack; oldest `unresolved_at_limit`
 MAX_IDENTITY_INTERVALS: Final = 1 << 20  # intervals of entry ids already delivered
 MAX_PUBLISH_WINDOW: Final = 1 << 20  # entries remembered for publish to delivery
+MAX_CONSUMERS: Final = 1 << 18  # consumers, open or lately closed; more: deliveries without identity
+MAX_IDENTITY_PAGES: Final = 1 << 15  # of 64 ids whose last delivery is known; older ids: only "seen"
+MAX_ACK_SET_WORDS: Final = 1 << 20  # of all ack sets in use; then `unresolved_at_limit`
+MAX_BATCH_WORDS: Final = 1 << 10  # ack set of one delivery, 64 messages each; else as above
+MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries

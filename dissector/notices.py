@@ -28,6 +28,7 @@ NOTICES: Final = (
     NoticeKind("clock_step", "info", "capture time went back {value2} times, by up to {value} ns"),
     NoticeKind("skipped_section", "warning", "file {value2}: a part from byte {value} was skipped"),
     NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),
+    NoticeKind("notices_limit", "warning", "{value} further notices are not listed"),
     # -- packets and streams
     NoticeKind("unknown_link_type", "error", "link type {value} is not read"),
     NoticeKind("gap_lost", "warning", "{value} bytes were never captured"),
@@ -61,6 +62,7 @@ NOTICES: Final = (
     NoticeKind("pending_limit", "warning", "too many unanswered requests: the oldest was given up"),
     NoticeKind("deliveries_limit", "warning", "too many open deliveries: the oldest was given up"),
     NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
+    NoticeKind("consumers_limit", "warning", "too many consumers: this one is not followed"),
 )
 
 NOTICE_NUMBER: Final = {kind.code: number for number, kind in enumerate(NOTICES)}

@@ -162,4 +162,3 @@ def grown_slots(state: FramingState) -> FramingState:
         fresh.slot_keys[at] = state.slot_keys[place]
         fresh.slot_values[at] = state.slot_values[place]
     return fresh._replace(counters=state.counters, arena=state.arena, notices=state.notices)
-

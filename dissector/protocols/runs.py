@@ -1,6 +1,8 @@
 """Bytes that the slow path holds: runs of a direction whose frames are not found yet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -10,8 +12,9 @@ from dissector.stream.columns import (
     ENDS_PACKET,
     STARTS_PACKET,
     RangeColumns,
-    new_range_columns,
 )
+
+SOURCE_ARENA: Final = 3
 
 
 @dataclass
@@ -94,27 +97,47 @@ class Replay:
         self.at = at
 
 
-def replay_of(run: Run, connection: int, side: int, at: int, release_packet: int) -> Replay:
-    """The pieces of a run as ranges whose bytes stand in the arena at `at`."""
-    rows = len(run.pieces)
-    ranges = new_range_columns(rows)
+def replay_of(
+    runs: Sequence[tuple[int, Run]], connection: int, at: int, release_packet: int
+) -> Replay:
+    """The pieces of one or both directions as ranges, by the packets that brought them.
+
+    Args:
+        runs: direction's place in the framing's state, and run; at: where the bytes of the first
+            stand in the arena, those of the second behind them.
+    """
+    pieces: list[tuple[int, ...]] = []
     position = at
-    for row, piece in enumerate(run.pieces):
-        values = (
-            connection,
-            side,
-            DATA,
-            piece.stream_offset,
-            piece.length,
-            3,
-            position,
-            piece.packet,
-            piece.ts_ns,
-            piece.flags,
-            0,
-            release_packet,
-        )
-        for column, value in zip(ranges, values, strict=False):
-            column[row] = value
-        position += piece.length
-    return Replay(ranges, rows, at, len(run.data))
+    for way, run in runs:
+        turn = 0
+        for piece in run.pieces:
+            turn = max(turn, piece.packet)
+            pieces.append((turn, way, piece.stream_offset, *_range_of(piece, way, position)))
+            position += piece.length
+    pieces.sort(key=lambda piece: piece[:3])
+    ranges = RangeColumns.new(len(pieces))
+    for row, (_, _, _, side, offset, length, place, packet, ts_ns, flags) in enumerate(pieces):
+        ranges.connection[row] = connection
+        ranges.side[row] = side
+        ranges.kind[row] = DATA
+        ranges.stream_offset[row] = offset
+        ranges.length[row] = length
+        ranges.source[row] = SOURCE_ARENA
+        ranges.offset[row] = place
+        ranges.packet[row] = packet
+        ranges.ts_ns[row] = ts_ns
+        ranges.flags[row] = flags
+        ranges.release_packet[row] = release_packet
+    return Replay(ranges, len(pieces), at, position - at)
+
+
+def _range_of(piece: Piece, way: int, place: int) -> tuple[int, ...]:
+    return (
+        way & 1,
+        piece.stream_offset,
+        piece.length,
+        place,
+        piece.packet,
+        piece.ts_ns,
+        piece.flags,
+    )

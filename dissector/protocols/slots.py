@@ -6,6 +6,7 @@ cluster back, so that no tombstones pile up during a tap of weeks.
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
+from dissector.limits import NULL
 from dissector.protocols.framing_state import (
     CHAIN,
     COUNTER_FREE_SLOTS,
@@ -17,7 +18,6 @@ from dissector.protocols.framing_state import (
     UNDECIDED,
     FramingState,
 )
-from dissector.limits import NULL
 
 
 @inlined

@@ -1,0 +1,97 @@
+"""Notices of all stages of a dissection, gathered and brought into the order of the table."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Coded, TableBlock
+from dissector.limits import MAX_NOTICES, NULL
+from dissector.notices import NOTICE_NUMBER, NOTICES
+from dissector.protocols.columns import DIRECTION_NAMES
+
+_LAST: Final = (1 << 63) - 1
+
+
+class Finding(NamedTuple):
+    """One notice; limits.NULL where a number is not known.
+
+    kind: place in notices.NOTICES; direction: place in DIRECTION_NAMES.
+    """
+
+    kind: int
+    ts_ns: int = NULL
+    connection_id: int = NULL
+    direction: int = NULL
+    frame_no: int = NULL
+    packet: int = NULL
+    stream_offset: int = NULL
+    bytes: int = NULL
+    value: int = NULL
+    value2: int = NULL
+
+
+def _last_if_null(number: int) -> int:
+    return _LAST if number == NULL else number
+
+
+def _place(finding: Finding) -> tuple[int | str, ...]:
+    """The table's order: by packet, then frame (null last), connection, direction, offset, code."""
+    return (
+        _last_if_null(finding.packet),
+        _last_if_null(finding.frame_no),
+        _last_if_null(finding.connection_id),
+        finding.direction,
+        finding.stream_offset,
+        NOTICES[finding.kind].code,
+        finding.value,
+    )
+
+
+class Findings:
+    """Gathers notices; a bound keeps hostile input from filling the memory."""
+
+    def __init__(self) -> None:
+        self._rows: list[Finding] = []
+        self._dropped = 0
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Take notices; what is beyond MAX_NOTICES is only counted."""
+        for finding in findings:
+            if len(self._rows) < MAX_NOTICES:
+                self._rows.append(finding)
+            else:
+                self._dropped += 1
+
+    def block(self) -> TableBlock:
+        """All notices as rows of the table, in its order."""
+        if self._dropped:
+            kind = NOTICE_NUMBER["notices_limit"]
+            self._rows.append(Finding(kind, value=self._dropped))
+        rows = sorted(self._rows, key=_place)
+        self._rows = []
+        cells = np.array(rows, np.int64).reshape(len(rows), len(Finding._fields)).T.copy()
+        column = dict(zip(Finding._fields, cells, strict=True))
+        return TableBlock(
+            "notices",
+            len(rows),
+            {
+                "ts": column["ts_ns"],
+                "severity": Coded(column["kind"], [kind.severity for kind in NOTICES]),
+                "code": Coded(column["kind"], [kind.code for kind in NOTICES]),
+                "connection_id": column["connection_id"],
+                "direction": Coded(column["direction"], DIRECTION_NAMES),
+                "frame_no": column["frame_no"],
+                "packet": column["packet"],
+                "stream_offset": column["stream_offset"],
+                "bytes": column["bytes"],
+                "text": [sentence_of(row) for row in rows],
+            },
+        )
+
+
+def sentence_of(finding: Finding) -> str:
+    """The sentence of a notice with its numbers."""
+    value = "?" if finding.value == NULL else finding.value
+    value2 = "?" if finding.value2 == NULL else finding.value2
+    return NOTICES[finding.kind].sentence.format(value=value, value2=value2)

@@ -1,0 +1,134 @@
+"""Rows of the table `frames`: the columns that are the same for every protocol."""
+
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans
+from dissector.jit import kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import (
+    CHECKSUM_NAMES,
+    COLUMN_NUMBER,
+    DIRECTION_NAMES,
+    NAME_SOURCE_NAMES,
+    STATUS_NAMES,
+)
+from dissector.protocols.interface import FrameBlock
+
+# Frame columns that are table columns as they are.
+PLAIN: Final = (
+    "connection_id",
+    "frame_no",
+    "first_ts_ns",
+    "last_ts_ns",
+    "first_packet",
+    "last_packet",
+    "stream_offset",
+    "frame_bytes",
+    "retransmitted",
+    "request_id",
+    "producer_id",
+    "consumer_id",
+    "incarnation",
+    "sequence_id",
+    "highest_sequence_id",
+    "ledger_id",
+    "entry_id",
+    "partition",
+    "message_count",
+    "permits",
+    "redelivery_count",
+    "producer_epoch",
+    "crc32c_stored",
+    "crc32c_computed",
+    "metadata_bytes",
+    "payload_bytes",
+    "uncompressed_bytes",
+    "is_batch",
+    "is_encrypted",
+    "publish_time_ms",
+    "event_time_ms",
+    "deliver_at_ms",
+    "chunk_id",
+    "chunk_count",
+    "txn_most_bits",
+    "txn_least_bits",
+    "broker_timestamp_ms",
+    "broker_index",
+    "repl_source_ledger_id",
+    "repl_source_entry_id",
+    "reconsume_times",
+)
+# Frame columns whose numbers are places in our own lists of words.
+WORDS: Final = {
+    "direction": DIRECTION_NAMES,
+    "status": STATUS_NAMES,
+    "checksum": CHECKSUM_NAMES,
+    "name_source": NAME_SOURCE_NAMES,
+}
+
+
+@kernel
+def _pick(matrix: Int64Array, columns: Int64Array, rows: Int64Array, out: Int64Array) -> None:
+    """Copy chosen cells: out[c, r] = matrix[columns[c], rows[r]]; a null column is told by NULL
+    in its first cell and no value behind it, which costs one pass over cells that are in cache."""
+    for place in range(len(columns)):
+        column = columns[place]
+        for row in range(len(rows)):
+            out[place, row] = matrix[column, rows[row]]
+
+
+_COPIED: Final = (*PLAIN, *WORDS, "last_ts_ns")
+_NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _COPIED], np.int64)
+
+
+def common_columns(block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
+    """The columns of `frames` that every protocol shares, for chosen rows of a block.
+
+    Args:
+        rows: int64[], rows of the block that are frames, rising.
+    """
+    cells = np.empty((len(_NUMBERS), len(rows)), np.int64)
+    _pick(block.matrix, _NUMBERS, rows, cells)
+    columns: dict[str, Column] = {}
+    for name, values in zip(_COPIED, cells, strict=True):
+        columns[name] = Coded(values, WORDS[name]) if name in WORDS else values
+    columns["ts"] = cells[_COPIED.index("last_ts_ns")]
+    return columns
+
+
+@kernel
+def _copy_spans(
+    sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray],
+    chosen: Int64Array,
+    starts: Int64Array,
+    lengths: Int64Array,
+    out: ByteArray,
+    out_starts: Int64Array,
+) -> None:
+    position = 0
+    for row in range(len(starts)):
+        out_starts[row] = position
+        data = sources[chosen[row]]
+        for index in range(max(lengths[row], 0)):
+            out[position + index] = data[starts[row] + index]
+        position += max(lengths[row], 0)
+
+
+def copied_spans(
+    block: FrameBlock, rows: Int64Array, at: str, size: str, is_hex: bool = False
+) -> Spans | None:
+    """Text of chosen rows, copied out of the buffers; None if no row has any.
+
+    Args:
+        at, size: names of the frame columns that hold the spans.
+    """
+    lengths = block.matrix[COLUMN_NUMBER[size]][rows]
+    if (lengths == NULL).all():
+        return None
+    starts = block.matrix[COLUMN_NUMBER[at]][rows]
+    data = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
+    out_starts = np.empty(len(rows), np.int64)
+    _copy_spans(block.sources, block.frames.source[rows], starts, lengths, data, out_starts)
+    return Spans(data, out_starts, lengths, is_hex)
