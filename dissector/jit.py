@@ -17,15 +17,16 @@ from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils
 from numba.core import cgutils, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.ccallback import CFunc
+from numba.core.registry import cpu_target
 from numba.core.sigutils import normalize_signature
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,
     infer_getattr,
+    intrinsic,
     lower_getattr_generic,
     models,
     register_model,
@@ -33,8 +34,6 @@ from numba.extending import (
     unbox,
 )
 from numba.np.arrayobj import make_array, populate_array
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -291,3 +290,42 @@ def register_bundle(cls: type, fields: tuple[str, ...]) -> None:
     native = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
     cls._numba_type_ = native  # type: ignore[attr-defined]
     typeof_impl.register(cls)(lambda value, context: native)
+
+
+def cpu_features() -> tuple[str, frozenset[str]]:
+    """The kind of machine code that kernels become, and the processor features it may use."""
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return triple, frozenset(part[1:] for part in features.split(",") if part.startswith("+"))
+
+
+def instruction(name: str, result_bits: int, argument_bits: tuple[int, ...]) -> Callable[..., int]:
+    """One instruction of the processor, by its LLVM name, as a function that kernels can call.
+
+    Args:
+        name: such as "llvm.x86.sse42.crc32.64.64"; the caller has looked at cpu_features() first.
+        result_bits, argument_bits: widths; arguments are int64 and cut to their width, the result
+            is filled up with zeros.
+    """
+    width = ir.IntType(64)
+    signature = ir.FunctionType(
+        ir.IntType(result_bits), [ir.IntType(bits) for bits in argument_bits]
+    )
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        cut = [
+            builder.trunc(value, ir.IntType(bits)) if bits < 64 else value
+            for value, bits in zip(arguments, argument_bits, strict=True)
+        ]
+        function = cgutils.get_or_insert_function(builder.module, signature, name)
+        result = builder.call(function, cut)
+        return builder.zext(result, width) if result_bits < 64 else result
+
+    if len(argument_bits) != 2:
+        raise ValueError("instructions of two arguments only")
+
+    def typed(_typing: Any, first: Any, second: Any) -> Any:
+        if isinstance(first, numba.types.Integer) and isinstance(second, numba.types.Integer):
+            return numba.int64(numba.int64, numba.int64), generate
+        return None
+
+    return cast(Callable[..., int], intrinsic(typed))
