@@ -27,10 +27,20 @@ MAX_EXTENSION_HEADERS: Final = 16  # IPv6; more are counted as `extension_depth`
 REORDER_WINDOW_MS: Final = 200  # default of --reorder-window
 UNACKED_HOLE_MS: Final = 60_000  # a hole that the peer has not acknowledged waits this long at most
 IDLE_TIMEOUT_MS: Final = 3_600_000  # a connection without packets this long is over (`idle`)
-MAX_CONNECTIONS: Final = 1_000_000  # live at once; the least recently used is given up (`evicted`)
+MAX_CONNECTIONS: Final = 1 << 18  # live at once, 1.1 KB each; the least recently used is given up
 MAX_HELD_BYTES: Final = 64 << 20  # bytes waiting behind holes, all connections together
 MAX_HELD_BYTES_PER_CONNECTION: Final = 16 << 20  # one connection; then its oldest hole is given up
-MAX_SEQUENCE_JUMP: Final = 1 << 30  # further ahead of or behind a stream: counted, not reassembled
+MAX_SEQUENCE_JUMP: Final = 1 << 30  # further away from a stream: used if the next segments follow on
+NODE_CHARGE_BYTES: Final = 104  # counted as held for each waiting segment, beside its bytes
+MAX_UNCONFIRMED_HOLE: Final = 64 << 20  # a longer hole is given up on more evidence than one segment
+MAX_ACK_REACH: Final = 64 << 20  # an acknowledgement further beyond all data seen is not believed
+MAX_START_BACK: Final = 16 << 20  # how far before its first packet a mid-stream side may begin
+RST_REACH_BYTES: Final = 1 << 20  # an RST further ahead of its stream is outside the window
+DUPLICATE_WINDOW_MS: Final = 50  # copies by the tap are that close; retransmissions hardly ever
+CLOCK_LEAP_MS: Final = 3_600_000  # a time that far ahead counts when a second packet confirms it
+SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it for 127 s
+LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its addresses
+MAX_BRIEF_CONNECTIONS: Final = 1 << 16  # closed ones lingering, or SYNs without answer, each
 
 # -- frames
 FRAME_BLOCK_ROWS: Final = 8192  # frames decoded at once: the columns then stay in the cache
@@ -50,8 +60,13 @@ MAX_ENTRY_BYTES: Final = 64 << 20  # uncompressed size of one entry; larger: not
 MAX_CHUNKED_BYTES: Final = 256 << 20  # chunks waiting for the rest of their message
 
 # -- facts
-MAX_PENDING_SENDS: Final = 1 << 20  # sends waiting for a receipt; oldest is `evicted`
+MAX_PENDING_SENDS: Final = 1 << 18  # sends waiting for a receipt; oldest is `evicted`
 MAX_PENDING_REQUESTS: Final = 1 << 18
+MAX_EARLY_ANSWERS: Final = 1 << 16  # answers waiting for their request; oldest is an orphan
+MAX_ATTEMPTS: Final = 1 << 19  # sends remembered to count attempts; beyond: `attempt` is null
+MAX_ANSWERED_PER_PRODUCER: Final = 1024  # of them answered ones; clients keep 1000 to send again
+MAX_SUBJECTS: Final = 1 << 18  # producers and consumers; the longest closed is forgotten
+MAX_TOPIC_HINTS: Final = 1 << 15  # ledgers, and producer names, whose topic is remembered
 MAX_OPEN_DELIVERIES: Final = 1 << 21  # deliveries waiting for an ack; oldest `unresolved_at_limit`
 MAX_IDENTITY_INTERVALS: Final = 1 << 20  # intervals of entry ids already delivered
 MAX_PUBLISH_WINDOW: Final = 1 << 20  # entries remembered for publish to delivery
@@ -60,3 +75,11 @@ MAX_IDENTITY_PAGES: Final = 1 << 15  # of 64 ids whose last delivery is known; o
 MAX_ACK_SET_WORDS: Final = 1 << 20  # of all ack sets in use; then `unresolved_at_limit`
 MAX_BATCH_WORDS: Final = 1 << 10  # ack set of one delivery, 64 messages each; else as above
 MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries
+
+# -- lake
+ROW_GROUP_ROWS: Final = 131_072  # rows of a row group: some MB encoded, 1 MB per column in memory
+ROW_GROUP_TEXT_BYTES: Final = 64 << 20  # a row group ends early where its rows hold more text
+PART_ROWS: Final = 32 * ROW_GROUP_ROWS  # rows of a Parquet file: near 100 MB
+WRITE_QUEUE_BYTES: Final = 96 << 20  # blocks waiting to be written; then decoding waits
+WRITE_QUEUE_BLOCKS: Final = 512
+DIGEST_MARKS: Final = 1024  # digests kept of a capture's prefixes; more: every other is dropped

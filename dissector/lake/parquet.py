@@ -10,36 +10,22 @@ import hashlib
 import inspect
 import io
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dissector.lake.manifest import PartFile
+from dissector.limits import PART_ROWS, ROW_GROUP_ROWS
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
 
-ROW_GROUP_ROWS: Final = 131_072  # rows of a row group: some MB encoded, at most 1 MB per column
-PART_ROWS: Final = 32 * ROW_GROUP_ROWS  # rows of a file: files stay near 100 MB
-ROW_GROUP_TEXT_BYTES: Final = 64 << 20  # a row group ends early where its rows hold more text
 _ZSTD_LEVEL: Final = 1
 # What readers select by: row groups whose range does not fit are then skipped.
 _WITH_STATISTICS: Final = frozenset(
     ("ts", "connection_id", "frame_no", "first_ts_ns", "last_ts_ns", "request_frame_no")
 )
 _HAS_PAGE_ROWS: Final = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
-
-
-class PartFile(NamedTuple):
-    """One finished file of a table.
-
-    path: table and file name; rows, bytes: its size; sha256: of the file, in hex.
-    """
-
-    table: str
-    name: str
-    rows: int
-    bytes: int
-    sha256: str
 
 
 class HashingFile(io.RawIOBase):

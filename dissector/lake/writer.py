@@ -10,23 +10,21 @@ import queue
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Final
 
 import numpy as np
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
-from dissector.lake.parquet import (
+from dissector.lake.manifest import PartFile
+from dissector.lake.parquet import TableFiles
+from dissector.limits import (
     PART_ROWS,
     ROW_GROUP_ROWS,
     ROW_GROUP_TEXT_BYTES,
-    PartFile,
-    TableFiles,
+    WRITE_QUEUE_BLOCKS,
+    WRITE_QUEUE_BYTES,
 )
 from dissector.schemas import TABLES
 from dissector.schemas.rows import TableBuilder, text_bytes
-
-_QUEUED_BYTES: Final = 96 << 20  # blocks waiting for the writing thread; then the caller waits
-_QUEUED_BLOCKS: Final = 512
 
 
 class _TableWriter:
@@ -84,9 +82,7 @@ class LakeWriter:
     def __init__(
         self, folder: Path, group_rows: int = ROW_GROUP_ROWS, part_rows: int = PART_ROWS
     ) -> None:
-        self._tables = {
-            name: _TableWriter(folder, name, group_rows, part_rows) for name in TABLES
-        }
+        self._tables = {name: _TableWriter(folder, name, group_rows, part_rows) for name in TABLES}
         self._blocks: queue.SimpleQueue[TableBlock | None] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._queued_bytes = 0
@@ -118,8 +114,8 @@ class LakeWriter:
         size = _block_bytes(block)
         with self._room:
             while self._failure is None and (
-                self._queued_blocks >= _QUEUED_BLOCKS
-                or (self._queued_blocks and self._queued_bytes + size > _QUEUED_BYTES)
+                self._queued_blocks >= WRITE_QUEUE_BLOCKS
+                or (self._queued_blocks and self._queued_bytes + size > WRITE_QUEUE_BYTES)
             ):
                 self._room.wait()
             self._raise_failure()

@@ -22,7 +22,9 @@ TABLE: Final = Table(
         shared.LEDGER_ID,
         shared.ENTRY_ID,
         shared.PARTITION,
-        number("batch_size", "messages", "Messages of the batch, as the client says.", "not carried"),
+        number(
+            "batch_size", "messages", "Messages of the batch, as the client says.", "not carried"
+        ),
         shared.ACK_SET_LEFT,
         number(
             "remaining_in_batch", "messages", "Messages of the batch still not acked.", "no ack_set"

@@ -1,6 +1,6 @@
 """The tables as Arrow schemas, built when they are first asked for."""
 
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 _CODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
 
-@lru_cache(maxsize=None)
+@cache
 def arrow_schema(table: str) -> pa.Schema:
     """The schema that readers of the files see."""
     return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in TABLES[table].columns])
@@ -37,7 +37,7 @@ def in_memory_type(column: Column) -> pa.DataType:
     return ARROW_TYPES[column.type]
 
 
-@lru_cache(maxsize=None)
+@cache
 def in_memory_schema(table: str) -> pa.Schema:
     """The schema of the batches that `rows` makes."""
     return pa.schema([(c.name, in_memory_type(c)) for c in TABLES[table].columns])

@@ -17,7 +17,14 @@ from dissector.blocks import Coded, Column, Int64Array, Lists, Spans
 from dissector.limits import NULL
 from dissector.schemas import column as declaration
 from dissector.schemas.arrow import in_memory_type
-from dissector.schemas.text import all_null, gathered, names_array, plain_text, spans_array, text_array
+from dissector.schemas.text import (
+    all_null,
+    gathered,
+    names_array,
+    plain_text,
+    spans_array,
+    text_array,
+)
 
 _NS_PER_US: Final = 1000
 # Lists of our own words (commands, outcomes) are short and fixed: all of them are written.
@@ -57,7 +64,8 @@ def numbers(values: Column, start: int, stop: int) -> Int64Array:
     if isinstance(values, np.ndarray):
         return values[start:stop]
     assert not isinstance(values, Coded | Spans | Lists), "numbers are expected"
-    found = [NULL if value is None else int(value) for value in values[start:stop]]
+    objects: Sequence[Any] = values[start:stop]
+    found = [NULL if value is None else int(value) for value in objects]
     return np.array(found, np.int64)
 
 
@@ -223,7 +231,9 @@ class TextBuilder(_Builder):
             elif len(run.names) == 0:
                 parts.append(pa.nulls(run.stop - start, pa.string()))
             else:
-                parts.append(self._coded(self._codes[start : run.stop], run.names).dictionary_decode())
+                parts.append(
+                    self._coded(self._codes[start : run.stop], run.names).dictionary_decode()
+                )
             start = run.stop
         joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
         return joined.dictionary_encode() if self._repeats else joined
@@ -270,7 +280,7 @@ class TextBuilder(_Builder):
     def _texts(
         self, names: Sequence[bytes] | Sequence[str], used: npt.NDArray[np.intp]
     ) -> pa.Array:
-        """The names in use as Arrow text; made anew only where they differ from the last batch's."""
+        """The names in use as Arrow text, made anew only where they differ from the last."""
         if names is not self._last_names or not np.array_equal(used, self._last_used):
             self._last_names, self._last_used = names, used
             self._last_texts = names_array([names[number] for number in used.tolist()])
@@ -303,7 +313,7 @@ class ListBuilder(_Builder):
             found = gathered(values.values, values.starts[start:stop], counts)
         else:
             assert not isinstance(values, np.ndarray | Coded | Spans), "lists are expected"
-            lists = values[start:stop]
+            lists: Sequence[Any] = values[start:stop]
             counts = np.array([-1 if v is None else len(v) for v in lists], np.int64)
             found = np.array([n for v in lists if v is not None for n in v], np.int64)
         if not self._live:

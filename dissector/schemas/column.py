@@ -1,4 +1,4 @@
-"""What a table and a column are: the words in which the lake's schema is declared, without pyarrow."""
+"""What a table and a column are: the words in which the lake's schema is declared (no pyarrow)."""
 
 from typing import Final, NamedTuple
 

@@ -31,9 +31,7 @@ TABLE: Final = Table(
         number(
             "latency_bucket", "", "Number of the histogram bucket of latency_ns.", "no latency_ns"
         ),
-        number(
-            "transmit_ns", "ns", "From the first to the last byte of the request.", _NO_REQUEST
-        ),
+        number("transmit_ns", "ns", "From the first to the last byte of the request.", _NO_REQUEST),
         name(
             "outcome",
             "ok, error, dup_or_dropped, dropped_after_close, conn_closed, unanswered_at_end, "

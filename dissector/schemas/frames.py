@@ -54,25 +54,25 @@ TABLE: Final = Table(
         shared.PRODUCER_NAME,
         shared.CONSUMER_NAME,
         shared.NAME_SOURCE,
-        number(
-            "producer_epoch", "", "How often the producer reconnected.", "not carried"
-        ),
+        number("producer_epoch", "", "How often the producer reconnected.", "not carried"),
         shared.ERROR_CODE,
         shared.ERROR_TEXT,
         shared.ACK_TYPE,
         shared.VALIDATION_ERROR,
         shared.CHECKSUM,
-        name("checksum_note", "What was odd about the checksum or why it was not evaluated.", "nothing"),
+        name(
+            "checksum_note",
+            "What was odd about the checksum or why it was not evaluated.",
+            "nothing",
+        ),
         shared.CRC32C_STORED,
-        number(
-            "crc32c_computed", "", "CRC32C of the bytes that were captured.", "not evaluated"
-        ),
+        number("crc32c_computed", "", "CRC32C of the bytes that were captured.", "not evaluated"),
         number("metadata_bytes", "bytes", "Size of the message metadata.", "no entry"),
-        number(
-            "payload_bytes", "bytes", "Size of the payload as sent, compressed.", "no entry"
-        ),
+        number("payload_bytes", "bytes", "Size of the payload as sent, compressed.", "no entry"),
         name("compression", "Codec of the payload: NONE, LZ4, ZLIB, ZSTD or SNAPPY.", "no entry"),
-        number("uncompressed_bytes", "bytes", "Size of the payload as stated before.", "not stated"),
+        number(
+            "uncompressed_bytes", "bytes", "Size of the payload as stated before.", "not stated"
+        ),
         flag("is_batch", "Whether the entry holds a batch.", "no metadata was read"),
         flag("is_encrypted", "Whether the payload is encrypted.", "no metadata was read"),
         shared.PUBLISH_TIME_MS,

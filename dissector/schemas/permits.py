@@ -12,7 +12,9 @@ TABLE: Final = Table(
         shared.CONNECTION_ID,
         shared.CONSUMER_ID,
         shared.INCARNATION,
-        shared.FRAME_NO,
+        number(
+            "frame_no", "", "Frame that changed the balance.", "a reset by the connection's end"
+        ),
         shared.ts("Time of the frame's last byte"),
         name("event", "grant, delivery or reset."),
         number("delta", "messages", "What was added, or taken if negative.", "reset"),

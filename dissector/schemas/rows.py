@@ -2,7 +2,7 @@
 
 Numbers, flags and codes of names are copied once, into arrays that live as long as the builder;
 the Arrow arrays of a batch lie over them without a further copy, so a batch must be used before
-the next row is appended. A column that had no value yet costs one look at its first value per block.
+the next row is appended. A column that had no value yet costs a look at its first value per block.
 """
 
 from typing import Any

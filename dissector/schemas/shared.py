@@ -22,7 +22,9 @@ PRODUCER_ID: Final = number(
 CONSUMER_ID: Final = number(
     "consumer_id", "", "The client's number of the consumer.", "the command carries none"
 )
-TOPIC: Final = name("topic", "Full name of the topic (of the partition, if partitioned).", "unknown")
+TOPIC: Final = name(
+    "topic", "Full name of the topic (of the partition, if partitioned).", "unknown"
+)
 SUBSCRIPTION: Final = name("subscription", "Name of the subscription.", "unknown or none")
 SUBSCRIPTION_TYPE: Final = name(
     "subscription_type",
@@ -51,9 +53,7 @@ ENTRY_ID: Final = number(
 PARTITION: Final = number(
     "partition", "", "Partition that the message id names.", "not carried, or -1 on the wire"
 )
-SEQUENCE_ID: Final = number(
-    "sequence_id", "", "Sequence id that the producer gave.", "not carried"
-)
+SEQUENCE_ID: Final = number("sequence_id", "", "Sequence id that the producer gave.", "not carried")
 SCHEMA_VERSION_HEX: Final = name(
     "schema_version_hex", "Version of the message schema, as hex digits.", "not carried"
 )
@@ -84,9 +84,7 @@ TXN_MOST_BITS: Final = number(
 TXN_LEAST_BITS: Final = number(
     "txn_least_bits", "", "Low half of the transaction id.", "not in a transaction"
 )
-ACK_TYPE: Final = name(
-    "ack_type", "Individual or Cumulative.", "the command is no acknowledgement"
-)
+ACK_TYPE: Final = name("ack_type", "Individual or Cumulative.", "the command is no acknowledgement")
 VALIDATION_ERROR: Final = name(
     "validation_error",
     "Why the client discarded the message instead of taking it, e.g. ChecksumMismatch.",
@@ -121,9 +119,7 @@ ORIGIN_CAPTURE: Final = name(
 
 def ts(of: str) -> Column:
     """The column of a row's own time."""
-    return Column(
-        "ts", "timestamp[us, UTC]", "", f"{of}, in whole microseconds.", "unknown"
-    )
+    return Column("ts", "timestamp[us, UTC]", "", f"{of}, in whole microseconds.", "unknown")
 
 
 def secret_free_detail() -> Column:

@@ -5,9 +5,7 @@ from dissector.jit import kernel
 
 
 @kernel
-def gather_spans(
-    data: ByteArray, starts: Int64Array, lengths: Int64Array, out: ByteArray
-) -> int:
+def gather_spans(data: ByteArray, starts: Int64Array, lengths: Int64Array, out: ByteArray) -> int:
     """Copy the ranges of data one after the other into out; negative lengths are skipped.
 
     Args:

@@ -55,9 +55,7 @@ def all_null(array: npt.NDArray[Any], null: int) -> bool:
     return len(array) == 0 or (array[0] == null and bool((array == null).all()))
 
 
-def gathered(
-    values: npt.NDArray[Any], starts: Int64Array, counts: Int64Array
-) -> npt.NDArray[Any]:
+def gathered(values: npt.NDArray[Any], starts: Int64Array, counts: Int64Array) -> npt.NDArray[Any]:
     """The values of scattered ranges behind each other, same type; a negative count is none."""
     used = counts > 0
     if not used.any():
@@ -95,6 +93,4 @@ def _string_array(data: ByteArray, lengths: Int64Array) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), rows, buffers)
 
 
-_HEX_DIGITS = np.frombuffer(
-    b"".join(b"%02x" % byte for byte in range(256)), np.dtype("<u2")
-)
+_HEX_DIGITS = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.dtype("<u2"))

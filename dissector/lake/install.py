@@ -1,0 +1,230 @@
+"""How a capture gets into a lake: whole or not at all, whatever happens in between.
+
+    staging   LAKE/_tmp/<name>.<unique>          tables are being written; a lock file inside tells
+                                                 that the writer lives
+    ready     LAKE/_tmp/<id>.<unique>.ready      complete and on disk, with the manifest and the
+                                                 list of captures that it replaces
+    installed LAKE/_manifest/<id>.json           readers see it
+
+From staging to ready is one rename. From ready to installed, under the lake's exclusive lock:
+remove the manifests of what is replaced, replace the table folders, rename the manifest into
+place, delete the leftovers. Each step can be repeated: whoever opens the lake after a crash does
+it again from the start (`recover`), so a ready stage is never lost and nothing is seen half done.
+"""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from dissector.errors import OutputError
+from dissector.lake.locks import hold, is_held
+from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, from_json, to_json
+from dissector.schemas import TABLES
+
+STAGE_FOLDER: Final = "_tmp"
+_READY: Final = ".ready"
+_WRITER_LOCK: Final = "writer.lock"
+_MANIFEST: Final = "manifest.json"
+_REPLACES: Final = "replaces.json"
+
+
+@contextmanager
+def writing_to(lake: Path) -> Iterator[None]:
+    """Turn the system's errors into the one that says that the lake could not be written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(
+            f"cannot write to the lake {lake}: {reason}; nothing of this capture was kept, "
+            "make room or choose another folder"
+        ) from error
+
+
+class Stage:
+    """A folder for one capture that is being written; it begins under the lake's lock."""
+
+    def __init__(self, lake: Path, name: str) -> None:
+        self.lake = lake
+        self.folder = _new_folder(lake / STAGE_FOLDER, name)
+        self._lock = hold(self.folder / _WRITER_LOCK)
+
+    def make_ready(self, manifest: Manifest, replaces: Iterable[str]) -> Path:
+        """Complete the stage on disk; from here on it is installed, if need be by others.
+
+        Returns:
+            The ready folder.
+        """
+        (self.folder / _MANIFEST).write_text(to_json(manifest), "utf-8")
+        (self.folder / _REPLACES).write_text(json.dumps(sorted(replaces)), "utf-8")
+        _sync_tree(self.folder)
+        unique = self.folder.name.rpartition(".")[2]
+        ready = self.folder.with_name(f"{manifest.capture_id}.{unique}{_READY}")
+        self.folder.rename(ready)
+        _sync_folder(ready.parent)
+        self.folder = ready
+        return ready
+
+    def discard(self) -> None:
+        """Remove the stage if it is not ready, and let go of it."""
+        if self._lock < 0:
+            return
+        if not self.folder.name.endswith(_READY):
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = -1
+        remove_if_empty(self.lake / STAGE_FOLDER)
+
+
+def needs_recovery(lake: Path) -> bool:
+    """Whether stages wait to be installed, or dead writers left some."""
+    folder = lake / STAGE_FOLDER
+    return folder.is_dir() and any(
+        stage.name.endswith(_READY) or not is_held(stage / _WRITER_LOCK)
+        for stage in folder.iterdir()
+    )
+
+
+def recover(lake: Path) -> list[str]:
+    """Install what is ready and delete what dead writers left; the exclusive lock is held.
+
+    Returns:
+        The ids of the captures that were installed.
+    """
+    folder = lake / STAGE_FOLDER
+    installed = []
+    for stage in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if stage.name.endswith(_READY):
+            install(lake, stage)
+            installed.append(stage.name.removesuffix(_READY).rpartition(".")[0])
+        elif not is_held(stage / _WRITER_LOCK):
+            shutil.rmtree(stage, ignore_errors=True)
+    remove_if_empty(folder)
+    return installed
+
+
+def install(lake: Path, ready: Path) -> bool:
+    """Do, or do again, all steps from ready to installed; the exclusive lock is held.
+
+    Returns:
+        False if the same capture was there already and the stage was discarded.
+    """
+    capture = ready.name.removesuffix(_READY).rpartition(".")[0]
+    staged = ready / _MANIFEST
+    manifests = lake / MANIFEST_FOLDER
+    manifests.mkdir(exist_ok=True)
+    target = manifests / f"{capture}.json"
+    if staged.is_file():
+        if _is_there(lake, staged, target):
+            _delete(ready)
+            return False
+        for replaced in (capture, *_replaced(ready)):
+            (manifests / f"{replaced}.json").unlink(missing_ok=True)
+        _sync_folder(manifests)
+        for table in TABLES:
+            _replace_table(lake, ready / table, table, capture)
+        os.replace(staged, target)
+        _sync_folder(manifests)
+    for replaced in _replaced(ready):
+        delete_tables(lake, replaced)
+    _delete(ready)
+    return True
+
+
+def delete_tables(lake: Path, capture: str) -> None:
+    """Remove a capture's table folders."""
+    for table in TABLES:
+        folder = table_folder(lake, table, capture)
+        if folder.is_dir():
+            shutil.rmtree(folder)
+
+
+def table_folder(lake: Path, table: str, capture: str) -> Path:
+    """Where the files of a table of a capture are."""
+    return lake / table / f"capture={capture}"
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing."""
+    try:
+        folder.rmdir()
+    except OSError:
+        return
+
+
+def _replaced(ready: Path) -> list[str]:
+    path = ready / _REPLACES
+    return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
+
+
+def _is_there(lake: Path, staged: Path, target: Path) -> bool:
+    """Whether the lake has this very capture, with all its files at their size."""
+    if not target.is_file() or target.read_bytes() != staged.read_bytes():
+        return False
+    manifest = from_json(staged.read_text("utf-8"), str(staged))
+    for part in manifest.files:
+        path = table_folder(lake, part.table, manifest.capture_id) / part.name
+        if not path.is_file() or path.stat().st_size != part.bytes:
+            return False
+    return True
+
+
+def _replace_table(lake: Path, staged: Path, table: str, capture: str) -> None:
+    """Put a staged table folder in place of what is there; nothing to do if it is there already."""
+    if not staged.is_dir():
+        return
+    target = table_folder(lake, table, capture)
+    if target.is_dir():
+        shutil.rmtree(target)
+    target.parent.mkdir(exist_ok=True)
+    staged.rename(target)
+    _sync_folder(target.parent)
+
+
+def _delete(ready: Path) -> None:
+    """Remove an installed stage, the list of what it replaces last."""
+    for entry in ready.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _REPLACES:
+            entry.unlink()
+    shutil.rmtree(ready)
+    remove_if_empty(ready.parent)
+
+
+def _sync_tree(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            _sync(path, os.O_RDONLY)
+        else:
+            _sync_folder(path)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """A new folder `name.<unique>`; another writer may remove the empty parent meanwhile."""
+    while True:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = parent / f"{name}.{secrets.token_hex(6)}"
+        try:
+            folder.mkdir()
+        except (FileNotFoundError, FileExistsError):
+            continue
+        return folder

@@ -1,0 +1,224 @@
+"""Landing one capture: write its tables beside the lake, decide what it replaces, install it.
+
+    with Landing(lake, base_name) as landing:
+        for block in dissect(chain, options, digest=landing.digest):
+            landing.write(block)
+        landed = landing.commit(options={...})
+
+Leaving the block without `commit` leaves the lake as it was.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from dissector.blocks import TableBlock
+from dissector.lake import manifest as manifests
+from dissector.lake.digest import ChainDigest, Marks
+from dissector.lake.install import (
+    Stage,
+    install,
+    needs_recovery,
+    recover,
+    writing_to,
+)
+from dissector.lake.locks import exclusive_lock
+from dissector.lake.manifest import Contained, Manifest, PartFile
+from dissector.lake.writer import LakeWriter
+from dissector.limits import NULL
+from dissector.schemas import SCHEMA_VERSION
+from dissector.schemas.builders import numbers
+
+INSTALLED: Final = "installed"
+UNCHANGED: Final = "unchanged"
+SHORTER: Final = "shorter"
+
+
+class LandingNotice(NamedTuple):
+    """Something to tell the user about a capture and the lake; code as in dissector.notices."""
+
+    code: str
+    text: str
+
+
+class Landed(NamedTuple):
+    """What became of a capture.
+
+    outcome: `installed`; `unchanged`, the same was there; `shorter`, a longer version is there and
+    this one was dropped; replaced: ids of shorter versions that it took the place of; rows: by
+    table; bytes: of its Parquet files; notices: for the user.
+    """
+
+    capture_id: str
+    outcome: str
+    replaced: tuple[str, ...]
+    rows: Mapping[str, int]
+    bytes: int
+    notices: tuple[LandingNotice, ...]
+
+
+class Landing:
+    """One capture on its way into a lake.
+
+    digest: hashes the uncompressed input; whoever reads it calls `update` and `end_file`.
+
+    Raises:
+        InputError: a newer program wrote the lake.
+        OutputError: the lake cannot be written.
+    """
+
+    def __init__(self, lake: Path, base_name: str) -> None:
+        self._lake = lake
+        self._base_name = base_name
+        self._first_ts_ns: int | None = None
+        self._last_ts_ns: int | None = None
+        with writing_to(lake):
+            lake.mkdir(parents=True, exist_ok=True)
+            # Stages begin and dead ones are cleared under one lock, so that none is taken for dead
+            # before it could lock its own file.
+            with exclusive_lock(lake):
+                if needs_recovery(lake):
+                    recover(lake)
+                there = manifests.read_manifests(lake)
+                self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
+        self.digest = ChainDigest(
+            c.bytes for m in there for c in m.captures() if c.base_name == base_name
+        )
+        self._writer = LakeWriter(self._stage.folder)
+
+    def __enter__(self) -> "Landing":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+        self._stage.discard()
+
+    def write(self, block: TableBlock) -> None:
+        """Take over a block of rows.
+
+        Raises:
+            OutputError: the disk is full or went away.
+        """
+        if block.table == "capture_files":
+            self._note_span(block)
+        with writing_to(self._lake):
+            self._writer.write(block)
+
+    def commit(
+        self, options: Mapping[str, Any], versions: Mapping[str, str], tap_id: str | None = None
+    ) -> Landed:
+        """Finish the files and install the capture.
+
+        Args:
+            options: what changes the rows of these bytes (JSON values); no folders, no clock.
+            versions: of the program; ours are added.
+            tap_id: the capture's id if it is a tap's rotation (`tap_capture_id`), whose bytes have
+                no digest.
+        """
+        with writing_to(self._lake):
+            files = self._writer.close()
+            manifest = self._manifest(files, options, versions, tap_id)
+            with exclusive_lock(self._lake):
+                recover(self._lake)
+                return self._install(manifest)
+
+    def _manifest(
+        self,
+        files: list[PartFile],
+        options: Mapping[str, Any],
+        versions: Mapping[str, str],
+        tap_id: str | None,
+    ) -> Manifest:
+        sha256 = self.digest.sha256()
+        return Manifest(
+            capture_id=tap_id or manifests.capture_id(self._base_name, sha256),
+            base_name=self._base_name,
+            schema_version=SCHEMA_VERSION,
+            bytes=self.digest.bytes,
+            sha256=None if tap_id else sha256,
+            marks=Marks(1, ()) if tap_id else self.digest.marks(),
+            sources=() if tap_id else tuple(self.digest.files),
+            first_ts_ns=self._first_ts_ns,
+            last_ts_ns=self._last_ts_ns,
+            files=tuple(files),
+            versions={**versions, "pyarrow": pa.__version__},
+            options=options,
+        )
+
+    def _install(self, manifest: Manifest) -> Landed:
+        """Compare with what is there by now, then install; the exclusive lock is held."""
+        there = manifests.read_manifests(self._lake)
+        replaced: list[str] = []
+        notices: list[LandingNotice] = []
+        for other in there if manifest.sha256 else ():
+            for contained in other.captures():
+                if contained.base_name != manifest.base_name:
+                    continue
+                how = manifests.relation(self.digest, contained)
+                compacted = contained.capture_id != other.capture_id
+                if how == "shorter":
+                    return self._not_landed(manifest, SHORTER, _longer_notice(manifest, contained))
+                if how == "same" and compacted:
+                    return self._not_landed(manifest, UNCHANGED, None)
+                if how == "grown" and not compacted:
+                    replaced.append(contained.capture_id)
+                elif how in ("grown", "other"):
+                    notices.extend(_shared_files(manifest, contained))
+        ready = self._stage.make_ready(manifest, replaced)
+        outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
+        return self._landed(manifest, outcome, tuple(replaced), tuple(notices))
+
+    def _not_landed(self, manifest: Manifest, outcome: str, notice: LandingNotice | None) -> Landed:
+        self._stage.discard()
+        return self._landed(manifest, outcome, (), () if notice is None else (notice,))
+
+    def _landed(
+        self,
+        manifest: Manifest,
+        outcome: str,
+        replaced: tuple[str, ...],
+        notices: tuple[LandingNotice, ...],
+    ) -> Landed:
+        size = sum(part.bytes for part in manifest.files)
+        return Landed(manifest.capture_id, outcome, replaced, manifest.rows(), size, notices)
+
+    def _note_span(self, block: TableBlock) -> None:
+        """Widen the capture's time span by the rows of capture_files."""
+        for name in ("first_ts_ns", "last_ts_ns"):
+            if name not in block.columns:
+                continue
+            stamps = numbers(block.columns[name], 0, block.rows)
+            for stamp in stamps[stamps != NULL].tolist():
+                if self._first_ts_ns is None or stamp < self._first_ts_ns:
+                    self._first_ts_ns = stamp
+                if self._last_ts_ns is None or stamp > self._last_ts_ns:
+                    self._last_ts_ns = stamp
+
+
+def _longer_notice(manifest: Manifest, there: Contained) -> LandingNotice:
+    return LandingNotice(
+        "capture_shorter_than_landed",
+        f"{manifest.base_name} is the beginning of {there.capture_id}, which is in the lake with "
+        f"{there.bytes - manifest.bytes} bytes more: not landed",
+    )
+
+
+def _shared_files(manifest: Manifest, there: Contained) -> list[LandingNotice]:
+    """A notice for each file of ours that another capture of the same name was made from too."""
+    known = {source.sha256 for source in there.sources if source.bytes}
+    return [
+        LandingNotice(
+            "file_in_other_capture",
+            f"{source.file_name} of {manifest.capture_id} is part of {there.capture_id} too",
+        )
+        for source in manifest.sources
+        if source.bytes and source.sha256 in known
+    ]

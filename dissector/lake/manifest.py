@@ -1,0 +1,221 @@
+"""The manifest of a capture: what makes it exist, what it consists of, what it was made from.
+
+It says nothing of clocks or folders, and its text is canonical, so that landing the same bytes
+again writes the same manifest. It names every file with size and SHA-256: equal manifests are
+equal captures.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from dissector.errors import InputError
+from dissector.lake.digest import ChainDigest, Marks, SourceFile
+from dissector.schemas import SCHEMA_VERSION, TABLES
+
+MANIFEST_FOLDER: Final = "_manifest"
+_COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
+_ODD: Final = re.compile(r"[^a-z0-9_-]")
+_ID_DIGITS: Final = 12
+
+
+class PartFile(NamedTuple):
+    """One Parquet file of a table: its name, rows, bytes, and the SHA-256 of the file in hex."""
+
+    table: str
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class Contained(NamedTuple):
+    """A capture inside a compacted one: what tells whether an input is already there."""
+
+    capture_id: str
+    base_name: str
+    bytes: int
+    sha256: str | None
+    marks: Marks
+    sources: tuple[SourceFile, ...]
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+
+
+class Manifest(NamedTuple):
+    """One capture of a lake.
+
+    base_name: of its files, without ring and compression suffixes; bytes, sha256, marks, sources:
+    of the uncompressed input (sha256 null and no sources for a tap); first_ts_ns, last_ts_ns: span
+    of its packets; files: of all tables; options: what decoding was told; replaces: captures that a
+    compacted one stands for.
+    """
+
+    capture_id: str
+    base_name: str
+    schema_version: int
+    bytes: int
+    sha256: str | None
+    marks: Marks
+    sources: tuple[SourceFile, ...]
+    first_ts_ns: int | None
+    last_ts_ns: int | None
+    files: tuple[PartFile, ...]
+    versions: Mapping[str, str]
+    options: Mapping[str, Any]
+    replaces: tuple[Contained, ...] = ()
+
+    def rows(self) -> dict[str, int]:
+        """Rows of each table."""
+        found = dict.fromkeys(TABLES, 0)
+        for part in self.files:
+            found[part.table] = found.get(part.table, 0) + part.rows
+        return found
+
+    def captures(self) -> tuple[Contained, ...]:
+        """What it stands for: itself, or the captures compacted into it."""
+        return self.replaces or (Contained(*(getattr(self, f) for f in Contained._fields)),)
+
+
+def clean_base_name(file_name: str) -> str:
+    """The part of a capture's id that comes from its name, compression suffix left out."""
+    return _ODD.sub("-", _COMPRESSION.sub("", file_name).lower())
+
+
+def capture_id(base_name: str, sha256: str) -> str:
+    """The id of a capture of files.
+
+    Args:
+        base_name: name of the files without folder and ring suffix, or `stdin`.
+        sha256: of the uncompressed bytes of the chain, in hex.
+    """
+    return f"c-{clean_base_name(base_name)}-{sha256[:_ID_DIGITS]}"
+
+
+def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
+    """The id of one rotation of a live tap."""
+    return f"c-{clean_base_name(interface)}-{first_ts_ns}-{rotation:05d}"
+
+
+def to_json(manifest: Manifest) -> str:
+    """The canonical text of a manifest."""
+    content: dict[str, Any] = {
+        "capture_id": manifest.capture_id,
+        "base_name": manifest.base_name,
+        "schema_version": manifest.schema_version,
+        **_identity(manifest),
+        "rows": manifest.rows(),
+        "files": [part._asdict() for part in manifest.files],
+        "versions": dict(manifest.versions),
+        "options": dict(manifest.options),
+        "replaces": [
+            {"capture_id": c.capture_id, "base_name": c.base_name, **_identity(c)}
+            for c in manifest.replaces
+        ],
+    }
+    return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str, where: str) -> Manifest:
+    """Read a manifest.
+
+    Args:
+        where: the file, for messages.
+
+    Raises:
+        InputError: it is damaged, or a newer program wrote it.
+    """
+    try:
+        content = json.loads(text)
+        version = int(content["schema_version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{where} is not a readable manifest: {error}") from None
+    if version > SCHEMA_VERSION:
+        raise InputError(
+            f"{where} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
+            "use the version of dissector that wrote the lake, or a newer one"
+        )
+    try:
+        return _read(content, version)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{where} is not a readable manifest: {error!r}") from None
+
+
+def read_manifests(lake: Path) -> list[Manifest]:
+    """All captures of a lake, by id."""
+    folder = lake / MANIFEST_FOLDER
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {path}: {error}") from None
+        found.append(from_json(text, str(path)))
+    return found
+
+
+def _identity(capture: Manifest | Contained) -> dict[str, Any]:
+    return {
+        "bytes": capture.bytes,
+        "sha256": capture.sha256,
+        "marks": {"step": capture.marks.step, "digests": " ".join(capture.marks.digests)},
+        "sources": [source._asdict() for source in capture.sources],
+        "first_ts_ns": capture.first_ts_ns,
+        "last_ts_ns": capture.last_ts_ns,
+    }
+
+
+def _contained(content: dict[str, Any]) -> Contained:
+    marks = content["marks"]
+    return Contained(
+        content["capture_id"],
+        content["base_name"],
+        content["bytes"],
+        content["sha256"],
+        Marks(marks["step"], tuple(marks["digests"].split())),
+        tuple(SourceFile(**source) for source in content["sources"]),
+        content["first_ts_ns"],
+        content["last_ts_ns"],
+    )
+
+
+def _read(content: dict[str, Any], version: int) -> Manifest:
+    own = _contained(content)
+    return Manifest(
+        schema_version=version,
+        files=tuple(PartFile(**part) for part in content["files"]),
+        versions=content["versions"],
+        options=content["options"],
+        replaces=tuple(map(_contained, content["replaces"])),
+        **own._asdict(),
+    )
+
+
+def relation(new: ChainDigest, there: Contained) -> str:
+    """How an input that was read relates to a capture of the same base name.
+
+    Returns:
+        `same` bytes; `grown`: what is there is a prefix of the input; `shorter`: the input is a
+        prefix of what is there; `other`.
+    """
+    if there.sha256 is None:
+        return "other"
+    if there.bytes == new.bytes:
+        return "same" if there.sha256 == new.sha256() else "other"
+    if there.bytes < new.bytes:
+        known = new.at(there.bytes)
+        return "grown" if known == there.sha256 else "other"
+    end = 0
+    for source in there.sources:
+        end += source.bytes
+        if end == new.bytes:
+            return "shorter" if source.chain_sha256 == new.sha256() else "other"
+    # The bytes of the longer one are gone. Its marks up to the input's size settle it but for the
+    # last step, a thousandth of the longer one's size.
+    marks = new.marks()
+    step = max(marks.step, there.marks.step)
+    ours, theirs = marks.coarser(step), there.marks.coarser(step)
+    ours = ours[: new.bytes // step]
+    return "shorter" if ours and ours == theirs[: len(ours)] else "other"
