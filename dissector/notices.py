@@ -34,7 +34,7 @@ NOTICES: Final = (
     NoticeKind("gap_lost", "warning", "{value} bytes were never captured"),
     NoticeKind("held_bytes_limit", "warning", "a hole was given up early: too many bytes waited"),
     NoticeKind("overlap_conflict", "warning", "{value} bytes arrived twice with different content"),
-    NoticeKind("connection_limit", "warning", "a connection was given up: too many are open"),
+    NoticeKind("connection_limit", "warning", "{value} connections given up: too many are open"),
     NoticeKind("sequence_jump", "info", "a segment lies far outside its stream and was not used"),
     NoticeKind("port_reused", "info", "the same addresses and ports opened a new connection"),
     # -- frames
@@ -63,6 +63,7 @@ NOTICES: Final = (
     NoticeKind("deliveries_limit", "warning", "too many open deliveries: the oldest was given up"),
     NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
     NoticeKind("consumers_limit", "warning", "too many consumers: this one is not followed"),
+    NoticeKind("subjects_limit", "warning", "too many producers or consumers: {value} without a row"),
 )
 
 NOTICE_NUMBER: Final = {kind.code: number for number, kind in enumerate(NOTICES)}

@@ -10,7 +10,8 @@ a hash table: all rows of one key, oldest first. A *pool* hands out free rows.
 
 Kernels never grow anything: before a block the caller makes sure that there is room for all that
 the block could add (`is_crowded`, `grown_*`), up to a bound of `limits`, and at the bound the
-kernel gives up an old row first. So no kernel meets a full table.
+kernel gives up an old row first. So no kernel meets a full table. A *memory* is a table of fixed
+size for hints: a new key pushes out the oldest.
 """
 
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.bundles import Bundle
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 
@@ -43,14 +45,14 @@ class HashTable(NamedTuple):
     used: Int64Array
 
 
-class Links(NamedTuple):
+class Links(Bundle):
     """Neighbours of each row in the one list it is in: int64[rows] each, ABSENT at the ends."""
 
     next: Int64Array
     previous: Int64Array
 
 
-class Ends(NamedTuple):
+class Ends(Bundle):
     """First and last row and length of each list: int64[lists] each, rows ABSENT when empty."""
 
     first: Int64Array
@@ -63,6 +65,27 @@ class Pool(NamedTuple):
 
     rows: Int64Array
     free: Int64Array
+
+
+class Memory(NamedTuple):
+    """The last so many keys and a number for each.
+
+    table: twice as many slots as keys are kept; ring: int64[capacity, 4], the keys in the order in
+    which they came; counts: int64[2], place of the oldest key in the ring and number of keys.
+    """
+
+    table: HashTable
+    ring: Int64Array
+    counts: Int64Array
+
+
+def new_memory(capacity: int) -> Memory:
+    """A memory of so many keys, a power of two."""
+    return Memory(
+        new_hash_table(2 * capacity),
+        np.zeros((capacity, KEY_WORDS), np.int64),
+        np.zeros(2, np.int64),
+    )
 
 
 def new_hash_table(slots: int) -> HashTable:
@@ -94,16 +117,14 @@ def roomy(table: HashTable, more: int) -> HashTable:
 
 def new_links(rows: int) -> Links:
     """Links of rows that are in no list."""
-    return Links(np.full(rows, ABSENT, np.int64), np.full(rows, ABSENT, np.int64))
+    return Links.new(rows, ABSENT)
 
 
 def new_ends(lists: int) -> Ends:
     """Empty lists."""
-    return Ends(
-        np.full(lists, ABSENT, np.int64),
-        np.full(lists, ABSENT, np.int64),
-        np.zeros(lists, np.int64),
-    )
+    ends = Ends.new(lists, ABSENT)
+    ends.length[:] = 0
+    return ends
 
 
 def new_pool(capacity: int) -> Pool:
@@ -120,16 +141,15 @@ def grown_array(array: Int64Array, rows: int, fill: int) -> Int64Array:
 
 def grown_links(links: Links, rows: int) -> Links:
     """A copy with room for `rows` rows."""
-    return Links(*(grown_array(array, rows, ABSENT) for array in links))
+    return links.grown(rows, ABSENT)
 
 
 def grown_ends(ends: Ends, lists: int) -> Ends:
     """A copy with room for `lists` lists."""
-    return Ends(
-        grown_array(ends.first, lists, ABSENT),
-        grown_array(ends.last, lists, ABSENT),
-        grown_array(ends.length, lists, 0),
-    )
+    before = len(ends.length)
+    larger = ends.grown(lists, ABSENT)
+    larger.length[before:] = 0
+    return larger
 
 
 def grown_pool(pool: Pool, capacity: int) -> Pool:
@@ -320,3 +340,26 @@ def chain_unlink(table: HashTable, links: Links, a: int, b: int, c: int, d: int,
         links.previous[head] = before
     else:
         links.previous[after] = before
+
+
+@kernel
+def remember(memory: Memory, a: int, b: int, c: int, d: int, value: int) -> None:
+    """Keep a number (>= 0) for a key; a new key pushes out the oldest one when all are taken."""
+    ring = memory.ring
+    capacity = len(ring)
+    slot = find_slot(memory.table, a, b, c, d)
+    if memory.table.values[slot] != ABSENT:
+        memory.table.values[slot] = value
+        return
+    if memory.counts[1] == capacity:
+        at = memory.counts[0]
+        remove(memory.table, ring[at, 0], ring[at, 1], ring[at, 2], ring[at, 3])
+        memory.counts[0] = (at + 1) & (capacity - 1)
+        memory.counts[1] -= 1
+    at = (memory.counts[0] + memory.counts[1]) & (capacity - 1)
+    ring[at, 0] = a
+    ring[at, 1] = b
+    ring[at, 2] = c
+    ring[at, 3] = d
+    memory.counts[1] += 1
+    put(memory.table, a, b, c, d, value)

@@ -13,37 +13,38 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.protocols.pulsar.commands import (
+    ACK,
+    ACK_RESPONSE,
+    ACTIVE_CONSUMER_CHANGE,
+    AUTH_CHALLENGE,
+    AUTH_RESPONSE,
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
+    CONNECT,
+    CONNECTED,
+    CONSUMER_STATS,
+    ERROR,
+    FLOW,
+    GET_LAST_MESSAGE_ID,
+    MESSAGE,
+    PING,
+    PONG,
+    PRODUCER,
+    PRODUCER_SUCCESS,
+    REACHED_END_OF_TOPIC,
+    REDELIVER,
+    SEEK,
+    SEND,
+    SEND_ERROR,
+    SEND_RECEIPT,
+    SUBSCRIBE,
+    SUCCESS,
+    UNSUBSCRIBE,
+)
 
-CONNECT: Final = 2
-CONNECTED: Final = 3
-SUBSCRIBE: Final = 4
-PRODUCER: Final = 5
-SEND: Final = 6
-SEND_RECEIPT: Final = 7
-SEND_ERROR: Final = 8
-MESSAGE: Final = 9
-ACK: Final = 10
-FLOW: Final = 11
-UNSUBSCRIBE: Final = 12
-SUCCESS: Final = 13
-ERROR: Final = 14
-CLOSE_PRODUCER: Final = 15
-CLOSE_CONSUMER: Final = 16
-PRODUCER_SUCCESS: Final = 17
-PING: Final = 18
-PONG: Final = 19
-REDELIVER: Final = 20
-CONSUMER_STATS: Final = 25
-REACHED_END_OF_TOPIC: Final = 27
-SEEK: Final = 28
-GET_LAST_MESSAGE_ID: Final = 29
-ACTIVE_CONSUMER_CHANGE: Final = 31
-AUTH_CHALLENGE: Final = 36
-AUTH_RESPONSE: Final = 37
-ACK_RESPONSE: Final = 38
+COMMAND_SLOTS: Final = 128  # room in tables that are indexed by command number
 WATCH_SCALABLE_TOPICS: Final = 76
-
-COMMANDS: Final = 128  # room in tables that are indexed by command number
 BROKER_REQUEST_ID: Final = -1  # of closes by the broker and of errors before CONNECTED
 
 # How a request and its answer find each other.
@@ -134,12 +135,12 @@ CONSUMER_COMMANDS: Final = (
 
 
 class RuleColumns(NamedTuple):
-    """The rules as kernels read them, int64[COMMANDS] each, indexed by command number.
+    """The rules as kernels read them, int64[COMMAND_SLOTS] each, indexed by command number.
 
     request_key: BY_* of a request, -1 for other commands; kind: of a request's exchange;
-    reply_key: BY_* of an answer, -1 for other commands; asked_by: the one request that an answer by
-    turn or watcher answers; may_answer: int64[COMMANDS, COMMANDS], 1 where [request, reply] is a
-    rule; subject: *_SUBJECT of commands that name a producer or consumer.
+    reply_key: BY_* of an answer, -1 for other commands; asked_by: the one request that an answer
+    by turn or watcher answers; may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where
+    [request, reply] is a rule; subject: *_SUBJECT of commands that name a producer or consumer.
     """
 
     request_key: Int64Array
@@ -153,12 +154,12 @@ class RuleColumns(NamedTuple):
 def rule_columns() -> RuleColumns:
     """The arrays of RULES, made anew."""
     columns = RuleColumns(
-        np.full(COMMANDS, -1, np.int64),
-        np.full(COMMANDS, -1, np.int64),
-        np.full(COMMANDS, -1, np.int64),
-        np.full(COMMANDS, -1, np.int64),
-        np.zeros((COMMANDS, COMMANDS), np.int64),
-        np.zeros(COMMANDS, np.int64),
+        np.full(COMMAND_SLOTS, -1, np.int64),
+        np.full(COMMAND_SLOTS, -1, np.int64),
+        np.full(COMMAND_SLOTS, -1, np.int64),
+        np.full(COMMAND_SLOTS, -1, np.int64),
+        np.zeros((COMMAND_SLOTS, COMMAND_SLOTS), np.int64),
+        np.zeros(COMMAND_SLOTS, np.int64),
     )
     for rule in RULES:
         columns.request_key[rule.request] = rule.key

@@ -102,3 +102,13 @@ def test_growing_keeps_what_was_there():
     tables.list_append(ends, links, 1, 2)
     assert (ends.first[0], links.next[1], links.next[0], ends.length[0]) == (1, 0, 3, 3)
     assert ends.length[1] == 1
+
+
+def test_a_memory_keeps_the_last_keys_and_their_latest_number():
+    memory = tables.new_memory(4)
+    for number in range(6):
+        tables.remember(memory, 9, number, 0, 0, number * 10)
+    tables.remember(memory, 9, 2, 0, 0, 77)
+    found = [int(tables.find(memory.table, 9, number, 0, 0)) for number in range(6)]
+    assert found == [ABSENT, ABSENT, 77, 30, 40, 50]
+    assert memory.table.used[0] == 4
