@@ -1,0 +1,1 @@
+"""Protobuf without objects: descriptors to plans, plans over many byte spans at once."""

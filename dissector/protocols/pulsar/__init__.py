@@ -1,0 +1,1 @@
+"""Apache Pulsar's binary protocol: frames to fields, messages and facts."""
