@@ -65,7 +65,7 @@ class SegmentColumns(Bundle):
 
 
 class PacketBuffers(NamedTuple):
-    """The two byte arrays that a segment's source selects. block: the input; side: rebuilt bytes."""
+    """The byte arrays that a segment's source selects. block: the input; side: rebuilt bytes."""
 
     block: ByteArray
     side: ByteArray

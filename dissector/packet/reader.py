@@ -35,7 +35,7 @@ class PacketReader:
 
     def __init__(self, verify_checksums: bool = False, block_rows: int = PACKET_BLOCK_ROWS) -> None:
         self.segments: SegmentColumns = new_segment_columns(block_rows)
-        self.reasons: Int64Array = np.zeros(block_rows, np.int64)
+        self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
         self.unknown_link_types: dict[int, UnknownLinkType] = {}
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
         self._verify = int(verify_checksums)
@@ -57,6 +57,7 @@ class PacketReader:
             Segments in the order of their packets, and how many there are.
         """
         reasons = self.reasons[:rows]
+        assert len(reasons) == rows, "the block of packets is larger than this reader's"
         found = read_packets(
             data, packets, reasons, link_types, (first_packet, self._verify), self.segments
         )

@@ -1,0 +1,239 @@
+"""The bytes of one input, decompressed as they are read; memory does not grow with the input.
+
+What a file is comes from its first bytes, never from its name. Several compressed members one after
+the other (concatenated gzip files, zstd or lz4 frames) are one stream. A damaged or cut member ends
+the stream: what came out before is good, and `problem` says what is wrong.
+"""
+
+import contextlib
+import lzma
+import os
+import sys
+import zlib
+from typing import IO, Final, Protocol
+
+import lz4.frame
+import zstandard
+
+STDIN: Final = "-"
+
+_PIECE_BYTES: Final = 1 << 16  # compressed bytes taken at once
+# A zstd block says its size in three bytes and may hold 128 KiB: so many bytes of it come out as at
+# most 32 MiB, which is the bound that this decoder has no option for.
+_ZSTD_PIECE_BYTES: Final = 1 << 10
+_ZSTD_LARGEST_WINDOW: Final = 1 << 27
+_XZ_MEMORY_BYTES: Final = 256 << 20
+_OUTPUT_BYTES: Final = 1 << 20  # decompressed bytes taken at once
+
+_GZIP, _ZSTD, _LZ4, _XZ = "gzip", "zstd", "lz4", "xz"
+_LONGEST_MAGIC: Final = 6
+
+
+class _Member(Protocol):
+    """One compressed member. eof: it is through; unused_data: what came after it; needs_input: it
+    has nothing more to give without more bytes."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """Take compressed bytes, give at most max_length plain ones."""
+
+
+class _GzipMember:
+    """zlib's decompressor in the shape of the others; keeps what was good before damage."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=31)
+        self.rescued = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        data = self._inner.unconsumed_tail + data
+        before = self._inner.copy()
+        try:
+            return self._inner.decompress(data, max_length)
+        except zlib.error:
+            # The bytes before the damage are lost with the call: get them in small steps.
+            pieces: list[bytes] = []
+            with contextlib.suppress(zlib.error):
+                for place in range(len(data)):
+                    pieces.append(before.decompress(data[place : place + 1]))
+            self.rescued = b"".join(pieces)
+            raise
+
+
+class _ZstdMember:
+    """zstandard's decompressor in the shape of the others."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_LARGEST_WINDOW)
+        self._inner = decompressor.decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(data)
+
+
+def _new_member(codec: str) -> _Member:
+    if codec == _GZIP:
+        return _GzipMember()
+    if codec == _ZSTD:
+        return _ZstdMember()
+    if codec == _LZ4:
+        frame: _Member = lz4.frame.LZ4FrameDecompressor()
+        return frame
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+
+
+def codec_of(head: bytes) -> str | None:
+    """The codec that compressed bytes with this beginning, None if none that is known."""
+    if head[:2] == b"\x1f\x8b":
+        return _GZIP
+    magic = int.from_bytes(head[:4], "little")
+    # Skippable frames are zstd's: parallel compressors put one first.
+    if magic == 0xFD2FB528 or (len(head) >= 4 and magic & 0xFFFFFFF0 == 0x184D2A50):
+        return _ZSTD
+    if magic == 0x184D2204:
+        return _LZ4
+    return _XZ if head[:6] == b"\xfd7zXZ\0" else None
+
+
+class InputBytes:
+    """The plain bytes of a file or of standard input, in order.
+
+    codec: what it is compressed with, None = not at all. problem: what is wrong with the compressed
+    data, known when the bytes are through. stored_bytes: bytes of the input taken so far.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file: IO[bytes] = (
+            open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
+            if path == STDIN
+            else open(path, "rb", buffering=0)  # noqa: SIM115
+        )
+        self.problem: str | None = None
+        self.stored_bytes = 0
+        self._head = b""
+        try:
+            while len(self._head) < _LONGEST_MAGIC:
+                piece = self._file.read(_PIECE_BYTES)
+                if not piece:
+                    break
+                self._head += piece
+        except OSError:
+            self._file.close()
+            raise
+        self.stored_bytes = len(self._head)
+        self.codec = codec_of(self._head)
+        self._member = _new_member(self.codec) if self.codec else None
+        self._ready = memoryview(b"")
+        self._is_over = False
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def size(self) -> int | None:
+        """Bytes of the file as it is stored; None if that is not known, as with a pipe."""
+        status = os.fstat(self._file.fileno())
+        return status.st_size if status.st_size > 0 else None
+
+    def read_into(self, view: memoryview) -> int:
+        """Fill some of view, at least a byte unless the input is at its end; returns how much."""
+        if self._member is not None:
+            return self._decompress_into(view)
+        if self._head:
+            count = min(len(self._head), len(view))
+            view[:count] = self._head[:count]
+            self._head = self._head[count:]
+            return count
+        count = self._file.readinto(view) or 0  # type: ignore[attr-defined]
+        self.stored_bytes += count
+        return count
+
+    def _take(self) -> bytes:
+        """The next stored bytes, as many as one step of the decompressor gets."""
+        if not self._head:
+            self._head = self._file.read(_PIECE_BYTES) or b""
+            self.stored_bytes += len(self._head)
+        size = _ZSTD_PIECE_BYTES if self.codec == _ZSTD else _PIECE_BYTES
+        piece, self._head = self._head[:size], self._head[size:]
+        return piece
+
+    def _decompress_into(self, view: memoryview) -> int:
+        while not self._ready and not self._is_over:
+            self._ready = memoryview(self._step(min(len(view), _OUTPUT_BYTES)))
+        count = min(len(self._ready), len(view))
+        view[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _step(self, max_length: int) -> bytes:
+        """Some more plain bytes, perhaps none; sets _is_over at the end and problem on damage."""
+        member = self._member
+        assert member is not None
+        if member.eof:
+            self._next_member(member.unused_data)
+            return b""
+        piece = self._take() if member.needs_input else b""
+        if not piece and member.needs_input:
+            self._end("is cut")
+            return b""
+        try:
+            return member.decompress(piece, max_length)
+        except (zlib.error, lzma.LZMAError, zstandard.ZstdError, RuntimeError, EOFError):
+            self._end("is damaged")
+            return member.rescued if isinstance(member, _GzipMember) else b""
+
+    def _next_member(self, unused: bytes) -> None:
+        """Go on behind a member that is through: another one, padding, or the end."""
+        self._head = unused + self._head
+        while len(self._head) < _LONGEST_MAGIC or not self._head.strip(b"\0"):
+            # Zeros after a member are padding, as tapes and xz write it.
+            more = self._file.read(_PIECE_BYTES)
+            if not more:
+                break
+            self.stored_bytes += len(more)
+            self._head = self._head.lstrip(b"\0") + more
+        self._head = self._head.lstrip(b"\0")
+        if not self._head:
+            self._is_over = True
+        elif codec_of(self._head) == self.codec:
+            assert self.codec is not None
+            self._member = _new_member(self.codec)
+        else:
+            self._end("is followed by something else")
+
+    def _end(self, problem: str) -> None:
+        self.problem = f"the {self.codec} data {problem}"
+        self._is_over = True

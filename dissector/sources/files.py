@@ -1,0 +1,313 @@
+"""ChainReader: the files of one capture as buffers, read and hashed by a thread of its own.
+
+Two large buffers alternate: while the consumer works on one, the thread reads, decompresses and
+hashes into the other. A record that straddles two buffers is moved in front of the next one, where
+room is kept for the longest record; nothing else is copied.
+
+The iterator gives for each file that can be read a FileStart, Buffers, and a FileEnd. A file that
+cannot be read gives nothing but an entry in `problems`: the caller decides what that means for the
+run (`raise_if_nothing` says it for the usual case).
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray
+from dissector.capture.reader import HEAD_BYTES, capture_format
+from dissector.errors import InputError
+from dissector.limits import MAX_RECORD_BYTES, READ_BUFFER_BYTES
+from dissector.sources.decompress import STDIN, InputBytes
+
+STDIN_NAME: Final = "stdin"
+
+_TAIL_BYTES: Final = MAX_RECORD_BYTES + 64  # longest record and its header
+_PIECE_BYTES: Final = 1 << 20  # read and hashed at once, while it is in the processor's cache
+_BUFFERS: Final = 2
+
+
+class FileProblem(NamedTuple):
+    """Something wrong with an input. path: as given; text: what, and what to do; is_fatal: nothing
+    of the file was used."""
+
+    path: str
+    text: str
+    is_fatal: bool
+
+
+class FileStart(NamedTuple):
+    """A file begins. name: without folder; file_index: among the files that can be read, from 0."""
+
+    path: str
+    name: str
+    file_index: int
+    compressed: str | None
+
+
+class FileEnd(NamedTuple):
+    """A file is through. file_bytes, sha256: of its uncompressed bytes; problem: of the compressed
+    data, None if there is none."""
+
+    start: FileStart
+    file_bytes: int
+    sha256: str
+    problem: str | None
+
+
+@dataclass
+class Buffer:
+    """Bytes of a file: data[start:end], which begin with what the last buffer left unconsumed.
+
+    is_last: the file ends at `end`. consumed: the consumer sets it to the position after what it
+    will not need again before it asks for the next buffer.
+    """
+
+    data: ByteArray
+    start: int
+    end: int
+    is_last: bool
+    consumed: int = field(default=-1)
+
+
+class _Filled(NamedTuple):
+    """From the thread: a buffer whose new bytes begin behind the room for a tail."""
+
+    number: int
+    size: int
+    is_last: bool
+
+
+def file_name(path: str) -> str:
+    """The name of an input without its folder."""
+    return STDIN_NAME if path == STDIN else PurePath(path).name
+
+
+def shown(path: str) -> str:
+    """An input as messages name it."""
+    return STDIN_NAME if path == STDIN else path
+
+
+def unreadable(path: str, error: OSError) -> FileProblem:
+    """Why a file could not be opened or read."""
+    name = shown(path)
+    if isinstance(error, FileNotFoundError):
+        return FileProblem(path, f"{name}: there is no such file; check the path", True)
+    reason = error.strerror or str(error)
+    return FileProblem(path, f"{name}: cannot be read ({reason}); check its permissions", True)
+
+
+_OTHER_FORMATS: Final = (
+    (b"snoop\0\0\0", "a snoop file: convert it with editcap"),
+    (b"BZh", "bzip2 data: decompress it first"),
+    (b"PK\x03\x04", "a zip archive: unpack it first"),
+    (b"\x02\x21\x4c\x18", "lz4 data in the old format: decompress it first"),
+    (b"RTSS", "a Network Monitor file: convert it with editcap"),
+    (b"GMBU", "a Network Monitor file: convert it with editcap"),
+    (b"\x54\x52\x53\x4e", "a NetXray file: convert it with editcap"),
+    (b"PAR1", "a Parquet file: it may be output of this program, captures are its input"),
+)
+
+
+def not_a_capture(path: str, head: bytes, problem: str | None = None) -> FileProblem:
+    """What a file is that is no capture, judged by its first bytes; problem: met while reading."""
+    name = shown(path)
+    if problem and len(head) < HEAD_BYTES:
+        return FileProblem(path, f"{name}: {problem}; nothing can be read", True)
+    if not head:
+        return FileProblem(path, f"{name}: is empty; no capture was written to it", True)
+    for magic, what in _OTHER_FORMATS:
+        if head.startswith(magic):
+            return FileProblem(path, f"{name}: not a pcap or pcapng file but {what}", True)
+    if capture_format(head.ljust(HEAD_BYTES, b"\0")) is not None:
+        return FileProblem(path, f"{name}: ends inside its own header; nothing can be read", True)
+    text = head[:16].decode("latin-1")
+    is_text = all(char.isprintable() or char in "\t\r\n" for char in text)
+    kind = f"text ({text!r})" if is_text else f"the bytes {head[:4].hex(' ')}"
+    return FileProblem(
+        path, f"{name}: not a capture, it begins with {kind}; give pcap or pcapng files", True
+    )
+
+
+def raise_if_nothing(problems: Sequence[FileProblem], files_read: int) -> None:
+    """Raise what the user must see when no input could be read.
+
+    Raises:
+        InputError: files_read is 0.
+    """
+    if files_read:
+        return
+    texts = [problem.text for problem in problems] or ["no input"]
+    more = f" (and {len(texts) - 3} more)" if len(texts) > 3 else ""
+    raise InputError("; ".join(texts[:3]) + more)
+
+
+class ChainReader:
+    """Reads files in order as one chain of bytes. Iterate it once, inside a `with` block.
+
+    problems: inputs that are missing, cut or damaged, in order; complete when the iteration is
+    over. files_read: how many gave bytes. sha256: hex digest over the uncompressed bytes of the
+    chain, after the iteration. digests: for each length in digest_at that the chain reaches, the
+    hex digest over that many first bytes. stored_bytes: bytes of the files taken so far, as they
+    are stored (for progress).
+
+    Args:
+        paths: files, "-" is standard input.
+        digest_at: lengths in bytes at which the digest is wanted, too.
+    """
+
+    def __init__(self, paths: Iterable[str], digest_at: Iterable[int] = ()) -> None:
+        self._paths = tuple(paths)
+        self.problems: list[FileProblem] = []
+        self.files_read = 0
+        self.stored_bytes = 0
+        self.digests: dict[int, str] = {}
+        self._digest_at = sorted({length for length in digest_at if length > 0}, reverse=True)
+        self._chain = hashlib.sha256()
+        self._chain_bytes = 0
+        self._buffers: list[ByteArray] = []
+        self._free: SimpleQueue[int | None] = SimpleQueue()
+        self._events: SimpleQueue[FileStart | FileEnd | _Filled | BaseException | None] = (
+            SimpleQueue()
+        )
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest over the uncompressed bytes read so far."""
+        return self._chain.hexdigest()
+
+    def __enter__(self) -> "ChainReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the thread; harmless after the end."""
+        self._is_closed = True
+        self._free.put(None)
+        if self._thread is not None and STDIN not in self._paths:
+            self._thread.join()
+        self._buffers.clear()
+
+    def __iter__(self) -> Iterator[FileStart | Buffer | FileEnd]:
+        assert self._thread is None, "a chain is read once"
+        self._thread = threading.Thread(target=self._read_all, name="reading", daemon=True)
+        for number in range(_BUFFERS):
+            self._buffers.append(np.empty(_TAIL_BYTES + READ_BUFFER_BYTES, np.uint8))
+            self._free.put(number)
+        self._thread.start()
+        held: tuple[int, Buffer] | None = None
+        while True:
+            event = self._events.get()
+            if event is None:
+                return
+            if isinstance(event, BaseException):
+                raise event
+            if not isinstance(event, _Filled):
+                yield event
+                continue
+            data = self._buffers[event.number]
+            start = _TAIL_BYTES
+            if held is not None:
+                number, last = held
+                tail = last.end - last.consumed
+                assert 0 <= tail <= _TAIL_BYTES, "a consumer that left more than a record"
+                start -= tail
+                data[start:_TAIL_BYTES] = last.data[last.consumed : last.end]
+                self._free.put(number)
+            buffer = Buffer(data, start, _TAIL_BYTES + event.size, event.is_last)
+            yield buffer
+            assert buffer.consumed >= 0, "the consumer must say how far it came"
+            held = (event.number, buffer)
+            if event.is_last:
+                self._free.put(event.number)
+                held = None
+
+    # -- in the thread
+
+    def _read_all(self) -> None:
+        try:
+            for path in self._paths:
+                if self._is_closed:
+                    break
+                self._read_file(path)
+            self._events.put(None)
+        except BaseException as error:
+            self._events.put(error)
+
+    def _read_file(self, path: str) -> None:
+        try:
+            source = InputBytes(path)
+        except OSError as error:
+            self.problems.append(unreadable(path, error))
+            return
+        try:
+            self._read_source(path, source)
+        finally:
+            source.close()
+
+    def _read_source(self, path: str, source: InputBytes) -> None:
+        """Fill buffers from one file; the first bytes decide whether it is read at all."""
+        start: FileStart | None = None
+        digest = hashlib.sha256()
+        file_bytes = 0
+        failure: str | None = None
+        is_last = False
+        while not is_last:
+            number = self._free.get()
+            if number is None:
+                return
+            view = self._buffers[number].data[_TAIL_BYTES:]
+            size = 0
+            while size < len(view) and not is_last:
+                before = source.stored_bytes
+                try:
+                    count = source.read_into(view[size : size + _PIECE_BYTES])
+                except OSError as error:
+                    failure = error.strerror or str(error)
+                    count = 0
+                self.stored_bytes += source.stored_bytes - before
+                is_last = count == 0
+                if start is not None:
+                    self._hash(digest, view[size : size + count])
+                size += count
+                if start is None and (size >= HEAD_BYTES or is_last):
+                    head = bytes(view[: min(size, 64)])
+                    if capture_format(head) is None or size < HEAD_BYTES:
+                        problem = failure or source.problem
+                        self.problems.append(not_a_capture(path, head, problem))
+                        self._free.put(number)
+                        return
+                    start = FileStart(path, file_name(path), self.files_read, source.codec)
+                    self.files_read += 1
+                    self._hash(digest, view[:size])
+                    self._events.put(start)
+            file_bytes += size
+            self._events.put(_Filled(number, size, is_last))
+        assert start is not None
+        problem = f"reading failed ({failure})" if failure else source.problem
+        if problem:
+            text = f"{shown(path)}: {problem} after {file_bytes} bytes; all before was read"
+            self.problems.append(FileProblem(path, text, False))
+        self._events.put(FileEnd(start, file_bytes, digest.hexdigest(), problem))
+
+    def _hash(self, digest: "hashlib._Hash", piece: memoryview) -> None:
+        """Take bytes into the digests of the file and of the chain."""
+        digest.update(piece)
+        while self._digest_at and self._digest_at[-1] <= self._chain_bytes + len(piece):
+            length = self._digest_at.pop()
+            part = length - self._chain_bytes
+            self._chain.update(piece[:part])
+            piece = piece[part:]
+            self._chain_bytes = length
+            self.digests[length] = self._chain.hexdigest()
+        self._chain.update(piece)
+        self._chain_bytes += len(piece)

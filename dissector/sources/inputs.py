@@ -1,0 +1,82 @@
+"""What the user named: files, directories, patterns, standard input, to a list of files."""
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from dissector.sources.decompress import STDIN
+from dissector.sources.files import FileProblem, unreadable
+
+# What a capture file in a directory is called; anything else there is passed over in silence.
+_CAPTURE_NAME: Final = re.compile(
+    r"\.(?:pcap|pcapng|cap|dmp|ntar|tcpdump)\d*(?:\.(?:gz|zst|zstd|lz4|xz))?$", re.IGNORECASE
+)
+
+
+class Named(NamedTuple):
+    """A file to look at. is_found: met in a directory, not named by the user."""
+
+    path: str
+    is_found: bool
+
+
+def looks_like_a_capture(path: str) -> bool:
+    """Whether the name says that the file is a capture."""
+    return _CAPTURE_NAME.search(os.path.basename(path)) is not None
+
+
+def _walk(folder: str) -> Iterator[str]:
+    """Files below a folder in the order of their paths; hidden ones are left out."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield os.path.join(here, name)
+
+
+def _matches(text: str) -> list[str]:
+    """The files that an input stands for: itself, unless it is a pattern and no file."""
+    if text == STDIN or os.path.lexists(text) or not glob.has_magic(text):
+        return [text]
+    return sorted(glob.glob(text, recursive=True))
+
+
+def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
+    """Files behind the inputs, each once, however often and by whatever name it was given.
+
+    Returns:
+        The files in the order given (in directories and patterns by path), and what names nothing.
+    """
+    found: list[Named] = []
+    problems: list[FileProblem] = []
+    seen: set[tuple[int, int] | str] = set()
+
+    def add(path: str, is_found: bool) -> None:
+        identity: tuple[int, int] | str = path
+        if path != STDIN:
+            try:
+                status = os.stat(path)
+            except OSError as error:
+                problems.append(unreadable(path, error))
+                return
+            identity = (status.st_dev, status.st_ino)
+        if identity not in seen:
+            seen.add(identity)
+            found.append(Named(path, is_found))
+
+    for text in inputs:
+        matches = _matches(text)
+        if not matches:
+            problems.append(FileProblem(text, f"{text}: no file matches this pattern", True))
+        for path in matches:
+            if path == STDIN or not os.path.isdir(path):
+                add(path, False)
+                continue
+            before = len(found)
+            for file in _walk(path):
+                add(file, True)
+            if len(found) == before:
+                problems.append(FileProblem(path, f"{path}: there is no file in it", True))
+    return found, problems

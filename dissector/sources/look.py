@@ -1,0 +1,171 @@
+"""A look at a capture file before it is read: is it one, and which time does it cover.
+
+The first packet's time needs the beginning of the file. The last one's is only asked for where ring
+files must be told apart from unrelated ones; it comes from the file's end where records can be
+found backwards from there, otherwise the file is read through (never kept).
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.pcap import (
+    HEADER_BYTES,
+    LONGEST_WITHOUT_SNAPLEN,
+    PcapLayout,
+    pcap_layout,
+)
+from dissector.capture.reader import HEAD_BYTES, PCAP, CaptureReader, capture_format
+from dissector.sources.decompress import InputBytes
+from dissector.sources.files import FileProblem, not_a_capture, unreadable
+
+_FIRST_BYTES: Final = 1 << 16
+_READ_BYTES: Final = 1 << 20
+_TAIL_BYTES: Final = 1 << 19
+_LOOK_ROWS: Final = 4096
+_CONFIRMING: Final = 4  # records in a row that end where the next begins, up to the end of the file
+_DAY_SECONDS: Final = 86_400
+
+
+class Look(NamedTuple):
+    """first_ts_ns: of the first packet, None if there is none; problem: why it is no input."""
+
+    path: str
+    first_ts_ns: int | None
+    problem: FileProblem | None
+
+
+def _blocks(source: InputBytes, reader: CaptureReader, first_bytes: int) -> Iterator[int]:
+    """Read a file block by block into reader.packets; gives the rows of each block.
+
+    The buffer grows only while one record does not fit, so at most to the longest record.
+    """
+    data: ByteArray = np.empty(first_bytes, np.uint8)
+    start = end = 0
+    is_last = False
+    reader.start_file()
+    while True:
+        if end == len(data):
+            if start == 0:
+                data = np.concatenate([data, np.empty_like(data)])
+            else:
+                data[: end - start] = data[start:end].copy()
+                start, end = 0, end - start
+        while end < len(data) and not is_last:
+            count = source.read_into(data.data[end:])
+            is_last = count == 0
+            end += count
+        while True:
+            scan = reader.feed(data, start, end, is_last)
+            start = scan.consumed
+            if scan.rows:
+                yield scan.rows
+            if not scan.is_more:
+                break
+        if is_last:
+            return
+
+
+def look(path: str) -> Look:
+    """Read as much of a file as shows what it is and when it begins."""
+    try:
+        source = InputBytes(path)
+    except OSError as error:
+        return Look(path, None, unreadable(path, error))
+    try:
+        head = bytearray(HEAD_BYTES)
+        size = 0
+        while size < HEAD_BYTES:
+            count = source.read_into(memoryview(head)[size:])
+            if count == 0:
+                break
+            size += count
+    except OSError as error:
+        return Look(path, None, unreadable(path, error))
+    finally:
+        source.close()
+    if size < HEAD_BYTES or capture_format(bytes(head)) is None:
+        return Look(path, None, not_a_capture(path, bytes(head[:size]), source.problem))
+    return Look(path, _first_ts_ns(path), None)
+
+
+def _first_ts_ns(path: str) -> int | None:
+    """Time of the first packet of a file that is a capture."""
+    source = InputBytes(path)
+    try:
+        reader = CaptureReader(_LOOK_ROWS)
+        for _ in _blocks(source, reader, _FIRST_BYTES):
+            return int(reader.packets.ts_ns[0])
+    except OSError:
+        pass
+    finally:
+        source.close()
+    return None
+
+
+def last_ts_ns(path: str) -> int | None:
+    """Time of the last packet of a file that is a capture; None if there is none."""
+    source = InputBytes(path)
+    try:
+        if source.codec is None and (found := _last_of_pcap(path)) is not None:
+            return found
+        reader = CaptureReader()
+        last: int | None = None
+        for rows in _blocks(source, reader, _READ_BYTES):
+            last = int(reader.packets.ts_ns[rows - 1])
+        return last
+    except OSError:
+        return None
+    finally:
+        source.close()
+
+
+def _last_of_pcap(path: str) -> int | None:
+    """Time of the last record of a large uncompressed pcap file, from its end alone.
+
+    Records have no mark, so every byte of the tail is tried as the start of one: its header must be
+    credible, and from it a row of records must lead exactly to the end of the file. None if that is
+    not found or not unique, as when the file is cut.
+    """
+    with open(path, "rb") as file:
+        head = file.read(HEADER_BYTES + 4)
+        size = os.fstat(file.fileno()).st_size
+        if capture_format(head) != PCAP or size <= _TAIL_BYTES + len(head):
+            return None
+        file.seek(size - _TAIL_BYTES)
+        tail = file.read(_TAIL_BYTES)
+    layout = pcap_layout(int.from_bytes(head[:4], "big"), 0, 0)
+    first = int.from_bytes(head[HEADER_BYTES:], "big" if layout.is_big_endian else "little")
+    return _last_in_tail(tail, layout, first)
+
+
+def _last_in_tail(tail: bytes, layout: PcapLayout, first_seconds: int) -> int | None:
+    """Time of the last record in the last bytes of a pcap file."""
+    count = len(tail) - layout.record_header_bytes + 1
+
+    def words(offset: int) -> Int64Array:
+        order = ">" if layout.is_big_endian else "<"
+        return np.ndarray((count,), f"{order}u4", tail, offset, (1,)).astype(np.int64)
+
+    seconds, fraction, captured, wire = words(0), words(4), words(8), words(12)
+    is_credible = (
+        (wire >= captured)
+        & (wire <= LONGEST_WITHOUT_SNAPLEN)
+        & (fraction < 1_000_000_000 // layout.unit_ns)
+        & (seconds >= first_seconds - _DAY_SECONDS)
+    )
+    after = np.arange(count) + layout.record_header_bytes + captured
+    after[~is_credible] = -1
+    place = len(tail)
+    last: int | None = None
+    for _ in range(_CONFIRMING):
+        starts = np.flatnonzero(after == place)
+        if len(starts) != 1:
+            return None
+        place = int(starts[0])
+        if last is None:
+            last = int(seconds[place]) * 1_000_000_000 + int(fraction[place]) * layout.unit_ns
+    return last

@@ -1,0 +1,199 @@
+"""Which files form one capture, in which order, and what the capture is called.
+
+Tools that write a ring of files name them so that they can be told: tcpdump -C puts a number behind
+the name (`tap.pcap`, `tap.pcap1`, or with -W `tap.pcap00`), tcpdump -G a time into it
+(`tap-20260101-1200.pcap`), dumpcap both in front of the extension
+(`tap_00001_20260101120000.pcapng`). Files of one folder whose names differ only there are one
+capture as far as their times do not overlap. The order is that of the first packets, since the
+numbers of a ring start again. Other files are captures of their own: numbers elsewhere in a name
+("run1.pcap") are no tool's.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from dissector.errors import UsageError
+from dissector.limits import REORDER_WINDOW_MS
+from dissector.sources.decompress import STDIN
+from dissector.sources.files import FileProblem, file_name
+from dissector.sources.inputs import expand, looks_like_a_capture
+from dissector.sources.look import Look, last_ts_ns, look
+
+ChainMode = Literal["auto", "all", "none"]
+
+_COMPRESSION: Final = re.compile(r"\.(?:gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
+_DUMPCAP: Final = re.compile(
+    r"^(?P<base>.+?)_(?:\d{5,}_\d{14}|\d{14}_\d{5,})(?P<extension>(?:\.[A-Za-z]\w*)?)$"
+)
+_NUMBERED: Final = re.compile(
+    r"^(?P<base>.+\.(?:pcap|pcapng|cap|dmp|dump|tcpdump|trace)|[^.]*[^.\d])(?P<number>\d+)$",
+    re.IGNORECASE,
+)
+# What strftime patterns make: a date, perhaps with a time of day, or seconds since 1970.
+_TIME: Final = re.compile(
+    r"[-_.]?(?<!\d)(?:"
+    r"(?:19|20)\d\d(?P<dash>[-_.]?)(?:0[1-9]|1[0-2])(?P=dash)(?:0[1-9]|[12]\d|3[01])"
+    r"(?:[-_.T ]?(?:[01]\d|2[0-3])(?:[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?)?)?"
+    r"|1\d{9})(?!\d)"
+)
+_NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9_-]")
+_LONGEST_BASE_NAME: Final = 160  # folders are named by it, which file systems bound at 255 bytes
+_ID_DIGITS: Final = 12
+_SLIVER: Final = 16  # files may overlap by this part of the shorter one: reordering at the border
+
+
+class Chain(NamedTuple):
+    """The files of one capture in order, and its base name (as ids have it)."""
+
+    files: tuple[str, ...]
+    base_name: str
+
+
+class Plan(NamedTuple):
+    """The captures to read, and the inputs that cannot be (see `files.raise_if_nothing`)."""
+
+    chains: list[Chain]
+    problems: list[FileProblem]
+
+
+class _RingName(NamedTuple):
+    """A file name taken apart. base: without ring and compression suffixes; mark: what was taken
+    out of it, empty where nothing was."""
+
+    base: str
+    mark: str
+
+
+def _ring_name(path: str) -> _RingName:
+    name = file_name(path)
+    if path != STDIN:
+        name = _COMPRESSION.sub("", name)
+    if found := _DUMPCAP.match(name):
+        base = found["base"] + found["extension"]
+        return _RingName(base, name[len(found["base"]) :])
+    base, mark = name, ""
+    if found := _NUMBERED.match(base):
+        base, mark = found["base"], found["number"]
+    if found := _TIME.search(base):
+        rest = base[: found.start()] + base[found.end() :]
+        if rest.strip("-_. "):
+            base, mark = rest.lstrip("-_ "), f"{found[0]}/{mark}"
+    return _RingName(base, mark)
+
+
+def base_name(files: Sequence[str]) -> str:
+    """The name of a capture of these files (in order), as its id has it.
+
+    It comes from the first file: the name without folder, ring and compression suffixes, in lower
+    case, other characters than `[a-z0-9_-]` as `-`.
+    """
+    name = _ring_name(files[0]).base.lower()
+    return _NOT_IN_AN_ID.sub("-", name)[:_LONGEST_BASE_NAME]
+
+
+def capture_id(base: str, sha256: str) -> str:
+    """The id of a capture; sha256: hex digest over the uncompressed bytes of its chain."""
+    return f"c-{base}-{sha256[:_ID_DIGITS]}"
+
+
+def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
+    """Find the files behind the inputs and divide them into captures.
+
+    Args:
+        inputs: files, folders, patterns, "-" for standard input.
+        mode: auto = ring files of one tap together; all = everything one capture; none = each its
+            own.
+
+    Returns:
+        Captures in the order of their first inputs, and the inputs that cannot be read. What a
+        folder holds besides captures is passed over.
+
+    Raises:
+        UsageError: standard input shall be chained with files, whose times would have to be known.
+    """
+    found, problems = expand(inputs)
+    paths: list[str] = []
+    looks: dict[str, Look] = {}
+    for path, is_found in found:
+        if path == STDIN:
+            paths.append(path)
+            continue
+        seen = look(path)
+        if seen.problem is None:
+            paths.append(path)
+            looks[path] = seen
+        elif not is_found or looks_like_a_capture(path):
+            problems.append(seen.problem)
+    if mode == "all" and len(paths) > 1:
+        if STDIN in paths:
+            raise UsageError("standard input cannot be chained with files; give either")
+        groups = [_in_time_order([looks[path] for path in paths])]
+    elif mode == "auto":
+        groups = _rings(paths, looks)
+    else:
+        groups = [[path] for path in paths]
+    return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems)
+
+
+def _natural(path: str) -> tuple[tuple[int, str], ...]:
+    """A sort key under which "x2" comes before "x10"."""
+    parts = re.findall(r"\d+|\D+", path)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
+
+
+def _in_time_order(looks: Iterable[Look]) -> list[str]:
+    """Paths by the time of the first packet; files without packets last; ties by name."""
+    ordered = sorted(
+        looks,
+        key=lambda seen: (
+            seen.first_ts_ns is None,
+            seen.first_ts_ns or 0,
+            _natural(seen.path),
+        ),
+    )
+    return [seen.path for seen in ordered]
+
+
+def _rings(paths: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:
+    """Divide paths into captures by names and times, in the order in which each first appears."""
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    alone: list[list[str]] = []
+    for path in paths:
+        ring = _ring_name(path)
+        group = groups.setdefault((os.path.dirname(os.path.realpath(path)), ring.base), {})
+        if path == STDIN or ring.mark in group:
+            alone.append([path])  # the same place in the ring twice, as with x.pcap and x.pcap.gz
+        else:
+            group[ring.mark] = path
+    divided = list(alone)
+    for group in groups.values():
+        ordered = _in_time_order(looks[path] for path in group.values())
+        divided.extend(_without_overlap(ordered, looks))
+    place = {path: number for number, path in enumerate(paths)}
+    return sorted(divided, key=lambda files: min(place[path] for path in files))
+
+
+def _without_overlap(ordered: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:
+    """Cut a row of files in time order where one begins before the one before it ends."""
+    if len(ordered) < 2:
+        return [list(ordered)] if ordered else []
+    spans: list[tuple[int, int] | None] = []
+    for path in ordered:
+        first, last = looks[path].first_ts_ns, last_ts_ns(path)
+        spans.append(None if first is None or last is None else (first, last))
+    divided = [[ordered[0]]]
+    for path, before, span in zip(ordered[1:], spans, spans[1:], strict=False):
+        if before is None or span is None or _follows(before, span):
+            divided[-1].append(path)
+        else:
+            divided.append([path])
+    return divided
+
+
+def _follows(before: tuple[int, int], span: tuple[int, int]) -> bool:
+    """Whether a file begins where another ends, but for a sliver of reordered packets."""
+    shorter = min(before[1] - before[0], span[1] - span[0])
+    allowed_ns = min(max(shorter, 0) // _SLIVER, REORDER_WINDOW_MS * 1_000_000)
+    return before[1] - span[0] <= allowed_ns
