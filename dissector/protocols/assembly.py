@@ -251,7 +251,7 @@ class Framing:
         """Recognise or search the run of a direction; True if its frames were found."""
         known = self._output.state.connections
         if known.protocol[slot] == UNDECIDED:
-            self._recognise(ranges, row, slot, way)
+            self._recognise(slot, way, is_final)
         run = self._runs.get(way)
         if run is None:
             return False
@@ -319,7 +319,7 @@ class Framing:
         )
         return Chain(*map(int, found))
 
-    def _recognise(self, ranges: RangeColumns, row: int, slot: int, way: int) -> None:
+    def _recognise(self, slot: int, way: int, is_final: bool) -> None:
         """Decide a connection's protocol where options, TLS, HTTP or a PROXY header decide it."""
         known = self._output.state.connections
         forced = self._forced(int(known.connection_id[slot]))
@@ -337,6 +337,8 @@ class Framing:
                 run.is_known_start = was_known
                 continue
             if forced is None and head.verdict in (IS_TLS, IS_HTTP):
+                if head.header_bytes > len(run.data) and not is_final:
+                    return  # the rest of the ClientHello may name the server
                 name = server_name(bytes(run.data[:HEAD_BYTES])) if head.verdict == IS_TLS else None
                 if name:
                     self.server_names[int(known.connection_id[slot])] = name

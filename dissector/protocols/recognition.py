@@ -33,7 +33,10 @@ _TLS_HANDSHAKE: Final = 22
 
 
 class Head(NamedTuple):
-    """A verdict; of a PROXY header also its length in bytes and the client it names."""
+    """A verdict on a head.
+
+    header_bytes: of a PROXY header, or of the first TLS record; client_ip: that PROXY names.
+    """
 
     verdict: int
     header_bytes: int = 0
@@ -55,7 +58,9 @@ def look(head: bytes, at_start: bool) -> Head:
             return Head(IS_HTTP)
         if any(start.startswith(head) for start in _HTTP_STARTS):
             return Head(MORE_NEEDED)
-    return Head(IS_TLS) if _is_tls(head, at_start) else Head(NOT_KNOWN)
+    if _is_tls(head, at_start):
+        return Head(IS_TLS, 5 + int.from_bytes(head[3:5], "big") if at_start else 0)
+    return Head(NOT_KNOWN)
 
 
 def _starts_one(head: bytes, starts: tuple[bytes, ...]) -> bool:

@@ -1,0 +1,42 @@
+"""Notices come out in one order, whatever the order of the stages that found them."""
+
+import random
+
+from dissector.findings import Finding, Findings, sentence_of
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER, NOTICES
+
+GAP = NOTICE_NUMBER["gap_lost"]
+
+
+def test_the_order_does_not_depend_on_the_order_of_finding():
+    rows = [
+        Finding(GAP, packet=packet, frame_no=frame, connection_id=connection, value=5)
+        for packet in (3, NULL, 1)
+        for frame in (NULL, 2)
+        for connection in (1, 0)
+    ]
+    expected = None
+    for seed in range(5):
+        random.Random(seed).shuffle(rows)
+        findings = Findings()
+        findings.add(rows)
+        block = findings.block()
+        found = [block.columns[name].tolist() for name in ("frame_no", "connection_id")]
+        assert expected is None or found == expected
+        expected = found
+    assert expected[0] == [2, 2, NULL, NULL] * 3
+
+
+def test_beyond_the_bound_notices_are_counted(monkeypatch):
+    monkeypatch.setattr("dissector.findings.MAX_NOTICES", 2)
+    findings = Findings()
+    findings.add(Finding(GAP, packet=packet, value=1) for packet in range(5))
+    block = findings.block()
+    assert block.rows == 3
+    assert "3 further notices" in block.columns["text"][-1]
+
+
+def test_every_sentence_can_be_written_with_and_without_numbers():
+    for kind in range(len(NOTICES)):
+        assert sentence_of(Finding(kind)) and sentence_of(Finding(kind, value=1, value2=2))

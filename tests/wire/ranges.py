@@ -1,0 +1,130 @@
+"""Ranges of streams as the reassembly hands them on, built by hand."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dissector.protocols.assembly import Framing, FramingOptions
+from dissector.protocols.columns import COLUMN_NUMBER
+from dissector.protocols.interface import FrameBlock, ProtocolSpec
+from dissector.stream.columns import (
+    CLOSE,
+    DATA,
+    ENDED_CAPTURE_END,
+    ENDS_PACKET,
+    FIN,
+    GAP_CUT,
+    GAP_LOST,
+    OPEN,
+    STARTS_PACKET,
+    RangeColumns,
+)
+
+WHOLE = STARTS_PACKET | ENDS_PACKET
+
+
+@dataclass
+class Ranges:
+    """A script of ranges; every data range is a packet of its own."""
+
+    data: bytearray = field(default_factory=bytearray)
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    offsets: dict[tuple[int, int], int] = field(default_factory=dict)
+    packet: int = 0
+
+    def _add(self, connection: int, side: int, kind: int, length: int, **more: int) -> None:
+        self.packet += 1
+        start = self.offsets.get((connection, side), 0)
+        self.offsets[connection, side] = start + length
+        place = len(self.data)
+        flags = more.get("flags", 0)
+        self.rows.append(
+            (connection, side, kind, start, length, 0, place, self.packet, self.packet * 1000,
+             flags, more.get("cause", 0), self.packet)
+        )  # fmt: skip
+
+    def open(self, connection: int = 0, from_syn: bool = True) -> "Ranges":
+        """A connection appears."""
+        self._add(connection, 0, OPEN, 0, cause=int(from_syn))
+        return self
+
+    def send(self, data: bytes, side: int = 0, connection: int = 0, flags: int = WHOLE) -> "Ranges":
+        """Bytes of one packet."""
+        self._add(connection, side, DATA, len(data), flags=flags)
+        self.data += data
+        return self
+
+    def lose(self, count: int, side: int = 0, connection: int = 0) -> "Ranges":
+        """Bytes that were never captured."""
+        self._add(connection, side, GAP_LOST, count)
+        return self
+
+    def cut(self, count: int, side: int = 0, connection: int = 0) -> "Ranges":
+        """Bytes that the snap length cut off."""
+        self._add(connection, side, GAP_CUT, count)
+        return self
+
+    def fin(self, side: int = 0, connection: int = 0) -> "Ranges":
+        """One side is done."""
+        self._add(connection, side, FIN, 0)
+        return self
+
+    def close(self, connection: int = 0, cause: int = ENDED_CAPTURE_END) -> "Ranges":
+        """The connection is over."""
+        self._add(connection, 0, CLOSE, 0, cause=cause)
+        return self
+
+    def columns(self) -> RangeColumns:
+        """The rows as columns."""
+        cells = np.array(self.rows, np.int64).reshape(len(self.rows), len(RangeColumns._fields))
+        return RangeColumns(np.ascontiguousarray(cells.T))
+
+
+@dataclass
+class Collected:
+    """What a framing gave: one dict per row, with the frame's bytes under `data`."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, block: FrameBlock) -> None:
+        for row in range(block.rows):
+            cells = {name: int(block.matrix[at, row]) for name, at in COLUMN_NUMBER.items()}
+            at = cells["data_offset"]
+            source = block.sources[cells["source"]]
+            cells["data"] = source[at : at + cells["data_bytes"]].tobytes()  # type: ignore[assignment]
+            self.rows.append(cells)
+
+    def frames(self) -> list[dict[str, Any]]:
+        """Rows that are frames."""
+        return [row for row in self.rows if row["frame_no"] > 0]
+
+    def values(self, *names: str) -> list[tuple[Any, ...]]:
+        """Chosen columns of the frames."""
+        return [tuple(row[name] for name in names) for row in self.frames()]
+
+
+def framed(
+    specs: Sequence[ProtocolSpec],
+    script: Ranges,
+    blocks: Iterable[int] = (),
+    ports: tuple[int, int] = (40000, 7000),
+    options: FramingOptions | None = None,
+) -> tuple[Collected, Framing]:
+    """Run a script through a framing.
+
+    Args:
+        blocks: rows at which the ranges are cut into blocks.
+    """
+    collected = Collected()
+    framing = Framing(specs, lambda _: ports, collected, options or FramingOptions())
+    columns = script.columns()
+    data = np.frombuffer(bytes(script.data) or b"\0", np.uint8).copy()
+    empty = np.zeros(1, np.uint8)
+    edges = [0, *sorted(blocks), len(script.rows)]
+    for start, stop in zip(edges, edges[1:], strict=False):
+        part = RangeColumns(np.ascontiguousarray(columns.matrix[:, start:stop]))
+        framing.advance(part, stop - start, (data, empty, empty))
+        framing.flush()
+    return collected, framing
