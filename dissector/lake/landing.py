@@ -88,6 +88,7 @@ class Landing:
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
         )
         self._writer = LakeWriter(self._stage.folder)
+        self._files: list[PartFile] | None = None
 
     def __enter__(self) -> "Landing":
         return self
@@ -112,6 +113,16 @@ class Landing:
         with writing_to(self._lake):
             self._writer.write(block)
 
+    def seal(self) -> None:
+        """End all files and free the memory, for callers that commit several captures at the end.
+
+        Raises:
+            OutputError: the disk is full or went away.
+        """
+        if self._files is None:
+            with writing_to(self._lake):
+                self._files = self._writer.close()
+
     def commit(
         self, options: Mapping[str, Any], versions: Mapping[str, str], tap_id: str | None = None
     ) -> Landed:
@@ -123,9 +134,10 @@ class Landing:
             tap_id: the capture's id if it is a tap's rotation (`tap_capture_id`), whose bytes have
                 no digest.
         """
+        self.seal()
+        assert self._files is not None
+        manifest = self._manifest(self._files, options, versions, tap_id)
         with writing_to(self._lake):
-            files = self._writer.close()
-            manifest = self._manifest(files, options, versions, tap_id)
             with exclusive_lock(self._lake):
                 recover(self._lake)
                 return self._install(manifest)
@@ -167,18 +179,20 @@ class Landing:
                 if how == "shorter":
                     return self._not_landed(manifest, SHORTER, _longer_notice(manifest, contained))
                 if how == "same" and compacted:
-                    return self._not_landed(manifest, UNCHANGED, None)
-                if how == "grown" and not compacted:
+                    return self._not_landed(manifest, UNCHANGED, _compacted(manifest, other))
+                if how == "grown" and compacted:
+                    notices.append(_compacted(manifest, other))
+                elif how == "grown":
                     replaced.append(contained.capture_id)
-                elif how in ("grown", "other"):
+                elif how == "other":
                     notices.extend(_shared_files(manifest, contained))
         ready = self._stage.make_ready(manifest, replaced)
         outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
         return self._landed(manifest, outcome, tuple(replaced), tuple(notices))
 
-    def _not_landed(self, manifest: Manifest, outcome: str, notice: LandingNotice | None) -> Landed:
+    def _not_landed(self, manifest: Manifest, outcome: str, notice: LandingNotice) -> Landed:
         self._stage.discard()
-        return self._landed(manifest, outcome, (), () if notice is None else (notice,))
+        return self._landed(manifest, outcome, (), (notice,))
 
     def _landed(
         self,
@@ -208,6 +222,14 @@ def _longer_notice(manifest: Manifest, there: Contained) -> LandingNotice:
         "capture_shorter_than_landed",
         f"{manifest.base_name} is the beginning of {there.capture_id}, which is in the lake with "
         f"{there.bytes - manifest.bytes} bytes more: not landed",
+    )
+
+
+def _compacted(manifest: Manifest, there: Manifest) -> LandingNotice:
+    return LandingNotice(
+        "file_in_other_capture",
+        f"{manifest.base_name}, or its beginning, was compacted into {there.capture_id}, which "
+        "stays as it is",
     )
 
 

@@ -67,6 +67,16 @@ class Lake(NamedTuple):
         return schema.append(pa.field("capture", pa.string())).empty_table()
 
 
+def must_be_a_lake(folder: Path) -> None:
+    """Refuse a folder without captures.
+
+    Raises:
+        InputError: it is not a lake.
+    """
+    if not (folder / MANIFEST_FOLDER).is_dir() and not needs_recovery(folder):
+        raise InputError(f"{folder} is not a lake: it has no captures; `land` writes one")
+
+
 @contextmanager
 def open_lake(folder: Path) -> Iterator[Lake]:
     """Read a lake; nobody changes it meanwhile.
@@ -74,8 +84,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
     Raises:
         InputError: there is no lake, or a newer program wrote it.
     """
-    if not (folder / MANIFEST_FOLDER).is_dir() and not needs_recovery(folder):
-        raise InputError(f"{folder} is not a lake: it has no captures; `land` writes one")
+    must_be_a_lake(folder)
     if needs_recovery(folder):
         try:
             with exclusive_lock(folder):
@@ -152,8 +161,7 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
     Raises:
         UsageError: no capture fits.
     """
-    if not (folder / MANIFEST_FOLDER).is_dir():
-        raise InputError(f"{folder} is not a lake: it has no captures; `land` writes one")
+    must_be_a_lake(folder)
     with writing_to(folder), exclusive_lock(folder):
         recover(folder)
         gone = []

@@ -132,6 +132,7 @@ class LakeWriter:
         self._blocks.put(None)
         self._thread.join()
         self._raise_failure()
+        self._tables.clear()
         return self._parts
 
     def _raise_failure(self) -> None:
