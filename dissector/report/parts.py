@@ -216,6 +216,14 @@ ROWS: Final = {
     "exact": EXACT,
 }
 
+# Which of them are foremost, wherever only some are kept: (column, direction).
+SLOW_ORDER: Final = (
+    ("latency_ns", "descending"),
+    ("request_last_ns", "ascending"),
+    ("request_frame_no", "ascending"),
+)
+REDELIVERED_ORDER: Final = (("frame_no", "ascending"),)
+
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_SLOW: Final = 50
 MAX_STALLS: Final = 50

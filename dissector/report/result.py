@@ -1,7 +1,9 @@
 """From the parts of a report to its JSON: settle names and legs, then one section after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+import pyarrow as pa
 
 from dissector.report.names import name_consumers, name_producers, without_twins
 from dissector.report.numbers import Row, nulls_last
@@ -41,14 +43,11 @@ def settle(parts: Parts) -> Parts:
         if "consumer_id" in table.schema.names and "topic" in table.schema.names:
             table = name_consumers(table, parts.names)
         settled[name] = table
-    # A consumer's own name stands nowhere but in `consumers` and in deliveries.
+    # A consumer's own name stands in `consumers` only.
     consumers = settled["consumers"]
-    nameless = consumers.column("topic").slice(0, 0).type
-    empty = consumers.append_column("consumer_name", [[None] * consumers.num_rows]).cast(
-        consumers.schema.append(consumers.schema.field("topic").with_name("consumer_name"))
-    )
-    assert nameless == empty.column("consumer_name").type
-    settled["consumers"] = name_consumers(empty, parts.names)
+    nameless = pa.nulls(consumers.num_rows, pa.string())
+    consumers = consumers.append_column("consumer_name", nameless)
+    settled["consumers"] = name_consumers(consumers, parts.names)
     return parts._replace(tables=settled)
 
 
@@ -61,11 +60,11 @@ def _sources(parts: Parts) -> list[Row]:
     return [{name: row[name] for name in names} for row in found]
 
 
-def build(parts: Parts) -> dict[str, Any]:
+def build(parts: Parts, sections: Iterable[str] = tuple(SECTIONS)) -> dict[str, Any]:
     """The report: {schema_version, sources, and per section its total and lists}."""
     settled = settle(parts)
     return {
         "schema_version": REPORT_VERSION,
         "sources": _sources(settled),
-        **{name: section(settled) for name, section in SECTIONS.items()},
+        **{name: SECTIONS[name](settled) for name in sections},
     }

@@ -248,9 +248,7 @@ def _outputs(tally: Tally) -> list[tuple[str, str]]:
     )
 
 
-def add_up(
-    table: pa.Table, tally: Tally, keys: Sequence[str] | None = None
-) -> pa.Table:
+def add_up(table: pa.Table, tally: Tally, keys: Sequence[str] | None = None) -> pa.Table:
     """A tally once more, by some of its keys only: the sums of sums, the least of the least.
 
     keys: columns to keep (they may be columns that were added to the tally); None = all its keys.
@@ -265,7 +263,9 @@ def add_up(
     return pa.table(columns, names=names + [name for name, _ in wanted])
 
 
-def rows(table: pa.Table, tally: Tally, keys: Sequence[str] | None = None) -> list[dict[str, object]]:
+def rows(
+    table: pa.Table, tally: Tally, keys: Sequence[str] | None = None
+) -> list[dict[str, object]]:
     """add_up, as Python rows; a sum over nothing is 0, a minimum over nothing None."""
     found: list[dict[str, object]] = add_up(table, tally, keys).to_pylist()
     for row in found:
@@ -317,7 +317,7 @@ class Accumulator:
 
     def replace(self, table: pa.Table) -> None:
         """Put a re-keyed table in the place of what has gathered."""
-        self._parts = [table]
+        self._parts = [add_up(table, self.tally).cast(self.tally.schema())]
         self.settle()
 
 

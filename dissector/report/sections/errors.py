@@ -80,7 +80,9 @@ def _listed(found: list[Row], runs: list[list[Row]], keys: tuple[str, ...]) -> l
         groups.setdefault(tuple(row[key] for key in keys), ([], []))[0].append(row)
     for run in runs:
         groups[tuple(run[0][key] for key in keys)][1].append(run)
-    listed = [{**dict(zip(keys, key, strict=True)), **_group(*both)} for key, both in groups.items()]
+    listed = [
+        {**dict(zip(keys, key, strict=True)), **_group(*both)} for key, both in groups.items()
+    ]
     listed.sort(key=lambda row: (-row["answers"], nulls_last(*(row[key] for key in keys))))
     return listed
 
@@ -92,7 +94,10 @@ def errors(parts: Parts) -> dict[str, Any]:
         key=lambda row: (
             row["at_ns"],
             nulls_last(
-                row["capture"], row["response_frame_no"], row["connection_id"], row["request_frame_no"]
+                row["capture"],
+                row["response_frame_no"],
+                row["connection_id"],
+                row["request_frame_no"],
             ),
         )
     )

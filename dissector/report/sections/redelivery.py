@@ -128,7 +128,11 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
         {**dict(zip(keys, key, strict=True)), **_group(*found)} for key, found in groups.items()
     ]
     listed.sort(
-        key=lambda row: (-row["redelivered"], -row["deliveries"], nulls_last(*(row[k] for k in keys)))
+        key=lambda row: (
+            -row["redelivered"],
+            -row["deliveries"],
+            nulls_last(*(row[k] for k in keys)),
+        )
     )
     return listed
 

@@ -204,7 +204,9 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         if grouping == "total":
             section["total"] = _group(lists, ())
             histogram = _buckets(lists.minutes.get((), []), "latencies")
-            section["total"]["latency_histogram"] = [list(item) for item in sorted(histogram.items())]
+            section["total"]["latency_histogram"] = [
+                list(item) for item in sorted(histogram.items())
+            ]
             section["total"]["over_time"] = _over_time(parts)
             continue
         groups = [

@@ -1,0 +1,83 @@
+"""Exchanges, row by row: the answers that refuse something, and the slowest of each connection."""
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from dissector.limits import NULL
+from dissector.report.foremost import Foremost, foremost
+from dissector.report.frame_rows import PacketMemory
+from dissector.report.parts import ERRORS, MAX_SLOW, SLOW, SLOW_ORDER
+from dissector.report.rows import Rows, nullable
+from dissector.report.sections.slowest import LISTS
+from dissector.report.tallies import concat
+
+MAX_ERRORS: Final = 1 << 17  # answers that refuse something
+
+
+class Errors:
+    """Answers that refuse something, one row each."""
+
+    def __init__(self, packets: PacketMemory) -> None:
+        self._packets = packets
+        self._found: list[pa.Table] = []
+        self._rows = 0
+        self._left_out = 0
+
+    def add(self, rows: Rows) -> None:
+        """Take in rows of `exchanges`."""
+        at_ns = rows.numbers("response_last_ns")
+        is_error = (rows.known("error_code") | rows.equals("outcome", "error")) & (at_ns != NULL)
+        if not is_error.any():
+            return
+        room = MAX_ERRORS - self._rows
+        places = np.flatnonzero(is_error)
+        self._left_out += max(0, len(places) - room)
+        rows = rows.take(places[:room])
+        at = nullable(rows.numbers("response_last_ns"))
+        packet = self._packets.last(rows, "response_frame_no")
+        self._found.append(rows.kept(ERRORS, at_ns=at, packet=packet))
+        self._rows += len(rows)
+
+    def table(self) -> pa.Table:
+        """All of them."""
+        return concat(self._found, ERRORS)
+
+    def limits(self) -> dict[str, int]:
+        """What was left out."""
+        return {"summary_errors_limit": self._left_out}
+
+
+class Slowest:
+    """The slowest exchanges of each connection: which connections count is known at the end."""
+
+    def __init__(self, packets: PacketMemory) -> None:
+        self._packets = packets
+        self._found = {
+            name: Foremost(SLOW, ("capture", "connection_id"), SLOW_ORDER, MAX_SLOW)
+            for name in LISTS
+        }
+
+    def add(self, rows: Rows) -> None:
+        """Take in rows of `exchanges`."""
+        is_timed = rows.known("latency_ns")
+        for name, kinds in LISTS.items():
+            chosen = rows.where(rows.equals("kind", *kinds) & is_timed)
+            if len(chosen) == 0:
+                continue
+            places = pa.array(np.arange(len(chosen)))
+            unknown = pa.nulls(len(chosen))
+            table = chosen.kept(SLOW, request_packet=unknown, response_packet=unknown)
+            table = table.append_column("place", places)
+            table = foremost(table, ("capture", "connection_id"), SLOW_ORDER, MAX_SLOW)
+            chosen = chosen.take(table.column("place").to_numpy())
+            request = self._packets.last(chosen, "request_frame_no")
+            response = self._packets.last(chosen, "response_frame_no")
+            self._found[name].add(
+                chosen.kept(SLOW, request_packet=request, response_packet=response)
+            )
+
+    def table(self) -> pa.Table:
+        """The slowest of each connection and list."""
+        return concat([found.table() for found in self._found.values()], SLOW)

@@ -1,0 +1,233 @@
+"""Frames, row by row: counts, checksums, publishes to be put aside, and where frames lie.
+
+Other tables name frames, not packets; what the report lists one by one is looked up among the
+frames seen last, which lie in order of frame_no.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dissector.blocks import Int64Array
+from dissector.limits import NULL
+from dissector.report.parts import MISMATCHES
+from dissector.report.rows import Rows, nullable
+from dissector.report.tallies import CHECKSUMS, FRAMES, RECONSUMED, Accumulator
+
+MAX_KEYS: Final = 1 << 19
+MAX_REMEMBERED: Final = 1 << 20  # frames whose packets can still be looked up
+MAX_MISMATCHES: Final = 1 << 15  # mismatches that are looked at one by one
+
+
+class _Block(NamedTuple):
+    """Frames of one block: capture, and int64[frames] frame_no (rising), connection, packets."""
+
+    capture: str
+    frame_no: Int64Array
+    connection_id: Int64Array
+    last_packet: Int64Array
+
+
+class PacketMemory:
+    """The packets of the frames seen last. missed: frames asked for after they were forgotten."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[_Block] = deque()
+        self._frames = 0
+        self._has_forgotten = False
+        self.missed = 0
+
+    def add(self, rows: Rows) -> None:
+        """Remember rows of `frames`."""
+        frame_no = rows.numbers("frame_no")
+        order = np.argsort(frame_no, kind="stable")
+        columns = (frame_no, rows.numbers("connection_id"), rows.numbers("last_packet"))
+        self._blocks.append(_Block(rows.capture, *(column[order] for column in columns)))
+        self._frames += len(rows)
+        while self._frames > MAX_REMEMBERED and len(self._blocks) > 1:
+            self._frames -= len(self._blocks.popleft().frame_no)
+            self._has_forgotten = True
+
+    def last(self, rows: Rows, column: str) -> pa.Array:
+        """The last packet of the frames that a column of rows names; null where unknown."""
+        wanted = rows.numbers(column)
+        connection = rows.numbers("connection_id")
+        found = np.full(len(wanted), NULL, np.int64)
+        for block in self._blocks:
+            if block.capture != rows.capture or len(block.frame_no) == 0:
+                continue
+            place = np.searchsorted(block.frame_no, wanted)
+            place = np.minimum(place, len(block.frame_no) - 1)
+            is_here = (block.frame_no[place] == wanted) & (block.connection_id[place] == connection)
+            found[is_here] = block.last_packet[place][is_here]
+        if self._has_forgotten:
+            self.missed += int(((found == NULL) & (wanted != NULL)).sum())
+        return nullable(found)
+
+
+class _Mismatch(NamedTuple):
+    """What a peer said about a frame whose checksum does not match."""
+
+    outcome: str | None = None
+    error_code: str | None = None
+    answer_frame_no: int | None = None
+    refused_frame_no: int | None = None
+
+
+class FrameRows:
+    """Everything that the report needs from rows of `frames`, and answers to bad checksums."""
+
+    def __init__(self, packets: PacketMemory) -> None:
+        self._packets = packets
+        self._frames = Accumulator(FRAMES, MAX_KEYS)
+        self._checksums = Accumulator(CHECKSUMS, MAX_KEYS)
+        self._reconsumed = Accumulator(RECONSUMED, MAX_KEYS)
+        self._mismatches: list[pa.Table] = []
+        self._left_out = 0
+        self._sends: dict[tuple[str, int, int], int] = {}
+        self._entries: dict[tuple[str, int, int, int, int, int], list[int]] = {}
+        self._said: list[_Mismatch] = []
+
+    def add(self, rows: Rows) -> None:
+        """Take in rows of `frames`."""
+        if len(rows) == 0:
+            return
+        self._packets.add(rows)
+        ones = pa.array(np.ones(len(rows), np.int64))
+        keys = ("connection_id", "protocol", "direction", "command", "status")
+        self._frames.add(
+            {**rows.columns(*keys), "frames": ones, "frame_bytes": rows.column("frame_bytes")}
+        )
+        has_checksum = rows.equals("checksum", "ok", "mismatch", "absent", "not_evaluated")
+        if has_checksum.any():
+            self._add_checksums(rows.where(has_checksum))
+        is_send = rows.equals("command", "SEND")
+        if is_send.any():
+            self._add_sends(rows.where(is_send))
+
+    def _add_checksums(self, rows: Rows) -> None:
+        keys = (
+            "connection_id",
+            "direction",
+            "producer_id",
+            "consumer_id",
+            "incarnation",
+            "topic",
+            "checksum",
+            "checksum_note",
+        )
+        ones = pa.array(np.ones(len(rows), np.int64))
+        self._checksums.add({**rows.columns(*keys), "frames": ones})
+        bad = rows.equals("checksum", "mismatch")
+        if bad.any():
+            self._add_mismatches(rows.where(bad))
+
+    def _add_sends(self, rows: Rows) -> None:
+        keys = (
+            "connection_id",
+            "producer_id",
+            "incarnation",
+            "topic",
+            "real_topic",
+            "real_subscription",
+        )
+        is_again = rows.numbers("reconsume_times") != NULL
+        self._reconsumed.add(
+            {
+                **rows.columns(*keys),
+                "has_reconsume_times": pa.array(is_again),
+                "publishes": pa.array(np.ones(len(rows), np.int64)),
+                "messages": rows.column("message_count"),
+            }
+        )
+
+    def _add_mismatches(self, rows: Rows) -> None:
+        room = MAX_MISMATCHES - len(self._said)
+        self._left_out += max(0, len(rows) - room)
+        rows = rows.take(np.arange(min(room, len(rows)), dtype=np.int64))
+        names = ("connection_id", "frame_no", "consumer_id", "incarnation", "ledger_id", "entry_id")
+        is_send = rows.equals("command", "SEND").tolist()
+        for values in zip(is_send, *(rows.numbers(name).tolist() for name in names), strict=True):
+            number = len(self._said)
+            self._said.append(_Mismatch())
+            sent, connection, frame_no, *entry = values
+            if sent:
+                self._sends[rows.capture, connection, frame_no] = number
+            else:
+                key = (rows.capture, connection, *entry)
+                self._entries.setdefault(key, []).append(number)  # type: ignore[arg-type]
+        nothing = pa.nulls(len(rows))
+        names = ("send_outcome", "send_error_code", "answer_frame_no", "refused_frame_no")
+        made = dict.fromkeys(names, nothing)
+        at_ns = rows.column("last_ts_ns")
+        self._mismatches.append(rows.kept(MISMATCHES, at_ns=at_ns, **made))
+
+    def add_exchanges(self, rows: Rows) -> None:
+        """Look for the answers to sends whose checksum did not match."""
+        if not self._sends:
+            return
+        frames = rows.numbers("request_frame_no")
+        wanted = np.asarray([key[2] for key in self._sends], np.int64)
+        rows = rows.where(np.isin(frames, wanted))
+        names = ("connection_id", "request_frame_no", "response_frame_no")
+        texts = (rows.column("outcome").to_pylist(), rows.column("error_code").to_pylist())
+        for connection, request, response, outcome, code in zip(
+            *(rows.numbers(name).tolist() for name in names), *texts, strict=True
+        ):
+            number = self._sends.get((rows.capture, connection, request))
+            if number is not None:
+                self._said[number] = self._said[number]._replace(
+                    outcome=outcome,
+                    error_code=code,
+                    answer_frame_no=None if response == NULL else response,
+                )
+
+    def add_acks(self, rows: Rows) -> None:
+        """Look for consumers that refused an entry whose checksum did not match."""
+        if not self._entries:
+            return
+        rows = rows.where(rows.equals("validation_error", "ChecksumMismatch"))
+        names = ("connection_id", "consumer_id", "incarnation", "ledger_id", "entry_id")
+        frames = rows.numbers("frame_no").tolist()
+        for frame_no, *key in zip(
+            frames, *(rows.numbers(name).tolist() for name in names), strict=True
+        ):
+            for number in self._entries.get((rows.capture, *key), []):  # type: ignore[call-overload]
+                known = self._said[number].refused_frame_no
+                least = frame_no if known is None else min(known, frame_no)
+                self._said[number] = self._said[number]._replace(refused_frame_no=least)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """The tallies, and every mismatch with what its peer said."""
+        return {
+            "frames": self._frames.settle(),
+            "checksums": self._checksums.settle(),
+            "reconsumed": self._reconsumed.settle(),
+            "mismatches": self._with_answers(),
+        }
+
+    def _with_answers(self) -> pa.Table:
+        if not self._mismatches:
+            return MISMATCHES.empty_table()
+        table = pa.concat_tables(self._mismatches)
+        for name, values in (
+            ("send_outcome", [said.outcome for said in self._said]),
+            ("send_error_code", [said.error_code for said in self._said]),
+            ("answer_frame_no", [said.answer_frame_no for said in self._said]),
+            ("refused_frame_no", [said.refused_frame_no for said in self._said]),
+        ):
+            field = MISMATCHES.field(name)
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, field, pa.array(values, field.type))
+        return table
+
+    def limits(self) -> dict[str, int]:
+        """What was left out."""
+        left_out = self._frames.left_out + self._checksums.left_out + self._reconsumed.left_out
+        return {
+            "summary_keys_limit": left_out,
+            "summary_mismatches_limit": self._left_out,
+            "summary_packets_limit": self._packets.missed,
+        }
