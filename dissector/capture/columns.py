@@ -1,4 +1,4 @@
-"""What the record scans share: interfaces, scan state, and how far a scan came."""
+"""What the record scans share: interfaces, scan state, how far a scan came, findings."""
 
 from typing import Final, NamedTuple
 
@@ -8,6 +8,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import be32, le32
 from dissector.jit import inlined
 from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
 
 # Why a scan came back.
 NEED_DATA: Final = 0  # what is left is no whole record
@@ -33,6 +34,22 @@ class ScanProgress(NamedTuple):
     rows: int
     consumed: int
     status: int
+
+
+class CaptureNotice(NamedTuple):
+    """A finding on its way to the notices table; NULL where a number says nothing."""
+
+    code: str
+    packet: int = NULL
+    ts_ns: int = NULL
+    value: int = NULL
+    value2: int = NULL
+    bytes: int = NULL
+
+    @property
+    def kind(self) -> int:
+        """Its place in notices.NOTICES."""
+        return NOTICE_NUMBER[self.code]
 
 
 class InterfaceColumns(NamedTuple):

@@ -19,6 +19,7 @@ from dissector.capture.columns import (
     FULL,
     LAST_TS_NS,
     PACKET_DROPS,
+    CaptureNotice,
     ScanProgress,
     new_scan_state,
 )
@@ -38,7 +39,6 @@ from dissector.capture.pcapng import (
     scan_pcapng,
 )
 from dissector.limits import NULL, PACKET_BLOCK_ROWS
-from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import new_packet_columns
 
 PCAP: Final = "pcap"
@@ -79,22 +79,6 @@ class Problem(NamedTuple):
 
     code: str
     offset: int
-
-
-class CaptureNotice(NamedTuple):
-    """A finding on its way to the notices table; NULL where a number says nothing."""
-
-    code: str
-    packet: int = NULL
-    ts_ns: int = NULL
-    value: int = NULL
-    value2: int = NULL
-    bytes: int = NULL
-
-    @property
-    def kind(self) -> int:
-        """Its place in notices.NOTICES."""
-        return NOTICE_NUMBER[self.code]
 
 
 class FileFacts(NamedTuple):

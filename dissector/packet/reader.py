@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.columns import CaptureNotice
 from dissector.limits import PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns, SegmentColumns, new_segment_columns
 from dissector.packet.decode import read_packets
@@ -77,6 +78,18 @@ class PacketReader:
         used = int(self._counts[USED])
         self._counts[:] = 0
         return PacketCounts(used, counts)
+
+    def finish(self) -> list[CaptureNotice]:
+        """Findings about the capture as a whole: the link types that are not read."""
+        return [
+            CaptureNotice(
+                "unknown_link_type",
+                packet=seen.first_packet,
+                value=seen.link_type,
+                value2=seen.packets,
+            )
+            for seen in self.unknown_link_types.values()
+        ]
 
     def _note_unknown(
         self,

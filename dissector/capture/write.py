@@ -1,0 +1,67 @@
+"""A minimal pcapng writer: blocks as bytes. Times are nanoseconds; lengths stay as they were."""
+
+import struct
+from typing import Final
+
+from dissector.capture.pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER
+
+_BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
+_VERSION: Final = (1, 0)
+_LENGTH_UNKNOWN: Final = -1
+_OPTION_END: Final = 0
+_OPTION_COMMENT: Final = 1
+_OPTION_INTERFACE_NAME: Final = 2
+_OPTION_APPLICATION: Final = 4  # of a section header
+_OPTION_RESOLUTION: Final = 9
+_NANOSECONDS: Final = b"\x09"
+_LONGEST_OPTION: Final = 0xFFFF
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+def _options(options: list[tuple[int, bytes]]) -> bytes:
+    """Options with their end mark; nothing at all if there are none."""
+    if not options:
+        return b""
+    out = [
+        struct.pack("<HH", code, len(value)) + _padded(value)
+        for code, value in [*options, (_OPTION_END, b"")]
+    ]
+    return b"".join(out)
+
+
+def _text(code: int, text: str) -> list[tuple[int, bytes]]:
+    """A text option, cut at a character if it is too long; none for an empty text."""
+    value = text.encode()[:_LONGEST_OPTION].decode(errors="ignore").encode()
+    return [(code, value)] if value else []
+
+
+def _block(kind: int, body: bytes) -> bytes:
+    size = len(body) + 12
+    return struct.pack("<II", kind, size) + body + struct.pack("<I", size)
+
+
+def section_block(comment: str = "", application: str = "") -> bytes:
+    """The header with which a file begins."""
+    options = _text(_OPTION_COMMENT, comment) + _text(_OPTION_APPLICATION, application)
+    head = struct.pack("<IHHq", _BYTE_ORDER_MAGIC, *_VERSION, _LENGTH_UNKNOWN)
+    return _block(SECTION_HEADER, head + _options(options))
+
+
+def interface_block(link_type: int, snaplen: int = 0, name: str = "", comment: str = "") -> bytes:
+    """The next interface, which packets name by its number from 0; snaplen 0 = no limit."""
+    options = _text(_OPTION_COMMENT, comment) + _text(_OPTION_INTERFACE_NAME, name)
+    options.append((_OPTION_RESOLUTION, _NANOSECONDS))
+    head = struct.pack("<HHI", link_type, 0, snaplen)
+    return _block(INTERFACE_DESCRIPTION, head + _options(options))
+
+
+def packet_block(
+    data: bytes, ts_ns: int, wire_bytes: int, interface: int = 0, comment: str = ""
+) -> bytes:
+    """One packet. ts_ns: since 1970, not negative; wire_bytes: its length before it was cut."""
+    units = max(ts_ns, 0)
+    head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFF_FFFF, len(data), wire_bytes)
+    return _block(ENHANCED_PACKET, head + _padded(data) + _options(_text(_OPTION_COMMENT, comment)))

@@ -1,0 +1,30 @@
+"""The shared state of the scans."""
+
+from dissector.capture.columns import (
+    LAST_TS_NS,
+    CaptureNotice,
+    load32,
+    new_interface_columns,
+    new_scan_state,
+)
+from dissector.limits import NULL
+from dissector.notices import NOTICES
+from tests.dissector.codecs.test_integers import as_array
+
+
+def test_no_time_was_seen_at_first():
+    assert new_scan_state()[LAST_TS_NS] == NULL
+
+
+def test_interfaces_start_without_usable_time():
+    assert new_interface_columns(3).multiplier.tolist() == [0, 0, 0]
+
+
+def test_load_follows_the_byte_order():
+    data = as_array(b"\x01\x02\x03\xff")
+    assert load32(data, 0, 1) == 0x010203FF
+    assert load32(data, 0, 0) == 0xFF030201
+
+
+def test_a_notice_knows_its_kind():
+    assert NOTICES[CaptureNotice("clock_step").kind].code == "clock_step"

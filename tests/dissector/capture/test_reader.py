@@ -1,0 +1,105 @@
+"""Files of a chain: numbers go on, facts stay with their file."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.capture.reader import HEAD_BYTES, capture_format
+from tests.dissector.capture.reading import read_capture
+from tests.wire.captures import Record, enhanced_packet, interface, pcap, pcapng, section
+
+
+def some(*times):
+    return [Record(time, b"%d" % time) for time in times]
+
+
+def test_numbers_and_interfaces_go_on_from_file_to_file():
+    reading = read_capture([pcap(some(1, 2)), pcapng(some(3)), pcap(some(4), link_type=113)])
+    assert [(p.number, p.ts_ns, p.interface) for p in reading.packets] == [
+        (1, 1, 0),
+        (2, 2, 0),
+        (3, 3, 1),
+        (4, 4, 2),
+    ]
+    assert [(f.format, f.packets, f.first_packet, f.link_types) for f in reading.facts] == [
+        ("pcap", 2, 1, (1,)),
+        ("pcapng", 1, 3, (1,)),
+        ("pcap", 1, 4, (113,)),
+    ]
+
+
+def test_steps_back_are_counted_across_files_and_told_once():
+    reading = read_capture([pcap(some(100, 90, 95)), pcap(some(50, 60))])
+    assert [facts.clock_steps for facts in reading.facts] == [1, 1]
+    assert [(f.first_ts_ns, f.last_ts_ns) for f in reading.facts] == [(90, 100), (50, 60)]
+    notices = [(n.code, n.packet, n.ts_ns, n.value, n.value2) for n in reading.notices]
+    assert notices == [("clock_step", 4, 50, 45, 2)]
+
+
+@given(times=st.lists(st.integers(1, 9), min_size=1, max_size=12), data=st.data())
+@settings(max_examples=50)
+def test_a_capture_in_several_files_tells_the_same(times, data):
+    whole = read_capture([pcap(some(*times))])
+    parts = data.draw(st.lists(st.integers(0, len(times)), max_size=4).map(sorted))
+    bounds = [0, *parts, len(times)]
+    files = [pcap(some(*times[a:b])) for a, b in itertools.pairwise(bounds)]
+    split = read_capture(files, block_rows=2)
+    assert [p[:4] for p in split.packets] == [p[:4] for p in whole.packets]
+    assert split.notices == whole.notices
+    assert sum(f.clock_steps for f in split.facts) == whole.facts[0].clock_steps
+
+
+def test_a_header_without_packets_is_fine():
+    for file in (pcap([]), pcapng([]), section()):
+        reading = read_capture([file])
+        assert reading.packets == [] and reading.facts[0].problems == ()
+        assert reading.facts[0].first_ts_ns is None
+
+
+def test_a_cut_header_is_a_cut_tail():
+    for file in (pcap([])[:23], pcapng([])[:20]):
+        facts = read_capture([file]).facts[0]
+        assert [problem.code for problem in facts.problems] == ["truncated_tail"]
+
+
+def test_problems_name_their_file():
+    reading = read_capture([pcap(some(1)), pcap(some(2))[:-1], pcap(some(3))])
+    assert [p.ts_ns for p in reading.packets] == [1, 3]
+    notice = reading.notices[0]
+    assert (notice.code, notice.value, notice.value2) == ("truncated_tail", 24, 1)
+
+
+@given(noise=st.binary(max_size=200))
+def test_noise_is_no_capture_and_does_no_harm(noise):
+    if capture_format(noise[:HEAD_BYTES]) is None:
+        reading = read_capture([noise])
+        assert reading.packets == []
+
+
+FORMATS = {
+    "pcap": pcap([]),
+    "pcap big": pcap([], order=">"),
+    "pcapng": pcapng([]),
+    "pcapng big": pcapng([], order=">"),
+}
+
+
+@pytest.mark.parametrize("file", FORMATS.values(), ids=FORMATS.keys())
+def test_the_first_bytes_tell_the_format(file):
+    expected = "pcapng" if file[:1] == b"\n" else "pcap"
+    assert capture_format(file[:HEAD_BYTES]) == expected
+
+
+@pytest.mark.parametrize("head", [b"", b"\xa1\xb2\xc3", b"<html>\n", b"\n\r\r\n" + bytes(8)])
+def test_other_beginnings_are_no_capture(head):
+    assert capture_format(head) is None
+
+
+def test_a_block_of_packets_ends_exactly_at_the_file():
+    # FULL at the last record must not hide that nothing follows.
+    for count in (7, 8, 9, 16):
+        file = section() + interface() + b"".join(enhanced_packet(i, b"x") for i in range(count))
+        assert len(read_capture([file], block_rows=8).packets) == count
+        assert len(read_capture([pcap(some(*range(1, count)))], block_rows=8).packets) == count - 1
