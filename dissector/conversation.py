@@ -1,0 +1,57 @@
+"""One connection's bytes in both directions, gaps beside them: rows for `follow`."""
+
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Spans, TableBlock
+from dissector.stream.columns import DATA, GAP_CUT, GAP_LOST, RangeColumns
+
+TABLE: Final = "conversation"  # not a table of the lake
+KIND_NAMES: Final = ("data", "lost", "cut")
+
+
+class Conversation:
+    """Picks the ranges of one connection, in the order in which they are released."""
+
+    def __init__(self, connection: int) -> None:
+        self._connection = connection
+
+    def rows(
+        self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]
+    ) -> list[TableBlock]:
+        """The connection's ranges of a block: side, kind, stream_offset, bytes, packet, ts, data."""
+        kinds = ranges.kind[:rows]
+        chosen = np.flatnonzero(
+            (ranges.connection[:rows] == self._connection)
+            & ((kinds == DATA) | (kinds == GAP_LOST) | (kinds == GAP_CUT))
+        )
+        if not len(chosen):
+            return []
+        lengths = ranges.length[chosen]
+        sizes = np.where(kinds[chosen] == DATA, lengths, -1)
+        pieces = [
+            sources[int(ranges.source[row])][
+                int(ranges.offset[row]) : int(ranges.offset[row]) + int(ranges.length[row])
+            ]
+            for row in chosen
+            if ranges.kind[row] == DATA
+        ]
+        data = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
+        held = np.maximum(sizes, 0)
+        starts = np.cumsum(held) - held
+        return [
+            TableBlock(
+                TABLE,
+                len(chosen),
+                {
+                    "side": ranges.side[chosen],
+                    "kind": Coded(kinds[chosen].copy(), KIND_NAMES),
+                    "stream_offset": ranges.stream_offset[chosen],
+                    "bytes": lengths,
+                    "packet": ranges.packet[chosen],
+                    "ts": ranges.ts_ns[chosen],
+                    "data": Spans(data, starts, sizes),
+                },
+            )
+        ]

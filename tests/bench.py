@@ -1,0 +1,116 @@
+"""Speed and memory of the whole program: python -m tests.bench [--megabytes N] [--mix NAME]...
+
+Makes each mix of traffic once (captures/make/traffic.py, below bench/), lands it in a process of
+its own as a user would, and prints a table: wall seconds from start to end of the process, per
+second packets, frames and bytes of capture, and the peak of its memory. The best and the median of
+the runs are shown; the first run of a mix is not counted, it reads the capture into memory.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from captures.make.traffic import MIXES, write_capture
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOM = ROOT / "bench"
+
+
+class Run(NamedTuple):
+    """One process: wall seconds, peak resident bytes, and the rows that it landed."""
+
+    seconds: float
+    peak_bytes: int
+    packets: int
+    frames: int
+
+
+def capture_of(mix: str, megabytes: int) -> Path:
+    """The capture of a mix, made if it is not there."""
+    path = ROOM / f"{mix}-{megabytes}.pcap"
+    if not path.exists():
+        ROOM.mkdir(exist_ok=True)
+        partial = path.with_suffix(".partial")
+        write_capture(partial, mix, megabytes * 1_000_000)
+        partial.rename(path)
+    return path
+
+
+def land(path: Path) -> Run:
+    """Land a capture in a fresh lake with a fresh process."""
+    lake = ROOM / "lake"
+    shutil.rmtree(lake, ignore_errors=True)
+    command = [
+        str(Path(sys.executable).with_name("dissector")),
+        "land", str(path), "--lake", str(lake), "--quiet",
+    ]  # fmt: skip
+    begun = time.perf_counter()
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    manifest = json.loads(next((lake / "_manifest").glob("*.json")).read_text())
+    rows = {name: table["rows"] for name, table in manifest["tables"].items()}
+    packets = sum(
+        batch["packets"] for batch in _file_rows(lake)
+    )
+    return Run(seconds, usage.ru_maxrss * 1024, packets, rows["frames"])
+
+
+def _file_rows(lake: Path) -> list[dict[str, int]]:
+    import pyarrow.parquet as pq
+
+    part = next((lake / "capture_files").glob("capture=*/part-*.parquet"))
+    rows: list[dict[str, int]] = pq.ParquetFile(part).read(columns=["packets"]).to_pylist()
+    return rows
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=300)
+    parser.add_argument("--mix", action="append", choices=sorted(MIXES))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--large", type=int, help="also the small mix at this many MB, for memory")
+    chosen = parser.parse_args()
+    table = Table(title=f"dissector land, {chosen.megabytes} MB a capture, {os.cpu_count()} cores")
+    for heading in ("mix", "packets", "frames", "best s", "median s"):
+        table.add_column(heading, justify="right")
+    for heading in ("packets/s", "frames/s", "MB/s", "peak MB"):
+        table.add_column(heading, justify="right")
+    cases = [(mix, chosen.megabytes) for mix in chosen.mix or MIXES]
+    if chosen.large:
+        cases.append(("small", chosen.large))
+    for mix, megabytes in cases:
+        path = capture_of(mix, megabytes)
+        runs = [land(path) for _ in range(chosen.runs + 1)][1:]
+        best = min(runs, key=lambda run: run.seconds)
+        size = path.stat().st_size / 1e6
+        table.add_row(
+            f"{mix} {megabytes}" if megabytes != chosen.megabytes else mix,
+            f"{best.packets:,}",
+            f"{best.frames:,}",
+            f"{best.seconds:.2f}",
+            f"{statistics.median(run.seconds for run in runs):.2f}",
+            f"{best.packets / best.seconds:,.0f}",
+            f"{best.frames / best.seconds:,.0f}",
+            f"{size / best.seconds:,.0f}",
+            f"{max(run.peak_bytes for run in runs) / 1e6:,.0f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
