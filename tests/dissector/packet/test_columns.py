@@ -1,0 +1,13 @@
+"""Bundles of packets and segments."""
+
+import pytest
+
+from dissector.packet.columns import new_packet_columns, new_segment_columns, spread_rows
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 64, 8192, 65536])
+def test_columns_lie_an_odd_number_of_cache_lines_apart(rows):
+    spread = spread_rows(rows)
+    assert rows <= spread < rows + 16
+    assert spread % 8 == 0 and spread // 8 % 2 == 1
+    assert len(new_packet_columns(rows).offset) == len(new_segment_columns(rows).packet) == spread

@@ -1,0 +1,136 @@
+"""IPv4 and IPv6: lengths, options, extension headers, what is not read."""
+
+import struct
+
+import pytest
+
+from dissector.limits import MAX_EXTENSION_HEADERS
+from tests.dissector.packet.decoding import decode
+from tests.wire.captures import RAW
+from tests.wire.packets import extension, fragment_header, ipv4, ipv6, tcp, udp
+
+TCP4 = tcp(b"payload")
+TCP6 = tcp(b"payload", addresses=("fd00::1", "fd00::2"))
+
+
+def test_fields_of_ipv4():
+    found = decode(
+        ipv4(TCP4, source="255.0.0.1", destination="1.2.3.4", identification=0xFFFE, hop_limit=200),
+        RAW,
+    )
+    assert (found.source, found.destination) == ("255.0.0.1", "1.2.3.4")
+    assert (found.ip_id, found.hop_limit) == (0xFFFE, 200)
+
+
+def test_fields_of_ipv6():
+    high = "ffff:ffff:ffff:ffff:8000::1"
+    found = decode(ipv6(TCP6, source=high, destination="2001:db8::9", hop_limit=3), RAW)
+    assert (found.source, found.destination) == (high, "2001:db8::9")
+    assert (found.ip_id, found.hop_limit) == (-1, 3)
+
+
+def test_padding_and_trailers_of_the_link_are_no_payload():
+    assert decode(ipv4(TCP4) + b"\0" * 10, RAW).payload == b"payload"
+    assert decode(ipv6(TCP6) + b"\0" * 10, RAW).payload == b"payload"
+
+
+@pytest.mark.parametrize("size", [4, 40], ids=["one word", "all words"])
+def test_ipv4_options_are_skipped(size):
+    assert decode(ipv4(TCP4, options=b"\x01" * size), RAW).payload == b"payload"
+
+
+def test_length_zero_of_a_packet_not_yet_cut_by_the_card_means_the_wire_length():
+    big = tcp(b"x" * 70_000)
+    found = decode(ipv4(big, total_bytes=0), RAW, captured=100)
+    assert (found.wire_bytes, len(found.payload)) == (70_000, 60)
+    jumbo = tcp(b"x" * 70_000, addresses=("fd00::1", "fd00::2"))
+    assert decode(ipv6(jumbo, payload_bytes=0), RAW).wire_bytes == 70_000
+    hop_by_hop = extension(6, jumbo)
+    assert decode(ipv6(hop_by_hop, next_header=0, payload_bytes=0), RAW).wire_bytes == 70_000
+
+
+def test_a_packet_shorter_than_its_ip_length_is_cut():
+    found = decode(ipv4(TCP4)[:-3], RAW)
+    assert (found.payload, found.wire_bytes) == (b"payl", 7)
+
+
+EXTENSIONS = {
+    "hop by hop": (0, extension(6, TCP6)),
+    "routing, long": (43, extension(6, TCP6, words=3)),
+    "destination, mobility": (60, extension(135, extension(6, TCP6))),
+    "authentication": (51, b"\x06\x04" + bytes(22) + TCP6),
+    "authentication of length 0": (51, b"\x06\0" + bytes(6) + TCP6),
+    "atomic fragment": (44, fragment_header(6, TCP6)),
+}
+
+
+@pytest.mark.parametrize(("first", "payload"), EXTENSIONS.values(), ids=EXTENSIONS.keys())
+def test_extension_headers_are_walked(first, payload):
+    whole = ipv6(payload, next_header=first)
+    found = decode(whole, RAW)
+    assert (found.payload, found.wire_bytes) == (b"payload", 7)
+    for captured in range(40, len(whole) - len(TCP6) + 16):
+        assert decode(whole, RAW, captured=captured) in ("ip_header_cut", "tcp_header_cut")
+
+
+def test_authentication_headers_of_ipv4_are_skipped():
+    whole = ipv4(b"\x06\x04" + bytes(22) + TCP4, protocol=51)
+    assert decode(whole, RAW).payload == b"payload"
+    assert decode(whole, RAW, captured=21) == "ip_header_cut"
+
+
+def test_the_walk_over_extension_headers_is_bounded():
+    payload, first = TCP6, 6
+    for _ in range(MAX_EXTENSION_HEADERS):
+        payload, first = extension(first, payload), 60
+    assert decode(ipv6(payload, next_header=60), RAW).payload == b"payload"
+    deeper = ipv6(extension(60, payload), next_header=60)
+    assert decode(deeper, RAW) == "extension_depth"
+
+
+def test_fragments_are_counted():
+    for fragment in (0x2000, 0x2010, 0x0010):
+        assert decode(ipv4(TCP4, fragment=fragment), RAW) == "ip_fragment"
+    assert decode(ipv4(TCP4, fragment=0x8000), RAW).payload == b"payload"
+    for offset, more in ((0, 1), (9, 1), (9, 0)):
+        payload = fragment_header(6, TCP6, offset, more)
+        assert decode(ipv6(payload, next_header=44), RAW) == "ip_fragment"
+
+
+PROTOCOLS = {
+    "icmp": (1, bytes(20), "icmp"),
+    "ipv4 in ip": (4, ipv4(TCP4), "ip_in_ip"),
+    "ipv6 in ip": (41, ipv6(TCP6), "ip_in_ip"),
+    "gre": (47, bytes(20), "gre"),
+    "esp": (50, bytes(20), "esp"),
+    "icmpv6": (58, bytes(20), "icmp"),
+    "sctp": (132, bytes(20), "other_transport"),
+    "udp": (17, udp(b"", 1, 53), "udp"),
+    "udp cut": (17, b"\0\1", "udp"),
+    "vxlan": (17, udp(b"", 1, 4789), "vxlan"),
+    "vxlan of linux": (17, udp(b"", 1, 8472), "vxlan"),
+    "geneve": (17, udp(b"", 1, 6081), "geneve"),
+    "gtp": (17, udp(b"", 1, 2152), "gtp"),
+}
+
+
+@pytest.mark.parametrize(("protocol", "payload", "reason"), PROTOCOLS.values(), ids=PROTOCOLS)
+def test_other_protocols_have_their_reason(protocol, payload, reason):
+    assert decode(ipv4(payload, protocol=protocol), RAW) == reason
+    assert decode(ipv6(payload, next_header=protocol), RAW) == reason
+
+
+def test_malformed_headers_are_counted():
+    good = ipv4(TCP4)
+    assert decode(b"\x44" + good[1:], RAW) == "ip_malformed"
+    assert decode(ipv4(TCP4, total_bytes=19), RAW) == "ip_malformed"
+    assert decode(struct.pack(">IH", 2, 0) + bytes(60), 0) == "not_ip"
+    assert decode(bytes(12) + b"\x08\0" + ipv6(TCP6)) == "ip_malformed"
+    assert decode(bytes(12) + b"\x86\xdd" + good + bytes(20)) == "ip_malformed"
+
+
+def test_headers_cut_by_the_snap_length_are_counted():
+    for captured in range(1, 20):
+        assert decode(ipv4(TCP4), RAW, captured=captured) == "ip_header_cut"
+    assert decode(ipv4(TCP4, options=bytes(8)), RAW, captured=24) == "ip_header_cut"
+    assert decode(ipv6(TCP6), RAW, captured=39) == "ip_header_cut"

@@ -1,0 +1,114 @@
+"""TCP headers, options, cuts, checksums."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dissector.packet.tcp import time_stamps
+from tests.dissector.codecs.test_integers import as_array
+from tests.dissector.packet.decoding import decode
+from tests.wire.captures import RAW
+from tests.wire.packets import ipv4, ipv6, tcp
+from tests.wire.packets import time_stamps as stamp_option
+
+WORD = st.integers(0, (1 << 32) - 1)
+
+
+@given(
+    sequence=WORD, acknowledgement=WORD, flags=st.integers(0, 0x1FF), window=st.integers(0, 65535)
+)
+def test_header_fields(sequence, acknowledgement, flags, window):
+    found = decode(
+        ipv4(
+            tcp(
+                b"abc",
+                source_port=65535,
+                destination_port=1,
+                sequence=sequence,
+                acknowledgement=acknowledgement,
+                flags=flags,
+                window=window,
+            )
+        ),
+        RAW,
+    )
+    assert (found.source_port, found.destination_port) == (65535, 1)
+    assert (found.sequence, found.acknowledgement) == (sequence, acknowledgement)
+    assert (found.flags, found.window, found.payload) == (flags, window, b"abc")
+    assert (found.tsval, found.tsecr) == (-1, -1)
+
+
+OPTIONS = {
+    "aligned": stamp_option(5, 0xFFFFFFFF),
+    "first": stamp_option(5, 0xFFFFFFFF)[2:],
+    "after others": b"\x02\x04\x05\xb4\x04\x02" + stamp_option(5, 0xFFFFFFFF)[2:],
+    "after unknown": b"\xfd\x06abcd" + stamp_option(5, 0xFFFFFFFF)[2:],
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_time_stamps_are_found_wherever_they_stand(options):
+    found = decode(ipv4(tcp(b"abc", options=options)), RAW)
+    assert (found.tsval, found.tsecr, found.payload) == (5, 0xFFFFFFFF, b"abc")
+
+
+NO_STAMPS = {
+    "none": b"",
+    "after the end": b"\x00" + stamp_option(5, 6)[2:],
+    "length 0": b"\x05\x00" + stamp_option(5, 6)[2:],
+    "length 1": b"\x05\x01" + stamp_option(5, 6)[2:],
+    "length beyond": b"\x05\xff" + stamp_option(5, 6)[2:],
+    "wrong length": b"\x08\x09" + bytes(8),
+}
+
+
+@pytest.mark.parametrize("options", NO_STAMPS.values(), ids=NO_STAMPS.keys())
+def test_odd_options_give_no_time_stamps(options):
+    found = decode(ipv4(tcp(b"abc", options=options)), RAW)
+    assert (found.tsval, found.tsecr, found.payload) == (-1, -1, b"abc")
+
+
+@given(options=st.binary(max_size=40))
+def test_no_option_bytes_do_harm(options):
+    assert time_stamps(as_array(options), 0, len(options)).value >= -1
+
+
+def test_a_header_cut_in_its_options_still_has_its_place():
+    whole = ipv4(tcp(b"payload", sequence=77, options=stamp_option(5, 6)))
+    for captured in range(20 + 16, 20 + 32):
+        found = decode(whole, RAW, captured=captured)
+        assert (found.sequence, found.payload, found.wire_bytes) == (77, b"", 7)
+        assert found.tsval == -1
+    assert decode(whole, RAW, captured=20 + 32).tsval == 5
+    assert decode(whole, RAW, captured=20 + 34).payload == b"pa"
+    for captured in range(20, 20 + 16):
+        assert decode(whole, RAW, captured=captured) == "tcp_header_cut"
+
+
+def test_malformed_headers_are_counted():
+    good = tcp(b"payload")
+    for header_words in (0, 4, 15):
+        odd = good[:12] + bytes([header_words << 4]) + good[13:]
+        assert decode(ipv4(odd), RAW) == "tcp_malformed"
+    assert decode(ipv4(good[:19]), RAW) == "tcp_malformed"
+    assert decode(ipv4(good[:19]) + bytes(30), RAW) == "tcp_malformed"
+
+
+@given(payload=st.binary(max_size=9), place=st.integers(0, 28), bit=st.integers(0, 7))
+def test_only_verification_refuses_a_wrong_checksum(payload, place, bit):
+    for build, addresses in ((ipv4, ("10.0.0.1", "10.0.0.2")), (ipv6, ("fd00::1", "fd00::2"))):
+        good = tcp(payload, sequence=99, addresses=addresses)
+        assert decode(build(good), RAW, verify=True).payload == payload
+        damaged = bytearray(good)
+        place %= len(good)
+        damaged[place] ^= 1 << bit
+        if place == 12 and bit >= 4:
+            continue  # another header length: malformed before it is wrong
+        assert decode(build(bytes(damaged)), RAW, verify=True) == "bad_tcp_checksum"
+        assert decode(build(bytes(damaged)), RAW).sequence >= 0
+
+
+def test_a_cut_segment_is_not_judged():
+    wrong = tcp(b"payload", addresses=None)
+    assert decode(ipv4(wrong), RAW, verify=True) == "bad_tcp_checksum"
+    assert decode(ipv4(wrong), RAW, captured=45, verify=True).payload == b"paylo"
