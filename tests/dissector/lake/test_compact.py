@@ -1,0 +1,71 @@
+"""Many small captures as one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dissector.errors import UsageError
+from dissector.lake.compact import compact
+from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED
+from dissector.lake.reader import open_lake, verify
+from dissector.schemas import TABLES
+from tests.dissector.lake.landed import content, land, tree
+
+
+def all_rows(lake: Path) -> dict[str, list[dict[str, Any]]]:
+    """Every row with the capture that it came from."""
+    found = {}
+    with open_lake(lake) as opened:
+        assert verify(opened) == []
+        for table in TABLES:
+            rows = opened.table(table).to_pylist()
+            for row in rows:
+                capture = row.pop("capture")
+                row["origin_capture"] = row["origin_capture"] or capture
+            found[table] = sorted(rows, key=repr)
+    return found
+
+
+def test_rows_stay_and_say_where_they_came_from(tmp_path: Path) -> None:
+    for size in (300, 400, 500, 600):
+        land(tmp_path, f"n{size}", content(size))
+    before = all_rows(tmp_path)
+    first = compact(tmp_path, ["c-n3*", "c-n4*"])
+    assert first.capture_id.startswith("compact-") and len(first.replaces) == 2
+    assert all_rows(tmp_path) == before
+    second = compact(tmp_path)
+    assert len(second.replaces) == 4 and second.capture_id != first.capture_id
+    assert all_rows(tmp_path) == before
+    with open_lake(tmp_path) as lake:
+        assert [capture.capture_id for capture in lake.captures] == [second.capture_id]
+        assert lake.captures[0].replaces == second.replaces
+        assert len(lake.part_paths("frames")) == 1
+
+
+def test_compacting_is_the_same_in_any_order_of_landing(tmp_path: Path) -> None:
+    for lake, sizes in ((tmp_path / "x", (300, 400)), (tmp_path / "y", (400, 300))):
+        for size in sizes:
+            land(lake, f"n{size}", content(size))
+        compact(lake)
+    assert tree(tmp_path / "x") == tree(tmp_path / "y")
+
+
+def test_landing_what_was_compacted_is_noticed(tmp_path: Path) -> None:
+    land(tmp_path, "ring", content(700))
+    land(tmp_path, "other", content(400))
+    into = compact(tmp_path).capture_id
+    for size, outcome in ((700, UNCHANGED), (600, SHORTER), (900, INSTALLED)):
+        landed = land(tmp_path, "ring", content(size))
+        assert landed.outcome == outcome and landed.replaced == ()
+        (notice,) = landed.notices
+        assert outcome == SHORTER or into in notice.text
+
+
+def test_one_capture_is_nothing_to_compact(tmp_path: Path) -> None:
+    land(tmp_path, "a", content(300))
+    land(tmp_path, "b", content(301))
+    with pytest.raises(UsageError, match="fewer than two"):
+        compact(tmp_path, ["c-a*"])
+    with pytest.raises(UsageError, match="fewer than two"):
+        compact(tmp_path, most_bytes=10)

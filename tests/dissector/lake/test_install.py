@@ -1,0 +1,169 @@
+"""A crash at any step of installing: the next command that opens the lake completes it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dissector.lake import install as installing
+from dissector.lake.install import STAGE_FOLDER, Stage, needs_recovery
+from dissector.lake.landing import Landing
+from dissector.lake.reader import open_lake, verify
+from tests.dissector.lake.landed import content, feed, land, tree
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def crash_at(step: int) -> Iterator[list[str]]:
+    """Let the step-th change of the file system fail like a crash, and all after it."""
+    patch = pytest.MonkeyPatch()
+    done: list[str] = []
+
+    def wrap(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def changed(*args: Any, **keywords: Any) -> Any:
+            done.append(name)
+            if len(done) >= step:
+                raise Crash
+            return original(*args, **keywords)
+
+        patch.setattr(owner, name, changed)
+
+    for owner, name in (
+        (Path, "rename"),
+        (Path, "unlink"),
+        (Path, "rmdir"),
+        (os, "replace"),
+        (shutil, "rmtree"),
+    ):
+        wrap(owner, name)
+    try:
+        yield done
+    finally:
+        patch.undo()
+
+
+def lost(landing: Landing) -> None:
+    """What the end of the process does: the writing thread ends, locks go, files stay."""
+    landing._writer._stop()
+    os.close(landing._stage._lock)
+
+
+@pytest.mark.parametrize("before", ["nothing", "shorter", "other options"])
+def test_a_crash_at_any_step_loses_nothing(tmp_path: Path, before: str) -> None:
+    start, wanted = tmp_path / "start", tmp_path / "wanted"
+    other = land(start, "other", content(444)).capture_id
+    earlier = None
+    if before == "shorter":
+        earlier = land(start, "ring", content(700)).capture_id
+    elif before == "other options":
+        earlier = land(start, "ring", content(1500), options={"x": 1}).capture_id
+    shutil.copytree(start, wanted)
+    new = land(wanted, "ring", content(1500)).capture_id
+    seen = set()
+    for step in range(1, 1000):
+        lake = tmp_path / f"lake{step}"
+        shutil.copytree(start, lake)
+        landing = Landing(lake, "ring")
+        feed(landing, content(1500))
+        landing.seal()
+        with crash_at(step):
+            try:
+                landing.commit({}, {"dissector": "0"})
+                break
+            except Crash:
+                lost(landing)
+        with open_lake(lake) as found:
+            ids = {capture.capture_id for capture in found.captures}
+            assert verify(found) == []
+        # The earlier version, or the new one; never both, never neither.
+        assert ids in ({other, earlier or other}, {other, new})
+        assert tree(lake) in (tree(start), tree(wanted))
+        seen.add(tree(lake) == tree(wanted))
+        shutil.rmtree(lake)
+    assert tree(lake) == tree(wanted)
+    assert seen == {False, True} and step > 15
+
+
+def test_a_stage_that_was_ready_is_installed_by_the_next_command(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "ring")
+    feed(landing, content(900))
+    landing.seal()
+    patch = pytest.MonkeyPatch()
+    patch.setattr("dissector.lake.landing.install", lambda *_: (_ for _ in ()).throw(Crash()))
+    with pytest.raises(Crash):
+        landing.commit({}, {"dissector": "0"})
+    patch.undo()
+    lost(landing)
+    assert needs_recovery(tmp_path)
+    with open_lake(tmp_path) as lake:
+        assert len(lake.captures) == 1 and verify(lake) == []
+    land(tmp_path / "fresh", "ring", content(900))
+    assert tree(tmp_path / "fresh") == {
+        name: data for name, data in tree(tmp_path).items() if not name.startswith("fresh")
+    }
+
+
+def test_stages_of_living_writers_are_left_alone(tmp_path: Path) -> None:
+    with Landing(tmp_path, "b") as landing:
+        feed(landing, content(300))
+        land(tmp_path, "a", content(200))
+        assert not needs_recovery(tmp_path)
+        with open_lake(tmp_path) as lake:
+            assert len(lake.captures) == 1
+        landing.commit({}, {})
+    with open_lake(tmp_path) as lake:
+        assert len(lake.captures) == 2
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dissector.lake.landing import Landing
+from tests.dissector.lake.landed import content, feed
+landing = Landing(Path(sys.argv[1]), "b")
+feed(landing, content(300))
+landing.seal()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_stage_of_a_killed_writer_is_deleted(tmp_path: Path) -> None:
+    land(tmp_path, "a", content(200))
+    before = tree(tmp_path)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert needs_recovery(tmp_path) and tree(tmp_path) != before
+    with open_lake(tmp_path):
+        pass
+    assert tree(tmp_path) == before and not (tmp_path / STAGE_FOLDER).exists()
+
+
+def test_a_stage_begins_though_another_writer_removes_the_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = Path.mkdir, []
+
+    def racing(self: Path, *args: Any, **keywords: Any) -> None:
+        calls.append(self)
+        if len(calls) == 2:
+            installing.remove_if_empty(self.parent)
+        original(self, *args, **keywords)
+
+    monkeypatch.setattr(Path, "mkdir", racing)
+    stage = Stage(tmp_path, "c-x")
+    assert stage.folder.is_dir() and len(calls) == 4
+    stage.discard()
+    stage.discard()
+    assert not stage.folder.exists()

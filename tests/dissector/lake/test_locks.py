@@ -1,0 +1,50 @@
+"""Readers share the lock, writers have it alone."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from dissector.lake.locks import LOCK_FILE, exclusive_lock, hold, is_held, shared_lock
+
+
+def could_lock(lake: Path, how: int) -> bool:
+    descriptor = os.open(lake / LOCK_FILE, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def test_readers_share_and_writers_are_alone(tmp_path: Path) -> None:
+    with shared_lock(tmp_path), shared_lock(tmp_path):
+        assert could_lock(tmp_path, fcntl.LOCK_SH) and not could_lock(tmp_path, fcntl.LOCK_EX)
+    with exclusive_lock(tmp_path):
+        assert not could_lock(tmp_path, fcntl.LOCK_SH)
+    assert could_lock(tmp_path, fcntl.LOCK_EX)
+
+
+def test_a_held_file_is_held_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    assert not is_held(path)
+    descriptor = hold(path)
+    assert is_held(path)
+    os.close(descriptor)
+    assert not is_held(path)
+
+
+def test_a_lake_that_cannot_be_written_is_read_without_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refused)
+    with shared_lock(tmp_path):
+        pass
+    with pytest.raises(PermissionError), exclusive_lock(tmp_path):
+        pass
