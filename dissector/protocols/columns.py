@@ -184,6 +184,17 @@ class FrameColumns(Bundle):
     answered_last_ns: Int64Array  # set by exchanges on a response: its request's last_ts_ns
     answered_command: Int64Array  # set by exchanges on a response: its request's command
     has_property: Int64Array  # bits: 1 RECONSUMETIMES, 2 REAL_TOPIC, 4 REAL_SUBSCRIPTION, 8 repl
+    # -- hidden metadata fields that the messages table reads; spans in the frame's source
+    partition_key_at: Int64Array
+    partition_key_bytes: Int64Array
+    is_key_base64: Int64Array
+    ordering_key_at: Int64Array
+    ordering_key_bytes: Int64Array
+    is_null_value: Int64Array
+    compacted_at: Int64Array  # batch indexes that compaction kept: first word, count null if absent
+    compacted_count: Int64Array
+    chunked_bytes: Int64Array  # all chunks of the message together, as they are on the wire
+    frames_missing: Int64Array  # EVENT_GAP: 0 if the gap lies in one frame that has a row, else 1
 
 
 FRAME_COLUMN_COUNT: Final = len(FrameColumns._fields)
