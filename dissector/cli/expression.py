@@ -213,7 +213,7 @@ class _Reader:
             self.take()
             return Negation(self.membership(left, token.at))
         if isinstance(left, Literal):
-            refuse(self.text, left.at, "a comparison belongs here, such as command == \"SEND\"")
+            refuse(self.text, left.at, 'a comparison belongs here, such as command == "SEND"')
         return Flag(left)
 
     def membership(self, left: Column | Literal, at: int) -> Membership:

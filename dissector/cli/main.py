@@ -10,10 +10,12 @@ from typing import Final
 import click
 
 from dissector.cli.doctor import doctor, version
+from dissector.cli.follow import follow
 from dissector.cli.lake import lake
 from dissector.cli.land import land
-from dissector.cli.report import analyze, report
-from dissector.cli.show import connections, fields, follow, frames, summary
+from dissector.cli.options import CommandGroup
+from dissector.cli.report import analyze, report, summary
+from dissector.cli.show import connections, fields, frames
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
 
@@ -41,13 +43,6 @@ Exit codes: 0 all input read, 1 usage or nothing selected, 2 no readable input,
 3 a part of the input is missing, 4 output not written, 5 a component is missing,
 6 a --fail-on condition was met, 130 interrupted.
 """
-
-
-class CommandGroup(click.Group):
-    """Lists the commands in the order in which they were added, not by letter."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 @click.group(

@@ -24,14 +24,19 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
+class CommandGroup(click.Group):
+    """Lists the commands in the order in which they were added, not by letter."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 class Size(click.ParamType):
     """A number of bytes, with a unit or without: 65536, 64KiB, 512MB."""
 
     name = "size"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         match = _SIZE.fullmatch(str(value).strip())
@@ -51,12 +56,31 @@ class PortProtocol(click.ParamType):
     ) -> tuple[int, str]:
         if isinstance(value, tuple):
             return value
-        port, _, protocol = str(value).partition("=")
-        if not port.isdecimal() or not 0 < int(port) < 65536:
-            self.fail(f"{value!r}: a port is a number from 1 to 65535, as in 6655=pulsar", param)
+        port, sign, protocol = str(value).partition("=")
+        if not sign or not port.isdecimal() or not 0 < int(port) < 65536:
+            self.fail(f"{value!r} is no port and protocol; write 6655=pulsar", param)
         if protocol not in PROTOCOL_NAMES:
             self.fail(f"{value!r}: known protocols are {', '.join(PROTOCOL_NAMES)}", param)
         return int(port), protocol
+
+
+class Whole(click.ParamType):
+    """A whole number with bounds, which the help text does not repeat."""
+
+    name = "integer"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        if not self.low <= number <= self.high:
+            self.fail(f"{number} is not between {self.low} and {self.high}", param, ctx)
+        return number
 
 
 def usable_cpus() -> int:
@@ -128,21 +152,21 @@ _DISSECTING: Final = (
         type=PortProtocol(),
         multiple=True,
         metavar="PORT=PROTOCOL",
-        help="Read connections of this port as this protocol. Repeatable.",
+        help="Read this port as this protocol. Repeatable.",
     ),
     click.option(
         "--protocol",
         type=click.Choice(["auto", *PROTOCOL_NAMES]),
         default="auto",
         show_default=True,
-        help="Recognise the protocol by content, or read every connection as this one.",
+        help="Recognise the protocol, or take it for granted.",
     ),
     click.option(
         "-j",
         "--jobs",
-        type=click.IntRange(1, 1024),
+        type=Whole(1, 1024),
         metavar="N",
-        help="Work on N captures at once.  [default: the CPUs of this process]",
+        help="Land N captures at once.  [default: usable CPUs]",
     ),
     click.option(
         "--redact/--no-redact",
@@ -150,9 +174,7 @@ _DISSECTING: Final = (
         show_default=True,
         help="Hide tokens and passwords, or show them.",
     ),
-    click.option(
-        "--strict", is_flag=True, help="Write nothing and exit 2 if a part of the input is missing."
-    ),
+    click.option("--strict", is_flag=True, help="Write nothing, exit 2, if input is missing."),
     click.option(
         "--max-frame-bytes",
         type=Size(),
@@ -163,29 +185,29 @@ _DISSECTING: Final = (
     ),
     click.option(
         "--reorder-window",
-        type=click.IntRange(0, 3_600_000),
+        type=Whole(0, 3_600_000),
         default=limits.REORDER_WINDOW_MS,
         show_default=True,
         metavar="MS",
-        help="Wait this long for packets out of order, ms of capture time.",
+        help="Wait this long for late packets, capture time.",
     ),
     click.option(
         "--memory-limit",
         type=Size(),
         metavar="SIZE",
-        help="Give up old state earlier, so that it fits.  [default: fixed bounds]",
+        help="Give up old state earlier.  [default: none]",
     ),
     click.option(
         "--overlap",
         type=click.Choice(OVERLAPS),
         default="first",
         show_default=True,
-        help="Which bytes win where packets contradict each other.",
+        help="Choose which of two contradicting bytes wins.",
     ),
     click.option(
         "--verify-checksums",
         is_flag=True,
-        help="Leave out packets with a wrong IP or TCP checksum.",
+        help="Leave out packets whose IP or TCP sum is wrong.",
     ),
 )
 
@@ -250,6 +272,6 @@ chain_option = click.option(
     type=click.Choice(CHAIN_MODES),
     default="auto",
     show_default=True,
-    help="Take ring files of one tap as one capture; or all files; or none.",
+    help="Join ring files to one capture, or all, or none.",
 )
 inputs_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")

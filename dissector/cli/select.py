@@ -36,17 +36,17 @@ _MIRRORED: Final = {sign: mirrored for sign, _, _, mirrored in _SIGNS}
 
 # What columns of a table are compared with, by kind.
 _LITERAL_KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "number": (int, float),
+    "number": (int, float),  # a float that is whole: 1.5e6
     "text": (str,),
     "flag": (bool,),
     "time": (str,),
     "list": (int, str),
 }
 _KIND_WORDS: Final = {
-    "number": "a number",
+    "number": "a whole number of 64 bits",
     "text": "text",
     "flag": "true or false",
-    "time": "a time such as \"2026-01-31T23:59:59\"",
+    "time": 'a time such as "2026-01-31T23:59:59"',
     "list": "a list: use contains, or compare it with null",
 }
 Kinds = Mapping[str, str]  # column name -> number, text, flag, time or list
@@ -60,15 +60,15 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
     """
     for column in columns_of(node):
         if column.name not in kinds:
-            near = _nearest(column.name, kinds)
-            hint = f"; did you mean {near}?" if near else "; see `dissector fields`"
-            refuse(text, column.at, f"no column {column.name}{hint}")
+            refuse(text, column.at, no_column(column.name, kinds))
     _check_kinds(text, node, kinds)
 
 
-def _nearest(name: str, kinds: Kinds) -> str | None:
+def no_column(name: str, kinds: Kinds) -> str:
+    """What to say about a column that is not there."""
     found = get_close_matches(name, list(kinds), n=1, cutoff=0.7)
-    return found[0] if found else None
+    hint = f"did you mean {found[0]}?" if found else "see dissector fields"
+    return f"no column {name}; {hint}"
 
 
 def _check_kinds(text: str, node: Node, kinds: Kinds) -> None:
@@ -98,10 +98,9 @@ def _check_comparison(text: str, node: Comparison, kinds: Kinds) -> None:
         kind = kinds[left.name]
         if kind != "text" and (operator, kind) != ("contains", "list"):
             refuse(text, at, f"'{operator}' is for text and {left.name} is none")
-        if kind == "text":
-            _check_literal(text, left, right, kinds)
-            if operator == "matches":
-                _check_pattern(text, right)
+        _check_literal(text, left, right, kinds)
+        if operator == "matches":
+            _check_pattern(text, right)
         return
     if isinstance(left, Column) and isinstance(right, Column):
         if kinds[left.name] != kinds[right.name] or kinds[left.name] == "list":
@@ -122,6 +121,8 @@ def _check_literal(text: str, column: Column, literal: Literal, kinds: Kinds) ->
     kind = kinds[column.name]
     value = literal.value
     fits = isinstance(value, _LITERAL_KINDS[kind]) and isinstance(value, bool) == (kind == "flag")
+    if fits and isinstance(value, int | float) and not isinstance(value, bool):
+        fits = value == value // 1 and -(2**63) <= value < 2**63
     if value is not None and not fits:
         refuse(text, literal.at, f"{column.name} is {_KIND_WORDS[kind]}")
     if kind == "time" and isinstance(value, str):
@@ -194,9 +195,7 @@ def _scalar(literal: Literal, column: Any) -> Any:
     value = literal.value
     if pa.types.is_timestamp(column.type):
         return pa.scalar(read_time(str(value)), column.type)
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return pa.scalar(float(value))
-    return pa.scalar(value)
+    return pa.scalar(int(value) if isinstance(value, float) else value)
 
 
 def _mask_membership(column: Any, values: tuple[Literal, ...]) -> Any:

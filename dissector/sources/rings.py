@@ -50,6 +50,16 @@ class Chain(NamedTuple):
     files: tuple[str, ...]
     base_name: str
 
+    @property
+    def is_stdin(self) -> bool:
+        """Whether it can be read only once."""
+        return STDIN in self.files
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of its files as they lie on disk, for progress; 0 for what is not there to ask."""
+        return sum(os.path.getsize(path) for path in self.files if os.path.isfile(path))
+
 
 class Plan(NamedTuple):
     """The captures to read, and the inputs that cannot be (see `files.raise_if_nothing`)."""

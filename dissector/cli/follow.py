@@ -1,0 +1,293 @@
+"""The command follow: one connection's bytes, both directions in order, gaps beside them.
+
+The input is read twice. The first pass finds out which side is the client and where secrets lie:
+the whole body of commands that carry credentials is hidden, so that nothing depends on finding a
+token in it. The second pass prints.
+"""
+
+import json
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from dissector.cli.options import (
+    Common,
+    Whole,
+    chain_option,
+    dissecting_options,
+    example,
+)
+from dissector.cli.render import time_text
+from dissector.cli.terminal import Paint
+from dissector.errors import UsageError
+
+if TYPE_CHECKING:
+    from dissector.blocks import TableBlock
+    from dissector.cli.reading import Reading
+
+KINDS: Final = ("hex", "text", "raw", "jsonl")
+_SECRET_COMMANDS: Final = frozenset({"CONNECT", "AUTH_CHALLENGE", "AUTH_RESPONSE"})
+_SHOWN_HEAD_BYTES: Final = 10  # of a secret frame: two lengths and the command's type
+# What may carry credentials outside of frames: tokens of three parts, and HTTP's header.
+_TOKEN: Final = re.compile(
+    rb"eyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]{4,}|(?<=uthorization:)[^\r\n]+", re.IGNORECASE
+)
+_HIDDEN: Final = ord("*")
+_LINE_BYTES: Final = 16
+_OTHER: Final = {"to_broker": "to_client", "to_client": "to_broker", "unknown": "unknown"}
+_ARROWS: Final = {"to_broker": ">", "to_client": "<", "unknown": "?"}
+_STYLES: Final = {"to_broker": "cyan", "to_client": "green", "unknown": "bold"}
+
+
+class Piece(NamedTuple):
+    """A part of the conversation.
+
+    kind: data, lost (never captured) or cut (by the snap length); size: bytes of the stream; data:
+    what is there of them; hidden: how many of them are shown as `*`.
+    """
+
+    direction: str
+    kind: str
+    stream_offset: int
+    size: int
+    packet: int
+    ts_ns: int
+    data: bytes
+    hidden: int
+
+
+class Facts:
+    """What the first pass learns about the connection."""
+
+    def __init__(self, connection: int) -> None:
+        self.connection = connection
+        self.ends: dict[str, Any] | None = None
+        self.directions = ["to_broker", "to_client"]  # by side
+        self._sides: dict[int, int] = {}  # packet to side, until a frame tells the direction
+        self._is_known = False
+        self._secrets: dict[str, list[tuple[int, int]]] = {}
+        self._starts: dict[str, list[int]] = {}
+
+    def add(self, block: "TableBlock") -> None:
+        """Look at a block of the first pass."""
+        from dissector.schemas.rows import arrow_batch
+
+        if block.table == "conversation" and not self._is_known:
+            self._sides.update(zip(block.columns["packet"], block.columns["side"], strict=True))
+        elif block.table in ("frames", "connections"):
+            import pyarrow.compute as pc
+
+            batch = arrow_batch(block)
+            batch = batch.filter(pc.equal(batch.column("connection_id"), self.connection))
+            if block.table == "frames":
+                self._add_frames(batch)
+            elif batch.num_rows:
+                self.ends = batch.to_pylist()[0]
+
+    def _add_frames(self, batch: Any) -> None:
+        names = ("direction", "command", "first_packet", "stream_offset", "frame_bytes")
+        for direction, command, packet, offset, size in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
+            if not self._is_known and packet in self._sides:
+                side = self._sides[packet]
+                self.directions[side] = direction
+                self.directions[1 - side] = _OTHER[direction]
+                self._is_known = True
+                self._sides.clear()
+            if command in _SECRET_COMMANDS:
+                span = (offset + min(_SHOWN_HEAD_BYTES, size), offset + size)
+                self._secrets.setdefault(direction, []).append(span)
+
+    def finish(self) -> None:
+        """The first pass is over."""
+        for direction, spans in self._secrets.items():
+            spans.sort()
+            self._starts[direction] = [start for start, _ in spans]
+
+    def hide(self, direction: str, stream_offset: int, data: bytes) -> tuple[bytes, int]:
+        """The bytes with secrets as `*`, and how many these are."""
+        shown = bytearray(data)
+        spans = self._secrets.get(direction, [])
+        first = max(0, bisect_right(self._starts.get(direction, []), stream_offset) - 1)
+        for start, end in spans[first:]:
+            low, high = max(start - stream_offset, 0), min(end - stream_offset, len(data))
+            if start >= stream_offset + len(data):
+                break
+            if low < high:
+                shown[low:high] = bytes([_HIDDEN]) * (high - low)
+        for token in _TOKEN.finditer(data):
+            shown[token.start() : token.end()] = bytes([_HIDDEN]) * len(token.group())
+        hidden = sum(old != new for old, new in zip(data, shown, strict=True))
+        return bytes(shown), hidden
+
+
+def pieces(block: "TableBlock", facts: Facts, redact: bool) -> Iterator[Piece]:
+    """The parts of the conversation that a block brings."""
+    columns: dict[str, Any] = block.columns
+    kinds, data = columns["kind"], columns["data"]
+    for row in range(block.rows):
+        direction = facts.directions[int(columns["side"][row])]
+        offset, size = int(columns["stream_offset"][row]), int(columns["bytes"][row])
+        held = b""
+        if data.lengths[row] > 0:
+            start = int(data.starts[row])
+            held = data.data[start : start + int(data.lengths[row])].tobytes()
+        hidden = 0
+        if redact and held:
+            held, hidden = facts.hide(direction, offset, held)
+        kind = str(kinds.names[int(kinds.codes[row])])
+        packet, ts_ns = int(columns["packet"][row]), int(columns["ts"][row])
+        yield Piece(direction, kind, offset, size, packet, ts_ns, held, hidden)
+
+
+def _title(piece: Piece, paint: Paint) -> str:
+    where = f"{time_text(piece.ts_ns)} p{piece.packet} offset {piece.stream_offset}"
+    line = f"{_ARROWS[piece.direction]} {where}, {piece.size} bytes"
+    if piece.kind != "data":
+        why = "never captured" if piece.kind == "lost" else "cut by the snap length"
+        return paint(f"{line} {why}", "yellow")
+    if piece.hidden:
+        line += f", {piece.hidden} hidden"
+    return paint(line, _STYLES[piece.direction])
+
+
+def hex_lines(piece: Piece, paint: Paint) -> Iterator[str]:
+    """A title, then 16 bytes per line: offset in the stream, hexadecimal digits, characters."""
+    yield _title(piece, paint)
+    for start in range(0, len(piece.data), _LINE_BYTES):
+        part = piece.data[start : start + _LINE_BYTES]
+        digits = f"{part[:8].hex(' '):<23}  {part[8:].hex(' '):<23}"
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        yield f"  {piece.stream_offset + start:08x}  {digits}  {letters}"
+
+
+def text_lines(piece: Piece, paint: Paint) -> Iterator[str]:
+    r"""A title, then the bytes as text: printable ASCII as it is, the rest as \xNN."""
+    yield _title(piece, paint)
+    if piece.data:
+        letters = (
+            chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02x}"
+            for byte in piece.data
+        )
+        yield "  " + "".join(letters)
+
+
+def json_lines(piece: Piece, paint: Paint) -> Iterator[str]:
+    """One object; data as hexadecimal digits."""
+    yield json.dumps({**piece._asdict(), "data": piece.data.hex() if piece.data else None})
+
+
+_LINES: Final[dict[str, Callable[[Piece, Paint], Iterator[str]]]] = {
+    "hex": hex_lines,
+    "text": text_lines,
+    "jsonl": json_lines,
+}
+
+
+def _first_pass(reading: "Reading", connection: int) -> Facts:
+    facts = Facts(connection)
+    for _, block in reading.blocks("looking", follow_connection=connection):
+        facts.add(block)
+    facts.finish()
+    if facts.ends is None:
+        count = reading.account.rows.get("connections", 0)
+        there = f"there are 0 to {count - 1}" if count else "there are none"
+        raise UsageError(f"no connection {connection}, {there}; see dissector connections")
+    return facts
+
+
+def _heading(facts: Facts) -> str:
+    ends = facts.ends
+    assert ends is not None
+    return (
+        f"# connection {facts.connection}, {ends['protocol']}: {ends['client_ip']} port "
+        f"{ends['client_port']} > {ends['broker_ip']} port {ends['broker_port']}"
+    )
+
+
+def _show(
+    found: Sequence[tuple[Any, "TableBlock"]] | Iterator[tuple[Any, "TableBlock"]],
+    facts: Facts,
+    common: Common,
+    kind: str,
+    only: str | None,
+) -> None:
+    paint = Paint(common.color)
+    if kind in ("hex", "text"):
+        print(_heading(facts))
+    for _, block in found:
+        if block.table != "conversation":
+            continue
+        for piece in pieces(block, facts, common.redact):
+            if only is not None and piece.direction != only:
+                continue
+            if kind != "raw":
+                for line in _LINES[kind](piece, paint):
+                    print(line)
+                continue
+            sys.stdout.buffer.write(piece.data)
+            if piece.kind != "data" or piece.hidden:
+                common.words.missing(_title(piece, Paint("never")))
+
+
+@click.command(
+    epilog=example(
+        "dissector follow night.pcap --connection 3\n"
+        "dissector follow night.pcap --connection 3 -T raw --direction to_client > bytes"
+    )
+)
+@click.argument("source", metavar="INPUT")
+@click.option(
+    "--connection",
+    required=True,
+    type=Whole(0, 1 << 62),
+    metavar="N",
+    help="Show this one; see dissector connections.",
+)
+@click.option(
+    "-T",
+    "--format",
+    "kind",
+    type=click.Choice(KINDS),
+    default="hex",
+    show_default=True,
+    help="Choose a dump, text, the bytes, or JSON lines.",
+)
+@click.option(
+    "--direction",
+    "only",
+    type=click.Choice(["to_broker", "to_client"]),
+    help="Show one direction only.",
+)
+@chain_option
+@dissecting_options
+def follow(
+    common: Common, source: str, connection: int, kind: str, only: str | None, chain: str
+) -> int:
+    """Print one conversation, both directions in order.
+
+    Bytes that are missing are named between those that are there, never filled in.
+    """
+    from dissector.cli.reading import Reading, rereadable
+
+    with rereadable([source]) as inputs:
+        reading = Reading(inputs, common, chain)
+        if len(reading.chains) > 1:
+            raise UsageError(f"follow takes one capture, {source} holds {len(reading.chains)}")
+        facts = _first_pass(reading, connection)
+        reading = Reading(inputs, common, chain)
+        reading.refuse_if_partial()
+        is_interrupted = False
+        blocks = reading.blocks(
+            "reading", is_quiet=sys.stdout.isatty(), follow_connection=connection
+        )
+        try:
+            _show(blocks, facts, common, kind, only)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        return reading.end(is_interrupted)

@@ -1,0 +1,147 @@
+"""Commands for the upkeep of a lake: list, verify, rm, compact."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dissector.cli.options import CommandGroup, Common, Size, example, speaking_options
+from dissector.cli.render import json_line, time_text
+from dissector.cli.select import read_time
+from dissector.cli.terminal import bytes_text, counted, safe_text
+from dissector.errors import UsageError
+
+if TYPE_CHECKING:
+    from dissector.lake.manifest import Manifest
+
+EXIT_PARTIAL = 3
+
+_lake_argument = click.argument(
+    "folder", metavar="LAKE", type=click.Path(file_okay=False, path_type=Path)
+)
+
+
+@click.group(cls=CommandGroup)
+def lake() -> None:
+    """List, verify, remove or put together the captures of a lake."""
+
+
+def _facts(capture: "Manifest") -> dict[str, Any]:
+    """One capture of a lake as scripts want it."""
+    return {
+        "capture": capture.capture_id,
+        "first_ts_ns": capture.first_ts_ns,
+        "last_ts_ns": capture.last_ts_ns,
+        "capture_bytes": capture.bytes,
+        "parquet_bytes": sum(part.bytes for part in capture.files),
+        "rows": capture.rows(),
+        "files": [source.file_name for source in capture.sources],
+    }
+
+
+@lake.command("list", epilog=example("dissector lake list lake"))
+@_lake_argument
+@click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per capture.")
+@speaking_options
+def list_captures(common: Common, folder: Path, is_json: bool) -> int:
+    """List id, time, frames and size of the captures."""
+    from dissector.lake.reader import open_lake
+
+    with open_lake(folder) as opened:
+        for capture in opened.captures:
+            facts = _facts(capture)
+            if is_json:
+                print(json_line(facts, keeps_nulls=True))
+                continue
+            print(
+                f"{safe_text(capture.capture_id)}  {time_text(facts['first_ts_ns'], 3)}  "
+                f"{time_text(facts['last_ts_ns'], 3)}  "
+                f"{counted(facts['rows']['frames'], 'frame')}  "
+                f"{bytes_text(facts['capture_bytes'])} -> {bytes_text(facts['parquet_bytes'])}"
+            )
+        common.words.say(f"{counted(len(opened.captures), 'capture')} in {folder}")
+    return 0
+
+
+@lake.command(epilog=example("dissector lake verify lake"))
+@_lake_argument
+@speaking_options
+def verify(common: Common, folder: Path) -> int:
+    """Check every file of a lake.
+
+    Compares sizes, digests, rows and columns with the manifests; exits 3 if something is wrong."""
+    from dissector.lake.reader import open_lake
+    from dissector.lake.reader import verify as verify_lake
+
+    with open_lake(folder) as opened:
+        problems = verify_lake(opened)
+        for problem in problems:
+            print(safe_text(f"{problem.capture_id}: {problem.path}: {problem.text}"))
+        files = sum(len(capture.files) for capture in opened.captures)
+    if problems:
+        common.words.missing(
+            f"{counted(len(problems), 'problem')} in {folder}: "
+            "land these captures again, or remove them with dissector lake rm"
+        )
+        return EXIT_PARTIAL
+    common.words.say(f"{counted(files, 'file')} of {counted(len(opened.captures), 'capture')}: ok")
+    return 0
+
+
+@lake.command(
+    epilog=example(
+        "dissector lake rm lake c-night-0123456789ab\ndissector lake rm lake --before 2026-01-31"
+    )
+)
+@_lake_argument
+@click.argument("captures", nargs=-1, metavar="[CAPTURE]...")
+@click.option(
+    "--before",
+    metavar="TIME",
+    help="Remove what ended before, UTC: 2026-01-31T12:00.",
+)
+@speaking_options
+def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | None) -> int:
+    """Remove captures from a lake.
+
+    By id, where * and ? stand for anything, or by age."""
+    if not captures and before is None:
+        raise UsageError("name the captures to remove, or give --before; see dissector lake list")
+    before_ns = None
+    if before is not None:
+        try:
+            before_ns = int(read_time(before).timestamp()) * 1_000_000_000
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"--before {before!r} is no time; write 2026-01-31 or 2026-01-31T12:00"
+            ) from None
+    from dissector.lake.reader import remove
+
+    for capture in remove(folder, captures, before_ns):
+        print(safe_text(capture))
+    return 0
+
+
+@lake.command(
+    epilog=example("dissector lake compact lake\ndissector lake compact lake --below 10MB")
+)
+@_lake_argument
+@click.argument("captures", nargs=-1, metavar="[CAPTURE]...")
+@click.option(
+    "--below", type=Size(), metavar="SIZE", help="Take only captures with smaller Parquet files."
+)
+@speaking_options
+def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int | None) -> int:
+    """Put many small captures into few files.
+
+    All of them, or those named, where * and ? stand for anything. Prints the id of the new
+    capture; its rows say in origin_capture where they come from.
+    """
+    from dissector.cli.doctor import DISTRIBUTION, installed_version
+    from dissector.lake.compact import compact as compact_lake
+
+    versions = {"dissector": installed_version(DISTRIBUTION) or "unknown"}
+    made = compact_lake(folder, captures or ("*",), below, versions)
+    print(safe_text(made.capture_id))
+    common.words.say(f"{counted(len(made.replaces), 'capture')} put together")
+    return 0

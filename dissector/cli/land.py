@@ -1,0 +1,130 @@
+"""The command land: captures into a lake."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dissector.cli.options import (
+    Common,
+    chain_option,
+    dissecting_options,
+    example,
+    inputs_argument,
+)
+from dissector.cli.terminal import Words, bytes_text, counted, progress_bar
+
+if TYPE_CHECKING:
+    from dissector.cli.reading import Reading
+    from dissector.lake.land import Outcome
+
+
+def land_inputs(
+    inputs: Sequence[str],
+    lake: Path,
+    common: Common,
+    mode: str = "auto",
+    cluster: str | None = None,
+    want: dict[str, bool] | None = None,
+) -> tuple["Reading", list["Outcome"], bool]:
+    """Land everything that a command line names.
+
+    Args:
+        want: columns that are null unless asked for, by the name of the core's option.
+
+    Returns:
+        The reading with its account, what became of each capture, and whether the user stopped it.
+
+    Raises:
+        InputError: nothing could be read, or with --strict: not everything.
+        OutputError: the lake could not be written.
+    """
+    from dissector.cli.reading import Reading
+    from dissector.lake.land import land_chains, land_strictly
+
+    reading = Reading(inputs, common, mode)
+    options = common.core_options(**(want or {}))
+    outcomes: list[Outcome] = []
+    is_interrupted = False
+    with progress_bar("landing", reading.total_bytes, common.is_progress_shown) as progress:
+        try:
+            if common.is_strict:
+                reading.refuse_if_partial()
+                outcomes = land_strictly(reading.chains, lake, options, cluster, progress)
+            else:
+                for outcome in land_chains(
+                    reading.chains, lake, options, cluster, common.jobs, progress
+                ):
+                    outcomes.append(outcome)
+        except KeyboardInterrupt:
+            is_interrupted = True
+    outcomes.sort(key=lambda outcome: outcome.number)
+    for outcome in outcomes:
+        reading.account.merge(outcome.account)
+        _tell(outcome, common.words)
+    if outcomes and all(outcome.landed is None for outcome in outcomes):
+        assert outcomes[0].error is not None
+        raise outcomes[0].error
+    return reading, outcomes, is_interrupted
+
+
+def _tell(outcome: "Outcome", words: Words) -> None:
+    """One line about a capture that was landed, and what the lake had to say about it."""
+    if outcome.landed is None:
+        return
+    landed = outcome.landed
+    for notice in landed.notices:
+        words.say(notice.text)
+    if landed.outcome == "installed":
+        what = f"landed, {bytes_text(landed.bytes)}"
+        if landed.replaced:
+            what += f", in place of {', '.join(landed.replaced)}"
+    elif landed.outcome == "unchanged":
+        what = "was there already, unchanged"
+    else:
+        what = "not landed, a longer version is there"
+    words.detail(f"{landed.capture_id}: {what}")
+
+
+@click.command(
+    epilog=example(
+        "dissector land night.pcap --lake lake\n"
+        "dissector land /var/tap/ring.pcap* --lake lake --cluster east\n"
+        "zstdcat night.pcap.zst | dissector land - --lake lake"
+    )
+)
+@inputs_argument
+@click.option(
+    "--lake",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write to this lake.",
+)
+@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@click.option("--properties", is_flag=True, help="Keep the properties of messages.")
+@click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload.")
+@chain_option
+@dissecting_options
+def land(
+    common: Common,
+    inputs: tuple[str, ...],
+    lake: Path,
+    cluster: str | None,
+    properties: bool,
+    payload_sha256: bool,
+    chain: str,
+) -> int:
+    """Dissect captures into Parquet tables, the lake.
+
+    Prints the id of each capture. Landing the same bytes again changes nothing.
+    """
+    want = {"properties": properties, "payload_sha256": payload_sha256}
+    reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, chain, cluster, want)
+    for outcome in outcomes:
+        if outcome.landed is not None:
+            print(outcome.landed.capture_id)
+    landed = sum(outcome.landed is not None for outcome in outcomes)
+    common.words.detail(f"{counted(landed, 'capture')} in {lake}")
+    return reading.end(is_interrupted)

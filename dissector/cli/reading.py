@@ -1,0 +1,161 @@
+"""From inputs on the command line to blocks of rows, with progress and an account of it all."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
+
+from dissector.cli.options import Common
+from dissector.cli.terminal import progress_bar
+from dissector.errors import InputError
+
+if TYPE_CHECKING:
+    from dissector.blocks import TableBlock
+    from dissector.sources.rings import Chain, ChainMode
+
+EXIT_PARTIAL: Final = 3
+EXIT_INTERRUPTED: Final = 130
+STDIN: Final = "-"
+STDIN_NAME: Final = "stdin"
+_SPOOL_BYTES: Final = 8 << 20  # --strict keeps this much output in memory, then in a file
+
+
+class Reading:
+    """One pass over all captures of a command line.
+
+    account: what was read, kept and lost so far. chains: the captures, in order; those that could
+    not be opened are missing here and named in the account.
+    """
+
+    def __init__(self, inputs: Sequence[str], common: Common, mode: str = "auto") -> None:
+        from dissector.sources.account import Account
+        from dissector.sources.files import raise_if_nothing
+        from dissector.sources.rings import chains
+
+        self.common = common
+        self.account = Account()
+        found = chains(inputs, cast("ChainMode", mode))
+        self.chains: list[Chain] = found.chains
+        raise_if_nothing(found.problems, len(found.chains))
+        for problem in found.problems:
+            self.account.miss(problem.text)
+        self.total_bytes = sum(chain.stored_bytes for chain in self.chains)
+
+    def refuse_if_partial(self) -> None:
+        """Raise if a part of the input is missing and the user wants all or nothing."""
+        if self.common.is_strict and self.account.is_partial:
+            raise InputError(f"--strict: nothing written, {self.account.missing[0]}")
+
+    def blocks(
+        self, title: str, is_quiet: bool = False, **core: Any
+    ) -> Iterator[tuple["Chain", "TableBlock"]]:
+        """Dissect every capture and yield its blocks as they come.
+
+        Args:
+            title: what the progress bar says. is_quiet: draw none, the terminal gets the output.
+            core: further options of the core.
+
+        Raises:
+            InputError: none of the captures could be read.
+        """
+        from dissector.sources.dissect import dissect
+
+        options = self.common.core_options(**core)
+        failures: list[InputError] = []
+        shown = self.common.is_progress_shown and not is_quiet
+        with progress_bar(title, self.total_bytes, shown) as progress:
+            done = 0
+            for chain in self.chains:
+                try:
+                    told = _from(progress, done)
+                    for block in dissect(chain, options, told, report=self.account.miss):
+                        self.account.add(block)
+                        yield chain, block
+                except InputError as error:
+                    failures.append(error)
+                    self.account.miss(str(error))
+                done += chain.stored_bytes
+        if len(failures) == len(self.chains):
+            raise failures[0]
+        if self.account.is_unreadable:
+            raise InputError(self.account.missing[0])
+
+    def end(self, is_interrupted: bool = False) -> int:
+        """Say what was read, kept and lost; return the exit code.
+
+        Raises:
+            InputError: a part of the input is missing and the user wants all or nothing.
+        """
+        words = self.common.words
+        if self.account.is_partial:
+            for sentence in self.account.missing[: 1 + 4 * words.loudness]:
+                words.missing(sentence)
+        self.refuse_if_partial()
+        if self.account.is_partial:
+            words.missing(self.account.sentence())
+        else:
+            words.say(self.account.sentence())
+        if is_interrupted:
+            return EXIT_INTERRUPTED
+        return EXIT_PARTIAL if self.account.is_partial else 0
+
+
+def _from(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
+    return lambda bytes_read: progress(done + bytes_read)
+
+
+@contextmanager
+def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
+    """Inputs that can be read twice: standard input lies in a file while the body runs."""
+    if STDIN not in inputs:
+        yield list(inputs)
+        return
+    with tempfile.TemporaryDirectory(prefix="dissector-") as folder:
+        path = Path(folder) / STDIN_NAME
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield [str(path) if name == STDIN else name for name in inputs]
+
+
+class Output:
+    """Lines on standard output; with --strict they wait until the input proved to be whole."""
+
+    def __init__(self, is_strict: bool) -> None:
+        self._spool: Any = None
+        if is_strict:
+            self._spool = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed in __exit__
+                _SPOOL_BYTES, "w+", encoding="utf-8", newline=""
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._spool is not None:
+            self._spool.close()
+
+    @property
+    def stream(self) -> TextIO:
+        """Where lines go for now."""
+        return self._spool if self._spool is not None else sys.stdout
+
+    def line(self, text: str) -> None:
+        """Write one line."""
+        self.stream.write(text + "\n")
+
+    def release(self) -> None:
+        """Write what waited; the input was whole."""
+        if self._spool is not None:
+            self._spool.seek(0)
+            for piece in iter(lambda: self._spool.read(1 << 20), ""):
+                sys.stdout.write(piece)
+        sys.stdout.flush()

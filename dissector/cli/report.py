@@ -1,0 +1,208 @@
+"""Commands that give numbers: summary (in this process), report (by Spark), analyze (both ways)."""
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from dissector.cli.conditions import Condition, met, read_conditions
+from dissector.cli.land import land_inputs
+from dissector.cli.options import (
+    Common,
+    chain_option,
+    dissecting_options,
+    example,
+    inputs_argument,
+    speaking_options,
+)
+from dissector.cli.outline import outline
+from dissector.cli.terminal import Paint, Words
+from dissector.errors import DependencyError, OutputError
+
+EXIT_FAIL_ON: Final = 6
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
+_fail_on_option = click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="EXPR",
+    help="Exit 6 if this is true of the report. Repeatable.",
+)
+_master_option = click.option(
+    "--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]"
+)
+_output_option = click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write to this folder.",
+)
+_lake_option = click.option(
+    "--lake",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Read this lake.",
+)
+
+
+def _judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words) -> int:
+    """The exit code after --fail-on: a condition that is met goes before a partial input."""
+    found = met(conditions, numbers)
+    for text in found:
+        words.missing(f"--fail-on: {text}")
+    return EXIT_FAIL_ON if found else code
+
+
+def _run_spark(lake: Path, output: Path, master: str | None, is_exact: bool) -> dict[str, Any]:
+    """Run all Spark jobs over a lake.
+
+    Raises:
+        DependencyError: Spark or Java is missing.
+    """
+    try:
+        job = importlib.import_module("spark_jobs.report")
+    except ImportError as error:
+        raise DependencyError(
+            f"{error.name or 'Spark'} is missing, a report needs it: "
+            "pip install 'pulsar-dissector[spark,jvm]'; `dissector summary` works without"
+        ) from error
+    result: dict[str, Any] = job.write_report(lake, output, master=master, is_exact=is_exact)
+    return result
+
+
+def check_output(folder: Path) -> None:
+    """Make a folder for output, before time is spent on what goes into it.
+
+    Raises:
+        OutputError: it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot make {folder}: {error.strerror}; choose another folder with -o"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot write to {folder}; choose another folder with -o")
+
+
+@click.command(
+    epilog=example(
+        "dissector summary night.pcap\n"
+        "dissector summary night.pcap --json | jq .send_latency.total\n"
+        "dissector summary night.pcap --fail-on 'checksum_failures.total.mismatch > 0'"
+    )
+)
+@inputs_argument
+@click.option("--json", "is_json", is_flag=True, help="Print the whole report as JSON.")
+@_fail_on_option
+@chain_option
+@dissecting_options
+def summary(
+    common: Common,
+    inputs: tuple[str, ...],
+    is_json: bool,
+    fail_on: tuple[str, ...],
+    chain: str,
+) -> int:
+    """Print the numbers of a report, without Java."""
+    conditions = read_conditions(fail_on)
+    from dissector.cli.reading import Reading
+    from dissector.report.summary import TABLES, Summary
+    from dissector.schemas.rows import arrow_batch
+
+    reading = Reading(inputs, common, chain)
+    numbers = Summary()
+    is_interrupted = False
+    try:
+        for found, block in reading.blocks("reading"):
+            if block.table in TABLES:
+                numbers.add(block.table, arrow_batch(block), found.base_name)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    code = reading.end(is_interrupted)
+    result = numbers.result()
+    if is_json:
+        print(json.dumps(result, indent=1))
+    else:
+        for line in outline(result, Paint(common.color)):
+            print(line)
+    return code if is_interrupted else _judge(conditions, result, code, common.words)
+
+
+@click.command(epilog=example("dissector report --lake lake -o report"))
+@_lake_option
+@_output_option
+@_master_option
+@_exact_option
+@_fail_on_option
+@speaking_options
+def report(
+    common: Common,
+    lake: Path,
+    output: Path,
+    master: str | None,
+    exact: bool,
+    fail_on: tuple[str, ...],
+) -> int:
+    """Run the Spark jobs over a lake.
+
+    DIR gets report.html, report.json and tables/. Needs Java 17 or newer.
+    """
+    conditions = read_conditions(fail_on)
+    from dissector.lake.reader import open_lake
+
+    with open_lake(lake):
+        pass  # a lake that is not there or too new is said before Spark starts
+    check_output(output)
+    result = _run_spark(lake, output, master, exact)
+    print(output / "report.html")
+    return _judge(conditions, result, 0, common.words)
+
+
+@click.command(
+    epilog=example(
+        "dissector analyze night.pcap -o result    # then open result/report/report.html"
+    )
+)
+@inputs_argument
+@_output_option
+@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@_master_option
+@_exact_option
+@_fail_on_option
+@chain_option
+@dissecting_options
+def analyze(
+    common: Common,
+    inputs: tuple[str, ...],
+    output: Path,
+    cluster: str | None,
+    master: str | None,
+    exact: bool,
+    fail_on: tuple[str, ...],
+    chain: str,
+) -> int:
+    """Land captures and write the report.
+
+    Writes DIR/lake and DIR/report. Prints the main numbers and the path of the report.
+    """
+    conditions = read_conditions(fail_on)
+    check_output(output)
+    reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
+    if is_interrupted:
+        return reading.end(is_interrupted)
+    common.words.say("running the Spark jobs")
+    result = _run_spark(output / "lake", output / "report", master, exact)
+    for line in outline(result, Paint(common.color)):
+        print(line)
+    print(f"report: {output / 'report' / 'report.html'}")
+    return _judge(conditions, result, reading.end(), common.words)

@@ -1,0 +1,345 @@
+"""Commands that read captures and show what is in them: frames, connections, follow, fields."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from dissector.cli import expression, select
+from dissector.cli.options import (
+    Common,
+    Whole,
+    chain_option,
+    dissecting_options,
+    example,
+    inputs_argument,
+    speaking_options,
+)
+from dissector.cli.render import (
+    CONNECTION_HEADING,
+    CONNECTION_TEXT_COLUMNS,
+    FORMATS,
+    FRAME_HEADING,
+    FRAME_TEXT_COLUMNS,
+    Row,
+    connection_line,
+    detail_lines,
+    frame_line,
+    heading,
+    line_maker,
+    rows_of,
+)
+from dissector.cli.terminal import Paint, counted, safe_text
+from dissector.errors import UsageError
+from dissector.schemas import TABLES
+
+if TYPE_CHECKING:
+    from dissector.blocks import TableBlock
+    from dissector.cli.slicing import Slice
+
+CAPTURE_COLUMN: Final = "capture"  # shown first where rows of several captures are mixed
+_KINDS: Final = {
+    "bigint": "number",
+    "boolean": "flag",
+    "string": "text",
+    "timestamp[us, UTC]": "time",
+}
+
+
+def column_kinds(table: str) -> dict[str, str]:
+    """The columns of a table and what each can be compared with, for selections."""
+    return {column.name: _KINDS.get(column.type, "list") for column in TABLES[table].columns}
+
+
+class Listing(NamedTuple):
+    """How the rows of a table are to be shown.
+
+    table: name; kind: one of FORMATS; fields: columns that the user named; selection: parsed -Y, or
+    None; limit: rows at most, or None; is_long: every field.
+    """
+
+    table: str
+    kind: str
+    fields: tuple[str, ...]
+    selection: expression.Node | None
+    limit: int | None
+    is_long: bool
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that a line for people is made of."""
+        return FRAME_TEXT_COLUMNS if self.table == "frames" else CONNECTION_TEXT_COLUMNS
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to show."""
+        if self.fields:
+            return self.fields
+        if self.kind == "text" and not self.is_long:
+            return self.text_columns
+        return tuple(column.name for column in TABLES[self.table].columns[:-1])
+
+
+def make_listing(
+    table: str, kind: str, fields: Sequence[str], condition: str | None, limit: int | None,
+    is_long: bool = False,
+) -> Listing:  # fmt: skip
+    """Check what the user asked for against the table.
+
+    Raises:
+        UsageError: an unknown column, an expression that cannot be read.
+    """
+    kinds = column_kinds(table)
+    names = [name.strip() for each in fields for name in each.split(",") if name.strip()]
+    for name in names:
+        if name not in kinds:
+            raise UsageError(f"-e {name}: {select.no_column(name, kinds)}")
+    if kind == "fields" and not names:
+        raise UsageError("-T fields needs at least one -e FIELD; see dissector fields")
+    selection = None
+    if condition is not None:
+        selection = expression.parse(condition)
+        select.check(condition, selection, kinds)
+    return Listing(table, kind, tuple(names), selection, limit, is_long)
+
+
+def selected_batches(
+    listing: Listing,
+    blocks: Iterator[tuple[Any, "TableBlock"]],
+    slice: "Slice | None" = None,
+) -> Iterator[tuple[Any, Any]]:
+    """The chains and record batches of the listing's table that the selection keeps.
+
+    Ends after `limit` rows, unless a slice has to see the blocks of other tables, too.
+    """
+    from dissector.schemas.rows import arrow_batch
+
+    left = listing.limit
+    for chain, block in blocks:
+        if slice is not None:
+            slice.watch(chain, block)
+        if block.table != listing.table or not block.rows or left == 0:
+            continue
+        batch = arrow_batch(block)
+        if listing.selection is not None:
+            batch = batch.filter(select.mask(listing.selection, batch))
+        if left is not None:
+            batch = batch.slice(0, left)
+            left -= batch.num_rows
+        if batch.num_rows:
+            yield chain, batch
+        if left == 0 and slice is None:
+            return
+
+
+def _row_lines(listing: Listing, paint: Paint, has_capture: bool) -> Callable[[Row], Iterator[str]]:
+    """The function that makes the lines of one row."""
+    columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
+
+    def text_line(row: Row) -> str:
+        make = frame_line if listing.table == "frames" else connection_line
+        return make(row, paint)
+
+    make_line = line_maker(listing.kind, columns, text_line, bool(listing.fields))
+
+    def lines(row: Row) -> Iterator[str]:
+        yield make_line(row)
+        if listing.is_long and listing.kind == "text":
+            yield from detail_lines(row)
+
+    return lines
+
+
+def show_rows(
+    listing: Listing,
+    inputs: Sequence[str],
+    common: Common,
+    chain_mode: str,
+    slice: "Slice | None" = None,
+    **core: Any,
+) -> int:
+    """Read all captures and print the rows of a table; returns the exit code.
+
+    Args:
+        slice: also takes what is shown; then the input is read to its end.
+
+    Raises:
+        UsageError: the selection keeps no row.
+    """
+    from dissector.cli.reading import Output, Reading
+
+    reading = Reading(inputs, common, chain_mode)
+    is_mixed = len(reading.chains) > 1
+    has_capture = is_mixed and listing.kind in ("jsonl", "csv")
+    lines = _row_lines(listing, Paint(common.color), has_capture)
+    text_heading = FRAME_HEADING if listing.table == "frames" else CONNECTION_HEADING
+    shown = 0
+    is_interrupted = False
+    with Output(common.is_strict) as output:
+        columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
+        title = heading(listing.kind, columns, "" if listing.fields else text_heading)
+        if title is not None:
+            output.line(title)
+        current: Any = None
+        blocks = reading.blocks("reading", is_quiet=sys.stdout.isatty(), **core)
+        try:
+            for chain, batch in selected_batches(listing, blocks, slice):
+                if is_mixed and chain is not current and listing.kind == "text":
+                    output.line(f"# {safe_text(chain.base_name)}")
+                current = chain
+                for row in rows_of(batch, listing.columns):
+                    for line in lines({CAPTURE_COLUMN: chain.base_name, **row}):
+                        output.line(line)
+                shown += batch.num_rows
+                if slice is not None:
+                    slice.add(chain, batch)
+        except KeyboardInterrupt:
+            is_interrupted = True
+        if shown == listing.limit and slice is None and not is_interrupted:
+            common.words.say(f"stopped after {counted(shown, 'row')}, as -c says")
+            code = 0
+        else:
+            code = reading.end(is_interrupted)
+        output.release()
+    if shown == 0 and listing.selection is not None and not is_interrupted:
+        raise UsageError(f"no row of {listing.table} matches the selection")
+    return code
+
+
+_format_option = click.option(
+    "-T",
+    "--format",
+    "kind",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Choose lines, JSON lines, CSV or tab-separated.",
+)
+_field_option = click.option(
+    "-e",
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="FIELD",
+    help="Print only this column. Repeatable.",
+)
+_select_option = click.option(
+    "-Y",
+    "--select",
+    "condition",
+    metavar="EXPR",
+    help="Print only what fits, e.g. 'permits > 100'.",
+)
+_count_option = click.option(
+    "-c", "--count", type=Whole(1, 1 << 62), metavar="N", help="Stop after N printed rows."
+)
+
+
+@click.command(
+    epilog=example(
+        "dissector frames night.pcap -Y 'command == \"SEND\" and frame_bytes > 100_000'\n"
+        "dissector frames night.pcap -T fields -e frame_no -e topic -e checksum\n"
+        "dissector frames night.pcap -Y 'checksum == \"mismatch\"' -w bad.pcapng"
+    )
+)
+@inputs_argument
+@_format_option
+@_field_option
+@_select_option
+@_count_option
+@click.option("-V", "--long", "is_long", is_flag=True, help="Print every decoded field.")
+@click.option(
+    "-w",
+    "--write",
+    "slice_path",
+    type=click.Path(dir_okay=False),
+    metavar="FILE.pcapng",
+    help="Write the packets behind these frames.",
+)
+@chain_option
+@dissecting_options
+def frames(
+    common: Common,
+    inputs: tuple[str, ...],
+    kind: str,
+    fields: tuple[str, ...],
+    condition: str | None,
+    count: int | None,
+    is_long: bool,
+    slice_path: str | None,
+    chain: str,
+) -> int:
+    """Print one line per protocol frame.
+
+    A line shows frame number, time, packets, connection, direction (> to the broker, < to the
+    client), command, size and what the frame is about. Columns: dissector fields frames.
+    """
+    listing = make_listing("frames", kind, fields, condition, count, is_long)
+    detail = "all" if is_long or "detail" in listing.fields else "rare"
+    if slice_path is None:
+        return show_rows(listing, inputs, common, chain, want_detail=detail)
+    from dissector.cli.reading import rereadable
+    from dissector.cli.slicing import Slice
+
+    with rereadable(inputs) as files, Slice(slice_path) as slice:
+        code = show_rows(listing, files, common, chain, slice, want_detail=detail)
+        common.words.say(slice.write())
+        return code
+
+
+@click.command(
+    epilog=example(
+        "dissector connections night.pcap\n"
+        "dissector connections night.pcap -T csv -Y 'gap_bytes_to_broker > 0'"
+    )
+)
+@inputs_argument
+@_format_option
+@_field_option
+@_select_option
+@_count_option
+@chain_option
+@dissecting_options
+def connections(
+    common: Common,
+    inputs: tuple[str, ...],
+    kind: str,
+    fields: tuple[str, ...],
+    condition: str | None,
+    count: int | None,
+    chain: str,
+) -> int:
+    """Print one line per TCP connection, as Zeek does.
+
+    Pairs a/b count the direction to the broker and the one to the client.
+    """
+    listing = make_listing("connections", kind, fields, condition, count)
+    return show_rows(listing, inputs, common, chain)
+
+
+@click.command(epilog=example("dissector fields\ndissector fields frames exchanges"))
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per column.")
+@speaking_options
+def fields(common: Common, tables: tuple[str, ...], is_json: bool) -> int:
+    """List every table and column with type, unit and meaning."""
+    from dissector.cli.render import json_line
+
+    for name in tables:
+        if name not in TABLES:
+            raise UsageError(f"no table {name}; there are {', '.join(TABLES)}")
+    paint = Paint(common.color)
+    for number, name in enumerate(tables or tuple(TABLES)):
+        table = TABLES[name]
+        if is_json:
+            for column in table.columns:
+                print(json_line({"table": name, **column._asdict()}, keeps_nulls=False))
+            continue
+        print(("\n" if number else "") + paint(name, "bold") + f": {table.row}")
+        width = max(len(column.name) for column in table.columns)
+        for column in table.columns:
+            kind = column.type + (f" ({column.unit})" if column.unit else "")
+            null = "" if column.null == "never" else f" Null: {column.null}."
+            print(f"  {column.name:<{width}}  {kind}. {column.meaning}{null}")
+    return 0

@@ -1,0 +1,87 @@
+"""frames -w: the packets behind the selected frames as a capture file."""
+
+import contextlib
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from dissector.cli.terminal import counted
+from dissector.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from dissector.blocks import TableBlock
+
+_COLUMNS: Final = ("connection_id", "direction", "first_packet", "last_packet")
+_ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
+
+
+class Slice:
+    """Remembers the packets of selected frames while they are shown, then writes them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self._chain: Any = None
+        self._ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        self._ends: dict[int, tuple[str, int, str, int]] = {}
+        self._new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+
+    def __enter__(self) -> Self:
+        if not self.path.parent.is_dir():
+            raise OutputError(f"cannot write {self.path}: there is no folder {self.path.parent}")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._new.unlink()
+
+    def add(self, chain: Any, batch: Any) -> None:
+        """Take the frames of a batch that is shown."""
+        if self._chain not in (None, chain):
+            raise UsageError("-w takes frames of one capture; name one, or select more closely")
+        self._chain = chain
+        for connection, direction, first, last in zip(
+            *(batch.column(name).to_pylist() for name in _COLUMNS), strict=True
+        ):
+            self._ranges.setdefault((connection, direction), []).append((first, last))
+
+    def watch(self, chain: Any, block: "TableBlock") -> None:
+        """Take the end points of connections from the blocks that pass."""
+        if block.table != "connections":
+            return
+        from dissector.schemas.rows import arrow_batch
+
+        batch = arrow_batch(block)
+        for connection, *ends in zip(
+            *(batch.column(name).to_pylist() for name in _ENDS), strict=True
+        ):
+            if chain == self._chain:
+                self._ends[connection] = tuple(ends)
+
+    def write(self) -> str:
+        """Write the file; returns what to say about it.
+
+        Raises:
+            OutputError: it could not be written.
+        """
+        from dissector.sources.slice import Wanted, end_points, write_slice
+
+        wanted = Wanted()
+        for (connection, direction), ranges in self._ranges.items():
+            to_broker = end_points(*self._ends[connection])
+            ways = {"to_broker": [to_broker], "to_client": [to_broker.mirrored()]}
+            for way in ways.get(direction, [to_broker, to_broker.mirrored()]):
+                for first, last in ranges:
+                    wanted.add(way, first, last)
+        try:
+            with self._new.open("xb") as sink:
+                packets = write_slice(self._chain, wanted, sink) if self._chain else 0
+            os.replace(self._new, self.path)
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error.strerror}") from error
+        return f"{counted(packets, 'packet')} written to {self.path}"

@@ -1,0 +1,290 @@
+"""Landing captures: dissect one and put it into a lake, or many in several processes.
+
+`land_chain` is the whole of it for one capture; the command line and Spark tasks both call it.
+"""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+from dissector.dissection import Options
+from dissector.errors import DissectorError, InputError
+from dissector.lake.landing import Landed, Landing
+from dissector.sources.account import Account
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import Chain
+
+Progress = Callable[[int], None]
+
+# Starting a process and loading the compiled passes there costs about a second; below this much
+# input a second process never pays.
+_WORTH_A_PROCESS: Final = 64 << 20
+
+
+class Outcome(NamedTuple):
+    """What became of one capture: number of its chain; landed is None where error says why not."""
+
+    number: int
+    account: Account
+    landed: Landed | None
+    error: DissectorError | None
+
+
+def land_chain(
+    chain: Chain,
+    lake: Path,
+    options: Options,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Account, Landed]:
+    """Dissect one capture into a lake.
+
+    Args:
+        cluster: label of the Pulsar cluster. progress: told the stored bytes read so far.
+
+    Returns:
+        What was read, kept and lost; what became of it in the lake.
+
+    Raises:
+        InputError: nothing of the capture could be read; the lake is as it was.
+        OutputError: the lake could not be written.
+    """
+    with Landing(lake, chain.base_name) as landing:
+        account = _write(landing, chain, options, cluster, progress)
+        return account, _commit(landing, options, cluster)
+
+
+def land_strictly(
+    chains: Sequence[Chain],
+    lake: Path,
+    options: Options,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Dissect all captures, then put all of them into the lake, or none if a part is missing.
+
+    Raises:
+        InputError: a part of the input is missing; the lake is as it was.
+        OutputError: the lake could not be written.
+    """
+    outcomes: list[Outcome] = []
+    with ExitStack() as stack:
+        landings: list[Landing] = []
+        accounts: list[Account] = []
+        done = 0
+        for chain in chains:
+            landing = stack.enter_context(Landing(lake, chain.base_name))
+            account = _write(landing, chain, options, cluster, _shifted(progress, done))
+            if account.is_partial:
+                raise InputError(f"--strict: nothing landed, {account.missing[0]}")
+            landing.seal()
+            landings.append(landing)
+            accounts.append(account)
+            done += chain.stored_bytes
+        for number, (landing, account) in enumerate(zip(landings, accounts, strict=True)):
+            landed = _commit(landing, options, cluster)
+            outcomes.append(Outcome(number, account, landed, None))
+    return outcomes
+
+
+def _write(
+    landing: Landing,
+    chain: Chain,
+    options: Options,
+    cluster: str | None,
+    progress: Progress | None,
+) -> Account:
+    account = Account()
+    for block in dissect(
+        chain, options, progress, digest=landing.digest, cluster=cluster, report=account.miss
+    ):
+        account.add(block)
+        landing.write(block)
+    if account.is_unreadable:
+        raise InputError(account.missing[0])
+    return account
+
+
+def _commit(landing: Landing, options: Options, cluster: str | None) -> Landed:
+    from importlib import metadata
+
+    told = {**asdict(options), "cluster": cluster}
+    return landing.commit(told, {"dissector": metadata.version("pulsar-dissector")})
+
+
+def _shifted(progress: Progress | None, done: int) -> Progress | None:
+    return None if progress is None else lambda bytes_read: progress(done + bytes_read)
+
+
+def land_chains(
+    chains: Sequence[Chain],
+    lake: Path,
+    options: Options,
+    cluster: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Iterator[Outcome]:
+    """Land captures one by one or in several processes; yields outcomes as they come.
+
+    A capture that cannot be read is an outcome with its error; the others go on. When the caller
+    stops (an exception in it, such as KeyboardInterrupt), captures that are complete stay in the
+    lake, unfinished ones leave nothing.
+
+    Raises:
+        OutputError: the lake could not be written.
+    """
+    is_large = sum(chain.stored_bytes for chain in chains) >= _WORTH_A_PROCESS
+    if min(jobs, len(chains)) > 1 and is_large and not any(chain.is_stdin for chain in chains):
+        yield from _land_in_processes(chains, lake, options, cluster, jobs, progress)
+        return
+    done = 0
+    for number, chain in enumerate(chains):
+        yield _landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
+        done += chain.stored_bytes
+
+
+def _landed_or_failed(
+    number: int,
+    chain: Chain,
+    lake: Path,
+    options: Options,
+    cluster: str | None,
+    progress: Progress | None,
+) -> Outcome:
+    try:
+        account, landed = land_chain(chain, lake, options, cluster, progress)
+    except InputError as error:
+        account = Account()
+        account.miss(str(error))
+        return Outcome(number, account, None, error)
+    return Outcome(number, account, landed, None)
+
+
+# -- several processes
+
+
+class _Task(NamedTuple):
+    number: int
+    chain: Chain
+    lake: Path
+    options: Options
+    cluster: str | None
+
+
+def _stop(*_: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _work(channel: Connection) -> None:
+    """In a process of its own: land what comes through the channel, until it says None.
+
+    The terminal's interrupt reaches every process of the group; here the first process decides, and
+    ends the others by SIGTERM, which leaves an unfinished capture as cleanly as an interrupt.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        while (task := channel.recv()) is not None:
+            assert isinstance(task, _Task)
+            channel.send(_landed_or_failed(*task, _Reporter(channel)))
+    except (KeyboardInterrupt, EOFError, BrokenPipeError):
+        return
+    except DissectorError as error:
+        channel.send(error)
+
+
+class _Reporter:
+    """Sends progress to the first process, a few times a second at most."""
+
+    _STEP: Final = 16 << 20
+
+    def __init__(self, channel: Connection) -> None:
+        self._channel = channel
+        self._said = 0
+
+    def __call__(self, bytes_read: int) -> None:
+        if bytes_read - self._said >= self._STEP:
+            self._said = bytes_read
+            self._channel.send(bytes_read)
+
+
+class _Workers:
+    """The processes, each with the chain it works on."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.channels: list[Connection] = []
+        self.processes: list[BaseProcess] = []
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self.channels.append(ours)
+            self.processes.append(process)
+
+    def __enter__(self) -> "_Workers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for channel, process in zip(self.channels, self.processes, strict=True):
+            if error[0] is not None:
+                process.terminate()
+            channel.close()
+        for process in self.processes:
+            process.join()
+
+
+def _land_in_processes(
+    chains: Sequence[Chain],
+    lake: Path,
+    options: Options,
+    cluster: str | None,
+    jobs: int,
+    progress: Progress | None,
+) -> Iterator[Outcome]:
+    """The largest captures first, so that the last one to end is not the longest."""
+    waiting = sorted(range(len(chains)), key=lambda number: chains[number].stored_bytes)
+    running: dict[Connection, int] = {}
+    read: dict[int, int] = {}
+    with _Workers(min(jobs, len(chains))) as workers:
+        idle = list(workers.channels)
+        while waiting or running:
+            while waiting and idle:
+                channel, number = idle.pop(), waiting.pop()
+                channel.send(_Task(number, chains[number], lake, options, cluster))
+                running[channel] = number
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                number = running[ready]
+                message = _received(ready, chains[number])
+                if isinstance(message, Outcome):
+                    del running[ready]
+                    idle.append(ready)
+                    read[number] = chains[number].stored_bytes
+                    yield message
+                else:
+                    read[number] = message
+                if progress is not None:
+                    progress(sum(read.values()))
+
+
+def _received(channel: Connection, chain: Chain) -> Outcome | int:
+    """The next message of a worker; what it raised is raised here."""
+    try:
+        message = channel.recv()
+    except EOFError:
+        raise InputError(
+            f"{chain.files[0]}: the process that read it ended without a word, most likely for "
+            "want of memory; try -j 1"
+        ) from None
+    if isinstance(message, DissectorError):
+        raise message
+    assert isinstance(message, Outcome | int)
+    return message

@@ -1,0 +1,139 @@
+"""What a run read, kept and lost: sums over the rows that come out of the core."""
+
+from typing import Any, Final, Self
+
+from dissector.blocks import TableBlock
+from dissector.schemas.rows import arrow_batch
+
+# Notices that say: a part of the input is not in the output (exit code 3).
+MISSING_CODES: Final = (
+    "truncated_tail",
+    "corrupt_record",
+    "skipped_section",
+    "damaged_compression",
+    "unknown_link_type",
+)
+MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further ones are counted
+
+
+class Account:
+    """Sums over all captures of a run; can be pickled and added up.
+
+    missing: a sentence for each part of the input that could not be read, the first MAX_SENTENCES;
+    missing_count: all of them; rows: by table; notices: by code; ignored: packets by reason.
+    """
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.packets = 0
+        self.packets_tcp = 0
+        self.stream_bytes = 0
+        self.decoded_bytes = 0
+        self.gap_bytes = 0
+        self.cut_bytes = 0
+        self.missing: list[str] = []
+        self.missing_count = 0
+        self.rows: dict[str, int] = {}
+        self.notices: dict[str, int] = {}
+        self.ignored: dict[str, int] = {}
+
+    def add(self, block: TableBlock) -> None:
+        """Count the rows of a block."""
+        self.rows[block.table] = self.rows.get(block.table, 0) + block.rows
+        if block.table == "capture_files":
+            self._add_files(arrow_batch(block).to_pylist())
+        elif block.table == "connections":
+            self._add_connections(block)
+        elif block.table == "notices":
+            self._add_notices(block)
+
+    def _add_files(self, files: list[dict[str, Any]]) -> None:
+        for file in files:
+            self.files += 1
+            self.packets += file["packets"] or 0
+            self.packets_tcp += file["packets_tcp"] or 0
+            for reason, count in file["packets_ignored_by_reason"] or ():
+                self.ignored[reason] = self.ignored.get(reason, 0) + count
+
+    def _add_connections(self, block: TableBlock) -> None:
+        import pyarrow.compute as pc
+
+        batch = arrow_batch(block)
+        for way in ("to_broker", "to_client"):
+            for total, column in (
+                ("stream_bytes", "stream_bytes"),
+                ("decoded_bytes", "decoded_bytes"),
+                ("gap_bytes", "gap_bytes"),
+                ("cut_bytes", "snaplen_cut_bytes"),
+            ):
+                more = pc.sum(batch.column(f"{column}_{way}")).as_py() or 0
+                setattr(self, total, getattr(self, total) + more)
+
+    def _add_notices(self, block: TableBlock) -> None:
+        batch = arrow_batch(block)
+        codes = batch.column("code").to_pylist()
+        texts = batch.column("text")
+        for row, code in enumerate(codes):
+            self.notices[code] = self.notices.get(code, 0) + 1
+            if code in MISSING_CODES:
+                self.miss(str(texts[row]))
+
+    def miss(self, sentence: str) -> None:
+        """Note a part of the input that could not be read."""
+        self.missing_count += 1
+        if len(self.missing) < MAX_SENTENCES:
+            self.missing.append(sentence)
+
+    def merge(self, other: Self) -> None:
+        """Add the sums of another capture."""
+        for name in (
+            "files", "packets", "packets_tcp", "stream_bytes", "decoded_bytes", "gap_bytes",
+            "cut_bytes",
+        ):  # fmt: skip
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("rows", "notices", "ignored"):
+            mine = getattr(self, name)
+            for key, count in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + count
+        self.missing_count += other.missing_count
+        self.missing = [*self.missing, *other.missing][:MAX_SENTENCES]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of the input is missing."""
+        return self.missing_count > 0
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether there were packets and none of them was of a link type that is read."""
+        return self.packets > 0 and self.ignored.get("unknown_link_type", 0) == self.packets
+
+    def sentence(self) -> str:
+        """What was read, kept and lost, in one line."""
+        frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
+        not_used = self.packets - self.packets_tcp
+        kept = f"kept {_counted(frames, 'frame')} of {_counted(connections, 'connection')}"
+        messages = self.rows.get("messages", 0)
+        if messages:
+            kept += f" and {_counted(messages, 'message')}"
+        lost = []
+        if self.gap_bytes:
+            lost.append(f"{_counted(self.gap_bytes, 'byte')} never captured")
+        if self.cut_bytes:
+            lost.append(f"{_counted(self.cut_bytes, 'byte')} cut by the snap length")
+        if not_used:
+            reasons = sorted(self.ignored.items(), key=lambda entry: (-entry[1], entry[0]))
+            named = ", ".join(f"{reason} {count:,}" for reason, count in reasons[:3])
+            lost.append(
+                f"{_counted(not_used, 'packet')} not used" + (f" ({named})" if named else "")
+            )
+        if self.missing_count:
+            lost.append(f"{_counted(self.missing_count, 'part')} of the input not read")
+        return (
+            f"read {_counted(self.packets, 'packet')} of {_counted(self.files, 'file')}; {kept}; "
+            f"lost {', '.join(lost) if lost else 'nothing'}"
+        )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

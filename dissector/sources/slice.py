@@ -1,0 +1,175 @@
+"""Packets behind chosen frames, written to a capture file of their own by a second pass.
+
+A frame's packets are those of its connection and direction, with payload, from the packet that
+brought its first byte to the one that completed it. Their bytes, times and wire lengths stay as
+they were.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.reader import CaptureReader
+from dissector.capture.write import interface_block, packet_block, section_block
+from dissector.packet.columns import SegmentColumns
+from dissector.packet.reader import PacketReader
+from dissector.sources.files import Buffer, ChainReader, FileEnd, FileStart
+from dissector.sources.rings import Chain
+
+
+class EndPoints(NamedTuple):
+    """Who sends to whom, as segments have it; addresses as two signed 64-bit halves."""
+
+    source_high: int
+    source_low: int
+    source_port: int
+    destination_high: int
+    destination_low: int
+    destination_port: int
+
+    def mirrored(self) -> "EndPoints":
+        """The other direction of the same connection."""
+        return EndPoints(*self[3:], *self[:3])
+
+
+def _halves(address: str) -> tuple[int, int]:
+    packed = ipaddress.ip_address(address).packed
+    if len(packed) == 4:
+        return 0, int.from_bytes(packed, "big")
+    return (
+        int.from_bytes(packed[:8], "big", signed=True),
+        int.from_bytes(packed[8:], "big", signed=True),
+    )
+
+
+def end_points(source: str, source_port: int, destination: str, port: int) -> EndPoints:
+    """End points from addresses as the tables show them."""
+    return EndPoints(*_halves(source), source_port, *_halves(destination), port)
+
+
+class Wanted:
+    """Ranges of packet numbers per direction of a connection."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[EndPoints, list[int]] = {}
+        self._lasts: dict[EndPoints, list[int]] = {}
+        self._merged: dict[EndPoints, tuple[Int64Array, Int64Array]] = {}
+
+    def add(self, way: EndPoints, first_packet: int, last_packet: int) -> None:
+        """Want the packets of a frame."""
+        self._firsts.setdefault(way, []).append(first_packet)
+        self._lasts.setdefault(way, []).append(last_packet)
+
+    def merge(self) -> None:
+        """Order the ranges and join those that overlap; call it once, when all are added."""
+        for way, firsts in self._firsts.items():
+            first = np.array(firsts, np.int64)
+            order = np.argsort(first, kind="stable")
+            first = first[order]
+            last = np.maximum.accumulate(np.array(self._lasts[way], np.int64)[order])
+            begins = np.concatenate([[True], first[1:] > last[:-1]])
+            ends = np.concatenate([begins[1:], [True]])
+            self._merged[way] = (first[begins], last[ends])
+
+    def rows(self, segments: SegmentColumns, count: int) -> Int64Array:
+        """Which of the first `count` segments are wanted."""
+        chosen = np.zeros(count, bool)
+        if count:
+            low, high = int(segments.packet[0]), int(segments.packet[count - 1])
+            for way, (first, last) in self._merged.items():
+                if first[0] <= high and low <= last[-1]:
+                    chosen |= _of_way(segments, count, way) & _within(
+                        segments.packet[:count], first, last
+                    )
+        return np.flatnonzero(chosen & (segments.wire_bytes[:count] > 0))
+
+
+def _of_way(segments: SegmentColumns, count: int, way: EndPoints) -> np.ndarray:
+    matches = np.ones(count, bool)
+    for name, value in way._asdict().items():
+        matches &= getattr(segments, name)[:count] == value
+    return matches
+
+
+def _within(packets: Int64Array, first: Int64Array, last: Int64Array) -> np.ndarray:
+    """Which packet numbers lie in one of the ranges."""
+    place = np.searchsorted(first, packets, side="right") - 1
+    inside = packets <= last[np.maximum(place, 0)]
+    return np.asarray(inside & (place >= 0))
+
+
+class _Writer:
+    """Writes packets; interfaces are described when their first packet comes."""
+
+    def __init__(self, sink: BinaryIO, comment: str) -> None:
+        self._sink = sink
+        self._numbers: dict[int, int] = {}
+        self.packets = 0
+        sink.write(section_block(comment, "pulsar-dissector"))
+
+    def write(self, data: ByteArray, reader: CaptureReader, row: int, number: int) -> None:
+        packets = reader.packets
+        interface = int(packets.interface[row])
+        if interface not in self._numbers:
+            self._numbers[interface] = len(self._numbers)
+            columns = reader.interfaces.columns
+            link_type, snaplen = int(columns.link_type[interface]), int(columns.snaplen[interface])
+            self._sink.write(interface_block(link_type, max(snaplen, 0)))
+        start = int(packets.offset[row])
+        content = data[start : start + int(packets.captured_bytes[row])].tobytes()
+        ts_ns, wire_bytes = int(packets.ts_ns[row]), int(packets.wire_bytes[row])
+        comment = f"packet {number}"
+        self._sink.write(
+            packet_block(content, ts_ns, wire_bytes, self._numbers[interface], comment)
+        )
+        self.packets += 1
+
+
+def write_slice(
+    chain: Chain,
+    wanted: Wanted,
+    sink: BinaryIO,
+    comment: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Write the wanted packets of a capture as pcapng; each says its number in the original.
+
+    Returns:
+        How many packets were written.
+    """
+    wanted.merge()
+    reader, decoder = CaptureReader(), PacketReader()
+    writer = _Writer(sink, comment)
+    with ChainReader(chain.files) as source:
+        for event in source:
+            if isinstance(event, FileStart):
+                reader.start_file()
+            elif isinstance(event, FileEnd):
+                reader.finish_file()
+                decoder.finish_file()
+            else:
+                _write_wanted(event, reader, decoder, wanted, writer)
+                if progress is not None:
+                    progress(source.stored_bytes)
+    return writer.packets
+
+
+def _write_wanted(
+    buffer: Buffer, reader: CaptureReader, decoder: PacketReader, wanted: Wanted, writer: _Writer
+) -> None:
+    """The wanted packets of one buffer."""
+    position = buffer.start
+    is_more = True
+    while is_more:
+        scan = reader.feed(buffer.data, position, buffer.end, buffer.is_last)
+        position, is_more = scan.consumed, scan.is_more
+        link_types = reader.interfaces.columns.link_type
+        segments, count = decoder.read(
+            buffer.data, reader.packets, scan.rows, scan.first_packet, link_types
+        )
+        for number in segments.packet[wanted.rows(segments, count)].tolist():
+            writer.write(buffer.data, reader, number - scan.first_packet, number)
+    buffer.consumed = position

@@ -1,0 +1,107 @@
+"""Words, colours and safe text."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dissector.cli.terminal import (
+    NORMAL,
+    QUIET,
+    VERBOSE,
+    Paint,
+    Words,
+    bytes_text,
+    counted,
+    no_progress,
+    progress_bar,
+    safe_text,
+)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@given(st.text())
+def test_safe_text_is_always_printable_and_keeps_what_is(text: str) -> None:
+    shown = safe_text(text)
+    assert shown.isprintable()
+    assert shown == text or not text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\nb\r", r"a\x0ab\x0d"),
+        ("\u202eabc", r"\u202eabc"),
+        ("Zürich/東京", "Zürich/東京"),
+        ("\U000e0001", r"\U000e0001"),
+    ],
+    ids=["escape", "c1", "lines", "direction", "letters", "tag"],
+)
+def test_what_could_move_the_cursor_is_spelled_out(text: str, shown: str) -> None:
+    assert safe_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1_090_000, "1.09 MB"), (5 * 10**15, "5000.00 TB")],
+)
+def test_sizes_have_units(count: int, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+def test_counts_have_their_word() -> None:
+    assert [counted(1, "file"), counted(2000, "file")] == ["1 file", "2,000 files"]
+    assert counted(2, "entry", "entries") == "2 entries"
+
+
+@pytest.mark.parametrize(
+    ("loudness", "lines"),
+    [(QUIET, 1), (NORMAL, 2), (VERBOSE, 3)],
+    ids=["quiet", "normal", "verbose"],
+)
+def test_words_are_as_loud_as_asked(loudness: int, lines: int) -> None:
+    stream = io.StringIO()
+    words = Words(loudness, stream)
+    words.missing("a part")
+    words.say("done")
+    words.detail("in detail")
+    assert stream.getvalue().count("\n") == lines
+    assert all(line.startswith("dissector: ") for line in stream.getvalue().splitlines())
+
+
+def test_colour_follows_the_terminal_the_choice_and_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert Paint("auto", Screen()).is_on
+    assert not Paint("never", Screen()).is_on
+    assert not Paint("auto", io.StringIO()).is_on
+    assert Paint("always", io.StringIO())("x", "red") == "\x1b[31mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not Paint("auto", Screen()).is_on
+    assert Paint("always", io.StringIO()).is_on
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not Paint("auto", Screen()).is_on
+
+
+def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar("reading", 200, True) as progress:
+        progress(100)
+    assert "50.0 %" in screen.getvalue() and "200 bytes" in screen.getvalue()
+    with progress_bar("reading", 200, False) as progress:
+        assert progress is no_progress
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with progress_bar("reading", 200, True) as progress:
+        assert progress is no_progress
