@@ -1,0 +1,488 @@
+"""Runs a plan over byte spans: protobuf fields straight into columns, no objects between.
+
+Unknown fields, and known ones of another wire type than theirs, are skipped; where a field comes
+twice the last one counts, both as protobuf has it. Groups, which Pulsar never used, are malformed.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle
+from dissector.codecs.integers import Varint, byte, varint, wrapped
+from dissector.codecs.names import NameColumns, intern
+from dissector.jit import inlined, kernel
+from dissector.limits import MAX_IDS_PER_ACK, MAX_NESTING, NULL
+from dissector.protobuf.plan import (
+    ARGUMENT_BITS,
+    BOOL,
+    CHILD,
+    COUNTED,
+    DECIMAL,
+    FIRST_SHIFT,
+    IN_CHILD,
+    INT64,
+    KIND_BITS,
+    NAME,
+    NESTED,
+    NODE_BASE,
+    NODE_DEFAULT_COUNT,
+    NODE_DEFAULTS,
+    NODE_LIMIT,
+    NULL_BITS,
+    NULL_SHIFT,
+    PAIR,
+    PAIR_BIT,
+    PAIR_COLUMN,
+    PAIR_FLAG,
+    PAIR_KEY_AT,
+    PAIR_KEY_BYTES,
+    PAIR_KIND,
+    PAIR_SECOND,
+    POSITION,
+    PRESENT,
+    SECOND_SHIFT,
+    SKIP,
+    SPAN,
+    UINT32,
+    WORD,
+    Plan,
+)
+
+# What became of a span.
+READ: Final = 0
+BAD: Final = 1  # not protobuf; fields before the defect are filled
+LIMITED: Final = 2  # read, but ids or words above MAX_IDS_PER_ACK were left out
+FULL: Final = 3  # no room for its ids or words; nothing of it counts, the caller makes room
+
+# Places in Output.used.
+USED_IDS: Final = 0
+USED_WORDS: Final = 1
+_WORDS_BEFORE: Final = 2
+_IDS_BEFORE: Final = 3
+
+_INT32_SIGN: Final = 0x8000_0000
+_UINT32_BITS: Final = 0xFFFF_FFFF
+_MAX_FIELD_NUMBER: Final = (1 << 29) - 1
+_WIRE_TYPES: Final = 0b10_0111  # varint, eight bytes, length, four bytes
+_MAX_DIGITS: Final = 18
+_NO_MORE: Final = -1
+_NO_ROOM: Final = -2
+
+
+class SpanColumns(Bundle):
+    """Byte spans to be read; int64[rows] each.
+
+    row: of the matrix that is filled; source: which byte array; at, end: the span's bytes there;
+    root: root node of the plan; status: set by scan, READ, BAD or LIMITED.
+    """
+
+    row: Int64Array
+    source: Int64Array
+    at: Int64Array
+    end: Int64Array
+    root: Int64Array
+    status: Int64Array
+
+
+class Span(NamedTuple):
+    """One byte span and the plan's root node for it."""
+
+    at: int
+    end: int
+    root: int
+
+
+class Output(NamedTuple):
+    """Where a walk writes.
+
+    matrix: int64[columns, rows]; ids: int64[child columns, capacity], the children; words:
+    int64[capacity]; used: int64[4], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes.
+    """
+
+    matrix: Int64Array
+    ids: Int64Array
+    words: Int64Array
+    used: Int64Array
+    stack: Int64Array
+    names: NameColumns
+
+
+class Found(NamedTuple):
+    """A field: wire type, varint value or number of bytes, and where the value's bytes start."""
+
+    number: int
+    wire: int
+    value: int
+    next: int
+
+
+class Cell(NamedTuple):
+    """The row of the matrix, and of the children, that fields go to."""
+
+    row: int
+    child: int
+
+
+def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Output:
+    """Where a walk writes, with some room for children."""
+    return Output(
+        matrix=matrix,
+        ids=np.full((child_columns, 4096), NULL, np.int64),
+        words=np.zeros(4096, np.int64),
+        used=np.zeros(4, np.int64),
+        stack=np.zeros((2, MAX_NESTING), np.int64),
+        names=names,
+    )
+
+
+def with_more_room(out: Output) -> Output:
+    """The same with twice the room for ids and words."""
+    ids = np.full((out.ids.shape[0], 2 * out.ids.shape[1]), NULL, np.int64)
+    ids[:, : out.ids.shape[1]] = out.ids
+    words = np.zeros(2 * len(out.words), np.int64)
+    words[: len(out.words)] = out.words
+    return out._replace(ids=ids, words=words)
+
+
+@inlined
+def _short_varint(data: ByteArray, at: int, end: int) -> Varint:
+    """As varint(), with two bytes handled in place too."""
+    if end - at >= 2:
+        first = byte(data, at)
+        if first < 0x80:
+            return Varint(first, at + 1)
+        second = byte(data, at + 1)
+        if second < 0x80:
+            return Varint((first & 0x7F) | (second << 7), at + 2)
+    return varint(data, at, end)
+
+
+@inlined
+def _long_varint(data: ByteArray, at: int, end: int) -> Varint:
+    """As varint(), in place; for values, which often have three to six bytes."""
+    value = 0
+    shift = 0
+    behind = -1
+    while at < end and shift < 70:
+        part = byte(data, at)
+        at += 1
+        value |= (part & 0x7F) << shift
+        if part < 0x80:
+            behind = at
+            break
+        shift += 7
+    return Varint(wrapped(value), behind)
+
+
+@inlined
+def _next_field(data: ByteArray, at: int, end: int) -> Found:
+    """The field at offset, with its value or the length of its bytes; next is -1 if malformed."""
+    tag = _short_varint(data, at, end)
+    number = tag.value >> 3
+    wire = tag.value & 7
+    if tag.next < 0 or not 0 < number <= _MAX_FIELD_NUMBER or (_WIRE_TYPES >> wire) & 1 == 0:
+        return Found(0, 0, 0, -1)
+    if wire & 1:  # eight or four bytes, such as a double; no wanted field is one
+        behind = tag.next + (8 if wire == 1 else 4)
+        return Found(number, wire, 0, behind if behind <= end else -1)
+    value = _long_varint(data, tag.next, end)
+    if value.next < 0 or (wire == 2 and not 0 <= value.value <= end - value.next):
+        return Found(0, 0, 0, -1)
+    return Found(number, wire, value.value, value.next)
+
+
+@inlined
+def _put(out: Output, cell: Cell, step: int, shift: int, value: int) -> None:
+    column = (step >> shift) & ARGUMENT_BITS
+    if step & IN_CHILD:
+        out.ids[column, cell.child] = value
+    else:
+        out.matrix[column, cell.row] = value
+
+
+@inlined
+def _get(out: Output, cell: Cell, step: int, shift: int) -> int:
+    column = (step >> shift) & ARGUMENT_BITS
+    return out.ids[column, cell.child] if step & IN_CHILD else out.matrix[column, cell.row]
+
+
+@inlined
+def _put_number(out: Output, cell: Cell, step: int, value: int) -> None:
+    """A varint as its field's type has it."""
+    kind = step & KIND_BITS
+    if kind == BOOL:
+        value = 1 if value != 0 else 0
+    elif kind != INT64:
+        value &= _UINT32_BITS
+        if kind != UINT32 and value >= _INT32_SIGN:
+            value -= _UINT32_BITS + 1
+    null = (step >> NULL_SHIFT) & NULL_BITS
+    if null != 0 and value == null - 2:
+        value = NULL
+    _put(out, cell, step, FIRST_SHIFT, value)
+    if kind == COUNTED:
+        _put(out, cell, step, SECOND_SHIFT, 1)
+
+
+@inlined
+def _put_word(out: Output, cell: Cell, step: int, value: int) -> int:
+    """One more element of a repeated int64: READ, LIMITED or FULL."""
+    used = out.used[USED_WORDS]
+    if used - out.used[_WORDS_BEFORE] >= MAX_IDS_PER_ACK:
+        return LIMITED
+    if used >= len(out.words):
+        return FULL
+    count = _get(out, cell, step, SECOND_SHIFT)
+    if count == NULL:
+        _put(out, cell, step, FIRST_SHIFT, used)
+        count = 0
+    out.words[used] = value
+    out.used[USED_WORDS] = used + 1
+    _put(out, cell, step, SECOND_SHIFT, count + 1)
+    return READ
+
+
+@kernel
+def _put_words(out: Output, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+    """A packed repeated int64: READ, BAD, LIMITED or FULL."""
+    at = span.at
+    status = READ
+    while at < span.end:
+        value = varint(data, at, span.end)
+        if value.next < 0:
+            return BAD
+        at = value.next
+        result = _put_word(out, cell, step, value.value)
+        if result == FULL:
+            return FULL
+        status = max(status, result)
+    return status
+
+
+@inlined
+def _decimal(data: ByteArray, at: int, end: int) -> Varint:
+    """Digits with an optional minus sign: their value, and the offset behind them; -1 if none."""
+    position = at
+    is_negative = position < end and byte(data, position) == 0x2D
+    if is_negative:
+        position += 1
+    value = 0
+    digits = 0
+    while position < end and digits < _MAX_DIGITS:
+        digit = byte(data, position) - 0x30
+        if digit < 0 or digit > 9:
+            break
+        value = 10 * value + digit
+        position += 1
+        digits += 1
+    return Varint(-value if is_negative else value, position if digits > 0 else -1)
+
+
+@inlined
+def _put_pair_value(out: Output, row: int, pair: Int64Array, data: ByteArray, value: Span) -> None:
+    """The value of a known key to its column; text that is no number leaves it null."""
+    out.matrix[pair[PAIR_FLAG], row] = max(out.matrix[pair[PAIR_FLAG], row], 0) | pair[PAIR_BIT]
+    if pair[PAIR_KIND] != DECIMAL and pair[PAIR_KIND] != POSITION:
+        out.matrix[pair[PAIR_COLUMN], row] = intern(out.names, data, value.at, value.end - value.at)
+        return
+    first = _decimal(data, value.at, value.end)
+    if pair[PAIR_KIND] == DECIMAL:
+        if first.next == value.end:
+            out.matrix[pair[PAIR_COLUMN], row] = first.value
+    elif 0 < first.next < value.end and byte(data, first.next) == 0x3A:
+        second = _decimal(data, first.next + 1, value.end)
+        if second.next == value.end:
+            out.matrix[pair[PAIR_COLUMN], row] = first.value
+            out.matrix[pair[PAIR_SECOND], row] = second.value
+
+
+@inlined
+def _is_key(plan: Plan, pair: Int64Array, data: ByteArray, key: Span) -> bool:
+    length = key.end - key.at
+    if pair[PAIR_KEY_BYTES] != length:
+        return False
+    for k in range(length):
+        if byte(data, key.at + k) != byte(plan.text, pair[PAIR_KEY_AT] + k):
+            return False
+    return True
+
+
+@kernel
+def _put_pair(plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+    """A KeyValue whose key may have a column: READ or BAD."""
+    key = Span(span.at, span.at, 0)
+    value = Span(span.at, span.at, 0)
+    at = span.at
+    while at < span.end:
+        found = _next_field(data, at, span.end)
+        if found.next < 0:
+            return BAD
+        at = found.next
+        if found.wire == 2:
+            at += found.value
+            if found.number == 1:
+                key = Span(found.next, at, 0)
+            elif found.number == 2:
+                value = Span(found.next, at, 0)
+    first = (step >> FIRST_SHIFT) & ARGUMENT_BITS
+    for number in range(first, first + ((step >> SECOND_SHIFT) & ARGUMENT_BITS)):
+        pair = plan.pairs[:, number]
+        if _is_key(plan, pair, data, key):
+            _put_pair_value(out, cell.row, pair, data, value)
+    return READ
+
+
+@inlined
+def _put_bytes(plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+    """A field with a length that is no nested message: READ, BAD, LIMITED or FULL."""
+    kind = step & KIND_BITS
+    if kind == NAME:
+        code = intern(out.names, data, span.at, span.end - span.at)
+        _put(out, cell, step, FIRST_SHIFT, code)
+    elif kind == SPAN:
+        _put(out, cell, step, FIRST_SHIFT, span.at)
+        _put(out, cell, step, SECOND_SHIFT, span.end - span.at)
+    elif kind == PAIR:
+        return _put_pair(plan, out, cell, step, data, span)
+    elif kind == PRESENT:
+        _put(out, cell, step, FIRST_SHIFT, 1)
+    elif kind == WORD:
+        return _put_words(out, cell, step, data, span)
+    return READ
+
+
+@inlined
+def _new_child(out: Output, row: int, step: int) -> int:
+    """The row of a new child, all null; _NO_MORE if the rest is left out, _NO_ROOM if FULL."""
+    used = out.used[USED_IDS]
+    if used - out.used[_IDS_BEFORE] >= MAX_IDS_PER_ACK:
+        return _NO_MORE
+    if used >= out.ids.shape[1]:
+        return _NO_ROOM
+    first = (step >> SECOND_SHIFT) & ARGUMENT_BITS
+    count = used - out.used[_IDS_BEFORE]
+    if count == 0:
+        out.matrix[first, row] = used
+    out.matrix[first + 1, row] = count + 1
+    out.ids[0, used] = row
+    for column in range(1, out.ids.shape[0]):
+        out.ids[column, used] = NULL
+    out.used[USED_IDS] = used + 1
+    return used
+
+
+@inlined
+def _put_defaults(plan: Plan, out: Output, row: int, node: int) -> None:
+    first = plan.nodes[NODE_DEFAULTS, node]
+    for number in range(first, first + plan.nodes[NODE_DEFAULT_COUNT, node]):
+        out.matrix[plan.defaults[0, number], row] = plan.defaults[1, number]
+
+
+@inlined
+def _put_value(
+    plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, found: Found
+) -> int:
+    """A field that is no nested message to its column: READ, BAD, LIMITED or FULL."""
+    kind = step & KIND_BITS
+    if found.wire == 2:
+        if kind < WORD:
+            return READ
+        span = Span(found.next, found.next + found.value, 0)
+        return _put_bytes(plan, out, cell, step, data, span)
+    if found.wire == 0 and kind < WORD:
+        _put_number(out, cell, step, found.value)
+    elif found.wire == 0 and kind == WORD:
+        return _put_word(out, cell, step, found.value)
+    return READ
+
+
+@inlined
+def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
+    """Read one span into one row.
+
+    Returns:
+        READ, BAD, LIMITED, or FULL: then ids and words are as before.
+    """
+    out.used[_IDS_BEFORE] = out.used[USED_IDS]
+    out.used[_WORDS_BEFORE] = out.used[USED_WORDS]
+    at = span.at
+    end = span.end
+    node = span.root
+    child = -1
+    depth = 0
+    status = READ
+    base = plan.nodes[NODE_BASE, node]
+    limit = plan.nodes[NODE_LIMIT, node]
+    _put_defaults(plan, out, row, node)
+    while True:
+        if at >= end:
+            if depth == 0:
+                break
+            depth -= 1
+            end = out.stack[0, depth]
+            node = out.stack[1, depth]
+            base = plan.nodes[NODE_BASE, node]
+            limit = plan.nodes[NODE_LIMIT, node]
+            continue
+        found = _next_field(data, at, end)
+        if found.next < 0:
+            status = BAD
+            break
+        at = found.next
+        step = plan.steps[base + found.number] if found.number <= limit else SKIP
+        kind = step & KIND_BITS
+        if found.wire == 2 and (kind in (NESTED, CHILD)):
+            made = _new_child(out, row, step) if kind == CHILD else child
+            if kind == NESTED or made >= 0:
+                child = made
+                out.stack[0, depth] = end
+                out.stack[1, depth] = node
+                depth += 1
+                node = (step >> FIRST_SHIFT) & ARGUMENT_BITS
+                end = at + found.value
+                base = plan.nodes[NODE_BASE, node]
+                limit = plan.nodes[NODE_LIMIT, node]
+                _put_defaults(plan, out, row, node)
+                continue
+            result = LIMITED if made == _NO_MORE else FULL
+        else:
+            result = READ
+            if step != SKIP:
+                result = _put_value(plan, out, Cell(row, child), step, data, found)
+        if result in (BAD, FULL):
+            status = result
+            break
+        status = max(status, result)
+        if found.wire == 2:
+            at += found.value
+    if status == FULL:
+        out.used[USED_IDS] = out.used[_IDS_BEFORE]
+        out.used[USED_WORDS] = out.used[_WORDS_BEFORE]
+    return status
+
+
+@kernel
+def scan(
+    plan: Plan,
+    out: Output,
+    sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray],
+    spans: SpanColumns,
+    first: int,
+    count: int,
+) -> int:
+    """Read spans first to count - 1 into the rows that they name; writes spans.status.
+
+    Returns:
+        The next span: count if all are read, else one for whose ids or words there is no room. The
+        caller makes room (`with_more_room`) and calls again from there.
+    """
+    for index in range(first, count):
+        data = sources[spans.source[index]]
+        span = Span(spans.at[index], spans.end[index], spans.root[index])
+        status = walk(plan, out, spans.row[index], data, span)
+        if status == FULL:
+            return index
+        spans.status[index] = status
+    return count
