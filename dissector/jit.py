@@ -311,6 +311,108 @@ def register_bundle(cls: type, fields: tuple[str, ...]) -> None:
     typeof_impl.register(cls)(lambda value, context: native)
 
 
+class StateType(types.Type):  # type: ignore[misc]
+    """The compiler's type of a State: one pointer, and the types of the arrays behind it."""
+
+    def __init__(self, name: str, fields: tuple[str, ...], kinds: tuple[Any, ...]) -> None:
+        self.fields = fields
+        self.kinds = kinds
+        text = repr([(field, kind.name) for field, kind in zip(fields, kinds, strict=True)])
+        super().__init__(name=f"State({name}, {hashlib.sha256(text.encode()).hexdigest()})")
+
+
+@register_model(StateType)
+class _StateModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, [("words", types.CPointer(types.int64))])
+
+
+@infer_getattr
+class _StateAttributes(AttributeTemplate):  # type: ignore[misc]
+    key = StateType
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
+        return typ.kinds[typ.fields.index(attr)] if attr in typ.fields else None
+
+
+def _leaves(kind: Any) -> list[Any]:
+    """The array types inside a type, in order."""
+    if isinstance(kind, BundleType):
+        return [_MATRIX]
+    if isinstance(kind, types.Array):
+        return [kind]
+    return [leaf for part in kind.types for leaf in _leaves(part)]
+
+
+def state_words(value: Any) -> list[int]:
+    """What a kernel must know of a value of a State: address and shape of each array, 3 words."""
+    if hasattr(value, "matrix"):
+        value = value.matrix
+    if isinstance(value, tuple):
+        return [word for part in value for word in state_words(part)]
+    assert value.flags.c_contiguous and value.ndim <= 2
+    return [value.ctypes.data, *value.shape, *[1] * (2 - value.ndim)]
+
+
+def state_type(cls: type, fields: tuple[str, ...], values: list[Any]) -> Any:
+    """The type of a State from its class and the values of its fields."""
+    kinds = tuple(numba.typeof(value) for value in values)
+    return StateType(f"{cls.__module__}.{cls.__qualname__}", fields, kinds)
+
+
+@lower_getattr_generic(StateType)
+def _state_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    number = typ.fields.index(attr)
+    first = 3 * sum(len(_leaves(kind)) for kind in typ.kinds[:number])
+    words = cgutils.create_struct_proxy(typ)(context, builder, value=value).words
+    return _value_at(context, builder, typ.kinds[number], words, first)
+
+
+def _value_at(context: Any, builder: Any, kind: Any, words: Any, first: int) -> Any:
+    """A value whose arrays are described from word `first` on."""
+    if isinstance(kind, BundleType):
+        bundle = cgutils.create_struct_proxy(kind)(context, builder)
+        bundle.matrix = _value_at(context, builder, _MATRIX, words, first)
+        return bundle._getvalue()
+    if not isinstance(kind, types.Array):
+        parts = []
+        for part in kind.types:
+            parts.append(_value_at(context, builder, part, words, first))
+            first += 3 * len(_leaves(part))
+        return context.make_tuple(builder, kind, parts)
+    loaded = []
+    for place in range(3):
+        address = builder.gep(words, [ir.Constant(ir.IntType(64), first + place)])
+        word = builder.load(address)
+        # The arrays stay where they are while a kernel runs, whatever it writes.
+        word.set_metadata("invariant.load", builder.module.add_metadata([]))
+        loaded.append(word)
+    array = make_array(kind)(context, builder)
+    item_bytes = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+    data = builder.inttoptr(loaded[0], context.get_data_type(kind.dtype).as_pointer())
+    strides = [item_bytes] if kind.ndim == 1 else [builder.mul(loaded[2], item_bytes), item_bytes]
+    populate_array(
+        array,
+        data=data,
+        shape=loaded[1 : 1 + kind.ndim],
+        strides=strides,
+        itemsize=item_bytes,
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+@unbox(StateType)
+def _unbox_state(typ: Any, value: Any, context: Any) -> Any:
+    words = context.pyapi.object_getattr_string(value, "words")
+    native = context.unbox(_ROW, words)
+    context.pyapi.decref(words)
+    array = make_array(_ROW)(context.context, context.builder, value=native.value)
+    state = cgutils.create_struct_proxy(typ)(context.context, context.builder)
+    state.words = array.data
+    return NativeValue(state._getvalue(), is_error=native.is_error, cleanup=native.cleanup)
+
+
 def cpu_features() -> tuple[str, frozenset[str]]:
     """The kind of machine code that kernels become, and the processor features it may use."""
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()

@@ -14,13 +14,14 @@ then it is UNOPENED. What is bounded: subjects (the longest closed is forgotten,
 not followed), requests (the oldest is forgotten), and the memories of ledgers and producer names.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.limits import MAX_PENDING_REQUESTS, MAX_SUBJECTS, MAX_TOPIC_HINTS, NULL
+from dissector.protocols.pulsar.rules import NO_SUBJECT
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
@@ -38,6 +39,7 @@ from dissector.protocols.tables import (
     new_pool,
     roomy,
 )
+from dissector.states import State
 
 UNOPENED: Final = 0
 OPENING: Final = 1
@@ -73,19 +75,18 @@ RECENT: Final = 256  # subjects found by a glance; a power of two
 class SubjectColumns(Bundle):
     """Producers and consumers, int64[rows] each; NULL where not known.
 
-    connection: row in ConnectionColumns, ABSENT on a free row; kind: *_SUBJECT; id: producer_id or
-    consumer_id; topic, subscription, name: codes; schema_version: place in the registry's list of
-    schema versions; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal of
-    the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting: 1
-    while it stands in a chain of producers without a topic.
+    The first columns are those of SubjectRows, in the same order, so that a row is one short copy.
+    kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
+    name: codes; schema_version: place in the registry's list of schema versions. connection: row in
+    RegistryConnections; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal
+    of the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting:
+    1 while it stands in a chain of producers without a topic.
     """
 
-    connection: Int64Array
     connection_id: Int64Array
     kind: Int64Array
     id: Int64Array
     incarnation: Int64Array
-    state: Int64Array
     topic: Int64Array
     subscription: Int64Array
     name: Int64Array
@@ -104,6 +105,8 @@ class SubjectColumns(Bundle):
     is_durable: Int64Array
     first_flow_permits: Int64Array
     initial_position: Int64Array
+    connection: Int64Array
+    state: Int64Array
     open_requests: Int64Array
     opened_row: Int64Array
     last_ledger: Int64Array
@@ -128,7 +131,6 @@ class SubjectRows(Bundle):
     opened_frame_no: Int64Array
     ready_frame_no: Int64Array
     closed_frame_no: Int64Array
-    closed_by: Int64Array
     refused_code: Int64Array
     epoch: Int64Array
     topic_epoch: Int64Array
@@ -140,7 +142,13 @@ class SubjectRows(Bundle):
     is_durable: Int64Array
     first_flow_permits: Int64Array
     initial_position: Int64Array
+    closed_by: Int64Array
     closing_row: Int64Array
+
+
+SHARED_COLUMNS: Final = len(SubjectRows._fields) - 2
+assert SubjectColumns._fields[:SHARED_COLUMNS] == SubjectRows._fields[:SHARED_COLUMNS]
+IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation keeps
 
 
 class RequestColumns(Bundle):
@@ -174,7 +182,7 @@ class RegistryConnections(Bundle):
     hole_row: Int64Array
 
 
-class RegistryState(NamedTuple):
+class RegistryState(State):
     """Everything the registry's kernels change.
 
     table: connections, subjects, chains of requests and of nameless producers; recent: int64[],
@@ -213,7 +221,7 @@ def new_registry_state(rows: int) -> RegistryState:
         counters=np.zeros(COUNTERS, np.int64),
         connections=RegistryConnections.new(rows, NULL),
         connection_pool=new_pool(rows),
-        subjects=SubjectColumns.new(rows, ABSENT),
+        subjects=SubjectColumns.new(rows, NO_SUBJECT),
         subject_pool=new_pool(rows),
         subject_links=new_links(rows),
         subject_lists=new_ends(rows),
@@ -232,12 +240,12 @@ def new_registry_state(rows: int) -> RegistryState:
     )
 
 
-def with_room(state: RegistryState, more: int) -> RegistryState:
-    """The state with room for what `more` further rows can add: one of each kind per row."""
-    state = state._replace(table=roomy(state.table, 4 * more))
+def make_room(state: RegistryState, more: int) -> None:
+    """Make room for what `more` further rows can add: one of each kind per row."""
+    state.grow(table=roomy(state.table, 4 * more))
     if state.connection_pool.free[0] < more:
         rows = _larger(len(state.connection_pool.rows), more)
-        state = state._replace(
+        state.grow(
             connections=state.connections.grown(rows, NULL),
             connection_pool=grown_pool(state.connection_pool, rows),
             subject_lists=grown_ends(state.subject_lists, rows),
@@ -245,8 +253,8 @@ def with_room(state: RegistryState, more: int) -> RegistryState:
         )
     rows = min(_larger(len(state.subject_pool.rows), more), MAX_SUBJECTS)
     if state.subject_pool.free[0] < more and rows > len(state.subject_pool.rows):
-        state = state._replace(
-            subjects=state.subjects.grown(rows, ABSENT),
+        state.grow(
+            subjects=state.subjects.grown(rows, NO_SUBJECT),
             subject_pool=grown_pool(state.subject_pool, rows),
             subject_links=grown_links(state.subject_links, rows),
             closed_links=grown_links(state.closed_links, rows),
@@ -254,14 +262,13 @@ def with_room(state: RegistryState, more: int) -> RegistryState:
         )
     rows = min(_larger(len(state.request_pool.rows), more), MAX_PENDING_REQUESTS)
     if state.request_pool.free[0] < more and rows > len(state.request_pool.rows):
-        state = state._replace(
+        state.grow(
             requests=state.requests.grown(rows, NULL),
             request_pool=grown_pool(state.request_pool, rows),
             request_links=grown_links(state.request_links, rows),
             order_links=grown_links(state.order_links, rows),
             chain_links=grown_links(state.chain_links, rows),
         )
-    return state
 
 
 def _larger(rows: int, more: int) -> int:

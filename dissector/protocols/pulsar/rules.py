@@ -42,6 +42,7 @@ from dissector.protocols.pulsar.commands import (
     SUCCESS,
     UNSUBSCRIBE,
 )
+from dissector.states import State
 
 COMMAND_SLOTS: Final = 128  # room in tables that are indexed by command number
 WATCH_SCALABLE_TOPICS: Final = 76
@@ -134,7 +135,7 @@ CONSUMER_COMMANDS: Final = (
 )
 
 
-class RuleColumns(NamedTuple):
+class RuleColumns(State):
     """The rules as kernels read them, int64[COMMAND_SLOTS] each, indexed by command number.
 
     request_key: BY_* of a request, -1 for other commands; kind: of a request's exchange;
@@ -154,12 +155,12 @@ class RuleColumns(NamedTuple):
 def rule_columns() -> RuleColumns:
     """The arrays of RULES, made anew."""
     columns = RuleColumns(
-        np.full(COMMAND_SLOTS, -1, np.int64),
-        np.full(COMMAND_SLOTS, -1, np.int64),
-        np.full(COMMAND_SLOTS, -1, np.int64),
-        np.full(COMMAND_SLOTS, -1, np.int64),
-        np.zeros((COMMAND_SLOTS, COMMAND_SLOTS), np.int64),
-        np.zeros(COMMAND_SLOTS, np.int64),
+        request_key=np.full(COMMAND_SLOTS, -1, np.int64),
+        kind=np.full(COMMAND_SLOTS, -1, np.int64),
+        reply_key=np.full(COMMAND_SLOTS, -1, np.int64),
+        asked_by=np.full(COMMAND_SLOTS, -1, np.int64),
+        may_answer=np.zeros((COMMAND_SLOTS, COMMAND_SLOTS), np.int64),
+        subject=np.zeros(COMMAND_SLOTS, np.int64),
     )
     for rule in RULES:
         columns.request_key[rule.request] = rule.key

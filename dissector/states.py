@@ -1,0 +1,49 @@
+"""What kernels remember between blocks: many arrays, passed to a kernel as one pointer.
+
+A tuple of forty arrays costs each function that takes it half a second of compile time, and each
+call two kilobytes of copying. A State passes the address of a short table that says where its
+arrays lie; inside a kernel `state.name` is the array, bundle or named tuple of that name, as fast as
+if it had been passed itself. Arrays that have grown are set with `grow`, between two kernels.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.jit import compiled, state_type, state_words
+
+
+class State:
+    """Base of all states; a subclass lists its fields as annotations.
+
+    A field is a C-contiguous array of one or two dimensions, a Bundle, or a NamedTuple of these.
+    words: int64[], address and shape of every array, read by kernels.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    words: Int64Array
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
+
+    def __init__(self, **values: Any) -> None:
+        assert tuple(values) == self._fields, "a state needs its fields in their order"
+        for name, value in values.items():
+            setattr(self, name, value)
+        self._describe()
+        if compiled():
+            # The compiler looks here for the type of an argument.
+            self._numba_type_ = state_type(type(self), self._fields, list(values.values()))
+
+    def grow(self, **values: Any) -> None:
+        """Put larger arrays in the place of those of these fields."""
+        for name, value in values.items():
+            assert name in self._fields
+            setattr(self, name, value)
+        self._describe()
+
+    def _describe(self) -> None:
+        words = [word for name in self._fields for word in state_words(getattr(self, name))]
+        self.words = np.array(words, np.int64)
