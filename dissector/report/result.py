@@ -1,4 +1,4 @@
-"""From the parts of a report to its JSON: settle names and legs, then one section after the other."""
+"""From the parts of a report to its JSON: settle names and legs, then section by section."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Tallies: the integer sums per key that lie between the rows of a lake and the numbers of a report.
+"""Tallies: integer sums per key, between the rows of a lake and the numbers of a report.
 
 Both ways to a report, `summary` in this process and the Spark jobs, hand over the same tallies; the
 last arithmetic on them (`dissector.report.sections`) is one piece of code. A tally keeps the finest

@@ -100,7 +100,7 @@ def _consumer(row: Row, stalls: list[Row]) -> Row:
 
 
 def _interest(row: Row) -> tuple[Any, ...]:
-    """Which consumer's balance is drawn: the most hindered one, then the busiest, then the first."""
+    """Which consumer's balance is drawn: the most hindered, then the busiest, then the first."""
     return (-row["exhausted_us"], -row["granted"], nulls_last(*_identity(row)))
 
 
@@ -174,7 +174,7 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
         {
             "topic": topic,
             "subscription": subscription,
-            "subscription_type": max((r["subscription_type"] or "" for r in group)) or None,
+            "subscription_type": max(r["subscription_type"] or "" for r in group) or None,
             **_summed(group, [s for row in group for s in stalls_of.get(_identity(row), [])]),
         }
         for (topic, subscription), group in groups.items()

@@ -1,0 +1,131 @@
+"""A report on disk: report.json, the lists as Parquet tables, the page; complete or not at all."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.errors import OutputError
+
+TABLES: Final = "tables"
+_MARK: Final = "report.json"
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """The text of report.json."""
+    return json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Every list of every section, by `<section>_<list>`; totals are lists of one row."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for section, content in report.items():
+        if not isinstance(content, dict):
+            continue
+        for name, value in content.items():
+            if isinstance(value, list):
+                found[f"{section}_{name}"] = value
+            elif name == "total":
+                found[f"{section}_total"] = [value]
+    return found
+
+
+def arrow_value(value: Any) -> Any:
+    """Counts by name become (name, count) pairs: their names differ from row to row."""
+    if isinstance(value, dict):
+        if value and all(isinstance(item, int) for item in value.values()):
+            return [{"name": name, "count": count} for name, count in value.items()]
+        return {name: arrow_value(item) for name, item in value.items()} or None
+    if isinstance(value, list):
+        return [arrow_value(item) for item in value]
+    return value
+
+
+def _known(kind: pa.DataType) -> pa.DataType:
+    """The type of a column of which only nulls were seen is text: readers want one."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_known(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_known(field.type)) for field in kind])
+    return kind
+
+
+def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    target = folder / TABLES / name
+    target.mkdir(parents=True)
+    table = pa.Table.from_pylist([arrow_value(row) for row in rows]) if rows else pa.table({})
+    table = table.cast(pa.schema([field.with_type(_known(field.type)) for field in table.schema]))
+    pq.write_table(table, target / "part-00000.parquet", compression="zstd")
+
+
+def _fill(folder: Path, report: dict[str, Any], has_page: bool) -> None:
+    (folder / _MARK).write_text(report_text(report), encoding="utf-8")
+    for name, rows in lists(report).items():
+        _write_table(folder, name, rows)
+    if has_page:
+        from dissector.report.page import page
+
+        (folder / "report.html").write_text(page(report), encoding="utf-8")
+
+
+def write_report(output: Path, report: dict[str, Any], *, has_page: bool = True) -> None:
+    """Write a report into a folder, in the place of one that is there.
+
+    Everything is written under a temporary name beside it first. A folder that holds something
+    else than a report is not touched.
+
+    Raises:
+        OutputError: it cannot be written, or the folder holds something else.
+    """
+    try:
+        _check(output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+    except OSError as error:
+        raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
+    try:
+        _fill(stage, report, has_page)
+        os.chmod(stage, 0o777 & ~_umask())
+        _replace(stage, output)
+    except OSError as error:
+        raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _check(output: Path) -> None:
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise OutputError(f"{output} is a file; name a folder for the report")
+    if any(output.iterdir()) and not (output / _MARK).is_file():
+        raise OutputError(f"{output} holds other files; name an empty folder, or a report's")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _replace(stage: Path, output: Path) -> None:
+    """Put the new report in the place of the old one."""
+    if not output.exists():
+        os.rename(stage, output)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{output.name}.old.", dir=output.parent))
+    os.rename(output, old / "report")
+    try:
+        os.rename(stage, output)
+    except OSError:
+        os.rename(old / "report", output)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)

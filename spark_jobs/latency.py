@@ -1,0 +1,250 @@
+"""Send latency: SEND to SEND_RECEIPT by topic, producer, client and broker, over time.
+
+spark-submit spark_jobs/latency.py --lake LAKE -o OUT
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from dissector.report.numbers import NS_PER_MINUTE, PERCENTILES
+from dissector.report.parts import EXACT, MESSAGES
+from dissector.report.sections.send_latency import GROUPINGS
+from dissector.report.tallies import (
+    LOGICAL,
+    SEND_MINUTES,
+    SEND_POINTS,
+    SENDS,
+    TRANSMITS,
+)
+from spark_jobs import job
+from spark_jobs.counting import tally
+from spark_jobs.tables import bucket, flag, floor_div, name_producers, without_twins
+
+SECTION: Final = "send_latency"
+_LEAF: Final = [name for name in SENDS.key_names if name != "outcome"]
+_PLACE: Final = ["capture", "connection_id", "producer_id", "incarnation"]
+# Messages are distinct within these columns; see message_keys.
+_KEY: Final = ["key_topic", "key_producer", *(f"key_{name}" for name in _PLACE)]
+
+
+def publishes(exchanges: DataFrame, producers: DataFrame, connections: DataFrame) -> DataFrame:
+    """Sends and orphan receipts, once each, with late names and what all transforms need."""
+    rows = without_twins(exchanges.where(F.col("kind") == "publish"), connections)
+    rows = name_producers(rows, producers)
+    is_request = F.col("outcome") != "orphan_response"
+    is_timed = (F.col("outcome") == "ok") & F.col("latency_ns").isNotNull()
+    attempt = F.coalesce(F.col("attempt"), F.lit(1))
+    return rows.select(
+        *_LEAF,
+        "outcome",
+        "sequence_id",
+        "chunk_id",
+        "crc32c_stored",
+        "attempt",
+        "message_count",
+        "request_bytes",
+        "request_last_ns",
+        "response_last_ns",
+        flag(F.col("tainted")).alias("tainted"),
+        flag(F.col("attempt") > 1).alias("resent"),
+        is_request.alias("is_request"),
+        is_timed.alias("is_timed"),
+        (attempt == 1).alias("is_first"),
+        F.when(is_timed, F.col("latency_ns")).alias("latency_ns"),
+        F.when(is_timed, F.col("latency_bucket")).alias("bucket"),
+        F.when(is_request, F.col("transmit_ns")).alias("transmit_ns"),
+        F.lit(1).cast("bigint").alias("sends"),
+        flag(is_timed).alias("latencies"),
+        flag(is_request & F.col("message_count").isNull()).alias("counts_unknown"),
+    )
+
+
+def transform_sends(rows: DataFrame) -> DataFrame:
+    """Sums per producer and outcome. rows: of publishes."""
+    return tally(rows.withColumn("transmits", flag(F.col("transmit_ns").isNotNull())), SENDS)
+
+
+def transform_transmits(rows: DataFrame) -> DataFrame:
+    """The histogram of the time from a SEND's first byte to its last. rows: of publishes."""
+    sent = rows.where(F.col("transmit_ns").isNotNull())
+    sent = sent.withColumn("bucket", bucket(F.col("transmit_ns")))
+    return tally(sent.withColumn("transmits", F.lit(1).cast("bigint")), TRANSMITS)
+
+
+def _timed(rows: DataFrame) -> DataFrame:
+    """Sends with the messages that count over time: those of first attempts."""
+    messages = F.when(F.col("is_first"), F.col("message_count"))
+    return rows.where(F.col("is_request")).withColumn("messages", messages)
+
+
+def transform_minutes(rows: DataFrame) -> DataFrame:
+    """Sends, messages, bytes and the latency histogram per minute. rows: of publishes."""
+    minute = floor_div(F.col("request_last_ns"), NS_PER_MINUTE)
+    return tally(_timed(rows).withColumn("minute", minute), SEND_MINUTES)
+
+
+def transform_points(rows: DataFrame, step_ns: int) -> DataFrame:
+    """The same per point of the series over time. rows: of publishes."""
+    point = floor_div(F.col("request_last_ns"), step_ns)
+    return tally(_timed(rows).withColumn("point", point), SEND_POINTS)
+
+
+def message_keys(rows: DataFrame) -> DataFrame:
+    """Add what tells messages of equal sequence ids apart.
+
+    That is topic and producer, if both are known (one producer name serves all partitions of a
+    topic with equal ids); else ids are compared only within one producer id of one connection.
+    """
+    is_known = F.col("topic").isNotNull() & F.col("producer_name").isNotNull()
+    rows = rows.withColumn("key_topic", F.col("topic"))
+    rows = rows.withColumn("key_producer", F.col("producer_name"))
+    for name in _PLACE:
+        rows = rows.withColumn(f"key_{name}", F.when(~is_known, F.col(name)))
+    return rows
+
+
+def _distinct(
+    rows: DataFrame, grouping: str, extra: Sequence[str], shown: Sequence[str]
+) -> DataFrame:
+    largest = rows.groupBy(*_KEY, *extra, "sequence_id").agg(
+        F.max(F.coalesce("message_count", F.lit(0))).alias("messages")
+    )
+    counted = largest.groupBy(*_KEY, *extra).agg(F.sum("messages").alias("messages"))
+    columns = {"topic": F.col("key_topic"), "producer_name": F.col("key_producer")}
+    columns |= {name: F.col(name) for name in extra}
+    text = [
+        (columns[name] if name in shown else F.lit(None).cast("string")).alias(name)
+        for name in ("topic", "producer_name", "client_ip", "broker_ip")
+    ]
+    return counted.select(F.lit(grouping).alias("grouping"), *text, F.col("messages"))
+
+
+def transform_messages(rows: DataFrame) -> DataFrame:
+    """Distinct messages per producer, client and broker. rows: of publishes."""
+    sends = message_keys(rows.where(F.col("is_request") & F.col("sequence_id").isNotNull()))
+    by_producer = _distinct(sends, "producer", (), ("topic", "producer_name"))
+    by_client = _distinct(sends, "client", ("client_ip",), ("client_ip",))
+    by_broker = _distinct(sends, "broker", ("broker_ip",), ("broker_ip",))
+    return by_producer.unionByName(by_client).unionByName(by_broker)
+
+
+def logical_latencies(rows: DataFrame) -> DataFrame:
+    """One row per send that was answered in the end: logical_ns, from its first attempt.
+
+    A first attempt that got its receipt stands for itself. Others are joined over attempts by
+    topic, producer, sequence id, chunk and checksum; sends whose other side was not captured are
+    left out, since no answer could settle them.
+    """
+    requests = rows.where(F.col("is_request"))
+    is_ok = F.col("outcome") == "ok"
+    settled = requests.where(F.col("is_first") & F.col("is_timed")).select(
+        *_LEAF, F.col("latency_ns").alias("logical_ns"), "bucket"
+    )
+    waiting = requests.where(
+        ~(F.col("is_first") & is_ok)
+        & F.col("attempt").isNotNull()
+        & (F.col("outcome") != "other_side_not_captured")
+    )
+    waiting = message_keys(waiting).withColumn("answered", F.when(is_ok, F.col("response_last_ns")))
+    order = F.struct("answered", "connection_id", "producer_id", "incarnation")
+    attempts = waiting.groupBy(*_KEY, "sequence_id", "chunk_id", "crc32c_stored").agg(
+        F.min("attempt").alias("first_attempt"),
+        F.min("request_last_ns").alias("first_sent"),
+        F.min("answered").alias("first_answer"),
+        F.min_by(F.struct(*_LEAF), F.when(F.col("answered").isNotNull(), order)).alias("leaf"),
+    )
+    took = F.col("first_answer") - F.col("first_sent")
+    later = attempts.where((F.col("first_attempt") == 1) & (took >= 0)).select(
+        "leaf.*", took.alias("logical_ns"), bucket(took).alias("bucket")
+    )
+    return settled.unionByName(later)
+
+
+def transform_logical(rows: DataFrame) -> DataFrame:
+    """The histogram of logical latencies. rows: of publishes."""
+    return tally(logical_latencies(rows).withColumn("logicals", F.lit(1).cast("bigint")), LOGICAL)
+
+
+def transform_exact(rows: DataFrame) -> DataFrame:
+    """Exact percentiles, by sorting the values themselves. rows: of publishes."""
+    measures = [
+        ("latency", rows.where(F.col("is_timed")), F.col("latency_ns")),
+        ("transmit", rows.where(F.col("transmit_ns").isNotNull()), F.col("transmit_ns")),
+        ("logical", logical_latencies(rows), F.col("logical_ns")),
+    ]
+    found = []
+    for measure, values, column in measures:
+        for grouping, keys in GROUPINGS.items():
+            chosen = values.withColumn("value_ns", column)
+            found.append(_ranked(chosen, measure, grouping, keys))
+    result = found[0]
+    for frame in found[1:]:
+        result = result.unionByName(frame)
+    return result.select(*EXACT.names)
+
+
+def _ranked(rows: DataFrame, measure: str, grouping: str, keys: Sequence[str]) -> DataFrame:
+    """The values of the wanted ranks; rank = ceil(count * share), from 1."""
+    part = Window.partitionBy(*(F.col(key) for key in keys), F.lit(0))
+    numbered = rows.select(*keys, "value_ns").withColumns(
+        {
+            "rank": F.row_number().over(part.orderBy("value_ns")),
+            "count": F.count(F.lit(1)).over(part),
+        }
+    )
+    return numbered.groupBy(*keys).agg(
+        F.lit(grouping).alias("grouping"),
+        F.lit(measure).alias("measure"),
+        *(_empty(name) for name in ("topic", "producer_name", "client_ip", "broker_ip")
+          if name not in keys),
+        *(F.max(F.when(_has_rank(permille), F.col("value_ns"))).alias(name)
+          for name, permille in PERCENTILES),
+    )  # fmt: skip
+
+
+def _empty(name: str) -> Column:
+    return F.lit(None).cast("string").alias(name)
+
+
+def _has_rank(permille: int) -> Column:
+    rank = floor_div(F.col("count") * F.lit(permille) + F.lit(999), 1000)
+    return F.col("rank") == F.greatest(F.lit(1), rank)
+
+
+def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
+    """What this section is made from, by the name of its part."""
+    rows = publishes(
+        tables.read("exchanges"), tables.read("producers"), tables.read("connections")
+    ).persist()
+    tables.keep(rows)
+    found: job.Frames = {
+        "sends": (transform_sends(rows), SENDS.schema()),
+        "transmits": (transform_transmits(rows), TRANSMITS.schema()),
+        "send_minutes": (transform_minutes(rows), SEND_MINUTES.schema()),
+        "send_points": (transform_points(rows, tables.step_ns), SEND_POINTS.schema()),
+        "messages": (transform_messages(rows), MESSAGES),
+        "logical": (transform_logical(rows), LOGICAL.schema()),
+    }
+    if args.exact:
+        found["exact"] = (transform_exact(rows), EXACT)
+    return found
+
+
+def run(spark: SparkSession, args: argparse.Namespace) -> dict[str, Any]:
+    """Compute the section and write it; returns the JSON."""
+    return job.run(spark, args, {SECTION: frames})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The job by itself."""
+    return job.main(argv, run, __doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""All jobs together: report.json, its tables as Parquet, and the HTML page.
+
+spark-submit spark_jobs/report.py --lake LAKE -o REPORT
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from spark_jobs import checksum, coverage, errors, job, latency, permits, redelivery
+
+SECTIONS: Final[dict[str, job.SectionFrames]] = {
+    coverage.SECTION: coverage.frames,
+    latency.SECTION: latency.frames,
+    permits.SECTION: permits.frames,
+    redelivery.SECTION: redelivery.frames,
+    checksum.SECTION: checksum.frames,
+    "errors": errors.error_frames,
+    "slowest": errors.slow_frames,
+}
+
+
+def run(spark: SparkSession, args: argparse.Namespace) -> dict[str, Any]:
+    """Compute every section over a lake and write the report; returns the JSON."""
+    return job.run(spark, args, SECTIONS)
+
+
+def write_report(
+    lake: Path,
+    output: Path,
+    *,
+    captures: Sequence[str] = (),
+    is_exact: bool = False,
+    master: str | None = None,
+) -> dict[str, Any]:
+    """What `dissector report` does: start Spark, run all jobs over a lake, write the report.
+
+    Args:
+        lake, output: folders.
+        captures: ids; none = all.
+        is_exact: percentiles by sorting the values instead of from histograms.
+        master: Spark master; None = local[*].
+
+    Returns:
+        The content of report.json.
+
+    Raises:
+        DissectorError: DependencyError without Java, InputError, UsageError, OutputError.
+    """
+    args = argparse.Namespace(
+        lake=str(lake), output=str(output), capture=list(captures), exact=is_exact, master=master,
+        page=True,
+    )  # fmt: skip
+    with job.started(args, "dissector-report") as spark:
+        return run(spark, args)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The report by itself."""
+    return job.main(argv, run, __doc__ or "", has_page=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

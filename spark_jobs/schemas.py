@@ -1,0 +1,35 @@
+"""Spark types of the lake's tables, derived from the one place where they are declared."""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from dissector.schemas import TABLES
+
+SPARK_TYPES: Final[dict[str, DataType]] = {
+    "bigint": LongType(),
+    "boolean": BooleanType(),
+    "string": StringType(),
+    "timestamp[us, UTC]": TimestampType(),
+    "array<bigint>": ArrayType(LongType()),
+    "array<string>": ArrayType(StringType()),
+    "map<string,bigint>": MapType(StringType(), LongType()),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+
+
+def spark_schema(table: str) -> StructType:
+    """The schema of a table's files, without the partition column `capture`."""
+    return StructType(
+        [StructField(column.name, SPARK_TYPES[column.type]) for column in TABLES[table].columns]
+    )

@@ -1,0 +1,117 @@
+"""The tables of a lake as DataFrames: only captures that exist, each row with its capture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from dissector.errors import UsageError
+from dissector.lake.manifest import Manifest
+from dissector.lake.reader import Lake
+from spark_jobs.schemas import spark_schema
+
+CONNECTION: Final = ["capture", "connection_id"]
+
+
+def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
+    """The captures that a report counts.
+
+    Args:
+        wanted: ids; none = all. A capture whose files are all in another one of the same base
+            name is left out then, since it would be counted twice.
+
+    Raises:
+        UsageError: an id is not in the lake, or the lake has no capture.
+    """
+    by_id = {capture.capture_id: capture for capture in captures}
+    unknown = [name for name in wanted if name not in by_id]
+    if unknown:
+        raise UsageError(f"no capture {unknown[0]} in the lake: `dissector lake list` shows them")
+    if wanted:
+        return [by_id[name] for name in sorted(set(wanted))]
+    found = [capture for capture in captures if not _is_contained(capture, captures)]
+    if not found:
+        raise UsageError("the lake has no captures: `dissector land` puts some there")
+    return found
+
+
+def _is_contained(capture: Manifest, captures: Sequence[Manifest]) -> bool:
+    """Whether all files of a capture are in another, longer one of the same base name."""
+    files = {source.sha256 for source in capture.sources}
+    if not files:
+        return False
+    for other in captures:
+        theirs = {source.sha256 for source in other.sources}
+        if other.base_name == capture.base_name and files < theirs:
+            return True
+    return False
+
+
+class LakeTables:
+    """Tables of the chosen captures of a lake."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, captures: Sequence[str] = ()) -> None:
+        chosen = tuple(chosen_captures(lake.captures, captures))
+        self.spark = spark
+        self.lake = lake._replace(captures=chosen)
+
+    def read(self, table: str) -> DataFrame:
+        """A table; `capture` is the capture a row came from, also where captures were compacted."""
+        paths = self.lake.part_paths(table)
+        schema = StructType([*spark_schema(table).fields, StructField("capture", StringType())])
+        folder = str(Path(self.lake.folder) / table)
+        rows = self.spark.read.schema(schema).option("basePath", folder).parquet(*paths)
+        return rows.withColumn("capture", F.coalesce("origin_capture", "capture"))
+
+
+def lake_bytes(lake: Lake) -> int:
+    """Size of all files of a lake."""
+    return sum(part.bytes for capture in lake.captures for part in capture.files)
+
+
+def twins(connections: DataFrame) -> DataFrame:
+    """Connections that repeat another one's frames: broker legs of a proxy whose twin is there."""
+    is_twin = (F.col("leg") == "broker") & F.col("twin_connection_id").isNotNull()
+    return connections.where(is_twin).select(*CONNECTION)
+
+
+def without_twins(rows: DataFrame, connections: DataFrame) -> DataFrame:
+    """The rows of all connections but those of `twins`."""
+    return rows.join(F.broadcast(twins(connections)), on=CONNECTION, how="left_anti")
+
+
+def name_producers(rows: DataFrame, producers: DataFrame) -> DataFrame:
+    """Fill topic and producer_name that were not known when a row was written."""
+    keys = [*CONNECTION, "producer_id", "incarnation"]
+    known = producers.groupBy(*keys).agg(
+        F.min("topic").alias("late_topic"), F.min("name").alias("late_name")
+    )
+    named = rows.join(F.broadcast(known), on=keys, how="left")
+    return (
+        named.withColumn("topic", F.coalesce("topic", "late_topic"))
+        .withColumn("producer_name", F.coalesce("producer_name", "late_name"))
+        .drop("late_topic", "late_name")
+    )
+
+
+def floor_div(number: Column, divisor: int) -> Column:
+    """number / divisor rounded down, for integers of either sign."""
+    rest = F.pmod(number, F.lit(divisor))
+    return F.call_function("div", number - rest, F.lit(divisor))
+
+
+def flag(condition: Column) -> Column:
+    """1 where a condition holds, 0 elsewhere, also where it is null."""
+    return F.when(condition, F.lit(1)).otherwise(F.lit(0)).cast("bigint")
+
+
+def bucket(duration_ns: Column) -> Column:
+    """The histogram bucket of a duration, as `dissector.buckets` numbers them; null if negative."""
+    bits = F.length(F.bin(duration_ns)).cast("int")
+    octave = F.greatest(bits - F.lit(6), F.lit(0))
+    shifted = F.call_function("shiftright", duration_ns, octave)
+    number = F.call_function("shiftleft", octave.cast("bigint"), F.lit(5)) + shifted
+    return F.when(duration_ns >= 0, number)
