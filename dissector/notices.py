@@ -28,6 +28,11 @@ NOTICES: Final = (
     NoticeKind("clock_step", "info", "capture time went back {value2} times, by up to {value} ns"),
     NoticeKind("skipped_section", "warning", "file {value2}: a part from byte {value} was skipped"),
     NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),
+    NoticeKind(
+        "damaged_compression",
+        "error",
+        "the compressed data of file {value} is cut or corrupt; all before was read",
+    ),
     NoticeKind("notices_limit", "warning", "{value} further notices are not listed"),
     # -- packets and streams
     NoticeKind("unknown_link_type", "error", "link type {value} is not read"),
