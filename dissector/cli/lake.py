@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.options import CommandGroup, Common, Size, example, speaking_options
 from dissector.cli.render import json_line, time_text
 from dissector.cli.select import read_time
@@ -13,8 +14,6 @@ from dissector.errors import UsageError
 
 if TYPE_CHECKING:
     from dissector.lake.manifest import Manifest
-
-EXIT_PARTIAL = 3
 
 _lake_argument = click.argument(
     "folder", metavar="LAKE", type=click.Path(file_okay=False, path_type=Path)

@@ -10,6 +10,14 @@ from typing import Final
 import click
 
 from dissector.cli.doctor import doctor, version
+from dissector.cli.exits import (
+    EXIT_DEPENDENCY,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_OUTPUT,
+    EXIT_USAGE,
+)
 from dissector.cli.follow import follow
 from dissector.cli.lake import lake
 from dissector.cli.land import land
@@ -18,15 +26,6 @@ from dissector.cli.report import analyze, report, summary
 from dissector.cli.show import connections, fields, frames
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
-
-EXIT_OK: Final = 0
-EXIT_USAGE: Final = 1
-EXIT_INPUT: Final = 2
-EXIT_PARTIAL: Final = 3
-EXIT_OUTPUT: Final = 4
-EXIT_DEPENDENCY: Final = 5
-EXIT_FAIL_ON: Final = 6
-EXIT_INTERRUPTED: Final = 130
 
 # Failures of the operating system that mean: the output could not be written.
 _WRITE_ERRORS: Final = frozenset(

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
+from dissector.cli.exits import EXIT_INTERRUPTED, EXIT_PARTIAL
 from dissector.cli.options import Common
 from dissector.cli.terminal import progress_bar
 from dissector.errors import InputError
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from dissector.blocks import TableBlock
     from dissector.sources.rings import Chain, ChainMode
 
-EXIT_PARTIAL: Final = 3
-EXIT_INTERRUPTED: Final = 130
 STDIN: Final = "-"
 STDIN_NAME: Final = "stdin"
 _SPOOL_BYTES: Final = 8 << 20  # --strict keeps this much output in memory, then in a file
@@ -72,6 +71,7 @@ class Reading:
             for chain in self.chains:
                 try:
                     told = _from(progress, done)
+                    self.account.name = chain.base_name
                     for block in dissect(chain, options, told, report=self.account.miss):
                         self.account.add(block)
                         yield chain, block

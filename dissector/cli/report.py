@@ -3,13 +3,14 @@
 import importlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import click
 
 from dissector.cli.conditions import Condition, met, read_conditions
+from dissector.cli.exits import EXIT_FAIL_ON
 from dissector.cli.land import land_inputs
 from dissector.cli.options import (
     Common,
@@ -22,9 +23,6 @@ from dissector.cli.options import (
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint, Words
 from dissector.errors import DependencyError, OutputError
-
-EXIT_FAIL_ON: Final = 6
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
 _fail_on_option = click.option(
@@ -61,8 +59,14 @@ def _judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Word
     return EXIT_FAIL_ON if found else code
 
 
-def _run_spark(lake: Path, output: Path, master: str | None, is_exact: bool) -> dict[str, Any]:
-    """Run all Spark jobs over a lake.
+def _run_spark(
+    lake: Path,
+    output: Path,
+    master: str | None,
+    is_exact: bool,
+    captures: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Run all Spark jobs over a lake, or over some captures of it.
 
     Raises:
         DependencyError: Spark or Java is missing.
@@ -74,7 +78,9 @@ def _run_spark(lake: Path, output: Path, master: str | None, is_exact: bool) -> 
             f"{error.name or 'Spark'} is missing, a report needs it: "
             "pip install 'pulsar-dissector[spark,jvm]'; `dissector summary` works without"
         ) from error
-    result: dict[str, Any] = job.write_report(lake, output, master=master, is_exact=is_exact)
+    result: dict[str, Any] = job.write_report(
+        lake, output, captures=captures, is_exact=is_exact, master=master
+    )
     return result
 
 
@@ -141,6 +147,13 @@ def summary(
 @click.command(epilog=example("dissector report --lake lake -o report"))
 @_lake_option
 @_output_option
+@click.option(
+    "--capture",
+    "captures",
+    multiple=True,
+    metavar="ID",
+    help="Read this capture only. Repeatable.",
+)
 @_master_option
 @_exact_option
 @_fail_on_option
@@ -149,6 +162,7 @@ def report(
     common: Common,
     lake: Path,
     output: Path,
+    captures: tuple[str, ...],
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -163,7 +177,7 @@ def report(
     with open_lake(lake):
         pass  # a lake that is not there or too new is said before Spark starts
     check_output(output)
-    result = _run_spark(lake, output, master, exact)
+    result = _run_spark(lake, output, master, exact, captures)
     print(output / "report.html")
     return _judge(conditions, result, 0, common.words)
 

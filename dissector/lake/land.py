@@ -100,7 +100,7 @@ def _write(
     cluster: str | None,
     progress: Progress | None,
 ) -> Account:
-    account = Account()
+    account = Account(chain.base_name)
     for block in dissect(
         chain, options, progress, digest=landing.digest, cluster=cluster, report=account.miss
     ):

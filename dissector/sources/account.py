@@ -5,7 +5,8 @@ from typing import Any, Final, Self
 from dissector.blocks import TableBlock
 from dissector.schemas.rows import arrow_batch
 
-# Notices that say: a part of the input is not in the output (exit code 3).
+# Notices that say: a part of the input is not in the output (exit code 3). Damaged compression is
+# not here, since `dissect` reports it with the name of the file.
 MISSING_CODES: Final = (
     "truncated_tail",
     "corrupt_record",
@@ -19,11 +20,12 @@ MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further one
 class Account:
     """Sums over all captures of a run; can be pickled and added up.
 
-    missing: a sentence for each part of the input that could not be read, the first MAX_SENTENCES;
+    name: of the capture, for sentences. missing: a sentence for each part of the input that could not be read, the first MAX_SENTENCES;
     missing_count: all of them; rows: by table; notices: by code; ignored: packets by reason.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.files = 0
         self.packets = 0
         self.packets_tcp = 0
@@ -76,7 +78,7 @@ class Account:
         for row, code in enumerate(codes):
             self.notices[code] = self.notices.get(code, 0) + 1
             if code in MISSING_CODES:
-                self.miss(str(texts[row]))
+                self.miss(f"{self.name}: {texts[row]}" if self.name else str(texts[row]))
 
     def miss(self, sentence: str) -> None:
         """Note a part of the input that could not be read."""

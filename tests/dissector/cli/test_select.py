@@ -20,12 +20,22 @@ KINDS = {
     "ts": "time",
     "list": "list",
 }
+
+
+def day(number: int) -> datetime:
+    return datetime(2026, 1, number, tzinfo=UTC)
+
+
+NAMES = ("number", "other", "text", "flag", "ts", "list")
 ROWS: list[dict[str, Any]] = [
-    {"number": 1, "other": 1, "text": "SEND", "flag": True, "ts": datetime(2026, 1, 1, tzinfo=UTC), "list": [1, 2]},
-    {"number": -5, "other": 7, "text": "a\nb", "flag": False, "ts": datetime(2026, 1, 2, tzinfo=UTC), "list": []},
-    {"number": None, "other": 0, "text": None, "flag": None, "ts": None, "list": None},
-    {"number": 2**63 - 1, "other": None, "text": "", "flag": True, "ts": datetime(2026, 1, 3, tzinfo=UTC), "list": [7]},
-]  # fmt: skip
+    dict(zip(NAMES, values, strict=True))
+    for values in (
+        (1, 1, "SEND", True, day(1), [1, 2]),
+        (-5, 7, "a\nb", False, day(2), []),
+        (None, 0, None, None, None, None),
+        (2**63 - 1, None, "", True, day(3), [7]),
+    )
+]
 SCHEMA = pa.schema(
     [
         ("number", pa.int64()),

@@ -1,0 +1,121 @@
+"""The commands in words: docs/commands.md.
+
+python -m dissector.cli.document            print docs/commands.md
+python -m dissector.cli.document FILE       write it
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from dissector.cli.exits import EXITS
+from dissector.cli.main import dissector
+from dissector.notices import NOTICES
+
+HELP_WIDTH: Final = 80
+
+_OPENING: Final = """\
+# Commands
+
+This page is generated from the program: `dissector COMMAND --help` prints the same.
+
+INPUT is a file, a folder, a pattern, or `-` for standard input: pcap or pcapng, any of them inside
+gzip, zstd, lz4 or xz. Content decides, not the name. Data goes to standard output, everything else
+to standard error; a progress bar is drawn on a terminal only. Nothing half-written is ever left
+under a final name.
+"""
+
+_SELECTING: Final = """\
+## Selecting
+
+`-Y EXPR` keeps the rows for which an expression is true:
+
+    dissector frames night.pcap -Y 'command == "SEND" and frame_bytes > 100_000'
+    dissector frames night.pcap -Y 'topic contains "orders" and not (checksum == "ok")'
+    dissector frames night.pcap -Y 'command in ("FLOW", "MESSAGE") and consumer_id == 3'
+    dissector frames night.pcap -Y 'ts >= "2026-01-31T23:59:00" and error_code != null'
+
+- Names are columns of the table that is shown (`dissector fields frames`).
+- `==` `!=` `<` `<=` `>` `>=` compare with a number (`1_000`, `0x1f`, `-1`), a text in quotes,
+  `true`, `false`, or another column. Times are compared with a text of ISO 8601, UTC unless it
+  says a zone.
+- `in (…)` is one of several; `contains` finds a piece of text, or a member of a list; `matches`
+  finds a regular expression (RE2).
+- `and`, `or`, `not` and parentheses; `not` binds closest, then `and`, then `or`. A column of yes
+  and no may stand alone: `retransmitted and not is_batch`.
+- A comparison with a null is false, so `partition != 3` leaves out rows without a partition. Ask
+  for nulls with `partition == null` and `partition != null`.
+
+`--fail-on EXPR` uses the same language over the numbers of `report.json`; a name is a path:
+
+    dissector summary night.pcap --fail-on 'send_latency.total.latency_ms.p99 > 50'
+    dissector summary night.pcap --fail-on 'coverage.total.notices_by_code.gap_lost > 0'
+"""
+
+
+def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path} {name}")
+
+
+def all_commands() -> list[tuple[str, click.Command]]:
+    """Every command with its whole name, `dissector` first, in the order of --help."""
+    return [("dissector", dissector), *_commands(dissector, "dissector")]
+
+
+def help_text(name: str, command: click.Command) -> str:
+    """What `name --help` prints on a screen of HELP_WIDTH columns."""
+    words = name.split(" ")
+    settings = {**dissector.context_settings, "terminal_width": HELP_WIDTH}
+    context = click.Context(dissector, info_name=words[0], **settings)
+    for word in words[1:]:
+        assert isinstance(context.command, click.Group)
+        found = context.command.commands[word]
+        context = click.Context(found, info_name=word, parent=context, **settings)
+    assert context.command is command
+    return command.get_help(context)
+
+
+def commands_page() -> str:
+    """The text of docs/commands.md."""
+    lines = [_OPENING]
+    for name, command in all_commands():
+        lines += [f"## {name}", "", "```text", help_text(name, command), "```", ""]
+    lines.append(_SELECTING)
+    lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXITS]
+    lines += [
+        "",
+        "Ended by a reader that has gone (`| head`), a command ends as by SIGPIPE, silently.",
+    ]
+    lines += ["", "## Notices", ""]
+    lines += [
+        "What was odd, lost or limited is a row of the table `notices`, counted in reports.",
+        "",
+        "| code | severity | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{kind.code}` | {kind.severity} | {_plain(kind.sentence)} |" for kind in NOTICES]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(sentence: str) -> str:
+    """The sentence of a notice with a letter for each number that it carries."""
+    return sentence.replace("{value}", "*n*").replace("{value2}", "*m*").replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> None:
+    """Print the page, or write it to the file that is named."""
+    if arguments:
+        Path(arguments[0]).write_text(commands_page(), "utf-8")
+    else:
+        sys.stdout.write(commands_page())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,66 @@
+"""--fail-on: which numbers can be named, and what is a mistake."""
+
+from typing import Any
+
+import pytest
+
+from dissector.cli.conditions import met, paths_of, read_conditions, value_at
+from dissector.errors import UsageError
+
+REPORT: dict[str, Any] = {
+    "schema_version": 1,
+    "send_latency": {
+        "total": {"sends": 20, "outcomes": {"ok": 18}, "latency_ms": {"p99": 12.5, "max": None}},
+        "by_topic": [{"sends": 20}],
+    },
+    "errors": {"total": {"by_request": {}, "answers": 0}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_met"),
+    [
+        ("send_latency.total.latency_ms.p99 > 12", True),
+        ("send_latency.total.latency_ms.p99 > 12.5", False),
+        ("send_latency.total.latency_ms.max > 0", False),
+        ("send_latency.total.latency_ms.max == null", True),
+        ("send_latency.total.outcomes.ok < send_latency.total.sends", True),
+        ("send_latency.total.outcomes.error > 0", False),
+        ("errors.total.by_request.SEND > 0 or errors.total.answers > 0", False),
+        ("not errors.total.by_request.SEND > 0", True),
+    ],
+)
+def test_conditions_are_judged(text: str, is_met: bool) -> None:
+    assert met(read_conditions([text]), REPORT) == ([text] if is_met else [])
+
+
+def test_only_conditions_that_are_met_are_named() -> None:
+    texts = ["errors.total.answers > 0", "send_latency.total.sends == 20", "schema_version in (1)"]
+    assert met(read_conditions(texts), REPORT) == texts[1:]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("send_latency.total.latncy_ms.p99", "did you mean send_latency.total.latency_ms.p99?"),
+        ("send_latency.total.latency_ms", "not a single number"),
+        ("send_latency.by_topic", "not a single number"),
+        ("nothing", "no number nothing"),
+        ("schema_version.x", "no number"),
+    ],
+)
+def test_names_that_the_report_lacks_are_mistakes(path: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="--fail-on") as caught:
+        value_at(REPORT, path)
+    assert hint in str(caught.value)
+
+
+def test_all_single_numbers_have_a_name() -> None:
+    assert list(paths_of(REPORT)) == [
+        "schema_version",
+        "send_latency.total.sends",
+        "send_latency.total.outcomes.ok",
+        "send_latency.total.latency_ms.p99",
+        "send_latency.total.latency_ms.max",
+        "errors.total.answers",
+    ]

@@ -1,0 +1,311 @@
+"""House rules that a machine can check: who may import whom, sizes, names, files."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("dissector", "spark_jobs")
+
+# Layers, lowest first: a module may import modules of its own layer and of lower ones. The longest
+# prefix of the module's name decides.
+LAYERS = {
+    "dissector": 0,
+    "dissector.errors": 0,
+    "dissector.limits": 0,
+    "dissector.notices": 0,
+    "dissector.schemas": 0,
+    "dissector.jit": 0,
+    "dissector.buckets": 0,
+    "dissector.blocks": 0,
+    "dissector.bundles": 0,
+    "dissector.states": 0,
+    "dissector.codecs": 1,
+    "dissector.protobuf": 1,
+    "dissector.capture": 2,
+    "dissector.packet": 2,
+    "dissector.stream": 2,
+    "dissector.endpoints": 2,
+    "dissector.protocols": 3,
+    "dissector.dissection": 4,
+    "dissector.closed_connections": 4,
+    "dissector.conversation": 4,
+    "dissector.findings": 3,
+    "dissector.sources": 5,
+    "dissector.lake": 5,
+    "dissector.report": 5,
+    "dissector.evidence": 5,
+    "dissector.tap": 5,
+    "dissector.cli": 6,
+    "dissector.__main__": 6,
+    "spark_jobs": 6,
+}
+EDGES = ("sources", "lake", "report", "evidence", "tap", "cli")
+# An edge knows the core and no other edge, but for these.
+EDGES_THAT_MEET = {
+    "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
+    "dissector.tap": {"sources", "lake"},
+}
+OPERATING_SYSTEM = {
+    *("os", "io", "sys", "pathlib", "socket", "select", "threading", "asyncio", "subprocess"),
+    *("time", "datetime", "random", "logging", "pyspark", "pandas"),
+}
+# The one place where a rule may be broken, and why.
+EXCEPTIONS = {
+    ("dissector.jit", "os"): "the cache of compiled code lies in the file system",
+    ("dissector.jit", "sys"): "the digest names the interpreter",
+    ("dissector.jit", "pathlib"): "the cache of compiled code lies in the file system",
+}
+NUMBA_IN = {
+    "dissector.jit": "the kernel decorator",
+    "dissector.codecs.instructions": "processor instructions are made by the compiler itself",
+}
+PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
+              "dissector.evidence", "dissector.tap", "dissector.cli", "spark_jobs")  # fmt: skip
+NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
+MAX_LINE = 100
+MAX_FUNCTION = 60
+MAX_FILE = 500
+MAX_PARAMETERS = 6
+# Parameters of commands are their options, one each.
+MANY_PARAMETERS_IN = ("dissector/cli/",)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+CODE = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+PYTHON = (
+    CODE
+    + TESTS
+    + sorted((ROOT / "proto").rglob("*.py"))
+    + sorted((ROOT / "captures").rglob("*.py"))
+)
+MODULES = {module_name(path): path for path in CODE}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_for_types_only(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    """Modules that a piece of code imports, inside functions too, but not those for types only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and is_for_types_only(child):
+            for other in child.orelse:
+                yield from imports(other)
+        elif isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute"
+            for alias in child.names:
+                whole = f"{child.module}.{alias.name}"
+                yield whole if whole in MODULES else str(child.module)
+        else:
+            yield from imports(child)
+
+
+def layer_of(module: str) -> int:
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:length])
+        if prefix in LAYERS and (length > 1 or len(parts) == 1 or parts[0] == "spark_jobs"):
+            return LAYERS[prefix]
+    raise AssertionError(f"{module} is in no layer: name it in LAYERS")
+
+
+def edge_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "dissector" and len(parts) > 1 and parts[1] in EDGES else None
+
+
+def ours(module: str) -> bool:
+    return module.split(".")[0] in PACKAGES
+
+
+def violations_of_layers(module: str, imported: str) -> str | None:
+    if layer_of(imported) > layer_of(module):
+        return f"{module} imports {imported}, which is above it"
+    if imported.startswith("spark_jobs") and not module.startswith("spark_jobs"):
+        return f"{module} imports {imported}: reports load their jobs by name"
+    if imported.startswith("dissector.cli") and not module.startswith(
+        ("dissector.cli", "dissector.__main__")
+    ):
+        return f"{module} imports {imported}: nothing knows the command line"
+    mine, other = edge_of(module), edge_of(imported)
+    if mine not in (None, "cli") and other not in (None, mine):
+        allowed = [found for name, found in EDGES_THAT_MEET.items() if module.startswith(name)]
+        if not any(other in found for found in allowed):
+            return f"{module} imports {imported}: one edge does not know another"
+    cursus, pulsar = "dissector.protocols.cursus", "dissector.protocols.pulsar"
+    for one, two in ((cursus, pulsar), (pulsar, cursus)):
+        if module.startswith(one) and imported.startswith(two):
+            return f"{module} imports {imported}: protocols do not know each other"
+    return None
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_go_down_only(module: str) -> None:
+    found = [
+        violations_of_layers(module, name)
+        for name in imports(tree_of(MODULES[module]))
+        if ours(name)
+    ]
+    assert not [text for text in found if text]
+
+
+def test_there_are_no_import_cycles() -> None:
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        top = ast.Module(
+            [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)],
+            [],
+        )
+        graph[module] = {name for name in imports(top) if name in MODULES and name != module}
+    done: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join((*way, module))
+        if module not in done:
+            for name in sorted(graph[module]):
+                if MODULES[name].name != "__init__.py" or not module.startswith(name + "."):
+                    visit(name, (*way, module))
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if layer_of(name) <= 4))
+def test_the_core_knows_no_operating_system(module: str) -> None:
+    wrong = [
+        name
+        for name in imports(tree_of(MODULES[module]))
+        if name.split(".")[0] in OPERATING_SYSTEM and (module, name.split(".")[0]) not in EXCEPTIONS
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_numba_pyarrow_and_pyspark_stay_in_their_places(module: str) -> None:
+    roots = {name.split(".")[0] for name in imports(tree_of(MODULES[module]))}
+    if roots & {"numba", "llvmlite"}:
+        assert module in NUMBA_IN, "kernels are declared through dissector.jit"
+    if "pyarrow" in roots:
+        assert module.startswith(PYARROW_IN)
+    if "pyspark" in roots:
+        assert module.startswith("spark_jobs")
+    assert not roots & {"scapy", "dpkt", "pytest", "hypothesis"}
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_are_short_named_for_what_they_hold_and_say_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert path.stem not in NO_NAMES
+    assert text.count("\n") <= MAX_FILE
+    assert [number for number, line in enumerate(text.split("\n"), 1) if len(line) > MAX_LINE] == []
+    if text.strip():
+        words = ast.get_docstring(tree_of(path))
+        assert words and text.startswith(('"""', 'r"""')), "the first line says what lives here"
+        assert words.split("\n")[0].endswith((".", "?", ":"))
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_are_short_and_take_few_parameters(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        assert node.end_lineno is not None
+        if node.end_lineno - node.body[0].lineno + 1 > MAX_FUNCTION:
+            wrong.append(f"{node.name}: {node.end_lineno - node.body[0].lineno + 1} lines")
+        names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+        counted = len(names) - (names[:1] in (["self"], ["cls"]))
+        is_command = str(path.relative_to(ROOT)).startswith(MANY_PARAMETERS_IN)
+        if counted > MAX_PARAMETERS and path in CODE and not is_command:
+            wrong.append(f"{node.name}: {counted} parameters")
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_function_of_the_packages_has_types(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            named = [each for each in arguments if each.arg not in ("self", "cls")]
+            if node.returns is None or any(each.annotation is None for each in named):
+                wrong.append(f"{node.name}, line {node.lineno}")
+    assert not wrong
+
+
+def has_code(path: Path) -> bool:
+    """Whether a module holds more than names: functions or methods."""
+    return any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree_of(path)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in CODE if path.name not in ("__init__.py", "__main__.py") and has_code(path)],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_every_module_has_its_test_file(path: Path) -> None:
+    """Its own, or one of the same folder that imports it: many small modules may share one."""
+    place = path.relative_to(ROOT)
+    folder = ROOT / "tests" / place.parent
+    if not (folder / f"test_{place.name}").is_file():
+        sharing = [
+            test for test in folder.glob("test_*.py") if module_name(path) in imports(tree_of(test))
+        ]
+        assert sharing, f"tests/{place.parent}/test_{place.name} is missing"
+
+
+def tracked_texts() -> Iterator[tuple[str, str]]:
+    """Name and content of every text file that belongs to the project."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = ROOT / name
+        if path.is_file() and path.stat().st_size < 1 << 20:
+            content = path.read_bytes()
+            if b"\0" not in content:
+                yield name, content.decode("utf-8", "replace")
+
+
+def test_texts_are_finished_and_know_no_machine() -> None:
+    # Written in two parts so that this file does not find itself.
+    unfinished = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+    machine = re.compile(r"(?<![\w.])/(ho" + r"me|ro" + r"ot|wo" + r"rk|Us" + r"ers)/\w")
+    wrong = []
+    for name, text in tracked_texts():
+        if name.endswith((".csv", ".pcap", ".json", ".jsonl")):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if unfinished.search(line) or machine.search(line):
+                wrong.append(f"{name}:{number}: {line.strip()[:80]}")
+    assert not wrong
+
+
+def test_no_file_is_large() -> None:
+    large = []
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = ROOT / name
+        if path.is_file() and path.stat().st_size > 1_100_000:
+            large.append(name)
+    assert not large
