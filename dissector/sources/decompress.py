@@ -7,8 +7,6 @@ the stream: what came out before is good, and `problem` says what is wrong.
 
 import contextlib
 import lzma
-import os
-import sys
 import zlib
 from typing import IO, Final, Protocol
 
@@ -16,8 +14,12 @@ import lz4.frame
 import zstandard
 
 STDIN: Final = "-"
+_STDIN_NUMBER: Final = 0
 
-_PIECE_BYTES: Final = 1 << 16  # compressed bytes taken at once
+_READ_BYTES: Final = 1 << 16  # stored bytes read at once
+# Compressed bytes decoded at once. Where they are damaged, all that this step would have given is
+# lost (but for gzip, which is taken again byte by byte).
+_PIECE_BYTES: Final = 1 << 14
 # A zstd block says its size in three bytes and may hold 128 KiB: so many bytes of it come out as at
 # most 32 MiB, which is the bound that this decoder has no option for.
 _ZSTD_PIECE_BYTES: Final = 1 << 10
@@ -37,7 +39,7 @@ class _Member(Protocol):
     def eof(self) -> bool: ...
 
     @property
-    def unused_data(self) -> bytes: ...
+    def unused_data(self) -> bytes | None: ...
 
     @property
     def needs_input(self) -> bool: ...
@@ -137,7 +139,7 @@ class InputBytes:
 
     def __init__(self, path: str) -> None:
         self._file: IO[bytes] = (
-            open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
+            open(_STDIN_NUMBER, "rb", buffering=0, closefd=False)  # noqa: SIM115
             if path == STDIN
             else open(path, "rb", buffering=0)  # noqa: SIM115
         )
@@ -146,7 +148,7 @@ class InputBytes:
         self._head = b""
         try:
             while len(self._head) < _LONGEST_MAGIC:
-                piece = self._file.read(_PIECE_BYTES)
+                piece = self._file.read(_READ_BYTES)
                 if not piece:
                     break
                 self._head += piece
@@ -162,11 +164,6 @@ class InputBytes:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def size(self) -> int | None:
-        """Bytes of the file as it is stored; None if that is not known, as with a pipe."""
-        status = os.fstat(self._file.fileno())
-        return status.st_size if status.st_size > 0 else None
 
     def read_into(self, view: memoryview) -> int:
         """Fill some of view, at least a byte unless the input is at its end; returns how much."""
@@ -184,7 +181,7 @@ class InputBytes:
     def _take(self) -> bytes:
         """The next stored bytes, as many as one step of the decompressor gets."""
         if not self._head:
-            self._head = self._file.read(_PIECE_BYTES) or b""
+            self._head = self._file.read(_READ_BYTES) or b""
             self.stored_bytes += len(self._head)
         size = _ZSTD_PIECE_BYTES if self.codec == _ZSTD else _PIECE_BYTES
         piece, self._head = self._head[:size], self._head[size:]
@@ -203,7 +200,7 @@ class InputBytes:
         member = self._member
         assert member is not None
         if member.eof:
-            self._next_member(member.unused_data)
+            self._next_member(member.unused_data or b"")
             return b""
         piece = self._take() if member.needs_input else b""
         if not piece and member.needs_input:
@@ -220,7 +217,7 @@ class InputBytes:
         self._head = unused + self._head
         while len(self._head) < _LONGEST_MAGIC or not self._head.strip(b"\0"):
             # Zeros after a member are padding, as tapes and xz write it.
-            more = self._file.read(_PIECE_BYTES)
+            more = self._file.read(_READ_BYTES)
             if not more:
                 break
             self.stored_bytes += len(more)

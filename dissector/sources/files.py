@@ -10,12 +10,13 @@ run (`raise_if_nothing` says it for the usual case).
 """
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from queue import SimpleQueue
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -83,6 +84,11 @@ class _Filled(NamedTuple):
     is_last: bool
 
 
+def is_file(path: str) -> bool:
+    """Whether an input is a file that can be read twice; standard input and pipes cannot."""
+    return path != STDIN and os.path.isfile(path)
+
+
 def file_name(path: str) -> str:
     """The name of an input without its folder."""
     return STDIN_NAME if path == STDIN else PurePath(path).name
@@ -147,29 +153,51 @@ def raise_if_nothing(problems: Sequence[FileProblem], files_read: int) -> None:
     raise InputError("; ".join(texts[:3]) + more)
 
 
+class Digest(Protocol):
+    """Who hashes the uncompressed bytes on their way, in the reading thread."""
+
+    def update(self, data: memoryview) -> None:
+        """Take the next bytes of the running file."""
+
+    def end_file(self, file_name: str) -> str:
+        """The running file is through; gives its SHA-256 in hex."""
+
+
+class FileDigest:
+    """Hashes each file by itself."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def update(self, data: memoryview) -> None:
+        """Take the next bytes of the running file."""
+        self._hash.update(data)
+
+    def end_file(self, file_name: str) -> str:
+        """The running file is through; gives its SHA-256 in hex."""
+        digest = self._hash.hexdigest()
+        self._hash = hashlib.sha256()
+        return digest
+
+
 class ChainReader:
     """Reads files in order as one chain of bytes. Iterate it once, inside a `with` block.
 
     problems: inputs that are missing, cut or damaged, in order; complete when the iteration is
-    over. files_read: how many gave bytes. sha256: hex digest over the uncompressed bytes of the
-    chain, after the iteration. digests: for each length in digest_at that the chain reaches, the
-    hex digest over that many first bytes. stored_bytes: bytes of the files taken so far, as they
+    over. files_read: how many gave bytes. stored_bytes: bytes of the files taken so far, as they
     are stored (for progress).
 
     Args:
         paths: files, "-" is standard input.
-        digest_at: lengths in bytes at which the digest is wanted, too.
+        digest: told the bytes of files that are read; by default each file is hashed by itself.
     """
 
-    def __init__(self, paths: Iterable[str], digest_at: Iterable[int] = ()) -> None:
+    def __init__(self, paths: Iterable[str], digest: Digest | None = None) -> None:
         self._paths = tuple(paths)
         self.problems: list[FileProblem] = []
         self.files_read = 0
         self.stored_bytes = 0
-        self.digests: dict[int, str] = {}
-        self._digest_at = sorted({length for length in digest_at if length > 0}, reverse=True)
-        self._chain = hashlib.sha256()
-        self._chain_bytes = 0
+        self._digest = FileDigest() if digest is None else digest
         self._buffers: list[ByteArray] = []
         self._free: SimpleQueue[int | None] = SimpleQueue()
         self._events: SimpleQueue[FileStart | FileEnd | _Filled | BaseException | None] = (
@@ -179,9 +207,13 @@ class ChainReader:
         self._is_closed = False
 
     @property
-    def sha256(self) -> str:
-        """Hex digest over the uncompressed bytes read so far."""
-        return self._chain.hexdigest()
+    def total_bytes(self) -> int | None:
+        """What stored_bytes will be at the end; None if that cannot be known, as with a pipe."""
+        try:
+            sizes = [os.stat(path).st_size for path in self._paths if is_file(path)]
+        except OSError:
+            return None
+        return sum(sizes) if len(sizes) == len(self._paths) else None
 
     def __enter__(self) -> "ChainReader":
         return self
@@ -257,7 +289,7 @@ class ChainReader:
     def _read_source(self, path: str, source: InputBytes) -> None:
         """Fill buffers from one file; the first bytes decide whether it is read at all."""
         start: FileStart | None = None
-        digest = hashlib.sha256()
+        self.stored_bytes += source.stored_bytes
         file_bytes = 0
         failure: str | None = None
         is_last = False
@@ -277,7 +309,7 @@ class ChainReader:
                 self.stored_bytes += source.stored_bytes - before
                 is_last = count == 0
                 if start is not None:
-                    self._hash(digest, view[size : size + count])
+                    self._digest.update(view[size : size + count])
                 size += count
                 if start is None and (size >= HEAD_BYTES or is_last):
                     head = bytes(view[: min(size, 64)])
@@ -288,7 +320,7 @@ class ChainReader:
                         return
                     start = FileStart(path, file_name(path), self.files_read, source.codec)
                     self.files_read += 1
-                    self._hash(digest, view[:size])
+                    self._digest.update(view[:size])
                     self._events.put(start)
             file_bytes += size
             self._events.put(_Filled(number, size, is_last))
@@ -297,17 +329,5 @@ class ChainReader:
         if problem:
             text = f"{shown(path)}: {problem} after {file_bytes} bytes; all before was read"
             self.problems.append(FileProblem(path, text, False))
-        self._events.put(FileEnd(start, file_bytes, digest.hexdigest(), problem))
-
-    def _hash(self, digest: "hashlib._Hash", piece: memoryview) -> None:
-        """Take bytes into the digests of the file and of the chain."""
-        digest.update(piece)
-        while self._digest_at and self._digest_at[-1] <= self._chain_bytes + len(piece):
-            length = self._digest_at.pop()
-            part = length - self._chain_bytes
-            self._chain.update(piece[:part])
-            piece = piece[part:]
-            self._chain_bytes = length
-            self.digests[length] = self._chain.hexdigest()
-        self._chain.update(piece)
-        self._chain_bytes += len(piece)
+        sha256 = self._digest.end_file(start.name)
+        self._events.put(FileEnd(start, file_bytes, sha256, problem))

@@ -156,6 +156,7 @@ def _last_in_tail(tail: bytes, layout: PcapLayout, first_seconds: int) -> int | 
         & (wire <= LONGEST_WITHOUT_SNAPLEN)
         & (fraction < 1_000_000_000 // layout.unit_ns)
         & (seconds >= first_seconds - _DAY_SECONDS)
+        & ((seconds | fraction | wire) != 0)  # as in the scan: zeros are damage
     )
     after = np.arange(count) + layout.record_header_bytes + captured
     after[~is_credible] = -1

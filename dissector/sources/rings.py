@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 from dissector.errors import UsageError
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources.decompress import STDIN
-from dissector.sources.files import FileProblem, file_name
+from dissector.sources.files import FileProblem, file_name, is_file
 from dissector.sources.inputs import expand, looks_like_a_capture
 from dissector.sources.look import Look, last_ts_ns, look
 
@@ -127,8 +127,8 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
     paths: list[str] = []
     looks: dict[str, Look] = {}
     for path, is_found in found:
-        if path == STDIN:
-            paths.append(path)
+        if not is_file(path):
+            paths.append(path)  # a look would take bytes that do not come again
             continue
         seen = look(path)
         if seen.problem is None:
@@ -137,8 +137,8 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
         elif not is_found or looks_like_a_capture(path):
             problems.append(seen.problem)
     if mode == "all" and len(paths) > 1:
-        if STDIN in paths:
-            raise UsageError("standard input cannot be chained with files; give either")
+        if len(looks) < len(paths):
+            raise UsageError("standard input and pipes cannot be chained with files; give either")
         groups = [_in_time_order([looks[path] for path in paths])]
     elif mode == "auto":
         groups = _rings(paths, looks)
@@ -173,7 +173,7 @@ def _rings(paths: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:
     for path in paths:
         ring = _ring_name(path)
         group = groups.setdefault((os.path.dirname(os.path.realpath(path)), ring.base), {})
-        if path == STDIN or ring.mark in group:
+        if path not in looks or ring.mark in group:
             alone.append([path])  # the same place in the ring twice, as with x.pcap and x.pcap.gz
         else:
             group[ring.mark] = path
