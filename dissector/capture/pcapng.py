@@ -113,11 +113,11 @@ def _simple(
 @kernel
 def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -> int:
     """Units since 1970, in two halves of 32 bits, as whole nanoseconds; NULL if not to be said."""
-    multiplier = interfaces.multiplier[interface]
+    multiplier: int = interfaces.multiplier[interface]
     if high >= 1 << 31 or multiplier == 0:
         return NULL
     units = (high << 32) | low
-    shift = interfaces.shift[interface]
+    shift: int = interfaces.shift[interface]
     if shift > 0:
         seconds = units >> shift
         if seconds > _LARGEST // 1_000_000_000 - 1:
@@ -136,7 +136,8 @@ def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -
     else:
         if units > _LARGEST // multiplier:
             return NULL
-        ns = units * multiplier // interfaces.divisor[interface]
+        divisor: int = interfaces.divisor[interface]
+        ns = units * multiplier // divisor
     offset_ns: int = interfaces.offset_ns[interface]
     if offset_ns > 0 and ns > _LARGEST - offset_ns:
         return NULL

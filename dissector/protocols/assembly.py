@@ -250,8 +250,8 @@ class Framing:
     ) -> bool:
         """Recognise or search the run of a direction; True if its frames were found."""
         known = self._output.state.connections
-        if known.protocol[slot] == UNDECIDED:
-            self._recognise(slot, way, is_final)
+        if known.protocol[slot] == UNDECIDED and self._recognise(slot, way, is_final):
+            return False
         run = self._runs.get(way)
         if run is None:
             return False
@@ -319,8 +319,12 @@ class Framing:
         )
         return Chain(*map(int, found))
 
-    def _recognise(self, slot: int, way: int, is_final: bool) -> None:
-        """Decide a connection's protocol where options, TLS, HTTP or a PROXY header decide it."""
+    def _recognise(self, slot: int, way: int, is_final: bool) -> bool:
+        """Decide a connection's protocol where options, TLS, HTTP or a PROXY header decide it.
+
+        Returns:
+            Whether the head of the direction must be longer to be judged.
+        """
         known = self._output.state.connections
         forced = self._forced(int(known.connection_id[slot]))
         if forced is not None:
@@ -337,13 +341,14 @@ class Framing:
                 run.is_known_start = was_known
                 continue
             if forced is None and head.verdict in (IS_TLS, IS_HTTP):
-                if head.header_bytes > len(run.data) and not is_final:
-                    return  # the rest of the ClientHello may name the server
+                if len(run.data) < min(head.header_bytes, HEAD_BYTES) and not is_final:
+                    return True  # the rest of the ClientHello may name the server
                 name = server_name(bytes(run.data[:HEAD_BYTES])) if head.verdict == IS_TLS else None
                 if name:
                     self.server_names[int(known.connection_id[slot])] = name
                 known.protocol[slot] = TLS if head.verdict == IS_TLS else HTTP
-            return
+            return False
+        return False
 
     def _forced(self, connection: int) -> int | None:
         for port in self._ports_of(connection):

@@ -31,6 +31,32 @@ _NS_PER_US: Final = 1000
 _WHOLE_DICTIONARY: Final = 512
 
 
+class Numbers(NamedTuple):
+    """Rows of a column of integers: int64[rows] with NULL, in ns if is_time."""
+
+    values: Int64Array
+    is_time: bool
+
+
+class Flags(NamedTuple):
+    """Rows of a column of flags: bool[rows] each; what is not there is null."""
+
+    values: npt.NDArray[np.bool_]
+    there: npt.NDArray[np.bool_]
+
+
+class Codes(NamedTuple):
+    """Rows of a text column: int32[rows], places in names; -1 is null."""
+
+    codes: npt.NDArray[np.int32]
+    names: Sequence[bytes] | Sequence[str]
+
+
+# What a builder has gathered: None where all rows are null; an Arrow array where values came in no
+# simpler form. Valid until the next append.
+Gathered = Numbers | Flags | Codes | pa.Array | None
+
+
 class ColumnBuilder(Protocol):
     """What every builder does."""
 
@@ -40,16 +66,17 @@ class ColumnBuilder(Protocol):
     def skip(self, at: int, rows: int) -> None:
         """Make the rows from at on null."""
 
+    def take(self, rows: int) -> Gathered:
+        """The first rows as they are, valid until the next append; starts again."""
+
     def finish(self, rows: int) -> pa.Array:
-        """The first rows as an Arrow array, valid until the next append."""
+        """The first rows as an Arrow array, valid until the next append; starts again."""
 
 
 def builder_for(column: declaration.Column, capacity: int) -> ColumnBuilder:
     """The builder for a column of the schema."""
-    if column.type == "bigint":
+    if column.type in ("bigint", "timestamp[us, UTC]"):
         return NumberBuilder(column, capacity)
-    if column.type == "timestamp[us, UTC]":
-        return NumberBuilder(column, capacity, divisor=_NS_PER_US)
     if column.type == "boolean":
         return FlagBuilder(column, capacity)
     if column.type == "string":
@@ -96,9 +123,9 @@ class _Builder:
 class NumberBuilder(_Builder):
     """Integers, and times that come in ns and are kept in whole µs, rounded down."""
 
-    def __init__(self, column: declaration.Column, capacity: int, divisor: int = 1) -> None:
+    def __init__(self, column: declaration.Column, capacity: int) -> None:
         super().__init__(column, capacity)
-        self._divisor = divisor
+        self._is_time = column.type.startswith("timestamp")
         self._store: Int64Array = np.empty(0, np.int64)
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
@@ -116,14 +143,20 @@ class NumberBuilder(_Builder):
         if self._live:
             self._store[at : at + rows] = NULL
 
-    def finish(self, rows: int) -> pa.Array:
+    def take(self, rows: int) -> Numbers | None:
         if not self._live:
-            return self._all_null(rows)
+            return None
         self._live = False
-        found = self._store[:rows]
+        return Numbers(self._store[:rows], self._is_time)
+
+    def finish(self, rows: int) -> pa.Array:
+        taken = self.take(rows)
+        if taken is None:
+            return self._all_null(rows)
+        found = taken.values
         validity, nulls = _validity(found != NULL)
-        if self._divisor != 1:
-            found = found // self._divisor
+        if self._is_time:
+            found = found // _NS_PER_US
         return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(found)], nulls)
 
 
@@ -154,12 +187,18 @@ class FlagBuilder(_Builder):
             self._store[at : at + rows] = False
             self._there[at : at + rows] = False
 
-    def finish(self, rows: int) -> pa.Array:
+    def take(self, rows: int) -> Flags | None:
         if not self._live:
-            return self._all_null(rows)
+            return None
         self._live = False
-        validity, nulls = _validity(self._there[:rows])
-        bits = pa.py_buffer(np.packbits(self._store[:rows], bitorder="little"))
+        return Flags(self._store[:rows], self._there[:rows])
+
+    def finish(self, rows: int) -> pa.Array:
+        taken = self.take(rows)
+        if taken is None:
+            return self._all_null(rows)
+        validity, nulls = _validity(taken.there)
+        bits = pa.py_buffer(np.packbits(taken.values, bitorder="little"))
         return pa.Array.from_buffers(self._type, rows, [validity, bits], nulls)
 
 
@@ -216,14 +255,13 @@ class TextBuilder(_Builder):
             self._codes[at : at + rows] = -1
             self._add_codes(at + rows, ())
 
-    def finish(self, rows: int) -> pa.Array:
+    def take(self, rows: int) -> Codes | pa.Array | None:
         if not self._live:
-            return self._all_null(rows)
+            return None
         self._live = False
         runs, self._runs = self._runs, []
         if len(runs) == 1 and runs[0].array is None:
-            coded = self._coded(self._codes[:rows], runs[0].names)
-            return coded if self._repeats else coded.dictionary_decode()
+            return Codes(self._codes[:rows], runs[0].names)
         parts, start = [], 0
         for run in runs:
             if run.array is not None:
@@ -237,6 +275,15 @@ class TextBuilder(_Builder):
             start = run.stop
         joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
         return joined.dictionary_encode() if self._repeats else joined
+
+    def finish(self, rows: int) -> pa.Array:
+        taken = self.take(rows)
+        if taken is None:
+            return self._all_null(rows)
+        if not isinstance(taken, Codes):
+            return taken
+        coded = self._coded(*taken)
+        return coded if self._repeats else coded.dictionary_decode()
 
     def _prepare(self, at: int) -> None:
         if not self._live:
@@ -328,6 +375,9 @@ class ListBuilder(_Builder):
         if self._live:
             self._counts[at : at + rows] = -1
 
+    def take(self, rows: int) -> pa.Array | None:
+        return self.finish(rows) if self._live else None
+
     def finish(self, rows: int) -> pa.Array:
         if not self._live:
             return self._all_null(rows)
@@ -356,6 +406,10 @@ class ObjectBuilder(_Builder):
 
     def skip(self, at: int, rows: int) -> None:
         self._objects.extend([None] * (at + rows - len(self._objects)))
+
+    def take(self, rows: int) -> pa.Array | None:
+        found = self.finish(rows)
+        return None if found.null_count == rows else found
 
     def finish(self, rows: int) -> pa.Array:
         objects, self._objects = self._objects, []

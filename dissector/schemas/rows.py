@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.schemas.arrow import in_memory_schema
-from dissector.schemas.builders import ColumnBuilder, builder_for
+from dissector.schemas.builders import ColumnBuilder, Gathered, builder_for
 from dissector.schemas.column import Table
 from dissector.schemas.tables import TABLES
 
@@ -45,6 +45,12 @@ class TableBuilder:
             else:
                 builder.append(values, start, stop, self.rows)
         self.rows += stop - start
+
+    def take(self) -> list[Gathered]:
+        """All rows column by column as they were gathered, valid until the next append."""
+        taken = [builder.take(self.rows) for builder in self._columns.values()]
+        self.rows = 0
+        return taken
 
     def finish(self) -> pa.RecordBatch:
         """All rows as one batch, valid until the next append; the builder is empty again."""

@@ -1,0 +1,304 @@
+"""Dissection: the bytes of one capture in, rows of its tables out. It opens nothing, reads no clock.
+
+A driver calls `start_file`, `feed` until the file is through, `end_file`, for each file of the
+capture, then `finish`; every call returns rows that closed meanwhile, in their tables' order. What
+is known between two calls is bounded and the same whether the bytes come from one file, from ring
+files or from a wire: however the input is cut, the rows are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dissector import limits
+from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
+from dissector.capture.reader import CaptureNotice, CaptureReader, FileFacts
+from dissector.closed_connections import ConnectionTable
+from dissector.conversation import Conversation
+from dissector.errors import UsageError
+from dissector.findings import Finding, Findings
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.packet.columns import PacketBuffers
+from dissector.packet.reader import PacketCounts, PacketReader
+from dissector.protocols import PROTOCOLS
+from dissector.protocols.assembly import Framing, FramingOptions
+from dissector.protocols.columns import EVENT_CLOSE
+from dissector.protocols.frame_table import common_columns
+from dissector.protocols.interface import Facts, FactsOptions, FrameBlock, Specs
+from dissector.stream.columns import NoticeColumns, RangeColumns
+from dissector.stream.state import StreamOptions
+from dissector.stream.streams import Streams
+
+_NS_PER_MS: Final = 1_000_000
+_EMPTY: Final = np.zeros(1, np.uint8)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose; defaults are in `dissector.limits`.
+
+    decode_as: protocol name by port; protocol: `auto`, or the one that every connection is taken
+    for; want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text;
+    follow_connection: a connection whose bytes are wanted in rows of their own.
+    """
+
+    decode_as: Mapping[int, str] = field(default_factory=dict)
+    protocol: str = "auto"
+    max_frame_bytes: int = limits.MAX_FRAME_BYTES
+    reorder_window_ms: int = limits.REORDER_WINDOW_MS
+    memory_limit: int | None = None
+    overlap: str = "first"
+    verify_checksums: bool = False
+    redact: bool = True
+    want_detail: str = "rare"
+    properties: bool = False
+    payload_sha256: bool = False
+    follow_connection: int | None = None
+
+
+def _held_bytes(options: Options) -> int:
+    """How much may wait behind holes: a quarter of what the user gives, or the default."""
+    if options.memory_limit is None:
+        return limits.MAX_HELD_BYTES
+    return max(1 << 20, min(limits.MAX_HELD_BYTES, options.memory_limit // 4))
+
+
+def _place(specs: Specs, name: str) -> int:
+    for place, spec in enumerate(specs):
+        if spec.name == name:
+            return place
+    known = ", ".join(spec.name for spec in specs)
+    raise UsageError(f"{name}: no such protocol; choose one of {known}")
+
+
+class Dissection:
+    """One capture on its way through all rooms.
+
+    capture: the reader of its records (packet numbers, interfaces); packets: the reader of its
+    packets (unknown link types); both for what a driver reports beside the rows.
+    """
+
+    def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
+        self._options = options
+        self._specs = specs
+        self.capture = CaptureReader()
+        self.packets = PacketReader(options.verify_checksums)
+        held = _held_bytes(options)
+        self._streams = Streams(
+            StreamOptions(
+                reorder_window_ms=options.reorder_window_ms,
+                overlap=options.overlap,
+                held_bytes=held,
+                held_bytes_per_connection=min(held, limits.MAX_HELD_BYTES_PER_CONNECTION),
+            )
+        )
+        forced = {port: _place(specs, name) for port, name in options.decode_as.items()}
+        only = None if options.protocol == "auto" else _place(specs, options.protocol)
+        self._framing = Framing(
+            specs,
+            self._streams.ports_of,
+            self._take_frames,
+            FramingOptions(options.max_frame_bytes, forced, only),
+        )
+        self._facts: list[Facts] = [
+            spec.new_facts(
+                FactsOptions(
+                    place,
+                    options.reorder_window_ms * _NS_PER_MS,
+                    options.want_detail,
+                    options.redact,
+                    options.properties,
+                    options.payload_sha256,
+                )
+            )
+            for place, spec in enumerate(specs)
+        ]
+        self._findings = Findings()
+        self._files = 0
+        self._connections = ConnectionTable(self._streams, self._framing, specs, self._facts)
+        self._conversation = (
+            None
+            if options.follow_connection is None
+            else Conversation(options.follow_connection)
+        )
+        self._out: list[TableBlock] = []
+
+    # -- the driver's calls
+
+    def start_file(self) -> None:
+        """The next file of the capture begins."""
+        self.capture.start_file()
+
+    def feed(
+        self, data: ByteArray, start: int, end: int, is_last: bool
+    ) -> tuple[int, list[TableBlock]]:
+        """Take bytes of the current file, data[start:end].
+
+        Args:
+            data: uint8[], writable, valid until the call returns.
+            is_last: the file ends at `end`.
+
+        Returns:
+            The position after the bytes that are not needed again (the next call begins with the
+            rest), and the rows that closed.
+        """
+        position = start
+        while True:
+            scan = self.capture.feed(data, position, end, is_last)
+            position = scan.consumed
+            if scan.rows:
+                link_types = self.capture.interfaces.columns.link_type
+                segments, rows = self.packets.read(
+                    data, self.capture.packets, scan.rows, scan.first_packet, link_types
+                )
+                buffers = PacketBuffers(data, _EMPTY)
+                for ranges, count in self._streams.advance(segments, rows, buffers):
+                    self._take_ranges(ranges, count, buffers)
+            if not scan.is_more:
+                break
+        self._framing.flush()
+        return position, self._taken()
+
+    def end_file(self, is_damaged: bool = False) -> tuple[FileFacts, PacketCounts]:
+        """The current file is through: what was in it.
+
+        Args:
+            is_damaged: the compressed data around it was cut or corrupt.
+        """
+        facts = self.capture.finish_file()
+        if is_damaged:
+            last = self.capture.next_packet - 1
+            self._findings.add(
+                [
+                    Finding(
+                        NOTICE_NUMBER["damaged_compression"],
+                        packet=last if last else NULL,
+                        ts_ns=facts.last_ts_ns if facts.last_ts_ns is not None else NULL,
+                        value=self._files,
+                    )
+                ]
+            )
+        self._files += 1
+        return facts, self.packets.finish_file()
+
+    def finish(self) -> list[TableBlock]:
+        """No more input: everything that is open closes. Returns the last rows."""
+        buffers = PacketBuffers(_EMPTY, _EMPTY)
+        for ranges, count in self._streams.finish():
+            self._take_ranges(ranges, count, buffers)
+        self._framing.flush()
+        for facts in self._facts:
+            self._out.extend(self._checked(facts.finish()))
+        self._findings.add(self._framing.findings)
+        self._findings.add(_of_capture(self.capture.finish()))
+        self._findings.add(_of_link_types(self.packets))
+        self._out.append(self._findings.block())
+        return self._taken()
+
+    def pending_bytes(self) -> int:
+        """Bytes held for frames and searches that are not complete."""
+        return self._framing.pending_bytes()
+
+    # -- inside
+
+    def _taken(self) -> list[TableBlock]:
+        taken, self._out = self._out, []
+        return taken
+
+    def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
+        sources = (buffers.block, self._streams.heap, buffers.side)
+        if self._conversation is not None:
+            self._out.extend(self._conversation.rows(ranges, rows, sources))
+        self._framing.advance(ranges, rows, sources)
+        self._framing.flush()
+        self._findings.add(self._stream_findings())
+
+    def _stream_findings(self) -> list[Finding]:
+        found, rows = self._streams.take_notices()
+        return _of_columns(found, rows, self._connections.direction_of)
+
+    def _take_frames(self, block: FrameBlock) -> None:
+        """Let the protocols read a block of frames, and keep the rows that came of it."""
+        for facts in self._facts:
+            self._out.extend(self._checked(facts.advance(block)))
+        self._out.extend(self._frame_rows(block))
+        commands = block.frames.command[: block.rows]
+        closed = block.frames.connection_id[: block.rows][commands == EVENT_CLOSE]
+        if len(closed):
+            self._out.append(self._connections.close(closed.copy()))
+
+    def _checked(self, blocks: list[TableBlock]) -> list[TableBlock]:
+        """Take notices out of a protocol's rows, and add addresses to its exchanges."""
+        rows: list[TableBlock] = []
+        for block in blocks:
+            if block.table == "exchanges":
+                block.columns.update(self._connections.addresses(block.columns["connection_id"]))
+            rows.append(block)
+        return rows
+
+    def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
+        """The rows of `frames`: one block where all frames are of one protocol."""
+        found: list[TableBlock] = []
+        numbers = block.frames.frame_no[: block.rows]
+        protocols = block.frames.protocol[: block.rows]
+        rows = np.flatnonzero(numbers != NULL)
+        if not len(rows):
+            return found
+        edges = np.flatnonzero(np.diff(protocols[rows])) + 1
+        for part in np.split(rows, edges):
+            place = int(protocols[part[0]])
+            columns = common_columns(block, part)
+            columns["protocol"] = Coded(
+                np.zeros(len(part), np.int64), (self._specs[place].name,)
+            )
+            columns.update(self._facts[place].frame_columns(block, part))
+            found.append(TableBlock("frames", len(part), columns))
+        return found
+
+
+def _of_columns(columns: NoticeColumns, rows: int, direction_of: object) -> list[Finding]:
+    """Notices of the stream kernels; their sides become directions."""
+    return [
+        Finding(
+            kind=int(columns.kind[row]),
+            ts_ns=int(columns.ts_ns[row]),
+            connection_id=int(columns.connection_id[row]),
+            direction=direction_of(int(columns.connection_id[row]), int(columns.side[row])),  # type: ignore[operator]
+            frame_no=int(columns.frame_no[row]),
+            packet=int(columns.packet[row]),
+            stream_offset=int(columns.stream_offset[row]),
+            bytes=int(columns.bytes[row]),
+            value=int(columns.value[row]),
+            value2=int(columns.value2[row]),
+        )
+        for row in range(rows)
+    ]
+
+
+def _of_capture(notices: Sequence[CaptureNotice]) -> list[Finding]:
+    return [
+        Finding(
+            notice.kind,
+            ts_ns=notice.ts_ns,
+            packet=notice.packet,
+            bytes=notice.bytes,
+            value=notice.value,
+            value2=notice.value2,
+        )
+        for notice in notices
+    ]
+
+
+def _of_link_types(packets: PacketReader) -> list[Finding]:
+    return [
+        Finding(
+            NOTICE_NUMBER["unknown_link_type"],
+            packet=each.first_packet,
+            value=each.link_type,
+            value2=each.packets,
+        )
+        for _, each in sorted(packets.unknown_link_types.items())
+    ]

@@ -1,0 +1,329 @@
+"""The kernels that encode one column of one Parquet page: levels, then values.
+
+Levels of a column that may be null are runs of one bit (Parquet: RLE and bit-packing hybrid, width
+1, behind a length of four bytes). Values follow: DELTA_BINARY_PACKED for integers (blocks of 128
+in four miniblocks), places in a dictionary for coded text, PLAIN for flags and text. Everything is
+written behind each other into `out`, which the caller made large enough; each kernel returns the
+bytes written. Null rows are dropped without a branch, as their pattern is not predictable.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import wrapped
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+
+_BLOCK: Final = 128
+_MINIBLOCK: Final = 32
+_MINIBLOCKS: Final = 4
+_NS_PER_US: Final = 1000
+_LOW_57: Final = (1 << 57) - 1
+
+
+class NumberPage(NamedTuple):
+    """An encoded page of integers. values: how many are not null; least, most: their range."""
+
+    size: int
+    values: int
+    least: int
+    most: int
+
+
+class CodePage(NamedTuple):
+    """An encoded page of coded text. values: how many are not null; used: names used so far."""
+
+    size: int
+    values: int
+    used: int
+
+
+@inlined
+def _put32(out: ByteArray, at: int, value: int) -> int:
+    out[at] = value & 255
+    out[at + 1] = (value >> 8) & 255
+    out[at + 2] = (value >> 16) & 255
+    out[at + 3] = (value >> 24) & 255
+    return at + 4
+
+
+@inlined
+def _put_varint(out: ByteArray, at: int, value: int) -> int:
+    """Seven bits a byte, the 64 bits of value taken as unsigned."""
+    while value < 0 or value > 127:
+        out[at] = (value & 127) | 128
+        value = (value >> 7) & _LOW_57
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+@inlined
+def _zigzag(value: int) -> int:
+    return wrapped((value << 1) ^ (value >> 63))
+
+
+@inlined
+def _width(bits: int) -> int:
+    """How many low bits hold a number, its 64 bits taken as unsigned."""
+    if bits < 0:
+        return 64
+    width = 0
+    while bits != 0:
+        bits >>= 1
+        width += 1
+    return width
+
+
+@kernel
+def _pack(values: Int64Array, start: int, count: int, width: int, out: ByteArray, at: int) -> int:
+    """Write the low `width` bits of each value, the first one lowest."""
+    held = 0
+    filled = 0
+    for k in range(start, start + count):
+        value = int(values[k])
+        held = wrapped(held | (value << filled))
+        filled += width
+        if filled >= 64:
+            at = _put32(out, at, held)
+            at = _put32(out, at, held >> 32)
+            filled -= 64
+            held = 0
+            if filled > 0:
+                shift = width - filled
+                held = (value >> shift) & wrapped((1 << (64 - shift)) - 1)
+    while filled > 0:
+        out[at] = held & 255
+        held >>= 8
+        at += 1
+        filled -= 8
+    return at
+
+
+@kernel
+def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArray, at: int) -> int:
+    """DELTA_BINARY_PACKED: first value, then blocks of differences above the block's least."""
+    at = _put_varint(out, at, _BLOCK)
+    at = _put_varint(out, at, _MINIBLOCKS)
+    at = _put_varint(out, at, count)
+    before = int(values[0]) if count > 0 else 0
+    at = _put_varint(out, at, _zigzag(before))
+    done = 1
+    while done < count:
+        size = min(_BLOCK, count - done)
+        least = 0x7FFF_FFFF_FFFF_FFFF
+        for k in range(size):
+            value = int(values[done + k])
+            delta = wrapped(value - before)
+            block[k] = delta
+            least = min(least, delta)
+            before = value
+        at = _put_varint(out, at, _zigzag(least))
+        widths = at
+        at += _MINIBLOCKS
+        for part in range(_MINIBLOCKS):
+            first = part * _MINIBLOCK
+            bits = 0
+            for k in range(first, min(first + _MINIBLOCK, size)):
+                above = wrapped(int(block[k]) - least)
+                block[k] = above
+                bits |= above
+            for k in range(max(first, size), first + _MINIBLOCK):
+                block[k] = 0
+            width = _width(bits)
+            out[widths + part] = width
+            if width > 0:
+                at = _pack(block, first, _MINIBLOCK, width, out, at)
+        done += size
+    return at
+
+
+@inlined
+def _levels_size(rows: int) -> int:
+    """Bytes of the levels of a page where some rows are null."""
+    groups = (rows + 7) >> 3
+    header = 1
+    size = (groups << 1) | 1
+    while size > 127:
+        size >>= 7
+        header += 1
+    return 4 + header + groups
+
+
+@inlined
+def _put_levels(there: ByteArray, rows: int, values: int, out: ByteArray) -> int:
+    """The levels of a page: one run if all rows are alike, else the bits of `there`."""
+    if values == rows or values == 0:
+        at = _put_varint(out, 4, rows << 1)
+        out[at] = 1 if values else 0
+        at += 1
+    else:
+        groups = (rows + 7) >> 3
+        at = _put_varint(out, 4, (groups << 1) | 1)
+        for group in range(groups):
+            out[at + group] = there[group]
+        at += groups
+    _put32(out, 0, at - 4)
+    return at
+
+
+@kernel
+def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArray) -> NumberPage:
+    """Encode integers with NULL; times go from ns to whole µs, rounded down.
+
+    Args:
+        rows: int64[rows]. kept: int64[rows + 128], scratch. out: uint8[], 9 bytes per row and 1 KiB
+            hold every case, the bits of nulls are gathered at its end.
+    """
+    count = len(rows)
+    groups = (count + 7) >> 3
+    bits = out[len(out) - groups :]
+    values = 0
+    for group in range(groups):
+        there = 0
+        for k in range(group * 8, min(group * 8 + 8, count)):
+            value = int(rows[k])
+            is_there = 1 if value != NULL else 0
+            kept[values] = value
+            values += is_there
+            there |= is_there << (k & 7)
+        bits[group] = there
+    least = 0x7FFF_FFFF_FFFF_FFFF
+    most = -0x7FFF_FFFF_FFFF_FFFF - 1
+    if is_time:
+        for k in range(values):
+            kept[k] = int(kept[k]) // _NS_PER_US
+    for k in range(values):
+        least = min(least, int(kept[k]))
+        most = max(most, int(kept[k]))
+    at = _put_levels(bits, count, values, out)
+    at = _pack_deltas(kept, values, kept[count:], out, at)
+    return NumberPage(at, values, least, most)
+
+
+@kernel
+def code_page(
+    codes: npt.NDArray[np.int32],
+    places: npt.NDArray[np.int32],
+    used: Int64Array,
+    used_count: int,
+    kept: Int64Array,
+    out: ByteArray,
+) -> CodePage:
+    """Encode codes of names as places in a dictionary that is built in order of first use.
+
+    Args:
+        codes: int32[rows], negative for null. places: int32[names], a name's place in the
+            dictionary, -1 if it is not there yet; written. used: int64[], the code at each place;
+            written from used_count on. kept: int64[rows + 8], scratch. out: uint8[], 5 bytes per
+            row and 1 KiB, the bits of nulls are gathered at its end.
+    """
+    count = len(codes)
+    groups = (count + 7) >> 3
+    bits = out[len(out) - groups :]
+    values = 0
+    for group in range(groups):
+        there = 0
+        for k in range(group * 8, min(group * 8 + 8, count)):
+            code = int(codes[k])
+            is_there = 1 if code >= 0 else 0
+            kept[values] = code
+            values += is_there
+            there |= is_there << (k & 7)
+        bits[group] = there
+    first = -1
+    alike = True
+    for k in range(values):
+        code = int(kept[k])
+        place = int(places[code])
+        if place < 0:
+            place = used_count
+            places[code] = place
+            used[used_count] = code
+            used_count += 1
+        kept[k] = place
+        if k == 0:
+            first = place
+        alike = alike and place == first
+    at = _put_levels(bits, count, values, out)
+    width = max(1, _width(used_count - 1)) if used_count > 0 else 1
+    out[at] = width
+    at += 1
+    if values == 0:
+        return CodePage(at, 0, used_count)
+    if alike:
+        at = _put_varint(out, at, values << 1)
+        for byte in range((width + 7) >> 3):
+            out[at] = (first >> (8 * byte)) & 255
+            at += 1
+        return CodePage(at, values, used_count)
+    eights = (values + 7) >> 3
+    for k in range(values, eights * 8):
+        kept[k] = 0
+    at = _put_varint(out, at, (eights << 1) | 1)
+    at = _pack(kept, 0, eights * 8, width, out, at)
+    return CodePage(at, values, used_count)
+
+
+@kernel
+def flag_page(
+    flags: npt.NDArray[np.bool_], there: npt.NDArray[np.bool_], out: ByteArray
+) -> NumberPage:
+    """Encode flags, bits of which are packed behind each other; out: uint8[rows + 1 KiB]."""
+    count = len(flags)
+    groups = (count + 7) >> 3
+    bits = out[len(out) - groups :]
+    packed = out[len(out) - 2 * groups - 1 :]
+    values = 0
+    held = 0
+    for group in range(groups):
+        levels = 0
+        for k in range(group * 8, min(group * 8 + 8, count)):
+            is_there = 1 if there[k] else 0
+            is_true = 1 if flags[k] else 0
+            held |= (is_true & is_there) << (values & 7)
+            packed[values >> 3] = held
+            values += is_there
+            if values & 7 == 0 and is_there:
+                held = 0
+            levels |= is_there << (k & 7)
+        bits[group] = levels
+    at = _put_levels(bits, count, values, out)
+    for byte in range((values + 7) >> 3):
+        out[at + byte] = packed[byte]
+    return NumberPage(at + ((values + 7) >> 3), values, 0, 0)
+
+
+@kernel
+def text_page(data: ByteArray, bounds: Int64Array, there: ByteArray, out: ByteArray) -> int:
+    """Encode texts PLAIN, without levels: a length of four bytes before each.
+
+    Args:
+        data: uint8[]. bounds: int64[rows + 1], where each text ends and the next one starts.
+        there: uint8[rows], 0 where a row is null. out: uint8[], 4 bytes per row and all of data.
+    """
+    at = 0
+    for row in range(len(there)):
+        if there[row]:
+            start, stop = int(bounds[row]), int(bounds[row + 1])
+            at = _put32(out, at, stop - start)
+            for k in range(start, stop):
+                out[at] = data[k]
+                at += 1
+    return at
+
+
+@kernel
+def level_run(levels: Int64Array, width: int, out: ByteArray) -> int:
+    """Encode the levels of a nested column, bit-packed behind their length of four bytes.
+
+    Args:
+        levels: int64[], padded with zeros to a multiple of 8. out: uint8[], a byte per level, 32.
+    """
+    at = _put_varint(out, 4, ((len(levels) >> 3) << 1) | 1)
+    at = _pack(levels, 0, len(levels), width, out, at)
+    _put32(out, 0, at - 4)
+    return at

@@ -1,0 +1,86 @@
+"""Thrift's compact protocol, as much of it as Parquet's headers and footers need."""
+
+from collections.abc import Sequence
+from typing import Final
+
+_TRUE: Final = 1
+_FALSE: Final = 2
+_I32: Final = 5
+_I64: Final = 6
+_BINARY: Final = 8
+_LIST: Final = 9
+_STRUCT: Final = 12
+
+
+def varint(value: int) -> bytes:
+    """A number from 0 on, seven bits a byte."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _zigzag(value: int) -> bytes:
+    return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+class Struct:
+    """One struct; its fields are added in the order of their numbers."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+        self._last = 0
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._out) + b"\0"
+
+    def flag(self, field: int, value: bool) -> "Struct":
+        """Add a boolean."""
+        self._head(field, _TRUE if value else _FALSE)
+        return self
+
+    def i32(self, field: int, value: int) -> "Struct":
+        """Add a 32-bit number."""
+        return self._add(field, _I32, _zigzag(value))
+
+    def i64(self, field: int, value: int) -> "Struct":
+        """Add a 64-bit number."""
+        return self._add(field, _I64, _zigzag(value))
+
+    def binary(self, field: int, value: bytes) -> "Struct":
+        """Add bytes or text."""
+        return self._add(field, _BINARY, varint(len(value)) + value)
+
+    def struct(self, field: int, value: "Struct") -> "Struct":
+        """Add a struct."""
+        return self._add(field, _STRUCT, bytes(value))
+
+    def structs(self, field: int, values: Sequence["Struct"]) -> "Struct":
+        """Add a list of structs."""
+        return self._add(field, _LIST, _list(_STRUCT, [bytes(value) for value in values]))
+
+    def i32s(self, field: int, values: Sequence[int]) -> "Struct":
+        """Add a list of 32-bit numbers."""
+        return self._add(field, _LIST, _list(_I32, [_zigzag(value) for value in values]))
+
+    def binaries(self, field: int, values: Sequence[bytes]) -> "Struct":
+        """Add a list of texts."""
+        return self._add(field, _LIST, _list(_BINARY, [varint(len(v)) + v for v in values]))
+
+    def _add(self, field: int, kind: int, data: bytes) -> "Struct":
+        self._head(field, kind)
+        self._out += data
+        return self
+
+    def _head(self, field: int, kind: int) -> None:
+        step = field - self._last
+        assert 1 <= step <= 15, "fields come in order"
+        self._out.append(step << 4 | kind)
+        self._last = field
+
+
+def _list(kind: int, items: Sequence[bytes]) -> bytes:
+    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else b""
+    return (head or bytes([0xF0 | kind]) + varint(len(items))) + b"".join(items)

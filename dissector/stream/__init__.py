@@ -1,0 +1,1 @@
+"""Streams: TCP segments to the bytes of each direction, in order."""

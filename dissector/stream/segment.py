@@ -1,0 +1,46 @@
+"""One TCP packet as plain numbers: what kernels hand each other about the packet at hand."""
+
+from typing import NamedTuple
+
+from dissector.jit import inlined
+from dissector.packet.columns import SegmentColumns
+from dissector.stream.layout import TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN
+
+_USED_FLAGS = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK
+
+
+class Segment(NamedTuple):
+    """A row of SegmentColumns without the addresses; flags: FIN, SYN, RST and ACK only."""
+
+    packet: int
+    ts_ns: int
+    source: int
+    offset: int
+    captured_bytes: int
+    wire_bytes: int
+    sequence: int
+    acknowledgement: int
+    flags: int
+    window: int
+    ip_id: int
+    tsval: int
+
+
+@inlined
+def segment_at(segments: SegmentColumns, row: int) -> Segment:
+    """The segment of a row; PSH, URG and the rest of the flags are left out."""
+    captured = segments.captured_bytes[row]
+    return Segment(
+        segments.packet[row],
+        segments.ts_ns[row],
+        segments.source[row],
+        segments.offset[row],
+        captured,
+        max(captured, segments.wire_bytes[row]),
+        segments.sequence[row],
+        segments.acknowledgement[row],
+        segments.flags[row] & _USED_FLAGS,
+        segments.window[row],
+        segments.ip_id[row],
+        segments.tsval[row],
+    )

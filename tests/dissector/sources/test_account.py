@@ -1,0 +1,111 @@
+"""Accounts: sums over what came out, and the sentence that tells them."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from dissector.blocks import Coded, TableBlock
+from dissector.limits import NULL
+from dissector.sources.account import MAX_SENTENCES, Account
+
+
+def files(packets: int, used: int, **ignored: int) -> TableBlock:
+    return TableBlock(
+        "capture_files",
+        1,
+        {
+            "file_name": ["x"],
+            "packets": np.array([packets]),
+            "packets_tcp": np.array([used]),
+            "packets_ignored_by_reason": [sorted(ignored.items())],
+        },
+    )
+
+
+def notices(*codes: str) -> TableBlock:
+    names = sorted(set(codes))
+    return TableBlock(
+        "notices",
+        len(codes),
+        {
+            "code": Coded(np.array([names.index(code) for code in codes], np.int64), names),
+            "text": [f"about {code}" for code in codes],
+        },
+    )
+
+
+def connections(gap: int, cut: int) -> TableBlock:
+    return TableBlock(
+        "connections",
+        2,
+        {
+            "connection_id": np.array([0, 1]),
+            "stream_bytes_to_broker": np.array([100, NULL]),
+            "gap_bytes_to_client": np.array([gap, 0]),
+            "snaplen_cut_bytes_to_broker": np.array([0, cut]),
+        },
+    )
+
+
+def test_everything_is_counted_and_told() -> None:
+    account = Account("night")
+    for block in (
+        files(10, 7, udp=1, not_ip=2), connections(5, 1), notices("gap_lost", "gap_lost"),
+        TableBlock("frames", 3, {}), TableBlock("messages", 1, {}), TableBlock("frames", 1, {}),
+    ):  # fmt: skip
+        account.add(block)
+    assert account.notices == {"gap_lost": 2} and not account.is_partial
+    assert account.stream_bytes == 100
+    assert account.sentence() == (
+        "read 10 packets of 1 file; kept 4 frames of 2 connections and 1 message; "
+        "lost 5 bytes never captured, 1 byte cut by the snap length, "
+        "3 packets not used (not_ip 2, udp 1)"
+    )
+
+
+def test_nothing_lost_is_said() -> None:
+    account = Account()
+    account.add(files(1, 1))
+    assert account.sentence() == (
+        "read 1 packet of 1 file; kept 0 frames of 0 connections; lost nothing"
+    )
+
+
+@pytest.mark.parametrize("code", ["truncated_tail", "corrupt_record", "skipped_section"])
+def test_damage_of_the_file_makes_a_run_partial(code: str) -> None:
+    account = Account("night")
+    account.add(notices("gap_lost", code))
+    assert account.is_partial and account.missing == [f"night: about {code}"]
+    assert account.sentence().endswith("1 part of the input not read")
+
+
+def test_a_capture_of_unknown_link_types_only_is_unreadable() -> None:
+    account = Account()
+    account.add(files(5, 0, unknown_link_type=5))
+    assert account.is_unreadable
+    account.add(files(5, 0, not_ip=5))
+    assert not account.is_unreadable
+    assert not Account().is_unreadable
+
+
+def test_accounts_add_up_and_travel_between_processes() -> None:
+    one, two, both = Account("a"), Account("b"), Account()
+    for account, other in ((one, 0), (two, 3)):
+        blocks = (files(10 + other, 7, udp=3 + other), connections(other, 1), notices("gap_lost"))
+        for block in blocks:
+            account.add(block)
+            both.add(block)
+        account.miss("part")
+        both.miss("part")
+    total = Account()
+    total.merge(pickle.loads(pickle.dumps(one)))
+    total.merge(two)
+    assert vars(total) == vars(both)
+
+
+def test_sentences_are_bounded_and_counted() -> None:
+    account = Account()
+    for number in range(1000):
+        account.miss(f"part {number}")
+    assert len(account.missing) == MAX_SENTENCES and account.missing_count == 1000

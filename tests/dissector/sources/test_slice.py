@@ -1,0 +1,99 @@
+"""Packets behind frames: the right ones, as they were, readable by another program."""
+
+import io
+from pathlib import Path
+
+import dpkt
+import pytest
+
+from dissector.capture.reader import PCAPNG, capture_format
+from dissector.sources.rings import chains
+from dissector.sources.slice import Wanted, end_points, write_slice
+from tests.wire.captures import Record, pcap
+from tests.wire.packets import BROKER, BROKER_PORT, CLIENT, CLIENT_PORT, segment
+
+OTHER_PORT = CLIENT_PORT + 1
+START_NS = 1_700_000_000_123_456_789
+TO_BROKER = end_points(CLIENT, CLIENT_PORT, BROKER, BROKER_PORT)
+
+
+def packet(number: int) -> bytes:
+    """Packets by number from 1: two connections take turns, every third one is an answer."""
+    other = number % 2 == 0
+    return segment(
+        b"" if number == 5 else b"payload %d" % number,
+        to_broker=number % 3 != 0,
+        client=(CLIENT, OTHER_PORT if other else CLIENT_PORT),
+        broker=(BROKER, BROKER_PORT),
+        sequence=number,
+    )
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "made.pcap"
+    records = [
+        Record(START_NS + number, packet(number), len(packet(number)) + (number == 7))
+        for number in range(1, 31)
+    ]
+    path.write_bytes(pcap(records))
+    return path
+
+
+def sliced(capture: Path, wanted: Wanted) -> list[tuple[float, bytes]]:
+    sink = io.BytesIO()
+    (chain,) = chains([str(capture)], "none").chains
+    count = write_slice(chain, wanted, sink)
+    sink.seek(0)
+    found = list(dpkt.pcapng.Reader(sink))
+    assert len(found) == count
+    return found
+
+
+def numbers(found: list[tuple[float, bytes]]) -> list[int]:
+    return [next(n for n in range(1, 31) if packet(n) == data) for _, data in found]
+
+
+def test_a_slice_holds_the_packets_of_one_direction_with_payload(capture: Path) -> None:
+    wanted = Wanted()
+    wanted.add(TO_BROKER, 1, 13)
+    # Odd numbers are this connection's, multiples of 3 the other direction, 5 has no payload.
+    assert numbers(sliced(capture, wanted)) == [1, 7, 11, 13]
+
+
+def test_ranges_may_overlap_and_come_in_any_order(capture: Path) -> None:
+    wanted = Wanted()
+    for first, last in ((23, 25), (1, 1), (7, 7), (5, 11), (24, 24), (29, 100)):
+        wanted.add(TO_BROKER, first, last)
+    wanted.add(TO_BROKER.mirrored(), 9, 9)
+    other = end_points(CLIENT, OTHER_PORT, BROKER, BROKER_PORT)
+    wanted.add(other, 2, 2)
+    assert numbers(sliced(capture, wanted)) == [1, 2, 7, 9, 11, 23, 25, 29]
+
+
+def test_packets_keep_time_and_wire_length(capture: Path) -> None:
+    wanted = Wanted()
+    wanted.add(TO_BROKER, 7, 7)
+    sink = io.BytesIO()
+    (chain,) = chains([str(capture)], "none").chains
+    assert write_slice(chain, wanted, sink) == 1
+    content = sink.getvalue()
+    ts_ns = START_NS + 7
+    stamp = (ts_ns >> 32).to_bytes(4, "little") + (ts_ns & 0xFFFF_FFFF).to_bytes(4, "little")
+    size = len(packet(7))
+    lengths = size.to_bytes(4, "little") + (size + 1).to_bytes(4, "little")
+    assert stamp + lengths + packet(7) in content
+    assert b"packet 7" in content
+
+
+def test_nothing_wanted_is_an_empty_capture(capture: Path) -> None:
+    sink = io.BytesIO()
+    (chain,) = chains([str(capture)], "none").chains
+    assert write_slice(chain, Wanted(), sink) == 0
+    assert capture_format(sink.getvalue()) == PCAPNG
+
+
+def test_addresses_of_both_families_are_taken_as_segments_have_them() -> None:
+    ends = end_points("fe80::1", 5, "10.0.0.1", 6650)
+    assert ends == (-0x180_0000_0000_0000, 1, 5, 0, 0x0A00_0001, 6650)
+    assert ends.mirrored() == (0, 0x0A00_0001, 6650, -0x180_0000_0000_0000, 1, 5)
