@@ -43,7 +43,7 @@ class NameColumns(NamedTuple):
 @inlined
 def _hash(data: ByteArray, offset: int, length: int) -> int:
     """A mix of all bytes and the length, 31 bits, never 0."""
-    mixed = wrapped(length * _MIX)
+    mixed = wrapped(int(length) * _MIX)
     position = offset
     end = offset + length
     while end - position >= 8:

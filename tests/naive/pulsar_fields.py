@@ -68,6 +68,9 @@ METADATA_TEXT = {
     "partition_key": "partition_key",
     "ordering_key": "ordering_key",
 }
+PROPERTIES = (
+    "RECONSUMETIMES", "REAL_TOPIC", "REAL_SUBSCRIPTION", "__MSG_PROP_REPL_SOURCE_POSITION",
+)  # fmt: skip
 
 
 def signed(value: Any) -> int:
@@ -172,10 +175,9 @@ def decimal(text: str) -> int | None:
 def property_fields(properties: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"has_property": 0}
     for pair in properties:
-        bit = ("RECONSUMETIMES", "REAL_TOPIC", "REAL_SUBSCRIPTION", "__MSG_PROP_REPL_SOURCE_POSITION")
-        if pair.key not in bit:
+        if pair.key not in PROPERTIES:
             continue
-        found["has_property"] |= 1 << bit.index(pair.key)
+        found["has_property"] |= 1 << PROPERTIES.index(pair.key)
         if pair.key == "RECONSUMETIMES":
             if decimal(pair.value) is not None:
                 found["reconsume_times"] = decimal(pair.value)

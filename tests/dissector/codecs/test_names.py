@@ -19,7 +19,9 @@ def intern_all(table: NameTable, names: list[bytes]) -> list[int]:
     return codes
 
 
-@given(st.lists(st.binary(max_size=30) | st.sampled_from([b"", b"\0", b"\0\0", b"a" * 8]), max_size=60))
+@given(
+    st.lists(st.binary(max_size=30) | st.sampled_from([b"", b"\0", b"\0\0", b"a" * 8]), max_size=60)
+)
 @settings(max_examples=60, deadline=None)
 def test_codes_are_those_of_a_dictionary_filled_in_the_same_order(names: list[bytes]) -> None:
     table = NameTable(100, 4000)

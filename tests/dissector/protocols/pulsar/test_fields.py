@@ -1,5 +1,6 @@
 """Wire fields: kernels against protobuf objects, on real and made traffic, and hostile bytes."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ def row_of(
             else:
                 out[stem] = words(found, value, int(columns.matrix[number + 1, row]))
         elif name in ("ack_set_count", "compacted_count") or (
-            name.endswith("_bytes") and f"{name.removesuffix('_bytes')}_at" in columns._fields
+            name.endswith("_bytes")
+            and f"{name.removesuffix('_bytes')}_at" in columns._fields
             and name not in ("payload_bytes", "metadata_bytes")
         ):
             continue
@@ -177,8 +179,12 @@ def any_frame(draw: st.DrawFn) -> bytes:
         metadata["properties"] = [
             {"key": key.decode(), "value": draw(st.sampled_from(["3", "12x", "", "-7", "a"]))}
             for key in draw(st.lists(st.sampled_from(keys), unique=True))
-        ] + [{"key": "__MSG_PROP_REPL_SOURCE_POSITION", "value": draw(
-            st.sampled_from(["5:7", "5", ":", "5:x", "-1:-1"]))}]
+        ] + [
+            {
+                "key": "__MSG_PROP_REPL_SOURCE_POSITION",
+                "value": draw(st.sampled_from(["5:7", "5", ":", "5:x", "-1:-1"])),
+            }
+        ]
     broker_entry = draw(st.none() | messages("BrokerEntryMetadata"))
     return pulsar.entry(
         command,
@@ -365,6 +371,7 @@ def test_noise_never_raises_and_never_reads_outside(parts: list[bytes], number: 
     for part in parts:
         command = bytes([8, number, (number << 3 | 2) & 0x7F, len(part)]) + part
         noise = command + part[::-1]
-        frames.append(len(noise + b"size").to_bytes(4, "big") + len(command).to_bytes(4, "big") + noise)
+        sizes = struct.pack(">II", len(noise) + 4, len(command))
+        frames.append(sizes + noise)
     columns, *_ = read(frames)
     assert np.isin(columns.status, (c.COMPLETE, c.MALFORMED)).all()

@@ -41,7 +41,9 @@ def frame_of(number: int, name: str) -> bytes:
 
 @pytest.mark.parametrize("name", pulsar.VECTORS)
 @pytest.mark.parametrize("strict", [0, 1], ids=["steady", "strict"])
-def test_hand_made_frames_are_valid_and_undecided_while_they_are_cut(name: str, strict: int) -> None:
+def test_hand_made_frames_are_valid_and_undecided_while_they_are_cut(
+    name: str, strict: int
+) -> None:
     data = pulsar.vector(name)
     assert check(data, strict=strict) == len(data)
     verdicts = [check(data[:cut], strict=strict) for cut in range(len(data))]
@@ -98,7 +100,12 @@ def test_broken_sizes_and_tags_are_refused(data: bytes, strict: int) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"\x08\x12\x9a\x01\x00", b"\x08\x12\x92\x01\x01", b"\x08\x12\x92\x01\x00\x00", b"\x08\x12\x92\x81"],
+    [
+        b"\x08\x12\x9a\x01\x00",
+        b"\x08\x12\x92\x01\x01",
+        b"\x08\x12\x92\x01\x00\x00",
+        b"\x08\x12\x92\x81",
+    ],
     ids=["other_tag", "body_too_long", "body_too_short", "cut"],
 )
 def test_a_search_wants_the_command_filled_by_its_body(body: bytes) -> None:
@@ -152,7 +159,11 @@ def test_a_checksum_proves_or_contradicts_a_frame() -> None:
         right = pulsar.entry(command, pulsar.metadata(), b"hi", broker_entry=block)
         none = pulsar.entry(command, pulsar.metadata(), b"hi", False, block)
         wrong = pulsar.entry(command, pulsar.metadata(), b"hi", 123, block)
-        assert [prove_frame(array(each), 0, len(each)) for each in (right, none, wrong)] == [1, 0, -1]
+        assert [prove_frame(array(each), 0, len(each)) for each in (right, none, wrong)] == [
+            1,
+            0,
+            -1,
+        ]
     assert pulsar.entry(command, pulsar.metadata(), b"hi", True, broker_entry) == pulsar.vector(
         "MESSAGE"
     )
@@ -179,8 +190,11 @@ def test_connected_announces_the_limit() -> None:
     for size, limit in ((5 << 20, MAX_FRAME_BYTES), (100, 100 + 10_240), (-5, 0), (0, 0)):
         data = pulsar.simple(
             pulsar.command(
-                "CONNECTED", server_version="Pulsar Server4.0.6", protocol_version=21,
-                max_message_size=size, feature_flags={"supports_auth_refresh": True},
+                "CONNECTED",
+                server_version="Pulsar Server4.0.6",
+                protocol_version=21,
+                max_message_size=size,
+                feature_flags={"supports_auth_refresh": True},
             )
         )
         assert announced_limit(array(data), 0, len(data)) == limit
@@ -193,7 +207,11 @@ def test_connected_announces_the_limit() -> None:
 @given(st.binary(max_size=80))
 @settings(max_examples=200, deadline=None)
 def test_hostile_bytes_are_read_within_bounds(data: bytes) -> None:
-    for head in (b"", struct.pack(">II", 60, 20) + b"\x08", struct.pack(">II", 60, 5) + b"\x08\x06"):
+    for head in (
+        b"",
+        struct.pack(">II", 60, 20) + b"\x08",
+        struct.pack(">II", 60, 5) + b"\x08\x06",
+    ):
         whole = head + data
         held = array(whole)
         assert prove_frame(held, 0, len(whole)) in (-1, 0, 1)
