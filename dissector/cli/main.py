@@ -100,12 +100,15 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; errors end as one line on stderr."""
     is_debug = "--debug" in arguments
     try:
-        code = dissector.main(list(arguments), prog_name="dissector", standalone_mode=False)
+        with dissector.make_context("dissector", list(arguments)) as context:
+            code = dissector.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except BrokenPipeError:
         return _end_by_broken_pipe()
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         _complain("interrupted")
         return EXIT_INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
