@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from dissector.errors import DependencyError
+
+# An example that compiles a kernel takes seconds, the next one microseconds: time says nothing.
+settings.register_profile("dissector", deadline=None)
+settings.load_profile("dissector")
 
 
 @pytest.fixture(scope="session")

@@ -180,16 +180,16 @@ def _place(
 @kernel
 def scan_pcapng(
     data: ByteArray,
-    start: int,
-    end: int,
+    bounds: tuple[int, int],
     section: Section,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
     state: Int64Array,
 ) -> ScanProgress:
-    """Find whole packet blocks in data[start:end], skipping what carries no packet.
+    """Find whole packet blocks in data, skipping what carries no packet.
 
     Args:
+        bounds: where in data to start and to end.
         packets: written from row 0. state: scan state, updated.
 
     Returns:
@@ -197,7 +197,7 @@ def scan_pcapng(
     """
     order = section.is_big_endian
     row = 0
-    position = start
+    position, end = bounds
     while row < len(packets.offset):
         if end - position < BLOCK_OVERHEAD_BYTES:
             return ScanProgress(row, position, NEED_DATA)

@@ -262,7 +262,7 @@ class CaptureReader:
         if file.section is None:
             return (0, *self._start_section(data, position, end))
         done = scan_pcapng(
-            data, position, end, file.section, self.interfaces.columns, self.packets, self._state
+            data, (position, end), file.section, self.interfaces.columns, self.packets, self._state
         )
         if done.rows == 0 and done.status == CORRUPT:
             return (0, *self._start_search(position))

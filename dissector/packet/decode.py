@@ -6,7 +6,7 @@ from dissector.codecs.integers import be16, be32
 from dissector.jit import inlined, kernel
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.ip import Network, ip_layer
-from dissector.packet.link import Link, link_layer
+from dissector.packet.link import link_layer
 from dissector.packet.reasons import BAD_TCP_CHECKSUM, INTERFACE_LIMIT, NO_INTERFACE, USED
 from dissector.packet.tcp import (
     HEADER_BYTES,
@@ -21,13 +21,12 @@ from dissector.packet.tcp import (
 def _write(
     data: ByteArray,
     end: int,
-    link: Link,
     network: Network,
     transport: Transport,
     segments: SegmentColumns,
     row: int,
 ) -> None:
-    """Fill one row of segments, packet number and time apart."""
+    """Fill one row of segments; packet number, time and VLAN ids are the caller's."""
     tcp = network.offset
     stop = min(end, network.wire_end)
     segments.source[row] = 0
@@ -42,7 +41,6 @@ def _write(
     segments.source_port[row] = be16(data, tcp)
     segments.destination_port[row] = be16(data, tcp + 2)
     segments.tunnel[row] = 0
-    segments.vlans[row] = link.vlans
     segments.sequence[row] = be32(data, tcp + 4)
     segments.acknowledgement[row] = be32(data, tcp + 8)
     segments.flags[row] = transport.flags
@@ -98,7 +96,8 @@ def read_packets(
         if verify and network.wire_end <= end and not checksum_ok(data, network):
             reasons[row] = BAD_TCP_CHECKSUM
             continue
-        _write(data, end, link, network, transport, segments, found)
+        _write(data, end, network, transport, segments, found)
+        segments.vlans[found] = link.vlans
         segments.packet[found] = first_packet + row
         segments.ts_ns[found] = packets.ts_ns[row]
         found += 1

@@ -87,7 +87,7 @@ def test_a_large_file_whose_end_is_cut_is_read_through(tmp_path):
     inner=st.booleans(),
     step=st.integers(60, 300),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_end_alone_never_gives_a_wrong_time(tmp_path_factory, sizes, inner, step):
     # Payloads that are captures themselves are the nastiest: their records look real.
     nested = pcap([Record(77 * SECOND, b"")] * 3)[24:]
