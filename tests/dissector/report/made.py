@@ -283,7 +283,7 @@ class RandomCapture:
         self.tables["capture_files"].append(
             {"file_name": "made.pcap", "file_index": 0, "sha256": "00", "file_bytes": 1000,
              "format": "pcap", "packets": 3000, "first_packet": 1, "link_types": ["ETHERNET"],
-             "first_ts_ns": START_NS, "last_ts_ns": START_NS + 40 * SECOND_NS,
+             "first_ts_ns": START_NS, "last_ts_ns": START_NS + 2000 * SECOND_NS,
              "is_truncated": False, "packets_tcp": 2990, "clock_steps": 0,
              "packets_ignored_by_reason": [("not_ip", 10)], "schema_version": SCHEMA_VERSION}
         )  # fmt: skip
