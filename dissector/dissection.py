@@ -6,9 +6,10 @@ is known between two calls is bounded and the same whether the bytes come from o
 files or from a wire: however the input is cut, the rows are the same.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,10 +26,10 @@ from dissector.packet.columns import PacketBuffers
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.assembly import Framing, FramingOptions
-from dissector.protocols.columns import EVENT_CLOSE
+from dissector.protocols.columns import EVENT_CLOSE, MALFORMED
 from dissector.protocols.frame_table import common_columns
-from dissector.protocols.interface import Facts, FactsOptions, FrameBlock, Specs
-from dissector.stream.columns import NoticeColumns, RangeColumns
+from dissector.protocols.interface import ConnectionFacts, Facts, FactsOptions, FrameBlock, Specs
+from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
 
@@ -57,6 +58,12 @@ class Options:
     properties: bool = False
     payload_sha256: bool = False
     follow_connection: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The options that decide what the rows are, for a manifest."""
+        told = dataclasses.asdict(self)
+        told["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
+        return told
 
 
 def _held_bytes(options: Options) -> int:
@@ -118,7 +125,10 @@ class Dissection:
         ]
         self._findings = Findings()
         self._files = 0
-        self._connections = ConnectionTable(self._streams, self._framing, specs, self._facts)
+        self._handshakes: dict[int, ConnectionFacts] = {}
+        self._connections = ConnectionTable(
+            self._streams, self._framing, specs, self._handshakes
+        )
         self._conversation = (
             None
             if options.follow_connection is None
@@ -192,7 +202,9 @@ class Dissection:
         self._framing.flush()
         for facts in self._facts:
             self._out.extend(self._checked(facts.finish()))
+            self._findings.add(facts.findings.take())
         self._findings.add(self._framing.findings)
+        self._findings.add(self._connections.rest())
         self._findings.add(_of_capture(self.capture.finish()))
         self._findings.add(_of_link_types(self.packets))
         self._out.append(self._findings.block())
@@ -210,25 +222,47 @@ class Dissection:
 
     def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.side)
+        self._hold_notices()
         if self._conversation is not None:
             self._out.extend(self._conversation.rows(ranges, rows, sources))
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
-        self._findings.add(self._stream_findings())
+        self._streams.recycle()
 
-    def _stream_findings(self) -> list[Finding]:
+    def _hold_notices(self) -> None:
+        """Notices of a side of a connection wait until its direction is known."""
         found, rows = self._streams.take_notices()
-        return _of_columns(found, rows, self._connections.direction_of)
+        cells = found if isinstance(found, np.ndarray) else found.matrix
+        for cell in cells[:, :rows].T.tolist():
+            kind, ts_ns, connection, side, frame_no, packet, offset, size, value, value2 = cell
+            finding = Finding(
+                kind, ts_ns, connection, NULL, frame_no, packet, offset, size, value, value2
+            )
+            self._connections.hold(side, finding)
 
     def _take_frames(self, block: FrameBlock) -> None:
         """Let the protocols read a block of frames, and keep the rows that came of it."""
         for facts in self._facts:
             self._out.extend(self._checked(facts.advance(block)))
+        self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
         commands = block.frames.command[: block.rows]
         closed = block.frames.connection_id[: block.rows][commands == EVENT_CLOSE]
         if len(closed):
-            self._out.append(self._connections.close(closed.copy()))
+            rows, findings = self._connections.close(closed.copy())
+            self._out.append(rows)
+            self._findings.add(findings)
+
+    def _count_malformed(self, block: FrameBlock) -> None:
+        """A frame that was whole for the framing and cannot be read is not decoded."""
+        frames = block.frames
+        bad = np.flatnonzero(
+            (frames.status[: block.rows] == MALFORMED) & (frames.frame_no[: block.rows] != NULL)
+        )
+        for row in bad.tolist():
+            self._connections.count_malformed(
+                int(frames.connection_id[row]), int(frames.side[row]), int(frames.frame_bytes[row])
+            )
 
     def _checked(self, blocks: list[TableBlock]) -> list[TableBlock]:
         """Take notices out of a protocol's rows, and add addresses to its exchanges."""
@@ -257,25 +291,6 @@ class Dissection:
             columns.update(self._facts[place].frame_columns(block, part))
             found.append(TableBlock("frames", len(part), columns))
         return found
-
-
-def _of_columns(columns: NoticeColumns, rows: int, direction_of: object) -> list[Finding]:
-    """Notices of the stream kernels; their sides become directions."""
-    return [
-        Finding(
-            kind=int(columns.kind[row]),
-            ts_ns=int(columns.ts_ns[row]),
-            connection_id=int(columns.connection_id[row]),
-            direction=direction_of(int(columns.connection_id[row]), int(columns.side[row])),  # type: ignore[operator]
-            frame_no=int(columns.frame_no[row]),
-            packet=int(columns.packet[row]),
-            stream_offset=int(columns.stream_offset[row]),
-            bytes=int(columns.bytes[row]),
-            value=int(columns.value[row]),
-            value2=int(columns.value2[row]),
-        )
-        for row in range(rows)
-    ]
 
 
 def _of_capture(notices: Sequence[CaptureNotice]) -> list[Finding]:

@@ -8,8 +8,9 @@ import numpy as np
 from dissector.blocks import Coded, TableBlock
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
-from dissector.protocols.columns import DIRECTION_NAMES
 
+# As in protocols.columns, which must be able to import this module.
+DIRECTION_NAMES: Final = ("to_broker", "to_client", "unknown")
 _LAST: Final = (1 << 63) - 1
 
 
@@ -62,6 +63,13 @@ class Findings:
                 self._rows.append(finding)
             else:
                 self._dropped += 1
+
+    def take(self) -> list[Finding]:
+        """All notices so far, which this object forgets."""
+        if self._dropped:
+            self._rows.append(Finding(NOTICE_NUMBER["notices_limit"], value=self._dropped))
+        taken, self._rows, self._dropped = self._rows, [], 0
+        return taken
 
     def block(self) -> TableBlock:
         """All notices as rows of the table, in its order."""

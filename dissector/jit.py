@@ -225,6 +225,7 @@ def callback(signature: Any, function: Function) -> Function:
         signature: numba signature; callbacks of equal signatures can stand in one tuple, which a
             kernel indexes at run time. Without the compiler the function stays as it is.
     """
+    function = getattr(function, "py_func", function)
     if not compiled():
         return function
     found = _callbacks.get((signature, function))

@@ -58,12 +58,17 @@ MAX_NAMES: Final = 1 << 20  # distinct names kept; further ones are null with a 
 MAX_NAME_BYTES: Final = 64 << 20
 MAX_ENTRY_BYTES: Final = 64 << 20  # uncompressed size of one entry; larger: not opened, a notice
 MAX_CHUNKED_BYTES: Final = 256 << 20  # chunks waiting for the rest of their message
+MAX_CHUNKED_MESSAGES: Final = 1 << 16  # messages with chunks to come; the oldest is given up
+MAX_BATCH_MESSAGES: Final = 1 << 18  # messages of one entry; more: not opened, a notice
+MAX_DETAIL_ITEMS: Final = 1000  # elements of one list in `detail`; it then says how many there are
+MAX_DETAIL_TEXT: Final = 16_384  # characters of one text in `detail`; it then says how many
 
 # -- facts
 MAX_PENDING_SENDS: Final = 1 << 18  # sends waiting for a receipt; oldest is `evicted`
 MAX_PENDING_REQUESTS: Final = 1 << 18
 MAX_EARLY_ANSWERS: Final = 1 << 16  # answers waiting for their request; oldest is an orphan
 MAX_ATTEMPTS: Final = 1 << 19  # sends remembered to count attempts; beyond: `attempt` is null
+MAX_ATTEMPT_SOURCES: Final = 1 << 16  # producers by name whose attempts are counted; else null
 MAX_ANSWERED_PER_PRODUCER: Final = 1024  # of them answered ones; clients keep 1000 to send again
 MAX_SUBJECTS: Final = 1 << 18  # producers and consumers; the longest closed is forgotten
 MAX_TOPIC_HINTS: Final = 1 << 15  # ledgers, and producer names, whose topic is remembered

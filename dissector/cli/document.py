@@ -15,7 +15,7 @@ from dissector.cli.exits import EXITS
 from dissector.cli.main import dissector
 from dissector.notices import NOTICES
 
-HELP_WIDTH: Final = 80
+HELP_WIDTH: Final = 78  # what is used of a terminal of 80 columns
 
 _OPENING: Final = """\
 # Commands
@@ -69,7 +69,7 @@ def all_commands() -> list[tuple[str, click.Command]]:
 
 
 def help_text(name: str, command: click.Command) -> str:
-    """What `name --help` prints on a screen of HELP_WIDTH columns."""
+    """What `name --help` prints on a terminal of 80 columns."""
     words = name.split(" ")
     settings = {**dissector.context_settings, "terminal_width": HELP_WIDTH}
     context = click.Context(dissector, info_name=words[0], **settings)

@@ -137,10 +137,9 @@ class Landing:
         self.seal()
         assert self._files is not None
         manifest = self._manifest(self._files, options, versions, tap_id)
-        with writing_to(self._lake):
-            with exclusive_lock(self._lake):
-                recover(self._lake)
-                return self._install(manifest)
+        with writing_to(self._lake), exclusive_lock(self._lake):
+            recover(self._lake)
+            return self._install(manifest)
 
     def _manifest(
         self,

@@ -109,18 +109,16 @@ def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArr
     at = _put_varint(out, at, _BLOCK)
     at = _put_varint(out, at, _MINIBLOCKS)
     at = _put_varint(out, at, count)
-    before = int(values[0]) if count > 0 else 0
-    at = _put_varint(out, at, _zigzag(before))
+    at = _put_varint(out, at, _zigzag(int(values[0]) if count > 0 else 0))
     done = 1
     while done < count:
         size = min(_BLOCK, count - done)
-        least = 0x7FFF_FFFF_FFFF_FFFF
+        here, before = values[done : done + size], values[done - 1 : done - 1 + size]
         for k in range(size):
-            value = int(values[done + k])
-            delta = wrapped(value - before)
-            block[k] = delta
-            least = min(least, delta)
-            before = value
+            block[k] = wrapped(int(here[k]) - int(before[k]))
+        least = int(block[0])
+        for k in range(size):
+            least = min(least, int(block[k]))
         at = _put_varint(out, at, _zigzag(least))
         widths = at
         at += _MINIBLOCKS
@@ -139,18 +137,6 @@ def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArr
                 at = _pack(block, first, _MINIBLOCK, width, out, at)
         done += size
     return at
-
-
-@inlined
-def _levels_size(rows: int) -> int:
-    """Bytes of the levels of a page where some rows are null."""
-    groups = (rows + 7) >> 3
-    header = 1
-    size = (groups << 1) | 1
-    while size > 127:
-        size >>= 7
-        header += 1
-    return 4 + header + groups
 
 
 @inlined
@@ -314,6 +300,12 @@ def text_page(data: ByteArray, bounds: Int64Array, there: ByteArray, out: ByteAr
                 out[at] = data[k]
                 at += 1
     return at
+
+
+@kernel
+def delta_run(values: Int64Array, block: Int64Array, out: ByteArray) -> int:
+    """Encode integers without levels; block: int64[128], scratch; out: 9 bytes a value, 1 KiB."""
+    return _pack_deltas(values, len(values), block, out, 0)
 
 
 @kernel

@@ -22,7 +22,7 @@ from dissector.schemas.arrow import in_memory_schema
 
 _ZSTD_LEVEL: Final = 1
 # What readers select by: row groups whose range does not fit are then skipped.
-_WITH_STATISTICS: Final = frozenset(
+WITH_STATISTICS: Final = frozenset(
     ("ts", "connection_id", "frame_no", "first_ts_ns", "last_ts_ns", "request_frame_no")
 )
 _HAS_PAGE_ROWS: Final = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
@@ -75,7 +75,7 @@ def writer_options(table: str) -> dict[str, Any]:
             for c in columns
             if c.type in ("bigint", "timestamp[us, UTC]", "array<bigint>")
         },
-        "write_statistics": [c.name for c in columns if c.name in _WITH_STATISTICS],
+        "write_statistics": [c.name for c in columns if c.name in WITH_STATISTICS],
         "store_schema": False,
         "version": "2.6",
     }

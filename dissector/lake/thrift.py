@@ -5,6 +5,7 @@ from typing import Final
 
 _TRUE: Final = 1
 _FALSE: Final = 2
+_I16: Final = 4
 _I32: Final = 5
 _I64: Final = 6
 _BINARY: Final = 8
@@ -40,6 +41,10 @@ class Struct:
         """Add a boolean."""
         self._head(field, _TRUE if value else _FALSE)
         return self
+
+    def i16(self, field: int, value: int) -> "Struct":
+        """Add a 16-bit number."""
+        return self._add(field, _I16, _zigzag(value))
 
     def i32(self, field: int, value: int) -> "Struct":
         """Add a 32-bit number."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.lake.manifest import PartFile
-from dissector.lake.parquet import TableFiles
+from dissector.lake.packed import PAGE_ROWS, PackedFiles
 from dissector.limits import (
     PART_ROWS,
     ROW_GROUP_ROWS,
@@ -31,8 +31,9 @@ class _TableWriter:
     """Cuts the rows of one table into row groups."""
 
     def __init__(self, folder: Path, table: str, group_rows: int, part_rows: int) -> None:
-        self._builder = TableBuilder(table, group_rows)
-        self._files = TableFiles(folder, table, part_rows)
+        page_rows = min(PAGE_ROWS, group_rows)
+        self._builder = TableBuilder(table, page_rows)
+        self._files = PackedFiles(folder, table, page_rows, group_rows, part_rows)
         self._text_bytes = 0
 
     def write(self, block: TableBlock) -> None:
@@ -42,8 +43,12 @@ class _TableWriter:
             stop, size = self._within_text_limit(block, start, stop)
             self._builder.append(block, start, stop)
             self._text_bytes += size
-            if self._builder.room == 0 or self._text_bytes >= ROW_GROUP_TEXT_BYTES:
-                self._end_group()
+            if self._builder.room == 0:
+                self._end_page()
+            if self._text_bytes >= ROW_GROUP_TEXT_BYTES:
+                self._end_page()
+                self._files.end_group()
+                self._text_bytes = 0
             start = stop
 
     def _within_text_limit(self, block: TableBlock, start: int, stop: int) -> tuple[int, int]:
@@ -58,13 +63,13 @@ class _TableWriter:
                 return row + 1, size
         return stop, size
 
-    def _end_group(self) -> None:
-        self._files.write(self._builder.finish())
-        self._text_bytes = 0
+    def _end_page(self) -> None:
+        rows = self._builder.rows
+        if rows and self._files.write(rows, self._builder.take()):
+            self._text_bytes = 0
 
     def close(self) -> list[PartFile]:
-        if self._builder.rows:
-            self._end_group()
+        self._end_page()
         self._files.close()
         return self._files.parts
 

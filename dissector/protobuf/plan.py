@@ -279,6 +279,14 @@ class _Builder:
         )
 
 
+def wanted_paths(root: Root) -> dict[tuple[str, ...], Wanted]:
+    """Every path that a root's wanted fields stand for, `*` written out."""
+    builder = _Builder((), ())
+    return {
+        tuple(path): wanted for wanted in root.wanted for path in builder._paths(root, wanted.path)
+    }
+
+
 def _table(rows: Sequence[tuple[int, ...]], width: int) -> Int64Array:
     """int64[width, rows]."""
     return np.ascontiguousarray(np.array(rows, np.int64).reshape(len(rows), width).T)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
+from dissector.findings import Findings
 from dissector.protocols.columns import FrameColumns
 
 # Signatures of the callbacks, in the compiler's words.
@@ -57,6 +58,8 @@ class Facts(Protocol):
     rows of all tables but `frames`, which closed there; `frame_columns` names the columns of the
     `frames` table for chosen rows of the block just advanced; `finish` closes what is open.
     """
+
+    findings: Findings
 
     def advance(self, block: FrameBlock) -> list[TableBlock]: ...
 

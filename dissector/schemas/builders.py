@@ -261,7 +261,8 @@ class TextBuilder(_Builder):
         self._live = False
         runs, self._runs = self._runs, []
         if len(runs) == 1 and runs[0].array is None:
-            return Codes(self._codes[:rows], runs[0].names)
+            found = Codes(self._codes[:rows], runs[0].names)
+            return found if self._repeats else self._coded(*found).dictionary_decode()
         parts, start = [], 0
         for run in runs:
             if run.array is not None:
@@ -282,8 +283,7 @@ class TextBuilder(_Builder):
             return self._all_null(rows)
         if not isinstance(taken, Codes):
             return taken
-        coded = self._coded(*taken)
-        return coded if self._repeats else coded.dictionary_decode()
+        return self._coded(*taken)
 
     def _prepare(self, at: int) -> None:
         if not self._live:

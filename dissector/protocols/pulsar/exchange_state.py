@@ -25,7 +25,7 @@ Attempts. Of each send the key (producer, sequence id, chunk, checksum) is count
 and while it is among the last answered ones of its producer: `attempts`.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -81,7 +81,12 @@ COUNT_NOW: Final = 3  # largest stamp seen, ns
 COUNT_EVICTED: Final = 4  # rows given up because too many waited
 COUNT_SOURCES: Final = 5  # producers by name whose attempts are counted
 COUNT_HAND: Final = 6  # source whose oldest attempt is forgotten next when there is no room
-COUNTERS: Final = 7
+COUNT_PRODUCERS: Final = 7  # groups that are producers
+COUNTERS: Final = 8
+
+# Places in ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
+LIMIT_PRODUCERS: Final = 3
+LIMIT_SOURCES: Final = 5
 
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
 
@@ -194,7 +199,7 @@ class AttemptColumns(Bundle):
 class ExchangeState(State):
     """Everything the kernels of exchanges change.
 
-    limits: int64[3], how many rows each list of pending rows may have; order: those lists;
+    limits: an ExchangeBounds, the first three for the lists of pending rows; order: those lists;
     group_lists: pending rows of each group; connection_lists: groups of each connection;
     chain_links and other_links: of the two chains of a pending row; attempt_lists: answered
     attempts of each source.
@@ -227,52 +232,98 @@ class ExchangeState(State):
     attempt_lists: Ends
 
 
-class ExchangeBounds:
-    """How many rows of each kind there may be."""
+class ExchangeBounds(NamedTuple):
+    """How many rows of each kind there may be; attempts and sources: see `attempts`."""
 
-    def __init__(
-        self,
-        sends: int = MAX_PENDING_SENDS,
-        requests: int = MAX_PENDING_REQUESTS,
-        early: int = MAX_EARLY_ANSWERS,
-        groups: int = MAX_SUBJECTS,
-        attempts: int = MAX_ATTEMPTS,
-    ) -> None:
-        self.lists = (sends, requests, early)
-        self.pending = sends + requests + early + 1
-        self.groups = groups
-        self.attempts = attempts
+    sends: int = MAX_PENDING_SENDS
+    requests: int = MAX_PENDING_REQUESTS
+    early: int = MAX_EARLY_ANSWERS
+    producers: int = MAX_SUBJECTS
+    attempts: int = MAX_ATTEMPTS
+    sources: int = MAX_ATTEMPT_SOURCES
 
 
 def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
     """A state with room for so many of each kind; it grows from there."""
-    groups = min(rows, bounds.groups)
     attempts = min(rows, bounds.attempts)
-    pending = min(rows, bounds.pending)
     return ExchangeState(
         table=new_hash_table(1024),
         counters=np.zeros(COUNTERS, np.int64),
-        limits=np.array(bounds.lists, np.int64),
+        limits=np.array(bounds, np.int64),
         recent_connections=np.zeros(RECENT, np.int64),
         recent_groups=np.zeros(RECENT, np.int64),
         connections=ExchangeConnections.new(rows, NULL),
         connection_pool=new_pool(rows),
         connection_lists=new_ends(rows),
         sides=SideColumns.new(2 * rows, 0),
-        groups=GroupColumns.new(groups + rows, ABSENT),
-        group_pool=new_pool(groups),
-        group_links=new_links(groups + rows),
-        group_lists=new_ends(groups + rows),
-        pending=PendingColumns.new(pending, NULL),
-        pending_pool=new_pool(pending),
-        order_links=new_links(pending),
+        groups=GroupColumns.new(rows, ABSENT),
+        group_pool=new_pool(rows),
+        group_links=new_links(rows),
+        group_lists=new_ends(rows),
+        pending=PendingColumns.new(rows, NULL),
+        pending_pool=new_pool(rows),
+        order_links=new_links(rows),
         order=new_ends(3),
-        member_links=new_links(pending),
-        chain_links=new_links(pending),
-        other_links=new_links(pending),
+        member_links=new_links(rows),
+        chain_links=new_links(rows),
+        other_links=new_links(rows),
         attempt_table=new_hash_table(1024),
         attempts=AttemptColumns.new(attempts, NULL),
         attempt_pool=new_pool(attempts),
         attempt_links=new_links(attempts),
         attempt_lists=new_ends(64),
     )
+
+
+def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
+    """Make room for what `more` further rows can add.
+
+    A row adds at most one pending row, one attempt and its source, one connection and two groups;
+    beyond a bound the kernels make room themselves.
+    """
+    state.grow(
+        table=roomy(state.table, 5 * more), attempt_table=roomy(state.attempt_table, 2 * more)
+    )
+    rows = _wanted(state.connection_pool, more)
+    if rows:
+        state.grow(
+            connections=state.connections.grown(rows, NULL),
+            connection_pool=grown_pool(state.connection_pool, rows),
+            connection_lists=grown_ends(state.connection_lists, rows),
+            sides=state.sides.grown(2 * rows),
+        )
+    rows = _wanted(state.group_pool, 2 * more)
+    if rows:
+        state.grow(
+            groups=state.groups.grown(rows, ABSENT),
+            group_pool=grown_pool(state.group_pool, rows),
+            group_links=grown_links(state.group_links, rows),
+            group_lists=grown_ends(state.group_lists, rows),
+        )
+    rows = _wanted(state.pending_pool, more + 1)
+    if rows:
+        state.grow(
+            pending=state.pending.grown(rows, NULL),
+            pending_pool=grown_pool(state.pending_pool, rows),
+            order_links=grown_links(state.order_links, rows),
+            member_links=grown_links(state.member_links, rows),
+            chain_links=grown_links(state.chain_links, rows),
+            other_links=grown_links(state.other_links, rows),
+        )
+    rows = min(_wanted(state.attempt_pool, more), bounds.attempts)
+    if rows > len(state.attempt_pool.rows):
+        state.grow(
+            attempts=state.attempts.grown(rows, NULL),
+            attempt_pool=grown_pool(state.attempt_pool, rows),
+            attempt_links=grown_links(state.attempt_links, rows),
+        )
+    rows = min(int(state.counters[COUNT_SOURCES]) + more, bounds.sources)
+    if rows > len(state.attempt_lists.length):
+        state.grow(attempt_lists=grown_ends(state.attempt_lists, 2 * rows))
+
+
+def _wanted(pool: Pool, more: int) -> int:
+    """How many rows a pool must have so that `more` are free; 0 if they are."""
+    free = int(pool.free[0])
+    rows = len(pool.rows)
+    return 0 if free >= more else max(2 * rows, rows + more - free)

@@ -140,7 +140,7 @@ class RuleColumns(State):
 
     request_key: BY_* of a request, -1 for other commands; kind: of a request's exchange;
     reply_key: BY_* of an answer, -1 for other commands; asked_by: the one request that an answer
-    by turn or watcher answers; may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where
+    by turn or watcher answers; reply_kind: KIND_* of what it answers; may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where
     [request, reply] is a rule; subject: *_SUBJECT of commands that name a producer or consumer.
     """
 
@@ -148,6 +148,7 @@ class RuleColumns(State):
     kind: Int64Array
     reply_key: Int64Array
     asked_by: Int64Array
+    reply_kind: Int64Array
     may_answer: Int64Array
     subject: Int64Array
 
@@ -159,6 +160,7 @@ def rule_columns() -> RuleColumns:
         kind=np.full(COMMAND_SLOTS, -1, np.int64),
         reply_key=np.full(COMMAND_SLOTS, -1, np.int64),
         asked_by=np.full(COMMAND_SLOTS, -1, np.int64),
+        reply_kind=np.full(COMMAND_SLOTS, KIND_REQUEST, np.int64),
         may_answer=np.zeros((COMMAND_SLOTS, COMMAND_SLOTS), np.int64),
         subject=np.zeros(COMMAND_SLOTS, np.int64),
     )
@@ -170,6 +172,7 @@ def rule_columns() -> RuleColumns:
             if reply != ERROR:
                 columns.reply_key[reply] = rule.key
                 columns.asked_by[reply] = rule.request
+                columns.reply_kind[reply] = rule.kind
     columns.reply_key[ERROR] = BY_REQUEST_ID
     columns.subject[list(PRODUCER_COMMANDS)] = PRODUCER_SUBJECT
     columns.subject[list(CONSUMER_COMMANDS)] = CONSUMER_SUBJECT

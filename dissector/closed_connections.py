@@ -1,0 +1,227 @@
+"""Rows of the table `connections`, and addresses and directions of connections for other tables."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.endpoints import Endpoint, community_id, connection_key
+from dissector.findings import Finding
+from dissector.limits import NULL
+from dissector.protocols.assembly import Framing
+from dissector.protocols.columns import UNKNOWN_DIRECTION
+from dissector.protocols.framing_state import (
+    OPAQUE_NAMES,
+    ROLE_BY_FIRST_SEEN,
+    ROLE_BY_PORT,
+    ROLE_BY_SYN,
+    ROLE_DECIDED,
+    ROLE_SOURCE_NAMES,
+)
+from dissector.protocols.interface import ConnectionFacts, Specs
+from dissector.stream.columns import ENDED_NAMES
+from dissector.stream.streams import ConnectionRows, SideRows, Streams
+
+_NO_FACTS: Final = ConnectionFacts()
+_SIDE_COLUMNS: Final = (
+    "packets",
+    "payload_bytes",
+    "stream_bytes",
+    "retransmitted_packets",
+    "duplicate_packets",
+    "out_of_order_packets",
+    "keepalive_packets",
+    "gaps",
+    "gap_bytes",
+    "snaplen_cut_bytes",
+    "conflict_bytes",
+    "zero_window_ns",
+    "isn",
+    "first_seq",
+    "last_seq",
+)
+_VLAN_BITS: Final = 12
+_VLAN_COUNT_AT: Final = 48
+
+
+class ConnectionTable:
+    """What is said of connections when they close; holds back notices until their role is known."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        framing: Framing,
+        specs: Specs,
+        facts: Mapping[int, ConnectionFacts],
+    ) -> None:
+        self._streams = streams
+        self._framing = framing
+        self._specs = specs
+        self._facts = facts
+        self._waiting: dict[int, list[tuple[int, Finding]]] = {}
+        self._malformed: dict[tuple[int, int], int] = {}
+        self._ends: dict[int, tuple[str, str]] = {}
+
+    def hold(self, side: int, finding: Finding) -> None:
+        """Keep a notice of a side until its direction is known, at the connection's end."""
+        self._waiting.setdefault(finding.connection_id, []).append((side, finding))
+
+    def count_malformed(self, connection: int, side: int, size: int) -> None:
+        """Frames that cannot be read do not count as decoded."""
+        key = (connection, side)
+        self._malformed[key] = self._malformed.get(key, 0) + size
+
+    def addresses(self, connections: Int64Array) -> dict[str, Column]:
+        """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
+        ids, places = np.unique(connections, return_inverse=True)
+        ends = [self._ends_of(int(connection)) for connection in ids]
+        return {
+            "client_ip": Coded(places.astype(np.int64), [client for client, _ in ends]),
+            "broker_ip": Coded(places.astype(np.int64), [broker for _, broker in ends]),
+        }
+
+    def _ends_of(self, connection: int) -> tuple[str, str]:
+        found = self._ends.get(connection)
+        if found is None:
+            rows = self._streams.connection_rows(
+                self._streams.slots_of(np.array([connection], np.int64))
+            )
+            client = self._client_side(rows, 0)[0]
+            found = (
+                _endpoint(rows, 0, client).text(),
+                _endpoint(rows, 0, 1 - client).text(),
+            )
+            self._ends[connection] = found
+        return found
+
+    def _client_side(self, rows: ConnectionRows, row: int) -> tuple[int, int]:
+        """Which side is the client, and how that was told (place in ROLE_SOURCE_NAMES)."""
+        state = self._framing.state.connections
+        slot = self._framing.slot_of(int(rows.connection_id[row]))
+        if slot >= 0 and state.role[slot] == ROLE_DECIDED:
+            return int(state.client_side[slot]), int(state.role_source[slot])
+        if rows.started_by_syn[row]:
+            return 0, ROLE_BY_SYN
+        known = {port for spec in self._specs for port in spec.ports}
+        hinted = [side for side in (0, 1) if int(rows.port[side][row]) in known]
+        if len(hinted) == 1:
+            return 1 - hinted[0], ROLE_BY_PORT
+        return 0, ROLE_BY_FIRST_SEEN
+
+    def close(self, connections: Int64Array) -> tuple[TableBlock, list[Finding]]:
+        """The rows of connections that just closed, and the notices that waited for them."""
+        rows = self._streams.connection_rows(self._streams.slots_of(connections))
+        found = [self._row(rows, row) for row in range(len(connections))]
+        columns: dict[str, Column] = {}
+        for name in found[0]:
+            values = [row[name] for row in found]
+            columns[name] = values
+        findings = [
+            each
+            for connection, row in zip(connections.tolist(), found, strict=True)
+            for each in self._released(connection, int(row["_client"]))
+        ]
+        del columns["_client"]
+        self._framing.release(connections)
+        return TableBlock("connections", len(found), columns), findings
+
+    def _released(self, connection: int, client: int) -> Iterable[Finding]:
+        for side, finding in self._waiting.pop(connection, ()):
+            direction = NULL if side == NULL else int(side != client)
+            yield finding._replace(direction=direction)
+
+    def rest(self) -> list[Finding]:
+        """Notices of connections that never closed."""
+        left = [
+            finding._replace(direction=UNKNOWN_DIRECTION)
+            for waiting in self._waiting.values()
+            for _, finding in waiting
+        ]
+        self._waiting.clear()
+        return left
+
+    def _row(self, rows: ConnectionRows, row: int) -> dict[str, Any]:
+        connection = int(rows.connection_id[row])
+        client, source = self._client_side(rows, row)
+        ends = [_endpoint(rows, row, side) for side in (0, 1)]
+        said = self._facts.get(connection, _NO_FACTS)
+        first = int(rows.closed_first[row])
+        found: dict[str, Any] = {
+            "_client": client,
+            "connection_id": connection,
+            "connection_key": connection_key(ends[0], ends[1], None),
+            "community_id": community_id(ends[0], ends[1]),
+            "protocol": self._protocol(rows, row),
+            "client_ip": ends[client].text(),
+            "client_port": ends[client].port,
+            "broker_ip": ends[1 - client].text(),
+            "broker_port": ends[1 - client].port,
+            "role_source": ROLE_SOURCE_NAMES[source],
+            "vlan_ids": _vlans(int(rows.vlans[row])),
+            "started": "syn" if rows.started_by_syn[row] else "midstream",
+            "ended": ENDED_NAMES[int(rows.ended[row])],
+            "closed_first_by": None if first == NULL else ("broker", "client")[first == client],
+            "first_ts_ns": int(rows.first_ts_ns[row]),
+            "last_ts_ns": int(rows.last_ts_ns[row]),
+            "handshake_rtt_ns": _or_none(rows.handshake_rtt_ns[row]),
+            "history": rows.history[row],
+            "client_version": said.client_version,
+            "server_version": said.server_version,
+            "protocol_version": said.protocol_version,
+            "feature_flags": said.feature_flags,
+            "max_message_bytes": said.max_message_bytes,
+            "proxied_client_ip": self._framing.proxied.pop(connection, said.proxied_client_ip),
+            "tls_sni": self._framing.server_names.pop(connection, None),
+        }
+        for suffix, side in (("to_broker", client), ("to_client", 1 - client)):
+            found.update(self._side(rows.sides[side], row, connection, side, suffix))
+        return found
+
+    def _protocol(self, rows: ConnectionRows, row: int) -> str:
+        slot = self._framing.slot_of(int(rows.connection_id[row]))
+        number = int(self._framing.state.connections.protocol[slot]) if slot >= 0 else -1
+        if 0 <= number < len(self._specs):
+            return self._specs[number].name
+        has_payload = any(int(side.stream_bytes[row]) > 0 for side in rows.sides)
+        return OPAQUE_NAMES.get(number, "unknown" if has_payload else "none")
+
+    def _side(
+        self, values: SideRows, row: int, connection: int, side: int, suffix: str
+    ) -> dict[str, Any]:
+        found = {
+            f"{name}_{suffix}": _or_none(getattr(values, name)[row]) for name in _SIDE_COLUMNS
+        }
+        slot = self._framing.slot_of(connection)
+        ways = self._framing.state.directions
+        decoded = frames = 0
+        if slot >= 0:
+            decoded = int(ways.decoded_bytes[2 * slot + side])
+            frames = int(ways.frames[2 * slot + side])
+        decoded -= self._malformed.pop((connection, side), 0)
+        there = int(
+            values.stream_bytes[row] - values.gap_bytes[row] - values.snaplen_cut_bytes[row]
+        )
+        found[f"decoded_bytes_{suffix}"] = decoded
+        found[f"frames_{suffix}"] = frames
+        found[f"unparsed_bytes_{suffix}"] = there - decoded
+        return found
+
+
+def _or_none(value: Any) -> int | None:
+    return None if value == NULL else int(value)
+
+
+def _endpoint(rows: ConnectionRows, row: int, side: int) -> Endpoint:
+    return Endpoint(
+        int(rows.ip_version[row]),
+        int(rows.address_high[side][row]),
+        int(rows.address_low[side][row]),
+        int(rows.port[side][row]),
+    )
+
+
+def _vlans(packed: int) -> Sequence[int] | None:
+    count = packed >> _VLAN_COUNT_AT & 7
+    ids = [packed >> (_VLAN_BITS * place) & 0xFFF for place in range(count)]
+    return ids or None

@@ -1,0 +1,381 @@
+"""One column of one row group on its way into a Parquet file: pages, and their dictionary.
+
+A page is encoded by the kernels of `packing` and compressed as soon as its rows are there, so that
+a row group waits in its compressed form. A page in which all rows are null is the same for every
+column and made once.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import zstandard
+
+from dissector.blocks import Int64Array
+from dissector.lake import layout
+from dissector.lake.layout import DELTA_BINARY_PACKED, PLAIN, RLE, RLE_DICTIONARY, ChunkInfo, Leaf
+from dissector.lake.packing import (
+    code_page,
+    delta_run,
+    flag_page,
+    level_run,
+    number_page,
+    text_page,
+)
+from dissector.lake.thrift import varint
+from dissector.schemas import Column
+from dissector.schemas.builders import Codes, Flags, Gathered, Numbers
+from dissector.schemas.text import plain_text
+
+_ZSTD_LEVEL: Final = 1
+_SPARE: Final = 1024
+# Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
+_EMPTY: Final = 1
+_KEY: Final = 2
+_ELEMENT: Final = 3
+
+
+class Workspace:
+    """The compressor and the scratch arrays that all columns of a table share."""
+
+    def __init__(self, page_rows: int) -> None:
+        self.kept = np.empty(page_rows + 136, np.int64)
+        self.block = np.empty(128, np.int64)
+        self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
+        self._zstd = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+        self._null_pages: dict[tuple[int, bool], tuple[bytes, int]] = {}
+
+    def out(self, size: int) -> npt.NDArray[np.uint8]:
+        """An array for at least `size` encoded bytes."""
+        if len(self._out) < size:
+            self._out = np.empty(size, np.uint8)
+        return self._out
+
+    def compressed(self, data: bytes | npt.NDArray[np.uint8]) -> bytes:
+        """The bytes under zstd."""
+        return self._zstd.compress(data)
+
+    def null_page(self, rows: int, is_nested: bool) -> tuple[bytes, int]:
+        """A page without any value, and its size before compression."""
+        page = self._null_pages.get((rows, is_nested))
+        if page is None:
+            run = varint(rows << 1) + b"\0"
+            body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
+            data = self.compressed(body)
+            head = layout.data_page_header(len(body), len(data), rows, PLAIN)
+            page = self._null_pages[rows, is_nested] = (head + data, len(head) + len(body))
+        return page
+
+
+class Chunk:
+    """The pages of one leaf in one row group."""
+
+    def __init__(self, leaf: Leaf, work: Workspace) -> None:
+        self._leaf = leaf
+        self._work = work
+        self._is_nested = len(leaf.path) > 1
+        self._start()
+
+    def _start(self) -> None:
+        self._pages: list[bytes] = []
+        self._dictionary = b""
+        self._encodings = {RLE}
+        self._values = 0
+        self._raw_bytes = 0
+
+    def add_null_page(self, rows: int) -> None:
+        """Rows that are all null."""
+        page, raw_bytes = self._work.null_page(rows, self._is_nested)
+        self._pages.append(page)
+        self._encodings.add(PLAIN)
+        self._values += rows
+        self._raw_bytes += raw_bytes
+
+    def add_page(self, body: bytes | npt.NDArray[np.uint8], values: int, encoding: int) -> None:
+        """Levels and values of some rows; values counts nulls too."""
+        data = self._work.compressed(body)
+        head = layout.data_page_header(len(body), len(data), values, encoding)
+        self._pages.append(head)
+        self._pages.append(data)
+        self._encodings.add(encoding)
+        self._values += values
+        self._raw_bytes += len(head) + len(body)
+
+    def set_dictionary(self, texts: Sequence[bytes]) -> None:
+        """What the codes of the pages mean."""
+        body = b"".join([part for text in texts for part in (struct.pack("<I", len(text)), text)])
+        data = self._work.compressed(body)
+        head = layout.dictionary_page_header(len(body), len(data), len(texts))
+        self._dictionary = head + data
+        self._encodings.add(PLAIN)
+        self._raw_bytes += len(head) + len(body)
+
+    def finish(self, at: int, statistics: layout.Struct | None) -> tuple[list[bytes], ChunkInfo]:
+        """The bytes of the chunk, to stand at `at`, and what describes them; starts again."""
+        pages = [self._dictionary, *self._pages] if self._dictionary else self._pages
+        info = ChunkInfo(
+            leaf=self._leaf,
+            encodings=tuple(sorted(self._encodings)),
+            values=self._values,
+            raw_bytes=self._raw_bytes,
+            bytes=sum(map(len, pages)),
+            data_at=at + len(self._dictionary),
+            dictionary_at=at if self._dictionary else None,
+            statistics=statistics,
+        )
+        self._start()
+        return pages, info
+
+
+class ColumnChunks(Protocol):
+    """One column of one row group."""
+
+    def add(self, rows: int, gathered: Gathered) -> None:
+        """Encode a page of rows."""
+
+    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        """The chunks of its leaves, which shall stand at `at` on; starts again."""
+
+
+def chunks_for(column: Column, work: Workspace, has_statistics: bool) -> ColumnChunks:
+    """The encoder of a column."""
+    if column.type in ("bigint", "timestamp[us, UTC]"):
+        return NumberChunk(column, work, has_statistics)
+    if column.type == "boolean":
+        return FlagChunk(column, work)
+    if column.type == "string":
+        return CodedChunk(column, work) if column.repeats else TextChunk(column, work)
+    return NestedChunks(column, work)
+
+
+class NumberChunk:
+    """Integers and times, delta-packed."""
+
+    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
+        self._work = work
+        self._chunk = Chunk(layout.leaves(column)[0], work)
+        self._has_statistics = has_statistics
+        self._start()
+
+    def _start(self) -> None:
+        self._least = (1 << 63) - 1
+        self._most = -1 << 63
+        self._nulls = 0
+
+    def add(self, rows: int, gathered: Gathered) -> None:
+        if gathered is None:
+            self._chunk.add_null_page(rows)
+            self._nulls += rows
+            return
+        assert isinstance(gathered, Numbers)
+        out = self._work.out(10 * rows + _SPARE)
+        page = number_page(gathered.values, gathered.is_time, self._work.kept, out)
+        self._chunk.add_page(out[: page.size], rows, DELTA_BINARY_PACKED)
+        self._least = min(self._least, page.least)
+        self._most = max(self._most, page.most)
+        self._nulls += rows - page.values
+
+    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        statistics = None
+        if self._has_statistics:
+            statistics = layout.number_statistics(self._least, self._most, self._nulls)
+        self._start()
+        return [self._chunk.finish(at, statistics)]
+
+
+class FlagChunk:
+    """Flags, one bit each."""
+
+    def __init__(self, column: Column, work: Workspace) -> None:
+        self._work = work
+        self._chunk = Chunk(layout.leaves(column)[0], work)
+
+    def add(self, rows: int, gathered: Gathered) -> None:
+        if gathered is None:
+            self._chunk.add_null_page(rows)
+            return
+        assert isinstance(gathered, Flags)
+        out = self._work.out(rows + _SPARE)
+        page = flag_page(gathered.values, gathered.there, out)
+        self._chunk.add_page(out[: page.size], rows, PLAIN)
+
+    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        return [self._chunk.finish(at, None)]
+
+
+class CodedChunk:
+    """Text that repeats: places in a dictionary of the row group, built in order of first use."""
+
+    def __init__(self, column: Column, work: Workspace) -> None:
+        self._work = work
+        self._chunk = Chunk(layout.leaves(column)[0], work)
+        self._start()
+
+    def _start(self) -> None:
+        self._texts: list[bytes] = []
+        self._used: Int64Array = np.empty(0, np.int64)
+        self._names: Sequence[bytes] | Sequence[str] = ()
+        self._places: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._place_of: dict[str, int] = {}
+
+    def add(self, rows: int, gathered: Gathered) -> None:
+        if gathered is None:
+            self._chunk.add_null_page(rows)
+        elif isinstance(gathered, Codes):
+            self._grow(gathered.names)
+            self._add_codes(gathered.codes, self._names, self._places)
+        else:
+            assert isinstance(gathered, pa.DictionaryArray)
+            self._add_texts(gathered)
+
+    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        if self._texts:
+            self._chunk.set_dictionary(self._texts)
+        self._start()
+        return [self._chunk.finish(at, None)]
+
+    def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
+        """Make a place for each name; another list of names begins anew in the same dictionary."""
+        if names is not self._names:
+            self._names, self._places = names, np.full(len(names), -1, np.int32)
+        elif len(names) > len(self._places):
+            more = np.full(len(names) - len(self._places), -1, np.int32)
+            self._places = np.concatenate((self._places, more))
+
+    def _add_texts(self, array: pa.DictionaryArray) -> None:
+        """A page that came as text: the same text of an earlier page has its place already."""
+        names = array.dictionary.to_pylist()
+        places = np.array([self._place_of.get(name, -1) for name in names], np.int32)
+        known = len(self._texts)
+        codes = array.indices.fill_null(-1).to_numpy().astype(np.int32)
+        self._add_codes(codes, names, places)
+        for place in range(known, len(self._texts)):
+            self._place_of[self._texts[place].decode()] = place
+
+    def _add_codes(
+        self,
+        codes: npt.NDArray[np.int32],
+        names: Sequence[bytes] | Sequence[str],
+        places: npt.NDArray[np.int32],
+    ) -> None:
+        known = len(self._texts)
+        assert len(codes) == 0 or int(codes.max()) < len(places), "a code without a name"
+        need = known + min(len(places), len(codes))
+        if len(self._used) < need:
+            self._used = np.concatenate((self._used, np.empty(need, np.int64)))
+        out = self._work.out(10 * len(codes) + _SPARE)
+        page = code_page(codes, places, self._used, known, self._work.kept, out)
+        self._texts += [
+            plain_text(names[code]).encode() for code in self._used[known : page.used].tolist()
+        ]
+        self._chunk.add_page(out[: page.size], len(codes), RLE_DICTIONARY)
+
+
+class TextChunk:
+    """Text that rarely repeats, as it is."""
+
+    def __init__(self, column: Column, work: Workspace) -> None:
+        self._work = work
+        self._chunk = Chunk(layout.leaves(column)[0], work)
+
+    def add(self, rows: int, gathered: Gathered) -> None:
+        if gathered is None:
+            self._chunk.add_null_page(rows)
+            return
+        assert isinstance(gathered, pa.Array)
+        there = _there(gathered)
+        levels = _bit_levels(there)
+        self._chunk.add_page(levels + _texts(gathered, there, self._work), rows, PLAIN)
+
+    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        return [self._chunk.finish(at, None)]
+
+
+class NestedChunks:
+    """Lists and maps: rare, so their levels are made by numpy and not by a kernel."""
+
+    def __init__(self, column: Column, work: Workspace) -> None:
+        self._work = work
+        self._chunks = [Chunk(leaf, work) for leaf in layout.leaves(column)]
+
+    def add(self, rows: int, gathered: Gathered) -> None:
+        if gathered is None:
+            for chunk in self._chunks:
+                chunk.add_null_page(rows)
+            return
+        is_map = len(self._chunks) == 2
+        values = (gathered.keys, gathered.items) if is_map else (gathered.values,)
+        deepest = (_KEY, _ELEMENT) if is_map else (_ELEMENT,)
+        for chunk, found, level in zip(self._chunks, values, deepest, strict=True):
+            assert found.null_count == 0, "nulls inside a list or map"
+            levels, count = _list_levels(gathered, level, self._work)
+            body, encoding = self._values(found)
+            chunk.add_page(levels + body, count, encoding)
+
+    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        found = []
+        for chunk in self._chunks:
+            found.append(chunk.finish(at, None))
+            at += found[-1][1].bytes
+        return found
+
+    def _values(self, values: pa.Array) -> tuple[bytes, int]:
+        if pa.types.is_string(values.type):
+            return _texts(values, np.ones(len(values), np.bool_), self._work), PLAIN
+        numbers = values.to_numpy()
+        out = self._work.out(10 * len(numbers) + _SPARE)
+        size = delta_run(numbers, self._work.block, out)
+        return out[:size].tobytes(), DELTA_BINARY_PACKED
+
+
+def _there(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which rows are not null."""
+    if array.null_count == 0:
+        return np.ones(len(array), np.bool_)
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _bit_levels(there: npt.NDArray[np.bool_]) -> bytes:
+    rows = len(there)
+    if there.all():
+        run = varint(rows << 1) + b"\1"
+    else:
+        bits = np.packbits(there, bitorder="little").tobytes()
+        run = varint(len(bits) << 1 | 1) + bits
+    return struct.pack("<I", len(run)) + run
+
+
+def _texts(array: pa.Array, there: npt.NDArray[np.bool_], work: Workspace) -> bytes:
+    """The texts of an array of strings, each behind its length."""
+    _, bounds, data = array.buffers()
+    first, rows = array.offset, len(array)
+    ends = np.frombuffer(bounds, np.int32, first + rows + 1)[first:].astype(np.int64)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    out = work.out(4 * rows + int(ends[-1] - ends[0]))
+    return out[: text_page(text, ends, there.view(np.uint8), out)].tobytes()
+
+
+def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:
+    """Both runs of levels of a list or map, and how many levels there are."""
+    there = _there(array)
+    bounds = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)
+    counts = np.diff(bounds[array.offset :]).astype(np.int64)
+    assert not counts[~there].any(), "a null list has no elements"
+    slots = np.maximum(counts, 1)
+    total = int(slots.sum())
+    starts = np.cumsum(slots) - slots
+    padded = total + -total % 8
+    repeats = np.zeros(padded, np.int64)
+    repeats[:total] = 1
+    repeats[starts] = 0
+    levels = np.zeros(padded, np.int64)
+    levels[:total] = deepest
+    levels[starts] = np.where(counts > 0, deepest, np.where(there, _EMPTY, 0))
+    out = work.out(2 * padded + _SPARE)
+    size = level_run(repeats, 1, out)
+    runs = out[:size].tobytes()
+    size = level_run(levels, 2, out)
+    return runs + out[:size].tobytes(), total

@@ -1,0 +1,182 @@
+"""What stands around the pages of a Parquet file: schema, page headers, footer.
+
+Numbers of fields, types and encodings are those of the Parquet format (parquet.thrift).
+"""
+
+from typing import Final, NamedTuple
+
+from dissector.lake.thrift import Struct
+from dissector.schemas import Column, Table
+
+MAGIC: Final = b"PAR1"
+
+PLAIN: Final = 0
+RLE: Final = 3
+DELTA_BINARY_PACKED: Final = 5
+RLE_DICTIONARY: Final = 8
+
+_BOOLEAN: Final = 0
+_INT64: Final = 2
+_BYTE_ARRAY: Final = 6
+_REQUIRED: Final = 0
+_OPTIONAL: Final = 1
+_REPEATED: Final = 2
+_UTF8: Final = 0
+_MAP: Final = 1
+_LIST: Final = 3
+_TIMESTAMP_MICROS: Final = 10
+_ZSTD: Final = 6
+_DATA_PAGE: Final = 0
+_DICTIONARY_PAGE: Final = 2
+_FORMAT_VERSION: Final = 2
+_CREATED_BY: Final = b"pulsar-dissector version 1"
+
+
+class Leaf(NamedTuple):
+    """One column of values in a file: a plain column is one, a map has two.
+
+    path: names from the table down; type: physical.
+    """
+
+    path: tuple[str, ...]
+    type: int
+
+
+class ChunkInfo(NamedTuple):
+    """The values of one leaf in one row group.
+
+    encodings: all that its pages use; values: with nulls; raw_bytes, bytes: of its pages, before
+    and after compression, headers included; dictionary_at: null without a dictionary; statistics:
+    null where none are kept.
+    """
+
+    leaf: Leaf
+    encodings: tuple[int, ...]
+    values: int
+    raw_bytes: int
+    bytes: int
+    data_at: int
+    dictionary_at: int | None
+    statistics: Struct | None
+
+
+class GroupInfo(NamedTuple):
+    """One row group: its chunks in the order of the leaves, its rows, where it starts."""
+
+    chunks: tuple[ChunkInfo, ...]
+    rows: int
+    at: int
+
+
+def leaves(column: Column) -> list[Leaf]:
+    """The leaves of a column."""
+    name = column.name
+    if column.type == "boolean":
+        return [Leaf((name,), _BOOLEAN)]
+    if column.type == "string":
+        return [Leaf((name,), _BYTE_ARRAY)]
+    if column.type.startswith("array"):
+        kind = _INT64 if "bigint" in column.type else _BYTE_ARRAY
+        return [Leaf((name, "list", "element"), kind)]
+    if column.type.startswith("map"):
+        kind = _INT64 if "bigint" in column.type else _BYTE_ARRAY
+        return [
+            Leaf((name, "key_value", "key"), _BYTE_ARRAY),
+            Leaf((name, "key_value", "value"), kind),
+        ]
+    return [Leaf((name,), _INT64)]
+
+
+def data_page_header(raw_bytes: int, size: int, values: int, encoding: int) -> bytes:
+    """The header of a page of values."""
+    page = Struct().i32(1, values).i32(2, encoding).i32(3, RLE).i32(4, RLE)
+    return bytes(Struct().i32(1, _DATA_PAGE).i32(2, raw_bytes).i32(3, size).struct(5, page))
+
+
+def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
+    """The header of a dictionary."""
+    page = Struct().i32(1, values).i32(2, PLAIN)
+    return bytes(Struct().i32(1, _DICTIONARY_PAGE).i32(2, raw_bytes).i32(3, size).struct(7, page))
+
+
+def number_statistics(least: int, most: int, nulls: int) -> Struct:
+    """The range of a chunk of integers."""
+    found = Struct().i64(3, nulls)
+    if least <= most:
+        found.binary(5, most.to_bytes(8, "little", signed=True))
+        found.binary(6, least.to_bytes(8, "little", signed=True))
+    return found
+
+
+def footer(table: Table, groups: list[GroupInfo]) -> bytes:
+    """What ends a file: the schema and where everything is, its length, the mark."""
+    schema = [Struct().binary(4, b"schema").i32(5, len(table.columns))]
+    for column in table.columns:
+        schema.extend(_elements(column))
+    ordered = [Struct().struct(1, Struct())] * sum(len(leaves(c)) for c in table.columns)
+    metadata = Struct().i32(1, _FORMAT_VERSION).structs(2, schema)
+    metadata.i64(3, sum(group.rows for group in groups))
+    metadata.structs(4, [_group(number, group) for number, group in enumerate(groups)])
+    metadata.binary(6, _CREATED_BY).structs(7, ordered)
+    data = bytes(metadata)
+    return data + len(data).to_bytes(4, "little") + MAGIC
+
+
+def _elements(column: Column) -> list[Struct]:
+    """The schema of one column."""
+    if column.type.startswith("array"):
+        inner = "string" if "string" in column.type else "bigint"
+        return [
+            _parent(column.name, _OPTIONAL, 1, _LIST, 3),
+            _parent("list", _REPEATED, 1),
+            _leaf("element", inner, _OPTIONAL),
+        ]
+    if column.type.startswith("map"):
+        inner = "string" if "string>" in column.type else "bigint"
+        return [
+            _parent(column.name, _OPTIONAL, 1, _MAP, 2),
+            _parent("key_value", _REPEATED, 2),
+            _leaf("key", "string", _REQUIRED),
+            _leaf("value", inner, _OPTIONAL),
+        ]
+    return [_leaf(column.name, column.type, _OPTIONAL)]
+
+
+def _parent(
+    name: str, repetition: int, children: int, converted: int | None = None, logical: int = 0
+) -> Struct:
+    element = Struct().i32(3, repetition).binary(4, name.encode()).i32(5, children)
+    if converted is not None:
+        element.i32(6, converted).struct(10, Struct().struct(logical, Struct()))
+    return element
+
+
+def _leaf(name: str, kind: str, repetition: int) -> Struct:
+    physical = {"boolean": _BOOLEAN, "string": _BYTE_ARRAY}.get(kind, _INT64)
+    element = Struct().i32(1, physical).i32(3, repetition).binary(4, name.encode())
+    if kind == "string":
+        element.i32(6, _UTF8).struct(10, Struct().struct(1, Struct()))
+    elif kind.startswith("timestamp"):
+        micros = Struct().struct(2, Struct())
+        logical = Struct().flag(1, True).struct(2, micros)
+        element.i32(6, _TIMESTAMP_MICROS).struct(10, Struct().struct(8, logical))
+    return element
+
+
+def _group(number: int, group: GroupInfo) -> Struct:
+    row_group = Struct().structs(1, [_chunk(chunk) for chunk in group.chunks])
+    row_group.i64(2, sum(chunk.raw_bytes for chunk in group.chunks)).i64(3, group.rows)
+    row_group.i64(5, group.at).i64(6, sum(chunk.bytes for chunk in group.chunks))
+    return row_group.i16(7, number)
+
+
+def _chunk(chunk: ChunkInfo) -> Struct:
+    metadata = Struct().i32(1, chunk.leaf.type).i32s(2, chunk.encodings)
+    metadata.binaries(3, [name.encode() for name in chunk.leaf.path]).i32(4, _ZSTD)
+    metadata.i64(5, chunk.values).i64(6, chunk.raw_bytes).i64(7, chunk.bytes)
+    metadata.i64(9, chunk.data_at)
+    if chunk.dictionary_at is not None:
+        metadata.i64(11, chunk.dictionary_at)
+    if chunk.statistics is not None:
+        metadata.struct(12, chunk.statistics)
+    return Struct().i64(2, 0).struct(3, metadata)

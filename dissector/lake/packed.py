@@ -1,0 +1,114 @@
+"""The Parquet files of a capture's tables, encoded by our own kernels.
+
+pyarrow's writer took 0.7 to 1.2 µs for a row of `frames` (67 columns, half of them null in any one
+row), more than all of the decoding before it: it spends 4 ns on each null of an empty column and 18
+on each value where nulls come irregularly. Kernels that know what the columns hold take a quarter.
+Files are plain Parquet: pyarrow, Spark and others read them as they read pyarrow's, and tests hold
+both writers to the same rows.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from dissector.lake.chunks import Workspace, chunks_for
+from dissector.lake.layout import MAGIC, GroupInfo, footer
+from dissector.lake.manifest import PartFile
+from dissector.lake.parquet import WITH_STATISTICS, HashingFile
+from dissector.limits import PART_ROWS, ROW_GROUP_ROWS
+from dissector.schemas import TABLES
+from dissector.schemas.builders import Gathered
+
+PAGE_ROWS: Final = 32_768  # rows of a page: what a column gathers then stays in the cache
+
+
+class PackedFiles:
+    """The files of one table, filled page by page."""
+
+    def __init__(
+        self,
+        folder: Path,
+        table: str,
+        page_rows: int = PAGE_ROWS,
+        group_rows: int = ROW_GROUP_ROWS,
+        part_rows: int = PART_ROWS,
+    ) -> None:
+        self.parts: list[PartFile] = []
+        self._folder = folder / table
+        self._table = TABLES[table]
+        self._group_rows = group_rows
+        self._part_rows = part_rows
+        work = Workspace(page_rows)
+        self._columns = [
+            chunks_for(column, work, column.name in WITH_STATISTICS)
+            for column in self._table.columns
+        ]
+        self._file: HashingFile | None = None
+        self._groups: list[GroupInfo] = []
+        self._rows_in_group = 0
+
+    def write(self, rows: int, gathered: list[Gathered]) -> bool:
+        """Encode one page of rows of every column.
+
+        Returns:
+            Whether the row group was full and has been written.
+        """
+        for column, found in zip(self._columns, gathered, strict=True):
+            column.add(rows, found)
+        self._rows_in_group += rows
+        if self._rows_in_group < self._group_rows:
+            return False
+        self.end_group()
+        return True
+
+    def end_group(self) -> None:
+        """Write the row group that was gathered; a part that has its rows is closed first."""
+        rows = self._rows_in_group
+        if rows == 0:
+            return
+        if self._file is not None and self._part_size() + rows > self._part_rows:
+            self._end_part()
+        file = self._begin_part()
+        at, start = file.size, file.size
+        pages: list[bytes] = []
+        chunks = []
+        for column in self._columns:
+            for data, info in column.finish(at):
+                pages += data
+                chunks.append(info)
+                at += info.bytes
+        file.write(b"".join(pages))
+        self._groups.append(GroupInfo(tuple(chunks), rows, start))
+        self._rows_in_group = 0
+
+    def close(self) -> None:
+        """End the last part; a table without rows gets its one empty part."""
+        self.end_group()
+        if self._file is not None or not self.parts:
+            self._begin_part()
+            self._end_part()
+
+    def abandon(self) -> None:
+        """Let go of an unfinished file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _part_size(self) -> int:
+        return sum(group.rows for group in self._groups)
+
+    def _begin_part(self) -> HashingFile:
+        if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = HashingFile(self._folder / f"part-{len(self.parts):05d}.parquet")
+            self._file.write(MAGIC)
+        return self._file
+
+    def _end_part(self) -> None:
+        file = self._file
+        assert file is not None
+        file.write(footer(self._table, self._groups))
+        name = f"part-{len(self.parts):05d}.parquet"
+        rows = self._part_size()
+        self.parts.append(PartFile(self._table.name, name, rows, file.size, file.sha256()))
+        file.close()
+        self._file = None
+        self._groups = []

@@ -1,0 +1,24 @@
+"""The protocols that are decoded: a closed list, in the order in which content is tried."""
+
+from typing import Final
+
+from dissector.protocols.interface import ProtocolSpec, Specs
+from dissector.protocols.pulsar.facts import PulsarFacts
+from dissector.protocols.pulsar.headers import (
+    announced_limit,
+    check_header,
+    one_way,
+    prove_frame,
+)
+
+PROTOCOLS: Final[Specs] = (
+    ProtocolSpec(
+        "pulsar",
+        (6650, 6651),
+        check_header,
+        prove_frame,
+        one_way,
+        announced_limit,
+        PulsarFacts,
+    ),
+)

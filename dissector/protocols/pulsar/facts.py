@@ -1,0 +1,133 @@
+"""Pulsar's part of a dissection: fields, registry, consumption, in that order over each block."""
+
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.codecs.names import NameTable
+from dissector.findings import Finding, Findings
+from dissector.protobuf.descriptors import descriptors
+from dissector.protocols.columns import COLUMN_NUMBER
+from dissector.protocols.frame_table import copied_spans
+from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
+from dissector.protocols.pulsar.commands import command_name
+from dissector.protocols.pulsar.consumption import PulsarConsumption
+from dissector.protocols.pulsar.fields import CHECKSUM_NOTE_NAMES, FieldDecoder
+from dissector.protocols.pulsar.registry import PulsarRegistry
+
+# Frame columns whose numbers are those of a wire enumeration, by its name there.
+_ENUMS: Final = {
+    "error_code": "ServerError",
+    "ack_type": "CommandAck.AckType",
+    "validation_error": "CommandAck.ValidationError",
+    "compression": "CompressionType",
+}
+# Kinds of marker messages; the wire definition has no enumeration of them.
+MARKERS: Final = {
+    10: "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST",
+    11: "REPLICATED_SUBSCRIPTION_SNAPSHOT_RESPONSE",
+    12: "REPLICATED_SUBSCRIPTION_SNAPSHOT",
+    13: "REPLICATED_SUBSCRIPTION_UPDATE",
+    20: "TXN_COMMITTING",
+    21: "TXN_COMMIT",
+    22: "TXN_ABORT",
+}
+_NAMED: Final = (
+    "topic",
+    "subscription",
+    "producer_name",
+    "consumer_name",
+    "replicated_from",
+    "real_topic",
+    "real_subscription",
+)
+_SPANS: Final = (
+    ("error_text", "error_text_at", "error_text_bytes", False),
+    ("chunk_uuid", "chunk_uuid_at", "chunk_uuid_bytes", False),
+    ("schema_version_hex", "schema_version_at", "schema_version_bytes", True),
+)
+
+
+class PulsarFacts:
+    """The state of one capture's Pulsar frames."""
+
+    def __init__(self, options: FactsOptions) -> None:
+        self._place = options.place
+        self._names = NameTable()
+        self._decoder = FieldDecoder(self._names, options.place)
+        self._registry = PulsarRegistry(options.place)
+        self._consumption = PulsarConsumption(options.place)
+        self._enums = _enum_texts()
+        self.findings = Findings()
+
+    def advance(self, block: FrameBlock) -> list[TableBlock]:
+        """Fill the columns of Pulsar's rows; the rows of other tables that closed."""
+        frames, rows = block.frames, block.rows
+        fields = self._decoder.decode(frames, rows, block.sources)
+        self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
+        names = self._names.update()
+        out = self._registry.advance(
+            frames, rows, fields.ids, fields.words, names, block.sources, self.findings
+        )
+        out += self._consumption.advance(
+            frames, rows, fields.ids, fields.words, names, self.findings
+        )
+        return out
+
+    def _note(self, block: FrameBlock, rows: Int64Array, kinds: Int64Array, count: int) -> None:
+        frames = block.frames
+        self.findings.add(
+            Finding(
+                int(kind),
+                int(frames.last_ts_ns[row]),
+                int(frames.connection_id[row]),
+                int(frames.direction[row]),
+                int(frames.frame_no[row]),
+                int(frames.last_packet[row]),
+                int(frames.stream_offset[row]),
+            )
+            for row, kind in zip(rows[:count], kinds[:count], strict=True)
+        )
+
+    def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
+        """Pulsar's own columns of the table frames, for chosen rows of the block."""
+        matrix = block.matrix
+        commands, places = np.unique(matrix[COLUMN_NUMBER["command"]][rows], return_inverse=True)
+        texts = [command_name(int(number)) if number >= 0 else "" for number in commands]
+        codes = np.where(commands >= 0, np.arange(len(commands)), -1)[places]
+        columns: dict[str, Column] = {"command": Coded(codes, texts)}
+        for name, texts in self._enums.items():
+            values = matrix[COLUMN_NUMBER[name]][rows]
+            known = (values >= 0) & (values < len(texts))
+            columns[name] = Coded(np.where(known, values, -1), texts)
+        names = self._names.names
+        for name in _NAMED:
+            columns[name] = Coded(matrix[COLUMN_NUMBER[name]][rows], names)
+        notes = matrix[COLUMN_NUMBER["checksum_note"]][rows]
+        columns["checksum_note"] = Coded(np.where(notes > 0, notes, -1), CHECKSUM_NOTE_NAMES)
+        for name, at, size, is_hex in _SPANS:
+            spans = copied_spans(block, rows, at, size, is_hex)
+            if spans is not None:
+                columns[name] = spans
+        return columns
+
+    def connection_facts(self) -> dict[int, ConnectionFacts]:
+        """What handshakes said, by connection."""
+        return {}
+
+    def finish(self) -> list[TableBlock]:
+        """Close what is open at the capture's end."""
+        return self._registry.finish(self.findings) + self._consumption.finish(self.findings)
+
+
+def _enum_texts() -> dict[str, list[str]]:
+    """Names of wire enumerations by frame column; a number without a name is its digits."""
+    enums = descriptors().enums
+    texts: dict[str, list[str]] = {}
+    for column, enum in _ENUMS.items():
+        if enum in enums:
+            values = enums[enum]
+            texts[column] = [values.get(number, str(number)) for number in range(max(values) + 1)]
+    texts["marker_type"] = [MARKERS.get(number, str(number)) for number in range(max(MARKERS) + 1)]
+    return texts

@@ -1,0 +1,114 @@
+"""What handshakes say about a connection: versions, features, limits. No secrets."""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from google.protobuf.message import Message
+
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.pulsar.commands import CONNECT, CONNECTED
+from dissector.protocols.pulsar.details import Sources, parse, parts_of, text_of
+
+_HANDSHAKE: Final = (CONNECT, CONNECTED)
+
+
+class Handshake(NamedTuple):
+    """What CONNECT or CONNECTED says; None where it says nothing. No secrets.
+
+    feature_flags: names of the flags that are set; proxy_to_broker_url: the broker that a proxy is
+    asked for; auth_bytes: length of what authenticates.
+    """
+
+    client_version: str | None = None
+    server_version: str | None = None
+    protocol_version: int | None = None
+    feature_flags: tuple[str, ...] | None = None
+    max_message_bytes: int | None = None
+    proxy_to_broker_url: str | None = None
+    proxy_version: str | None = None
+    auth_method: str | None = None
+    auth_bytes: int | None = None
+
+
+def _text_field(message: Message, name: str) -> str | None:
+    return text_of(getattr(message, name)) if message.HasField(name) else None
+
+
+def handshake(frames: FrameColumns, row: int, sources: Sources) -> Handshake | None:
+    """What the CONNECT or CONNECTED in a row says; None for other frames and damaged ones."""
+    if int(frames.command[row]) not in _HANDSHAKE:
+        return None
+    command = parts_of(frames, row, sources).command
+    message: Any = parse("BaseCommand", command) if command is not None else None
+    if message is None:
+        return None
+    if message.HasField("connect"):
+        body = message.connect
+        found = Handshake(
+            client_version=_text_field(body, "client_version"),
+            proxy_to_broker_url=_text_field(body, "proxy_to_broker_url"),
+            proxy_version=_text_field(body, "proxy_version"),
+            auth_method=_text_field(body, "auth_method_name"),
+            auth_bytes=len(body.auth_data) if body.HasField("auth_data") else None,
+        )
+    elif message.HasField("connected"):
+        body = message.connected
+        found = Handshake(
+            server_version=_text_field(body, "server_version"),
+            max_message_bytes=body.max_message_size if body.HasField("max_message_size") else None,
+        )
+    else:
+        return None
+    flags = tuple(field.name for field, value in body.feature_flags.ListFields() if value)
+    return found._replace(
+        protocol_version=body.protocol_version if body.HasField("protocol_version") else None,
+        feature_flags=flags if body.HasField("feature_flags") else None,
+    )
+
+
+class Handshakes:
+    """Collects the handshakes of all connections."""
+
+    def __init__(self, protocol: int) -> None:
+        """protocol: what frames.protocol holds for Pulsar."""
+        self._protocol = protocol
+        self._said: dict[int, tuple[Handshake, Handshake]] = {}
+
+    def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> None:
+        """Read the CONNECT and CONNECTED frames of a block."""
+        wanted = np.isin(frames.command[:rows], _HANDSHAKE)
+        wanted &= frames.protocol[:rows] == self._protocol
+        for row in np.flatnonzero(wanted).tolist():
+            found = handshake(frames, row, sources)
+            if found is None:
+                continue
+            connection = int(frames.connection_id[row])
+            client, broker = self._said.get(connection, (Handshake(), Handshake()))
+            if frames.command[row] == CONNECT:
+                client = found
+            else:
+                broker = found
+            self._said[connection] = (client, broker)
+
+    def facts(self) -> dict[int, ConnectionFacts]:
+        """By connection: the version in force is the broker's answer, the features are those that
+        the client announces; where one side was not seen the other one's word stands."""
+        return {connection: _joined(*said) for connection, said in self._said.items()}
+
+    def take(self, connection: int) -> ConnectionFacts | None:
+        """What is known of a connection that is over, which is forgotten here."""
+        said = self._said.pop(connection, None)
+        return _joined(*said) if said is not None else None
+
+
+def _joined(client: Handshake, broker: Handshake) -> ConnectionFacts:
+    version = broker.protocol_version
+    flags = client.feature_flags
+    return ConnectionFacts(
+        client_version=client.client_version,
+        server_version=broker.server_version,
+        protocol_version=version if version is not None else client.protocol_version,
+        feature_flags=flags if flags is not None else broker.feature_flags,
+        max_message_bytes=broker.max_message_bytes,
+    )

@@ -1,0 +1,70 @@
+"""doctor and version: what they find, and what they say about what is missing."""
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from dissector.cli import doctor
+from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK
+from dissector.schemas import SCHEMA_VERSION
+from tests.dissector.cli.conftest import Command
+
+
+def test_version_names_everything_that_matters(command: Command) -> None:
+    found = dict(line.rsplit(" ", 1) for line in command("version").lines)
+    assert found["dissector"] == metadata.version("pulsar-dissector")
+    assert found["lake schema"] == str(SCHEMA_VERSION)
+    assert found["numba"] == metadata.version("numba")
+
+
+def test_a_whole_installation_is_well(command: Command) -> None:
+    found = command("doctor")
+    assert found.code == EXIT_OK, found.out
+    assert not [line for line in found.lines if line.startswith("missing")]
+    assert any(line.split()[1] == "java" for line in found.lines)
+
+
+def test_what_is_missing_is_named_with_the_way_to_get_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = doctor.installed_version
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: None if name == "pyspark" else real(name)
+    )
+    found = command("doctor")
+    assert found.code == EXIT_DEPENDENCY and "1 missing" in found.err
+    place = next(number for number, line in enumerate(found.lines) if line.startswith("missing"))
+    assert "pyspark" in found.lines[place]
+    assert "pip install 'pulsar-dissector[spark]'" in found.lines[place + 1]
+
+
+def test_a_broken_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> object:
+        raise RuntimeError(f"{name} is built for another machine")
+
+    monkeypatch.setattr(doctor.importlib, "import_module", broken)
+    assert {finding.state for finding in doctor.library_findings()} == {"missing"}
+
+
+def test_kernels_that_are_not_compiled_are_slow_not_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path))
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    finding = doctor.kernel_finding()
+    assert finding.state == "slow" and finding.text.startswith("0 of ")
+    assert finding.mend == "dissector doctor --warm"
+
+
+def test_modules_with_kernels_are_found() -> None:
+    modules = doctor.kernel_modules()
+    assert "dissector.capture.pcap" in modules and "dissector.errors" not in modules
+
+
+def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ImportError("No module named 'pyspark'")
+
+    monkeypatch.setattr(doctor.importlib, "import_module", missing)
+    assert doctor.java_finding().state == "missing"

@@ -1,0 +1,68 @@
+"""land: what it prints, what it leaves, and how it ends."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.exits import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL
+from tests.dissector.cli.conftest import SAMPLES, Command
+
+
+def test_the_id_of_each_capture_is_printed(command: Command, tmp_path: Path, nacks: Path) -> None:
+    other = SAMPLES / "java-j61_txn_abort.pcap"
+    found = command("land", nacks, other, "--lake", tmp_path)
+    assert found.code == EXIT_OK
+    assert [line[:-12] for line in found.lines] == [
+        "c-java-j12_nack-pcap-",
+        "c-java-j61_txn_abort-pcap-",
+    ]
+    assert found.err.splitlines()[-1].startswith("dissector: read 248 packets of 2 files; kept")
+    assert command("land", nacks, "--lake", tmp_path, "-q").err == ""
+    assert "was there already" in command("land", nacks, "--lake", tmp_path, "-v").err
+
+
+def test_partial_input_is_landed_and_told(command: Command, tmp_path: Path, nacks: Path) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(nacks.read_bytes()[:-5])
+    found = command("land", cut, tmp_path / "missing.pcap", "--lake", tmp_path / "lake")
+    assert found.code == EXIT_PARTIAL and len(found.lines) == 1
+    assert "missing.pcap" in found.err and "cut-pcap" in found.err
+    strict = command("land", cut, "--lake", tmp_path / "strict", "--strict")
+    assert (strict.code, strict.out) == (EXIT_INPUT, "")
+    assert not list((tmp_path / "strict").rglob("*.parquet"))
+
+
+def test_a_lake_that_cannot_be_made_is_an_output_error(
+    command: Command, tmp_path: Path, nacks: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    found = command("land", nacks, "--lake", tmp_path / "file" / "lake")
+    assert found.code == EXIT_OUTPUT and found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupt_keeps_what_is_complete(tmp_path: Path, nacks: Path, jobs: str) -> None:
+    """The second input is a pipe that nobody writes to the end."""
+    lake = tmp_path / "lake"
+    running = subprocess.Popen(
+        [sys.executable, "-m", "dissector", "land", nacks, "-", "--lake", lake, "-j", jobs],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert running.stdin is not None
+    running.stdin.write(nacks.read_bytes()[:5000])
+    running.stdin.flush()
+    deadline = time.monotonic() + 120
+    while not list(lake.glob("_manifest/*.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    out, said = running.communicate(timeout=60)
+    assert running.returncode == EXIT_INTERRUPTED
+    assert out.startswith(b"c-java-j12_nack-pcap-") and out.count(b"\n") == 1
+    assert b"Traceback" not in said and b"read 97 packets of 1 file" in said
+    assert [path.name for path in lake.glob("_tmp/*")] == []
+    assert len(list(lake.glob("_manifest/*.json"))) == 1

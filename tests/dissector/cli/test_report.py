@@ -1,0 +1,124 @@
+"""summary, report, analyze: numbers, conditions, missing parts (Spark: tests/spark_jobs)."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dissector.cli.exits import (
+    EXIT_DEPENDENCY,
+    EXIT_FAIL_ON,
+    EXIT_INPUT,
+    EXIT_OK,
+    EXIT_OUTPUT,
+    EXIT_PARTIAL,
+    EXIT_USAGE,
+)
+from tests.dissector.cli.conftest import Command, truth
+
+
+def test_a_summary_has_the_numbers_of_the_manifest(command: Command, nacks: Path) -> None:
+    found = command("summary", nacks, "--json")
+    assert found.code == EXIT_OK
+    report = json.loads(found.out)
+    seen = truth(nacks)["observed_by_client"]
+    assert report["coverage"]["total"]["packets"] == truth(nacks)["packets"]
+    assert report["coverage"]["total"]["frames"] == sum(truth(nacks)["frames"].values())
+    assert report["send_latency"]["total"]["outcomes"] == {"ok": seen["sent_ok"]}
+    assert report["redelivery"]["total"]["redelivered"] == seen["recv_redelivered"]
+    text = command("summary", nacks).out
+    assert f"{seen['sent_ok']} sends of {seen['sent_ok']} messages: ok {seen['sent_ok']}" in text
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("redelivery.total.redelivered > 0", EXIT_FAIL_ON),
+        ("checksum_failures.total.mismatch > 0", EXIT_OK),
+        ("coverage.total.nothing > 0", EXIT_USAGE),
+    ],
+)
+def test_conditions_decide_the_exit_code(
+    command: Command, nacks: Path, condition: str, code: int
+) -> None:
+    found = command("summary", nacks, "--fail-on", condition)
+    assert found.code == code
+    assert (condition in found.err) == (code == EXIT_FAIL_ON)
+
+
+def test_a_partial_input_is_said_beside_the_numbers(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(nacks.read_bytes()[:-5])
+    found = command("summary", cut)
+    assert found.code == EXIT_PARTIAL and "send latency" in found.out
+    assert command("summary", cut, "--strict").code == EXIT_INPUT
+
+
+class FakeJob:
+    """Stands for the Spark jobs: remembers what it was asked."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
+        self.asked: dict[str, Any] = {}
+
+    def write_report(self, lake: Path, output: Path, **more: Any) -> dict[str, Any]:
+        self.asked = {"lake": lake, "output": output, **more}
+        return self.report
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, command: Command, nacks: Path) -> FakeJob:
+    made = FakeJob(json.loads(command("summary", nacks, "--json").out))
+    real = importlib.import_module
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: made if name == "spark_jobs.report" else real(name)
+    )
+    return made
+
+
+def test_analyze_lands_and_reports(
+    command: Command, job: FakeJob, nacks: Path, tmp_path: Path
+) -> None:
+    found = command("analyze", nacks, "-o", tmp_path, "--exact", "--master", "local[1]")
+    assert found.code == EXIT_OK, found.err
+    assert job.asked == {
+        "lake": tmp_path / "lake", "output": tmp_path / "report", "captures": (),
+        "is_exact": True, "master": "local[1]",
+    }  # fmt: skip
+    assert found.lines[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
+    assert len(list((tmp_path / "lake" / "_manifest").iterdir())) == 1
+    condition = "redelivery.total.redelivered > 0"
+    assert command("analyze", nacks, "-o", tmp_path, "--fail-on", condition).code == EXIT_FAIL_ON
+
+
+def test_report_reads_a_lake_that_is_there(
+    command: Command, job: FakeJob, nacks: Path, tmp_path: Path
+) -> None:
+    missing = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
+    assert missing.code == EXIT_INPUT and not (tmp_path / "out").exists()
+    (capture,) = command("land", nacks, "--lake", tmp_path / "lake").lines
+    found = command(
+        "report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", "--capture", capture
+    )
+    assert (found.code, found.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
+    assert job.asked["captures"] == (capture,)
+    (tmp_path / "file").write_text("no folder")
+    blocked = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "file" / "out")
+    assert blocked.code == EXIT_OUTPUT
+
+
+def test_without_spark_the_way_out_is_named(
+    command: Command, monkeypatch: pytest.MonkeyPatch, nacks: Path, tmp_path: Path
+) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError("No module named 'pyspark'", name="pyspark")
+
+    command("land", nacks, "--lake", tmp_path / "lake")
+    monkeypatch.setattr(importlib, "import_module", missing)
+    found = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
+    assert found.code == EXIT_DEPENDENCY
+    assert "pip install" in found.err and "dissector summary" in found.err

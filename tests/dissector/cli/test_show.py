@@ -1,0 +1,220 @@
+"""frames, connections, fields: what they print, against what an independent decoder counted."""
+
+import csv
+import gzip
+import io
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from dissector.cli.show import column_kinds, make_listing
+from dissector.errors import UsageError
+from dissector.schemas import TABLES
+from tests.dissector.cli.conftest import SAMPLES, Command, truth
+
+
+@pytest.fixture
+def cut(nacks: Path, tmp_path: Path) -> Path:
+    """The sample without its last bytes."""
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(nacks.read_bytes()[:-5])
+    return path
+
+
+def test_frames_are_those_of_the_manifest(command: Command, nacks: Path) -> None:
+    found = command("frames", nacks, "-T", "fields", "-e", "direction,command", "-e", "status")
+    assert found.code == EXIT_OK
+    rows = [line.split("\t") for line in found.lines]
+    counted = Counter(f"{direction} {name}" for direction, name, _ in rows)
+    assert dict(counted) == truth(nacks)["frames"]
+    assert {status for _, _, status in rows} == {"complete"}
+
+
+def test_every_format_has_the_same_rows(command: Command, nacks: Path) -> None:
+    chosen = ("-e", "frame_no", "-e", "command", "-e", "topic", "-e", "ts")
+    fields = command("frames", nacks, "-T", "fields", *chosen)
+    as_csv = command("frames", nacks, "-T", "csv", *chosen)
+    as_json = command("frames", nacks, "-T", "jsonl", *chosen)
+    cells = [line.split("\t") for line in fields.lines]
+    heading, *read = list(csv.reader(io.StringIO(as_csv.out)))
+    assert heading == ["frame_no", "command", "topic", "ts"]
+    assert read == cells
+    objects = [json.loads(line) for line in as_json.lines]
+    assert [[str(each["frame_no"]), each["command"], each["topic"] or "", each["ts"]] for each in
+            objects] == cells  # fmt: skip
+    text = command("frames", nacks)
+    assert len(text.lines) == len(cells) + 1
+    assert [line.split()[0] for line in text.lines[1:]] == [row[0] for row in cells]
+
+
+def test_all_columns_are_printed_unless_some_are_named(command: Command, nacks: Path) -> None:
+    found = command("frames", nacks, "-T", "csv", "-c", "1")
+    heading = next(csv.reader(io.StringIO(found.out)))
+    assert heading == [column.name for column in TABLES["frames"].columns[:-1]]
+
+
+def test_a_selection_keeps_what_fits(command: Command, nacks: Path) -> None:
+    chosen = ("-T", "fields", "-e", "command")
+    found = command("frames", nacks, "-Y", 'command == "SEND" and sequence_id < 5', *chosen)
+    assert found.lines == ["SEND"] * 5
+    nothing = command("frames", nacks, "-Y", "frame_no < 0")
+    assert nothing.code == EXIT_USAGE and "no row of frames matches" in nothing.err
+
+
+def test_a_count_ends_early_and_says_so(command: Command, nacks: Path) -> None:
+    found = command("frames", nacks, "-c", "3")
+    assert found.code == EXIT_OK and len(found.lines) == 4
+    assert "stopped after 3 rows" in found.err
+
+
+def test_long_shows_every_decoded_field(command: Command, nacks: Path) -> None:
+    found = command("frames", nacks, "-V", "-c", "1", "-Y", 'command == "SEND"')
+    assert "      command = SEND" in found.lines
+    assert any(line.startswith("      detail") for line in found.lines)
+
+
+def test_words_go_to_stderr_and_say_what_was_read_kept_and_lost(
+    command: Command, nacks: Path
+) -> None:
+    found = command("frames", nacks)
+    frames = sum(truth(nacks)["frames"].values())
+    assert found.err.splitlines()[-1].startswith(
+        f"dissector: read {truth(nacks)['packets']} packets of 1 file; kept {frames} frames"
+    )
+    assert command("frames", nacks, "-q").err == ""
+
+
+def test_standard_input_and_compression_make_no_difference(
+    process: Command, nacks: Path, tmp_path: Path
+) -> None:
+    packed = tmp_path / "wrong.name"
+    packed.write_bytes(gzip.compress(nacks.read_bytes()))
+    outputs = {
+        process("frames", "-T", "jsonl", nacks).out,
+        process("frames", "-T", "jsonl", packed).out,
+        process("frames", "-T", "jsonl", "-", stdin=nacks.read_bytes()).out,
+    }
+    assert len(outputs) == 1 and outputs != {""}
+
+
+def test_a_cut_tail_is_partial_and_named(command: Command, cut: Path) -> None:
+    found = command("frames", cut, "-T", "fields", "-e", "frame_no")
+    assert found.code == EXIT_PARTIAL and found.lines
+    assert "cut" in found.err and "1 part of the input not read" in found.err
+    assert "part of the input not read" in command("frames", cut, "-q").err
+
+
+def test_strictly_a_cut_tail_prints_nothing(command: Command, cut: Path, nacks: Path) -> None:
+    found = command("frames", cut, "--strict")
+    assert (found.code, found.out) == (EXIT_INPUT, "")
+    assert "--strict" in found.err
+    assert command("frames", nacks, "--strict").out == command("frames", nacks).out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.pcap", b"", "empty"),
+        ("text.pcap", b"GET / HTTP/1.1\r\n\r\n" * 10, "not a capture"),
+        ("missing.pcap", None, "no such file"),
+    ],
+    ids=["empty", "text", "missing"],
+)
+def test_input_that_is_no_capture_is_one_line(
+    command: Command, tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    for arguments in (["frames", path], ["connections", path], ["summary", path],
+                      ["land", path, "--lake", tmp_path / "lake"],
+                      ["follow", path, "--connection", "0"]):  # fmt: skip
+        found = command(*arguments)
+        assert (found.code, found.out) == (EXIT_INPUT, "")
+        assert found.err.count("\n") == 1 and words in found.err and name in found.err
+
+
+def test_one_unreadable_input_of_several_is_partial(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    found = command("frames", nacks, tmp_path / "missing.pcap", "-T", "fields", "-e", "frame_no")
+    assert found.code == EXIT_PARTIAL
+    assert len(found.lines) == sum(truth(nacks)["frames"].values())
+    assert "missing.pcap" in found.err
+
+
+def test_a_header_without_packets_counts_as_read(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "header.pcap"
+    path.write_bytes(nacks.read_bytes()[:24])
+    found = command("frames", path, "-T", "fields", "-e", "frame_no")
+    assert (found.code, found.out) == (EXIT_OK, "")
+
+
+def test_rows_of_several_captures_are_told_apart(command: Command, nacks: Path) -> None:
+    other = SAMPLES / "java-j61_txn_abort.pcap"
+    as_json = command("frames", nacks, other, "-T", "jsonl", "-e", "frame_no")
+    names = Counter(json.loads(line)["capture"] for line in as_json.lines)
+    assert names == {
+        "java-j12_nack-pcap": sum(truth(nacks)["frames"].values()),
+        "java-j61_txn_abort-pcap": sum(truth(other)["frames"].values()),
+    }
+    text = command("frames", nacks, other)
+    assert [line for line in text.lines if line.startswith("# ")] == [
+        "# java-j12_nack-pcap",
+        "# java-j61_txn_abort-pcap",
+    ]
+
+
+def test_connections_have_a_line_each(command: Command, nacks: Path) -> None:
+    found = command("connections", nacks)
+    heading, *rows = found.lines
+    cells = rows[0].split("\t")
+    assert heading.startswith("#connection") and len(cells) == len(heading.split())
+    assert cells[5] == "pulsar" and cells[4].endswith(":6650")
+    frames = [sum(count for name, count in truth(nacks)["frames"].items() if name.startswith(way))
+              for way in ("to_broker", "to_client")]  # fmt: skip
+    assert f"{frames[0]}/{frames[1]}" in cells
+
+
+def test_fields_names_every_table_and_column(command: Command) -> None:
+    found = command("fields")
+    words = set(found.out.replace(":", " ").split())
+    for table in TABLES.values():
+        assert table.name in words
+        assert {column.name for column in table.columns} <= words
+    objects = [json.loads(line) for line in command("fields", "--json").lines]
+    assert len(objects) == sum(len(table.columns) for table in TABLES.values())
+    assert [line for line in command("fields", "permits").lines if not line.startswith(" ")] == [
+        "permits: " + TABLES["permits"].row
+    ]
+
+
+def test_listings_are_checked_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match="did you mean topic"):
+        make_listing("frames", "text", ["topc"], None, None)
+    with pytest.raises(UsageError, match="at least one -e"):
+        make_listing("frames", "fields", [], None, None)
+    with pytest.raises(UsageError, match="is text"):
+        make_listing("frames", "text", [], "topic == 5", None)
+    assert make_listing(
+        "frames", "text", ["a,b".replace("a,b", "topic, command")], None, 5
+    ).columns == (
+        "topic",
+        "command",
+    )
+
+
+def test_every_type_of_column_can_be_selected_by() -> None:
+    kinds = {kind for table in TABLES for kind in column_kinds(table).values()}
+    assert kinds == {"number", "flag", "text", "time", "list"}
+
+
+def test_colour_is_asked_for(command: Command, nacks: Path) -> None:
+    assert "\x1b[" not in command("frames", nacks).out
+    coloured = command("frames", nacks, "--color", "always").out
+    assert "\x1b[1mSEND\x1b[0m" in coloured

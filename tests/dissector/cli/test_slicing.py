@@ -1,0 +1,67 @@
+"""frames -w: the file holds the packets behind the selected frames, and reads as these frames."""
+
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.exits import EXIT_OK, EXIT_OUTPUT, EXIT_USAGE
+from tests.dissector.cli.conftest import SAMPLES, Command
+
+CHOSEN = ("-T", "fields", "-e", "command,sequence_id,payload_bytes,crc32c_computed,last_ts_ns")
+
+
+@pytest.mark.parametrize(
+    ("sample", "condition"),
+    [
+        ("java-j74_corrupt.pcap", 'checksum == "mismatch"'),
+        ("java-j12_nack.pcap", 'command == "SEND" and sequence_id in (3, 4)'),
+        (
+            "cpp-s30_latency_mix-wireloss.pcap.gz",
+            'command == "SEND" and last_packet > first_packet',
+        ),
+    ],
+    ids=["mismatch", "two sends", "frames of many packets"],
+)
+def test_a_slice_reads_as_the_frames_that_were_selected(
+    command: Command, tmp_path: Path, sample: str, condition: str
+) -> None:
+    part = tmp_path / "part.pcapng"
+    whole = command("frames", SAMPLES / sample, "-Y", condition, "-w", part, *CHOSEN)
+    assert whole.code == EXIT_OK and whole.lines and "written to" in whole.err
+    again = command("frames", part, "-d", "6650=pulsar", *CHOSEN)
+    assert set(whole.lines) <= set(again.lines)
+    assert part.stat().st_size < (SAMPLES / sample).stat().st_size
+    assert [path.name for path in tmp_path.iterdir()] == ["part.pcapng"]
+
+
+def test_a_slice_of_standard_input_is_the_same(
+    process: Command, nacks: Path, tmp_path: Path
+) -> None:
+    written = []
+    for name, source, data in (("a", nacks, b""), ("b", "-", nacks.read_bytes())):
+        found = process(
+            "frames", source, "-Y", "frame_no < 9", "-c", "2", "-w", tmp_path / name, stdin=data
+        )
+        assert found.code == EXIT_OK, found.err
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+def test_frames_of_several_captures_are_refused(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part.pcapng"
+    other = SAMPLES / "java-j61_txn_abort.pcap"
+    found = command("frames", nacks, other, "-w", part)
+    assert found.code == EXIT_USAGE and "one capture" in found.err and not part.exists()
+    both = command("frames", nacks, other, "-w", part, "-Y", 'command == "END_TXN"')
+    assert both.code == EXIT_OK and part.exists()
+
+
+def test_nothing_is_left_where_nothing_can_be_written(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    found = command("frames", nacks, "-w", tmp_path / "no" / "part.pcapng")
+    assert found.code == EXIT_OUTPUT and found.out == ""
+    nothing = command("frames", nacks, "-Y", "frame_no < 0", "-w", tmp_path / "part.pcapng")
+    assert nothing.code == EXIT_USAGE and not list(tmp_path.iterdir())

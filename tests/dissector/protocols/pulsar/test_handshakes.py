@@ -1,0 +1,63 @@
+"""Handshakes: what both sides say, and what holds for the connection."""
+
+from dissector.codecs.names import NameTable
+from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.pulsar.fields import FieldDecoder
+from dissector.protocols.pulsar.handshakes import Handshakes, handshake
+from tests.wire import pulsar
+from tests.wire.blocks import block_of
+
+CONNECT = pulsar.simple(
+    pulsar.command(
+        "CONNECT", client_version="Pulsar-Java-v4.0.6", protocol_version=21,
+        auth_method_name="token", auth_data=b"very secret", proxy_to_broker_url="broker:6650",
+        feature_flags={"supports_auth_refresh": True, "supports_partial_producer": False},
+    )
+)  # fmt: skip
+CONNECTED = pulsar.simple(
+    pulsar.command(
+        "CONNECTED", server_version="Pulsar Server4.0.6", protocol_version=19,
+        max_message_size=5 << 20, feature_flags={"supports_topic_watchers": True},
+    )
+)  # fmt: skip
+
+
+def facts_of(frames: list[bytes], connections: list[int]) -> Handshakes:
+    columns, sources = block_of(frames)
+    columns.connection_id[:] = connections
+    FieldDecoder(NameTable(10, 100), 0).decode(columns, len(frames), sources)
+    found = Handshakes(0)
+    found.advance(columns, len(frames), sources)
+    return found
+
+
+def test_both_sides_are_joined_by_connection() -> None:
+    found = facts_of([CONNECT, pulsar.vector("PING"), CONNECTED, CONNECTED], [3, 3, 3, 8])
+    assert found.facts() == {
+        3: ConnectionFacts(
+            client_version="Pulsar-Java-v4.0.6", server_version="Pulsar Server4.0.6",
+            protocol_version=19, feature_flags=("supports_auth_refresh",),
+            max_message_bytes=5 << 20,
+        ),
+        8: ConnectionFacts(
+            server_version="Pulsar Server4.0.6", protocol_version=19,
+            feature_flags=("supports_topic_watchers",), max_message_bytes=5 << 20,
+        ),
+    }  # fmt: skip
+    assert found.take(8) is not None and found.take(8) is None
+    assert list(found.facts()) == [3]
+
+
+def test_a_proxy_and_the_length_of_a_secret_are_told() -> None:
+    columns, sources = block_of([CONNECT, pulsar.vector("PING"), CONNECT[:-1]])
+    columns.frame_bytes[2] += 1
+    FieldDecoder(NameTable(10, 100), 0).decode(columns, 3, sources)
+    said = handshake(columns, 0, sources)
+    assert said is not None
+    assert (said.proxy_to_broker_url, said.auth_method, said.auth_bytes) == (
+        "broker:6650",
+        "token",
+        11,
+    )
+    assert handshake(columns, 1, sources) is None
+    assert handshake(columns, 2, sources) is None
