@@ -1,6 +1,7 @@
 """follow: both directions in order, gaps named beside the bytes, secrets hidden."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +120,7 @@ def test_sides_get_their_direction_from_frames() -> None:
 @pytest.mark.parametrize("cuts", [[0, 60], [0, 5, 25, 60], [0, 30, 31, 32, 60]], ids=str)
 def test_secrets_are_hidden_however_the_stream_is_cut(cuts: list[int]) -> None:
     stream = bytes(range(60))
-    rows = [(0, a, 1, stream[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    rows = [(0, a, 1, stream[a:b]) for a, b in pairwise(cuts)]
     known = facts(
         conversation((0, 0, 1, stream)),
         frames(("to_broker", "CONNECT", 1, 0, 20), ("to_broker", "SEND", 1, 20, 10),
