@@ -64,7 +64,7 @@ NOTICES: Final = (
     NoticeKind("id_reopened", "info", "an id was opened again while it was open"),
     NoticeKind("flow_before_subscribe", "info", "{value} permits granted before the subscription"),
     NoticeKind("negative_duration", "info", "a duration came out negative and is null"),
-    NoticeKind("pending_limit", "warning", "too many unanswered requests: the oldest was given up"),
+    NoticeKind("pending_limit", "warning", "{value} requests given up unanswered: too many waited"),
     NoticeKind("deliveries_limit", "warning", "too many open deliveries: the oldest was given up"),
     NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
     NoticeKind("consumers_limit", "warning", "too many consumers: this one is not followed"),

@@ -145,7 +145,7 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
 def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = state.pending
-    group = pending.group[row]
+    group = state.connections.requests[state.groups.connection[pending.group[row]]]
     kind = pending.key_kind[row]
     command = pending.command[row]
     found = find(

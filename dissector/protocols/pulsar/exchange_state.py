@@ -17,9 +17,9 @@ sequence id; batches also by their last one, which errors repeat; copies made by
 the position in the source cluster, which their receipts repeat. See `rules` for the others.
 
 Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
-not in those of a frame that is known: a gap inside a frame is no hole. Whether it is inside may only
-be known when the frame comes out, so a gap waits for the next frame of its side. Ordinals of rows,
-which only rise, say what lies after what.
+not in those of a frame that is known: a gap inside a frame is no hole. Whether it is inside may be
+known only when the frame comes out, so a gap waits for the next frame of its side. Ordinals of
+rows, which only rise, say what lies after what.
 
 Attempts. Of each send the key (producer, sequence id, chunk, checksum) is counted while it waits
 and while it is among the last answered ones of its producer: `attempts`.
@@ -97,8 +97,9 @@ class PendingColumns(Bundle):
     list: SENDS, REQUESTS, EARLY; group: row in GroupColumns; side: of the request (of an early
     answer: of the request that it waits for); command, frame_no, first_ns, last_ns, frame_bytes: of
     the frame; row: ordinal of the frame; is_tainted: 1 if the frame itself was sent again or has a
-    gap; key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains, other_kind
-    0 if it is in one only; attempt_row: see `attempts`. From ledger_id on only early answers.
+    gap; key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains,
+    other_kind 0 if it is in one only; attempt_row: see `attempts`. From ledger_id on only early
+    answers.
     """
 
     list: Int64Array
@@ -143,9 +144,9 @@ class PendingColumns(Bundle):
 class GroupColumns(Bundle):
     """Producers with sends, and the other requests of each connection; int64[rows] each.
 
-    connection: row in ExchangeConnections; producer_id: NULL for the other requests; incarnation: of
-    the sends that wait; is_broker_closed: 1 after the broker closed it; has_positions: 1 once a send
-    was copied from another cluster; source: of attempts, ABSENT if not looked up.
+    connection: row in ExchangeConnections; producer_id: NULL for the other requests; incarnation:
+    of the sends that wait; is_broker_closed: 1 after the broker closed it; has_positions: 1 once a
+    send was copied from another cluster; source: of attempts, ABSENT if names are not known.
     """
 
     connection: Int64Array

@@ -253,9 +253,7 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
     row = state.group_lists.first[group]
     while row != ABSENT:
         after = state.member_links.next[row]
-        if state.pending.list[row] == SENDS:
-            outcome = given_up(state, row, DROPPED_AFTER_CLOSE)
-            write_unanswered(state, run, row, outcome)
+        write_unanswered(state, run, row, given_up(state, row, DROPPED_AFTER_CLOSE))
         row = after
 
 
@@ -294,7 +292,7 @@ def _take_send_answer(
     group = group_of(state, connection, producer_id)
     send = send_of(state, frames, row, group)
     if send == ABSENT:
-        early = keep_early(state, frames, row, group, run)
+        early = keep_early(state, frames, row, connection, run)
         state.pending.sequence_id[early] = frames.sequence_id[row]
         if frames.highest_sequence_id[row] > 0:
             state.pending.highest_sequence_id[early] = frames.highest_sequence_id[row]
@@ -408,7 +406,7 @@ def _take_reply(
     if request == ABSENT:
         # Later updates of a watcher answer nothing: they are pushes.
         if key != BY_WATCHER:
-            early = keep_early(state, frames, row, group, run)
+            early = keep_early(state, frames, row, connection, run)
             if key == BY_TURN:
                 asked = run.rules.asked_by[command]
                 into_chain(state, early, KEY_TURN, asked, state.pending.side[early])
@@ -428,7 +426,7 @@ def _take_reply(
 
 
 @kernel
-def close_rest(state: ExchangeState, run: Pairing, room: int, run: Pairing) -> int:
+def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
     """The capture is over: write what waits, requests in the order of their frames, then answers.
 
     Returns:

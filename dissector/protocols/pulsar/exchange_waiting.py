@@ -103,10 +103,15 @@ def keep_early(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
-    group: int,
+    connection: int,
     run: Pairing,
 ) -> int:
-    """A pending row for an answer without a request, in no chain yet."""
+    """A pending row for an answer without a request, in no chain yet.
+
+    Whatever it answers, it stands in the group of the connection's other requests: the groups of
+    producers hold nothing but sends.
+    """
+    group = state.connections.requests[connection]
     early = new_pending(state, frames, row, group, EARLY, run)
     answer = answer_of_frame(frames, row, run.error_texts)
     pending = state.pending

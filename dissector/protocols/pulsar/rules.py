@@ -140,8 +140,9 @@ class RuleColumns(State):
 
     request_key: BY_* of a request, -1 for other commands; kind: of a request's exchange;
     reply_key: BY_* of an answer, -1 for other commands; asked_by: the one request that an answer
-    by turn or watcher answers; reply_kind: KIND_* of what it answers; may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where
-    [request, reply] is a rule; subject: *_SUBJECT of commands that name a producer or consumer.
+    by turn or watcher answers; reply_kind: KIND_* of what it answers; may_answer:
+    int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where [request, reply] is a rule; subject: *_SUBJECT of
+    commands that name a producer or consumer.
     """
 
     request_key: Int64Array
