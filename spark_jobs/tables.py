@@ -57,9 +57,15 @@ class LakeTables:
         chosen = tuple(chosen_captures(lake.captures, captures))
         self.spark = spark
         self.lake = lake._replace(captures=chosen)
+        self._read: dict[str, DataFrame] = {}
 
     def read(self, table: str) -> DataFrame:
         """A table; `capture` is the capture a row came from, also where captures were compacted."""
+        if table not in self._read:
+            self._read[table] = self._open(table)
+        return self._read[table]
+
+    def _open(self, table: str) -> DataFrame:
         paths = self.lake.part_paths(table)
         schema = StructType([*spark_schema(table).fields, StructField("capture", StringType())])
         folder = str(Path(self.lake.folder) / table)
