@@ -1,6 +1,6 @@
 """Rows of deliveries, permits, acks and notices on their way out of the kernels."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -8,13 +8,11 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.jit import inlined
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption_state import (
-    OUT_NOTICES,
-    PADDING,
-    ConsumptionState,
-    empty,
-)
+from dissector.protocols.pulsar.consumption_state import NOTICES
 from dissector.stream.columns import NoticeColumns
+
+# Columns of a bundle must not all start at the same place of the cache.
+_PADDING: Final = 8
 
 
 class DeliveryRows(Bundle):
@@ -105,12 +103,12 @@ class ConsumptionRows(NamedTuple):
 
 def new_rows(rows: int, words: int) -> ConsumptionRows:
     """Room for so many rows of each table."""
-    room = (rows | 63) + 1 + PADDING
+    room = (rows | 63) + 1 + _PADDING
     return ConsumptionRows(
-        DeliveryRows(empty(DeliveryRows, room)),
-        PermitRows(empty(PermitRows, room)),
-        AckRows(empty(AckRows, room)),
-        NoticeColumns(empty(NoticeColumns, room)),
+        DeliveryRows(np.empty((len(DeliveryRows._fields), room), np.int64)),
+        PermitRows(np.empty((len(PermitRows._fields), room), np.int64)),
+        AckRows(np.empty((len(AckRows._fields), room), np.int64)),
+        NoticeColumns(np.empty((len(NoticeColumns._fields), room), np.int64)),
         np.empty(words, np.int64),
     )
 
@@ -128,10 +126,10 @@ class Place(NamedTuple):
 
 @inlined
 def add_notice(
-    state: ConsumptionState, out: ConsumptionRows, kind: int, place: Place, value: int
+    out: ConsumptionRows, counters: Int64Array, kind: int, place: Place, value: int
 ) -> None:
     """One row of notices; kind: its place in notices.NOTICES."""
-    row = state.counters[OUT_NOTICES]
+    row = counters[NOTICES]
     notices = out.notices
     notices.kind[row] = kind
     notices.ts_ns[row] = place.ts_ns
@@ -143,4 +141,4 @@ def add_notice(
     notices.bytes[row] = NULL
     notices.value[row] = value
     notices.value2[row] = NULL
-    state.counters[OUT_NOTICES] = row + 1
+    counters[NOTICES] = row + 1

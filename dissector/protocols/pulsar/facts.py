@@ -1,4 +1,4 @@
-"""Pulsar's part of a dissection: fields, registry, consumption, in that order over each block."""
+"""Pulsar's part of a dissection: fields, registry, exchanges, consumption, in that order over each block."""
 
 from typing import Final
 
@@ -7,12 +7,13 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.findings import Finding, Findings
-from dissector.protobuf.descriptors import descriptors
+from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import copied_spans
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 from dissector.protocols.pulsar.commands import command_name
 from dissector.protocols.pulsar.consumption import PulsarConsumption
+from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.fields import CHECKSUM_NOTE_NAMES, FieldDecoder
 from dissector.protocols.pulsar.registry import PulsarRegistry
 
@@ -32,6 +33,13 @@ MARKERS: Final = {
     20: "TXN_COMMITTING",
     21: "TXN_COMMIT",
     22: "TXN_ABORT",
+}
+# The same for the tables of producers and consumers.
+_SUBJECT_ENUMS: Final = {
+    "refused_code": "ServerError",
+    "access_mode": "ProducerAccessMode",
+    "subscription_type": "CommandSubscribe.SubType",
+    "initial_position": "CommandSubscribe.InitialPosition",
 }
 _NAMED: Final = (
     "topic",
@@ -57,8 +65,12 @@ class PulsarFacts:
         self._names = NameTable()
         self._decoder = FieldDecoder(self._names, options.place)
         self._registry = PulsarRegistry(options.place)
+        self._exchanges = PulsarExchanges(options.place, options.reorder_window_ns)
         self._consumption = PulsarConsumption(options.place)
-        self._enums = _enum_texts()
+        self._enums = _enum_texts(_ENUMS)
+        self._subject_enums = {
+            enum: _texts_of(enum) for enum in _SUBJECT_ENUMS.values()
+        }
         self.findings = Findings()
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
@@ -67,7 +79,12 @@ class PulsarFacts:
         fields = self._decoder.decode(frames, rows, block.sources)
         self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
         names = self._names.update()
-        out = self._registry.advance(
+        out = self._named(
+            self._registry.advance(
+                frames, rows, fields.ids, fields.words, names, block.sources, self.findings
+            )
+        )
+        out += self._exchanges.advance(
             frames, rows, fields.ids, fields.words, names, block.sources, self.findings
         )
         out += self._consumption.advance(
@@ -98,9 +115,7 @@ class PulsarFacts:
         codes = np.where(commands >= 0, np.arange(len(commands)), -1)[places]
         columns: dict[str, Column] = {"command": Coded(codes, texts)}
         for name, texts in self._enums.items():
-            values = matrix[COLUMN_NUMBER[name]][rows]
-            known = (values >= 0) & (values < len(texts))
-            columns[name] = Coded(np.where(known, values, -1), texts)
+            columns[name] = _coded(matrix[COLUMN_NUMBER[name]][rows], texts)
         names = self._names.names
         for name in _NAMED:
             columns[name] = Coded(matrix[COLUMN_NUMBER[name]][rows], names)
@@ -118,16 +133,33 @@ class PulsarFacts:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        return self._registry.finish(self.findings) + self._consumption.finish(self.findings)
+        subjects = self._named(self._registry.finish(self.findings))
+        exchanges = self._exchanges.finish(self.findings)
+        return subjects + exchanges + self._consumption.finish(self.findings)
+
+    def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
+        """Rows of producers and consumers with the names of their enumerations."""
+        for block in blocks:
+            for column, enum in _SUBJECT_ENUMS.items():
+                values = block.columns.get(column)
+                if isinstance(values, np.ndarray):
+                    block.columns[column] = _coded(values, self._subject_enums[enum])
+        return blocks
 
 
-def _enum_texts() -> dict[str, list[str]]:
-    """Names of wire enumerations by frame column; a number without a name is its digits."""
-    enums = descriptors().enums
-    texts: dict[str, list[str]] = {}
-    for column, enum in _ENUMS.items():
-        if enum in enums:
-            values = enums[enum]
-            texts[column] = [values.get(number, str(number)) for number in range(max(values) + 1)]
+def _coded(values: Int64Array, texts: list[str]) -> Coded:
+    known = (values >= 0) & (values < len(texts))
+    return Coded(np.where(known, values, -1), texts)
+
+
+def _texts_of(enum: str) -> list[str]:
+    """Names of a wire enumeration by number; a number without a name is its digits."""
+    values = enum_names(enum)
+    return [values.get(number, str(number)) for number in range(max(values) + 1)]
+
+
+def _enum_texts(enums: dict[str, str]) -> dict[str, list[str]]:
+    """Names by column, those of marker messages too."""
+    texts = {column: _texts_of(enum) for column, enum in enums.items()}
     texts["marker_type"] = [MARKERS.get(number, str(number)) for number in range(max(MARKERS) + 1)]
     return texts

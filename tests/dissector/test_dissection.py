@@ -1,0 +1,42 @@
+"""A real capture through every stage: counts of an independent decoder, and closed accounts."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dissector.dissection import Options
+from dissector.schemas.rows import arrow_batch
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import chains
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "pulsar-apache"
+MANIFEST = {each["file"]: each for each in json.loads((CAPTURES / "manifest.json").read_text())}
+UNDAMAGED = ("java-j74_corrupt.pcap", "java-j12_nack.pcap", "java-j24_unload.pcap")
+
+
+def tables_of(name: str) -> dict[str, list[dict]]:
+    tables: dict[str, list[dict]] = {}
+    (chain,) = chains([str(CAPTURES / name)]).chains
+    for block in dissect(chain, Options()):
+        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+    return tables
+
+
+@pytest.mark.parametrize("name", UNDAMAGED)
+def test_frames_and_accounts_of_a_real_capture(name):
+    tables = tables_of(name)
+    found = Counter(f"{row['direction']} {row['command']}" for row in tables["frames"])
+    assert dict(found) == MANIFEST[name]["frames"]
+    assert [row["frame_no"] for row in tables["frames"]] == list(range(1, len(tables["frames"]) + 1))
+    for row in tables["connections"]:
+        for way in ("to_broker", "to_client"):
+            there = sum(
+                row[f"{part}_{way}"]
+                for part in ("decoded_bytes", "unparsed_bytes", "gap_bytes", "snaplen_cut_bytes")
+            )
+            assert there == row[f"stream_bytes_{way}"]
+    for row in tables["capture_files"]:
+        ignored = sum(count for _, count in row["packets_ignored_by_reason"])
+        assert row["packets"] == row["packets_tcp"] + ignored == MANIFEST[name]["packets"]
