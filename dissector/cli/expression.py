@@ -171,12 +171,14 @@ class _Reader:
         return node
 
     def junction(self, operator: str) -> Node:
-        inner = (lambda: self.junction("and")) if operator == "or" else self.negation
-        parts = [inner()]
+        parts = [self.part(operator)]
         while self.is_next("name", operator):
             self.take()
-            parts.append(inner())
+            parts.append(self.part(operator))
         return parts[0] if len(parts) == 1 else Junction(operator, tuple(parts))
+
+    def part(self, operator: str) -> Node:
+        return self.junction("and") if operator == "or" else self.negation()
 
     def negation(self) -> Node:
         self.depth += 1

@@ -77,7 +77,9 @@ class Facts:
         from dissector.schemas.rows import arrow_batch
 
         if block.table == "conversation" and not self._is_known:
-            self._sides.update(zip(block.columns["packet"], block.columns["side"], strict=True))
+            columns: dict[str, Any] = block.columns
+            packets, sides = columns["packet"].tolist(), columns["side"].tolist()
+            self._sides.update(zip(packets, sides, strict=True))
         elif block.table in ("frames", "connections"):
             import pyarrow.compute as pc
 

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from dissector.dissection import Options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    # From click 8.3 on the class says what it converts to; before it takes no argument.
+    _NumberType = click.ParamType[int]
+    _PairType = click.ParamType[tuple[int, str]]
+else:
+    _NumberType = _PairType = click.ParamType
 
 PROTOCOL_NAMES: Final = ("pulsar",)
 OVERLAPS: Final = ("first", "last", "linux", "windows")
@@ -31,7 +37,7 @@ class CommandGroup(click.Group):
         return list(self.commands)
 
 
-class Size(click.ParamType):
+class Size(_NumberType):
     """A number of bytes, with a unit or without: 65536, 64KiB, 512MB."""
 
     name = "size"
@@ -46,7 +52,7 @@ class Size(click.ParamType):
         return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
 
-class PortProtocol(click.ParamType):
+class PortProtocol(_PairType):
     """PORT=PROTOCOL, such as 6655=pulsar."""
 
     name = "port=protocol"
@@ -64,7 +70,7 @@ class PortProtocol(click.ParamType):
         return int(port), protocol
 
 
-class Whole(click.ParamType):
+class Whole(_NumberType):
     """A whole number with bounds, which the help text does not repeat."""
 
     name = "integer"

@@ -72,7 +72,7 @@ class Reading:
                 try:
                     told = _from(progress, done)
                     self.account.name = chain.base_name
-                    for block in dissect(chain, options, told, report=self.account.miss):
+                    for block in dissect(chain, options, told):
                         self.account.add(block)
                         yield chain, block
                 except InputError as error:

@@ -101,9 +101,7 @@ def _write(
     progress: Progress | None,
 ) -> Account:
     account = Account(chain.base_name)
-    for block in dissect(
-        chain, options, progress, digest=landing.digest, cluster=cluster, report=account.miss
-    ):
+    for block in dissect(chain, options, progress, digest=landing.digest, cluster=cluster):
         account.add(block)
         landing.write(block)
     if account.is_unreadable:

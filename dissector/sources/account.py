@@ -5,8 +5,7 @@ from typing import Any, Final, Self
 from dissector.blocks import TableBlock
 from dissector.schemas.rows import arrow_batch
 
-# Notices that say: a part of the input is not in the output (exit code 3). Damaged compression is
-# not here, since `dissect` reports it with the name of the file.
+# Notices that say: a part of the input is not in the output (exit code 3).
 MISSING_CODES: Final = (
     "truncated_tail",
     "corrupt_record",

@@ -72,7 +72,7 @@ def test_nothing_lost_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize("code", ["truncated_tail", "corrupt_record", "skipped_section"])
+@pytest.mark.parametrize("code", ["truncated_tail", "damaged_compression", "skipped_section"])
 def test_damage_of_the_file_makes_a_run_partial(code: str) -> None:
     account = Account("night")
     account.add(notices("gap_lost", code))
