@@ -34,9 +34,10 @@ MARKERS: Final = {
     21: "TXN_COMMIT",
     22: "TXN_ABORT",
 }
-# The same for the tables of producers and consumers.
+# The same for the tables of producers, consumers and exchanges.
 _SUBJECT_ENUMS: Final = {
     "refused_code": "ServerError",
+    "error_code": "ServerError",
     "access_mode": "ProducerAccessMode",
     "subscription_type": "CommandSubscribe.SubType",
     "initial_position": "CommandSubscribe.InitialPosition",
@@ -84,8 +85,10 @@ class PulsarFacts:
                 frames, rows, fields.ids, fields.words, names, block.sources, self.findings
             )
         )
-        out += self._exchanges.advance(
-            frames, rows, fields.ids, fields.words, names, block.sources, self.findings
+        out += self._named(
+            self._exchanges.advance(
+                frames, rows, fields.ids, fields.words, names, block.sources, self.findings
+            )
         )
         out += self._consumption.advance(
             frames, rows, fields.ids, fields.words, names, self.findings
@@ -110,10 +113,7 @@ class PulsarFacts:
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
         matrix = block.matrix
-        commands, places = np.unique(matrix[COLUMN_NUMBER["command"]][rows], return_inverse=True)
-        texts = [command_name(int(number)) if number >= 0 else "" for number in commands]
-        codes = np.where(commands >= 0, np.arange(len(commands)), -1)[places]
-        columns: dict[str, Column] = {"command": Coded(codes, texts)}
+        columns: dict[str, Column] = {"command": _commands(matrix[COLUMN_NUMBER["command"]][rows])}
         for name, texts in self._enums.items():
             columns[name] = _coded(matrix[COLUMN_NUMBER[name]][rows], texts)
         names = self._names.names
@@ -134,17 +134,28 @@ class PulsarFacts:
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
         subjects = self._named(self._registry.finish(self.findings))
-        exchanges = self._exchanges.finish(self.findings)
+        exchanges = self._named(self._exchanges.finish(self.findings))
         return subjects + exchanges + self._consumption.finish(self.findings)
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """Rows of producers and consumers with the names of their enumerations."""
+        """Rows of producers, consumers and exchanges with the names of their enumerations."""
         for block in blocks:
             for column, enum in _SUBJECT_ENUMS.items():
                 values = block.columns.get(column)
                 if isinstance(values, np.ndarray):
                     block.columns[column] = _coded(values, self._subject_enums[enum])
+            for column in ("request_command", "response_command"):
+                values = block.columns.get(column)
+                if isinstance(values, np.ndarray):
+                    block.columns[column] = _commands(values)
         return blocks
+
+
+def _commands(numbers: Int64Array) -> Coded:
+    """Names of commands; null where the number is (or stands for an event)."""
+    distinct, places = np.unique(numbers, return_inverse=True)
+    texts = [command_name(int(number)) if number >= 0 else "" for number in distinct]
+    return Coded(np.where(distinct >= 0, np.arange(len(distinct)), -1)[places], texts)
 
 
 def _coded(values: Int64Array, texts: list[str]) -> Coded:
