@@ -1,0 +1,149 @@
+"""What stands out in a report: a few sentences at its top, each with the section it comes from."""
+
+from typing import NamedTuple
+
+from dissector.report.numbers import Row
+from dissector.report.words import bytes_text, count_text, duration_text, share_text
+
+GOOD = "good"
+LOOK = "look"
+BAD = "bad"
+PLAIN = "plain"
+
+
+class Remark(NamedTuple):
+    """One sentence. mark: good, look, bad or plain; section: its anchor on the page."""
+
+    mark: str
+    section: str
+    text: str
+
+
+def many(count: int, one: str, several: str | None = None) -> str:
+    """A count with its noun."""
+    return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
+
+
+def _latency(report: Row) -> Remark:
+    total = report["send_latency"]["total"]
+    latency, sends = total["latency_ms"], total["sends"]
+    if not sends:
+        return Remark(PLAIN, "send_latency", "Nothing was published.")
+    if not latency["count"]:
+        text = f"{many(sends, 'send')}, but no receipt that could be timed."
+        return Remark(LOOK, "send_latency", text)
+    text = (
+        f"{many(total['messages'], 'message')} in {many(sends, 'send')}; half of the receipts came "
+        f"within {duration_text(latency['p50'])}, 99 % within {duration_text(latency['p99'])}."
+    )
+    return Remark(PLAIN, "send_latency", text)
+
+
+def _unanswered(report: Row) -> Remark | None:
+    outcomes = report["send_latency"]["total"]["outcomes"]
+    names = ("error", "dropped_after_close", "conn_closed")
+    found = {name: outcomes[name] for name in names if outcomes.get(name)}
+    resent = report["send_latency"]["total"]["resent"]
+    if not found and not resent:
+        return None
+    words = [f"{count_text(count)} {name.replace('_', ' ')}" for name, count in found.items()]
+    words += [f"{count_text(resent)} sent again"] if resent else []
+    return Remark(LOOK, "send_latency", f"Sends without a receipt: {', '.join(words)}.")
+
+
+def _permits(report: Row) -> Remark:
+    total = report["permit_utilization"]["total"]
+    stalls = total["stalls"]
+    if not total["consumers"]:
+        return Remark(PLAIN, "permit_utilization", "No consumer was seen.")
+    stuck = stalls["open_at_end"]["count"]
+    if stalls["count"] or stuck:
+        longest = max(stalls["longest_ms"] or 0, stalls["open_at_end"]["longest_ms"] or 0)
+        text = (
+            f"Consumers were out of permits {many(stalls['count'] + stuck, 'time')} for a second or "
+            f"more, at most {duration_text(longest)}; "
+            f"{many(stalls['confirmed']['count'], 'time')} messages were waiting."
+        )
+        return Remark(LOOK, "permit_utilization", text)
+    text = f"No consumer was out of permits for a second ({many(total['consumers'], 'consumer')})."
+    return Remark(GOOD, "permit_utilization", text)
+
+
+def _redelivery(report: Row) -> Remark:
+    total = report["redelivery"]["total"]
+    if not total["deliveries"]:
+        return Remark(PLAIN, "redelivery", "Nothing was delivered.")
+    if not total["redelivered"]:
+        text = f"No redeliveries in {many(total['deliveries'], 'delivery', 'deliveries')}."
+        return Remark(GOOD, "redelivery", text)
+    causes = sorted(total["by_cause"].items(), key=lambda item: (-item[1], item[0]))
+    why = ", ".join(f"{count_text(count)} {name.replace('_', ' ')}" for name, count in causes[:3])
+    text = (
+        f"{count_text(total['redelivered'])} of "
+        f"{many(total['deliveries'], 'delivery', 'deliveries')} were "
+        f"redeliveries ({why})."
+    )
+    return Remark(LOOK, "redelivery", text)
+
+
+def _checksums(report: Row) -> Remark:
+    total = report["checksum_failures"]["total"]
+    if not total["evaluated"]:
+        return Remark(PLAIN, "checksum_failures", "No checksum could be evaluated.")
+    if not total["mismatch"]:
+        text = f"All {many(total['evaluated'], 'evaluated checksum')} match."
+        return Remark(GOOD, "checksum_failures", text)
+    text = (
+        f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} do not match: "
+        f"{count_text(total['confirmed_by_peer'])} confirmed by the peer, "
+        f"{count_text(total['capture_artefact'])} faults of the capture, "
+        f"{count_text(total['unconfirmed'])} unconfirmed."
+    )
+    return Remark(BAD, "checksum_failures", text)
+
+
+def _errors(report: Row) -> Remark:
+    total = report["errors"]["total"]
+    if not total["answers"]:
+        return Remark(GOOD, "errors", "No request was refused.")
+    codes = [row["error_code"] or "no code" for row in report["errors"]["by_code"][:3]]
+    text = (
+        f"{many(total['answers'], 'answer')} refused a request, in "
+        f"{many(total['incidents'], 'incident')} ({', '.join(codes)})."
+    )
+    return Remark(LOOK, "errors", text)
+
+
+def _coverage(report: Row) -> list[Remark]:
+    total = report["coverage"]["total"]
+    found = []
+    if total["stream_bytes"] and total["decoded_share"] is not None:
+        mark = GOOD if total["decoded_share"] >= 0.99 else LOOK
+        text = (
+            f"{share_text(total['decoded_share'])} of {bytes_text(total['stream_bytes'])} of stream "
+            f"could be decoded; {many(total['gaps'], 'gap')}"
+            + (f" of {bytes_text(total['gap_bytes'])} together." if total["gaps"] else ".")
+        )
+        found.append(Remark(mark, "coverage", text))
+    if total["tls_opaque_connections"]:
+        count = many(total["tls_opaque_connections"], "connection")
+        found.append(Remark(LOOK, "coverage", f"{count} encrypted by TLS and not decoded."))
+    if total["limits_hit"]:
+        names = ", ".join(total["limits_hit"])
+        text = f"Bounds were hit, some numbers are incomplete: {names}."
+        found.append(Remark(BAD, "coverage", text))
+    return found
+
+
+def remarks(report: Row) -> list[Remark]:
+    """What a reader should know first; for reports with all sections."""
+    found = [
+        *_coverage(report),
+        _latency(report),
+        _unanswered(report),
+        _permits(report),
+        _redelivery(report),
+        _checksums(report),
+        _errors(report),
+    ]
+    return [remark for remark in found if remark is not None]

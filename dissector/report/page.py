@@ -1,0 +1,155 @@
+"""The page: the numbers of report.json as one self-contained HTML file.
+
+Nothing is fetched: style, script and plots stand in the file. Without the script everything is
+there; it adds sorting of tables and what the plots say under the pointer.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import resources
+from typing import Any, Final
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from dissector.report import plots, words
+from dissector.report.numbers import Row
+from dissector.report.outlook import many, remarks
+
+MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
+UNKNOWN: Final = "not known"
+_DATA: Final = "dissector.data"
+
+Text = Callable[[Any], str]
+
+
+def _asset(name: str) -> str:
+    return (resources.files(_DATA) / name).read_text("utf-8")
+
+
+def unknown(reason: str = "") -> Markup:
+    """What stands where a number is not known."""
+    if not reason:
+        return Markup('<span class="unknown">not known</span>')
+    return Markup('<span class="unknown" title="{}">not known</span>').format(reason)
+
+
+def or_unknown(text: Text, value: Any, reason: str = "") -> Markup:
+    """A value in words; an unknown one says so, never 0."""
+    return unknown(reason) if value is None else escape(text(value))
+
+
+def plain(name: Any) -> str:
+    """A name or enum value; names from the wire are made safe to look at."""
+    return words.name_text(str(name))
+
+
+def spaced(name: str) -> str:
+    """An enum value as words."""
+    return words.name_text(name).replace("_", " ")
+
+
+def _pairs(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """Counts by name, the largest first."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+class Places:
+    """Where a packet of a capture is: the file it is in and its number there."""
+
+    def __init__(self, sources: Iterable[Row]) -> None:
+        self._files: dict[str | None, list[Row]] = {}
+        for source in sources:
+            self._files.setdefault(source["capture"], []).append(source)
+
+    def packet(self, capture: str | None, packet: int | None) -> Markup:
+        """A packet as its file and the number that Wireshark shows, or that it is not known."""
+        if packet is None:
+            return unknown("the frame lies too far back in the capture")
+        for file in self._files.get(capture, []):
+            first, count = file["first_packet"], file["packets"]
+            if first is not None and first <= packet < first + (count or 0):
+                number = packet - first + 1
+                name = words.name_text(file["file_name"] or "")
+                title = f"{name}: frame.number == {number}"
+                return Markup('<span class="place" title="{}">packet {}</span>').format(
+                    title, words.count_text(number)
+                )
+        return Markup('<span class="place">packet {}</span>').format(words.count_text(packet))
+
+    def file_of(self, capture: str | None) -> str:
+        """What a capture is called: its file, or its id where it has several."""
+        files = self._files.get(capture, [])
+        name = files[0]["file_name"] if len(files) == 1 else capture
+        return words.name_text(name or "this capture")
+
+    @property
+    def count(self) -> int:
+        """How many captures there are."""
+        return len(self._files)
+
+
+def figure(pair: plots.Pair | None, name: str) -> Markup:
+    """A plot in both sizes, with what the script needs to answer the pointer."""
+    if pair is None:
+        return Markup("")
+    drawings = Markup("")
+    for size, plot in (("wide", pair.wide), ("narrow", pair.narrow)):
+        hints = json.dumps([list(hint) for hint in plot.hints], ensure_ascii=False)
+        drawings += Markup('<div class="drawing {}" data-hints="{}">{}</div>').format(
+            size, hints, Markup(plot.svg)
+        )
+    return Markup('<figure class="plot {}">{}<figcaption>{}</figcaption></figure>').format(
+        name, drawings, pair.caption
+    )
+
+
+def _environment(places: Places) -> Environment:
+    found = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {
+        "count": partial(or_unknown, words.count_text),
+        "ms": partial(or_unknown, words.duration_text),
+        "size": partial(or_unknown, words.bytes_text),
+        "share": partial(or_unknown, words.share_text),
+        "name": partial(or_unknown, plain),
+        "words": partial(or_unknown, spaced),
+        "pairs": _pairs,
+        "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
+        "hex32": lambda value: unknown() if value is None else f"0x{value:08x}",
+    }
+    found.globals |= {
+        "figure": figure,
+        "many": many,
+        "packet_of": places.packet,
+        "file_of": places.file_of,
+        "capture_count": places.count,
+        "max_rows": MAX_ROWS,
+    }
+    return found
+
+
+def _plots(report: Row) -> dict[str, plots.Pair | None]:
+    latency = report["send_latency"]["total"]
+    return {
+        "distribution": plots.latency_distribution(latency),
+        "time": plots.over_time(latency),
+        "permits": plots.permit_balance(report["permit_utilization"]["balance_over_time"]),
+        "causes": plots.redelivery_causes(report["redelivery"]["total"]),
+        "checksums": plots.checksum_verdicts(report["checksum_failures"]["total"]),
+    }
+
+
+def page(report: Row) -> str:
+    """The page of a report that has all sections."""
+    environment = _environment(Places(report["sources"]))
+    template = environment.from_string(_asset("report.html"))
+    return template.render(
+        report=report,
+        plots=_plots(report),
+        remarks=remarks(report),
+        style=Markup(_asset("report.css")),
+        script=Markup(_asset("report.js")),
+    )

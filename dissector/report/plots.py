@@ -1,0 +1,328 @@
+"""The plots of the page: inline SVG, text as text, colours from the page's own style sheet.
+
+Every plot is drawn twice, for a wide and for a narrow screen, so that its text is readable on both.
+Colours are drawn as marks (`_INKS`) and then replaced by the variables of the style sheet, so that
+one drawing serves light and dark. No name from the wire is drawn: names stand in the page's text.
+"""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dissector.buckets import bucket_bounds
+from dissector.report.numbers import NS_PER_MS, Row
+from dissector.report.words import bytes_text, count_text, duration_text
+
+WIDE: Final = (620, 280)
+NARROW: Final = (340, 250)
+# The colour that stands in the drawing, and what the style sheet calls it.
+_INKS: Final = {
+    "#0a0b01": "--ink",
+    "#0a0b02": "--muted",
+    "#0a0b03": "--rule",
+    "#0a0b04": "--series-1",
+    "#0a0b05": "--series-2",
+    "#0a0b06": "--series-3",
+    "#0a0b07": "--good",
+    "#0a0b08": "--bad",
+    "#0a0b09": "--warn",
+}
+INK, MUTED, RULE, FIRST, SECOND, THIRD, GOOD, BAD, WARN = _INKS
+_SETTINGS: Final[dict[str, Any]] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dissector",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "text.color": INK,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED,
+    "axes.linewidth": 1,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelsize": 10.5,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 10.5,
+    "ytick.labelsize": 10.5,
+    "legend.frameon": False,
+    "legend.fontsize": 10.5,
+    "lines.linewidth": 1.6,
+}
+BUCKETS_PER_BAR: Final = 8  # a quarter of an octave: fine enough to see two humps, coarse to read
+
+
+class Hint(NamedTuple):
+    """What the page's script shows near a place of a plot, in units of the drawing."""
+
+    x: float
+    y: float
+    text: str
+
+
+class Plot(NamedTuple):
+    """A drawing. svg: the element; hints: for the script, empty if there is nothing to say."""
+
+    svg: str
+    hints: list[Hint]
+
+
+class Pair(NamedTuple):
+    """The same plot for wide and narrow screens, and what it shows in a sentence."""
+
+    wide: Plot
+    narrow: Plot
+    caption: str
+
+
+# Draws into a figure and returns what to say where: axes, x, y (of the data) and the text.
+_Draw = Callable[[Figure], list[tuple[Axes, float, float, str]]]
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """The figure as one element without ids, fonts or colours of its own."""
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = file.getvalue().decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sid="', f' id="{name}-', text)
+    text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", text)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", text)
+    for mark, variable in _INKS.items():
+        text = text.replace(mark, f"var({variable})")
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text)
+    return re.sub(r"\n\s*", "\n", text).replace("<svg", '<svg aria-hidden="true"', 1)
+
+
+def _plot(name: str, size: tuple[int, int], draw: _Draw) -> Plot:
+    with rc_context(_SETTINGS):
+        figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout="constrained")
+        said = draw(figure)
+        svg = _svg(figure, name)
+        hints = []
+        for axes, x, y, text in said:
+            across, up = axes.transData.transform((x, y)) * 72 / figure.dpi
+            hints.append(Hint(round(float(across), 1), round(size[1] - float(up), 1), text))
+    return Plot(svg, hints)
+
+
+def _pair(name: str, draw: _Draw, caption: str, height: int = 0) -> Pair:
+    wide = (WIDE[0], height or WIDE[1])
+    narrow = (NARROW[0], height or NARROW[1])
+    return Pair(_plot(f"{name}-wide", wide, draw), _plot(f"{name}-narrow", narrow, draw), caption)
+
+
+def _bars(histogram: Sequence[Sequence[int]]) -> list[tuple[float, float, int]]:
+    """(left edge, right edge, count) in ms of bars of some buckets each; 0 is left out."""
+    bars: dict[int, int] = {}
+    for bucket, count in histogram:
+        if bucket > 0:
+            bar = bucket // BUCKETS_PER_BAR
+            bars[bar] = bars.get(bar, 0) + count
+    found = []
+    for bar in sorted(bars):
+        low = max(1, bucket_bounds(bar * BUCKETS_PER_BAR)[0])
+        high = bucket_bounds((bar + 1) * BUCKETS_PER_BAR - 1)[1] + 1
+        found.append((low / NS_PER_MS, high / NS_PER_MS, bars[bar]))
+    return found
+
+
+def _duration_axis(axes: Axes, axis: str) -> None:
+    """A logarithmic axis of ms whose ticks are written as durations."""
+    which = axes.xaxis if axis == "x" else axes.yaxis
+    if axis == "x":
+        axes.set_xscale("log")
+    else:
+        axes.set_yscale("log")
+    which.set_major_formatter(lambda value, _: duration_text(value))
+    which.set_minor_formatter(lambda value, _: "")
+
+
+def latency_distribution(total: Row) -> Pair | None:
+    """How the latencies of sends are distributed, with median and 99th percentile."""
+    bars = _bars(total["latency_histogram"])
+    if not bars:
+        return None
+    latency = total["latency_ms"]
+
+    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+        axes = figure.subplots()
+        widths = [high - low for low, high, _ in bars]
+        axes.bar([low for low, _, _ in bars], [count for *_, count in bars], widths,
+                 align="edge", color=FIRST, edgecolor=FIRST, linewidth=0.4)  # fmt: skip
+        _duration_axis(axes, "x")
+        axes.set_ylabel("sends")
+        axes.grid(axis="x", visible=False)
+        axes.margins(y=0.14)
+        for name, colour in (("p50", INK), ("p99", BAD)):
+            if latency[name]:
+                axes.axvline(latency[name], color=colour, linewidth=1.2, linestyle=(0, (3, 2)))
+                axes.annotate(name, (latency[name], 1), xycoords=("data", "axes fraction"),
+                              xytext=(3, -9), textcoords="offset points", color=colour,
+                              fontsize=10.5)  # fmt: skip
+        return [
+            (axes, (low * high) ** 0.5, count,
+             f"{duration_text(low)} to {duration_text(high)}: {count_text(count)} sends")
+            for low, high, count in bars
+        ]  # fmt: skip
+
+    return _pair("latency", draw, "Sends by latency (logarithmic), receipts of outcome ok.")
+
+
+def _seconds(points: Sequence[Row]) -> tuple[list[float], str]:
+    """Times of points since the first one, and the axis label that says since when."""
+    times = [datetime.fromisoformat(point["ts"]) for point in points]
+    since = [(time - times[0]).total_seconds() for time in times]
+    unit, name = (1, "seconds") if since[-1] < 600 else (60, "minutes")
+    if since[-1] >= 6 * 3600:
+        unit, name = 3600, "hours"
+    return [value / unit for value in since], f"{name} since {times[0]:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def over_time(total: Row) -> Pair | None:
+    """Latency percentiles and messages per second over the time of the capture."""
+    series = total["over_time"]
+    points = series["points"]
+    if not points:
+        return None
+    across, label = _seconds(points)
+    step_s = series["step_ms"] / 1000
+    rates = [point["messages"] / step_s for point in points]
+    timed = [(x, point) for x, point in zip(across, points, strict=True) if point["p50_ms"]]
+
+    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        small = {"marker": "o", "markersize": 2.6} if len(points) < 120 else {}
+        for name, colour in (("p50", FIRST), ("p99", BAD)):
+            upper.plot([x for x, _ in timed], [point[f"{name}_ms"] for _, point in timed],
+                       color=colour, label=name, **small)  # fmt: skip
+        if timed:
+            _duration_axis(upper, "y")
+            upper.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
+        upper.set_ylabel("latency")
+        width = (across[-1] - across[0]) / max(1, len(points)) if len(points) > 1 else 1
+        lower.bar(across, rates, width, color=SECOND, linewidth=0)
+        lower.set_ylabel("messages/s")
+        lower.set_xlabel(label)
+        lower.margins(y=0.14)
+        return [(lower, x, rate, _point_text(point, rate))
+                for x, rate, point in zip(across, rates, points, strict=True)]  # fmt: skip
+
+    caption = (
+        f"Latency of sends (above) and messages sent per second (below), in steps of "
+        f"{duration_text(series['step_ms'])}."
+    )
+    return _pair("time", draw, caption, 300)
+
+
+def _point_text(point: Row, rate: float) -> str:
+    latency = ""
+    if point["p50_ms"] is not None:
+        latency = f"; p50 {duration_text(point['p50_ms'])}, p99 {duration_text(point['p99_ms'])}"
+    sent = f"{count_text(point['messages'])} messages, {bytes_text(point['request_bytes'])}"
+    return f"{point['ts'][11:23]}: {sent}, {count_text(round(rate))}/s{latency}"
+
+
+def permit_balance(balance: Row | None) -> Pair | None:
+    """The permits a consumer has left over time."""
+    points = balance["points"] if balance else []
+    if not balance or not points:
+        return None
+    across, label = _seconds(points)
+
+    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+        axes = figure.subplots()
+        low = [point["available_min"] for point in points]
+        high = [point["available_max"] for point in points]
+        axes.fill_between(across, low, high, step="post", color=FIRST, alpha=0.3, linewidth=0)
+        axes.step(across, low, where="post", color=FIRST, linewidth=1.3)
+        axes.axhline(0, color=BAD, linewidth=1)
+        if balance["first_grant"]:
+            axes.axhline(balance["first_grant"], color=MUTED, linewidth=1, linestyle=(0, (3, 2)))
+        axes.set_ylabel("permits left")
+        axes.set_xlabel(label)
+        return [(axes, x, point["available_min"],
+                 f"{point['ts'][11:23]}: {_range(point)} permits left")
+                for x, point in zip(across, points, strict=True)]  # fmt: skip
+
+    caption = "Permits left, least and greatest per step; dashed: the first grant; red: none left."
+    return _pair("permits", draw, caption)
+
+
+def _range(point: Row) -> str:
+    low, high = point["available_min"], point["available_max"]
+    return count_text(low) if low == high else f"{count_text(low)} to {count_text(high)}"
+
+
+def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: str) -> Pair:
+    """Horizontal bars with their counts. bars: label, count, colour; logarithmic if far apart."""
+    counts = [count for _, count, _ in bars if count]
+    is_log = max(counts) > 200 * min(counts)
+
+    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+        axes = figure.subplots()
+        places = range(len(bars))
+        axes.barh(places, [count for _, count, _ in bars], 0.62,
+                  color=[colour for *_, colour in bars])  # fmt: skip
+        axes.set_yticks(places, [label for label, *_ in bars])
+        axes.invert_yaxis()
+        if is_log:
+            axes.set_xscale("symlog", linthresh=1)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.xaxis.set_visible(False)
+        axes.spines["bottom"].set_visible(False)
+        axes.grid(visible=False)
+        for place, (_, count, _) in enumerate(bars):
+            axes.annotate(count_text(count), (count, place), xytext=(5, 0), va="center",
+                          textcoords="offset points", color=INK, fontsize=10.5)  # fmt: skip
+        axes.margins(x=0.2)
+        axes.set_xlim(left=0)
+        return [(axes, count, place, f"{label}: {count_text(count)} {unit}")
+                for place, (label, count, _) in enumerate(bars)]  # fmt: skip
+
+    if is_log:
+        caption = f"{caption} The scale is logarithmic."
+    return _pair(name, draw, caption, 40 + 30 * len(bars))
+
+
+def redelivery_causes(total: Row) -> Pair | None:
+    """Redelivered entries by cause."""
+    causes = sorted(total["by_cause"].items(), key=lambda item: (-item[1], item[0]))
+    if not causes:
+        return None
+    asked = ("explicit", "txn_abort")
+    bars = [
+        (cause.replace("_", " "), count, WARN if cause in asked else FIRST)
+        for cause, count in causes
+    ]
+    caption = "Redelivered entries by cause; yellow: the application asked for it."
+    return _lines("causes", bars, "entries", caption)
+
+
+def checksum_verdicts(total: Row) -> Pair | None:
+    """Frames by what their checksum says."""
+    shown = (
+        ("ok", "ok", GOOD),
+        ("confirmed by peer", "confirmed_by_peer", BAD),
+        ("unconfirmed", "unconfirmed", BAD),
+        ("capture artefact", "capture_artefact", WARN),
+        ("absent", "absent", MUTED),
+        ("not evaluated", "not_evaluated", MUTED),
+    )
+    bars = [(label, total[name], colour) for label, name, colour in shown if total[name]]
+    if not bars:
+        return None
+    caption = "Frames that can carry a checksum, by verdict; mismatches by what the peer said."
+    return _lines("checksums", bars, "frames", caption)
