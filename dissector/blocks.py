@@ -17,7 +17,7 @@ ByteArray = npt.NDArray[np.uint8]
 class Coded(NamedTuple):
     """A text column with few values.
 
-    codes: int64[rows], index into names; limits.NULL or any negative number is null.
+    codes: int64[rows], index into names; null where negative (-1, or limits.NULL).
     names: the texts (bytes from the wire, or our own words). It may grow after the block was made.
     """
 

@@ -25,13 +25,14 @@ from dissector.lake.packing import (
     number_page,
     text_page,
 )
-from dissector.lake.thrift import varint
+from dissector.lake.thrift import Struct, varint
 from dissector.schemas import Column
 from dissector.schemas.builders import Codes, Flags, Gathered, Numbers
 from dissector.schemas.text import plain_text
 
 _ZSTD_LEVEL: Final = 1
 _SPARE: Final = 1024
+_FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow's way loads its library of functions
 # Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
 _EMPTY: Final = 1
 _KEY: Final = 2
@@ -56,7 +57,7 @@ class Workspace:
 
     def compressed(self, data: bytes | npt.NDArray[np.uint8]) -> bytes:
         """The bytes under zstd."""
-        return self._zstd.compress(data)
+        return self._zstd.compress(data if isinstance(data, bytes) else data.data)
 
     def null_page(self, rows: int, is_nested: bool) -> tuple[bytes, int]:
         """A page without any value, and its size before compression."""
@@ -113,7 +114,7 @@ class Chunk:
         self._encodings.add(PLAIN)
         self._raw_bytes += len(head) + len(body)
 
-    def finish(self, at: int, statistics: layout.Struct | None) -> tuple[list[bytes], ChunkInfo]:
+    def finish(self, at: int, statistics: Struct | None) -> tuple[list[bytes], ChunkInfo]:
         """The bytes of the chunk, to stand at `at`, and what describes them; starts again."""
         pages = [self._dictionary, *self._pages] if self._dictionary else self._pages
         info = ChunkInfo(
@@ -228,7 +229,7 @@ class CodedChunk:
             self._grow(gathered.names)
             self._add_codes(gathered.codes, self._names, self._places)
         else:
-            assert isinstance(gathered, pa.DictionaryArray)
+            assert isinstance(gathered, pa.StringArray)
             self._add_texts(gathered)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
@@ -245,12 +246,11 @@ class CodedChunk:
             more = np.full(len(names) - len(self._places), -1, np.int32)
             self._places = np.concatenate((self._places, more))
 
-    def _add_texts(self, array: pa.DictionaryArray) -> None:
+    def _add_texts(self, array: pa.StringArray) -> None:
         """A page that came as text: the same text of an earlier page has its place already."""
-        names = array.dictionary.to_pylist()
+        codes, names = _coded(array)
         places = np.array([self._place_of.get(name, -1) for name in names], np.int32)
         known = len(self._texts)
-        codes = array.indices.fill_null(-1).to_numpy().astype(np.int32)
         self._add_codes(codes, names, places)
         for place in range(known, len(self._texts)):
             self._place_of[self._texts[place].decode()] = place
@@ -285,7 +285,7 @@ class TextChunk:
         if gathered is None:
             self._chunk.add_null_page(rows)
             return
-        assert isinstance(gathered, pa.Array)
+        assert isinstance(gathered, pa.StringArray)
         there = _there(gathered)
         levels = _bit_levels(there)
         self._chunk.add_page(levels + _texts(gathered, there, self._work), rows, PLAIN)
@@ -306,7 +306,8 @@ class NestedChunks:
             for chunk in self._chunks:
                 chunk.add_null_page(rows)
             return
-        is_map = len(self._chunks) == 2
+        assert isinstance(gathered, pa.ListArray | pa.MapArray)
+        is_map = isinstance(gathered, pa.MapArray)
         values = (gathered.keys, gathered.items) if is_map else (gathered.values,)
         deepest = (_KEY, _ELEMENT) if is_map else (_ELEMENT,)
         for chunk, found, level in zip(self._chunks, values, deepest, strict=True):
@@ -333,9 +334,27 @@ class NestedChunks:
 
 def _there(array: pa.Array) -> npt.NDArray[np.bool_]:
     """Which rows are not null."""
-    if array.null_count == 0:
+    bits = array.buffers()[0]
+    if bits is None:
         return np.ones(len(array), np.bool_)
-    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    found = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return found[array.offset : array.offset + len(array)].view(np.bool_)
+
+
+def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Codes of an array of text, -1 for null, and the texts that they stand for."""
+    if len(array) < _FEW_TEXTS:
+        texts = array.to_pylist()
+        numbers = {text: n for n, text in enumerate(dict.fromkeys(filter(_is_text, texts)))}
+        return np.array([numbers.get(text, -1) for text in texts], np.int32), list(numbers)
+    coded = array.dictionary_encode()
+    indices = coded.indices
+    codes = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(array)]
+    return np.where(_there(array), codes, -1).astype(np.int32), coded.dictionary.to_pylist()
+
+
+def _is_text(value: str | None) -> bool:
+    return value is not None
 
 
 def _bit_levels(there: npt.NDArray[np.bool_]) -> bytes:

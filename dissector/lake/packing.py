@@ -41,12 +41,15 @@ class CodePage(NamedTuple):
     used: int
 
 
+# Indices are unsigned where they are no loop variables: a signed one costs a test per access.
+
+
 @inlined
 def _put32(out: ByteArray, at: int, value: int) -> int:
-    out[at] = value & 255
-    out[at + 1] = (value >> 8) & 255
-    out[at + 2] = (value >> 16) & 255
-    out[at + 3] = (value >> 24) & 255
+    out[np.uint64(at)] = value & 255
+    out[np.uint64(at + 1)] = (value >> 8) & 255
+    out[np.uint64(at + 2)] = (value >> 16) & 255
+    out[np.uint64(at + 3)] = (value >> 24) & 255
     return at + 4
 
 
@@ -156,6 +159,21 @@ def _put_levels(there: ByteArray, rows: int, values: int, out: ByteArray) -> int
     return at
 
 
+@inlined
+def _keep(rows: Int64Array, kept: Int64Array, bits: ByteArray) -> None:
+    """Move what is not null together, and set a bit for each row that is there."""
+    values = 0
+    for group in range(len(bits)):
+        there = 0
+        for k in range(group * 8, min(group * 8 + 8, len(rows))):
+            value = int(rows[k])
+            is_there = 1 if value != NULL else 0
+            kept[np.uint64(values)] = value
+            values += is_there
+            there |= is_there << (k & 7)
+        bits[group] = there
+
+
 @kernel
 def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArray) -> NumberPage:
     """Encode integers with NULL; times go from ns to whole µs, rounded down.
@@ -168,15 +186,13 @@ def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArra
     groups = (count + 7) >> 3
     bits = out[len(out) - groups :]
     values = 0
-    for group in range(groups):
-        there = 0
-        for k in range(group * 8, min(group * 8 + 8, count)):
-            value = int(rows[k])
-            is_there = 1 if value != NULL else 0
-            kept[values] = value
-            values += is_there
-            there |= is_there << (k & 7)
-        bits[group] = there
+    for k in range(count):
+        values += 1 if rows[k] != NULL else 0
+    if values == count:
+        for k in range(count):
+            kept[k] = rows[k]
+    else:
+        _keep(rows, kept, bits)
     least = 0x7FFF_FFFF_FFFF_FFFF
     most = -0x7FFF_FFFF_FFFF_FFFF - 1
     if is_time:
@@ -188,6 +204,43 @@ def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArra
     at = _put_levels(bits, count, values, out)
     at = _pack_deltas(kept, values, kept[count:], out, at)
     return NumberPage(at, values, least, most)
+
+
+@inlined
+def _keep_codes(codes: npt.NDArray[np.int32], kept: Int64Array, bits: ByteArray) -> int:
+    """Like _keep, for codes, which are null where they are negative."""
+    values = 0
+    for group in range(len(bits)):
+        there = 0
+        for k in range(group * 8, min(group * 8 + 8, len(codes))):
+            code = int(codes[k])
+            is_there = 1 if code >= 0 else 0
+            kept[np.uint64(values)] = code
+            values += is_there
+            there |= is_there << (k & 7)
+        bits[group] = there
+    return values
+
+
+@inlined
+def _find_places(
+    kept: Int64Array,
+    values: int,
+    places: npt.NDArray[np.int32],
+    used: Int64Array,
+    used_count: int,
+) -> int:
+    """Turn codes into places in the dictionary, which grows where a code is new."""
+    for k in range(values):
+        code = int(kept[k])
+        place = int(places[np.uint64(code)])
+        if place < 0:
+            place = used_count
+            places[code] = place
+            used[used_count] = code
+            used_count += 1
+        kept[k] = place
+    return used_count
 
 
 @kernel
@@ -208,49 +261,40 @@ def code_page(
             row and 1 KiB, the bits of nulls are gathered at its end.
     """
     count = len(codes)
-    groups = (count + 7) >> 3
-    bits = out[len(out) - groups :]
-    values = 0
-    for group in range(groups):
-        there = 0
-        for k in range(group * 8, min(group * 8 + 8, count)):
-            code = int(codes[k])
-            is_there = 1 if code >= 0 else 0
-            kept[values] = code
-            values += is_there
-            there |= is_there << (k & 7)
-        bits[group] = there
-    first = -1
-    alike = True
-    for k in range(values):
-        code = int(kept[k])
-        place = int(places[code])
-        if place < 0:
-            place = used_count
-            places[code] = place
-            used[used_count] = code
-            used_count += 1
-        kept[k] = place
-        if k == 0:
-            first = place
-        alike = alike and place == first
+    bits = out[len(out) - ((count + 7) >> 3) :]
+    lowest, highest = 0x7FFF_FFFF, -1
+    for k in range(count):
+        lowest = min(lowest, int(codes[k]))
+        highest = max(highest, int(codes[k]))
+    values = count
+    if highest < 0:
+        values = 0
+    elif lowest < 0:
+        values = _keep_codes(codes, kept, bits)
+    else:
+        for k in range(count):
+            kept[k] = codes[k]
+    if lowest == highest or values == 0:
+        used_count = _find_places(kept, min(values, 1), places, used, used_count)
+    else:
+        used_count = _find_places(kept, values, places, used, used_count)
     at = _put_levels(bits, count, values, out)
     width = max(1, _width(used_count - 1)) if used_count > 0 else 1
     out[at] = width
     at += 1
-    if values == 0:
-        return CodePage(at, 0, used_count)
-    if alike:
+    if lowest == highest and values > 0:
+        place = int(kept[0])
         at = _put_varint(out, at, values << 1)
-        for byte in range((width + 7) >> 3):
-            out[at] = (first >> (8 * byte)) & 255
+        for _ in range((width + 7) >> 3):
+            out[at] = place & 255
+            place >>= 8
             at += 1
-        return CodePage(at, values, used_count)
-    eights = (values + 7) >> 3
-    for k in range(values, eights * 8):
-        kept[k] = 0
-    at = _put_varint(out, at, (eights << 1) | 1)
-    at = _pack(kept, 0, eights * 8, width, out, at)
+    elif values > 0:
+        eights = (values + 7) >> 3
+        for k in range(values, eights * 8):
+            kept[k] = 0
+        at = _put_varint(out, at, (eights << 1) | 1)
+        at = _pack(kept, 0, eights * 8, width, out, at)
     return CodePage(at, values, used_count)
 
 

@@ -97,11 +97,11 @@ class Span(NamedTuple):
 class Output(NamedTuple):
     """Where a walk writes.
 
-    matrix: int64[columns, rows]; ids: int64[child columns, capacity], the children; words:
+    cells: int64[columns, rows]; ids: int64[child columns, capacity], the children; words:
     int64[capacity]; used: int64[4], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes.
     """
 
-    matrix: Int64Array
+    cells: Int64Array
     ids: Int64Array
     words: Int64Array
     used: Int64Array
@@ -128,7 +128,7 @@ class Cell(NamedTuple):
 def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Output:
     """Where a walk writes, with some room for children."""
     return Output(
-        matrix=matrix,
+        cells=matrix,
         ids=np.full((child_columns, 4096), NULL, np.int64),
         words=np.zeros(4096, np.int64),
         used=np.zeros(4, np.int64),
@@ -199,13 +199,13 @@ def _put(out: Output, cell: Cell, step: int, shift: int, value: int) -> None:
     if step & IN_CHILD:
         out.ids[column, cell.child] = value
     else:
-        out.matrix[column, cell.row] = value
+        out.cells[column, cell.row] = value
 
 
 @inlined
 def _get(out: Output, cell: Cell, step: int, shift: int) -> int:
     column = (step >> shift) & ARGUMENT_BITS
-    return out.ids[column, cell.child] if step & IN_CHILD else out.matrix[column, cell.row]
+    return out.ids[column, cell.child] if step & IN_CHILD else out.cells[column, cell.row]
 
 
 @inlined
@@ -283,19 +283,19 @@ def _decimal(data: ByteArray, at: int, end: int) -> Varint:
 @inlined
 def _put_pair_value(out: Output, row: int, pair: Int64Array, data: ByteArray, value: Span) -> None:
     """The value of a known key to its column; text that is no number leaves it null."""
-    out.matrix[pair[PAIR_FLAG], row] = max(out.matrix[pair[PAIR_FLAG], row], 0) | pair[PAIR_BIT]
+    out.cells[pair[PAIR_FLAG], row] = max(out.cells[pair[PAIR_FLAG], row], 0) | pair[PAIR_BIT]
     if pair[PAIR_KIND] != DECIMAL and pair[PAIR_KIND] != POSITION:
-        out.matrix[pair[PAIR_COLUMN], row] = intern(out.names, data, value.at, value.end - value.at)
+        out.cells[pair[PAIR_COLUMN], row] = intern(out.names, data, value.at, value.end - value.at)
         return
     first = _decimal(data, value.at, value.end)
     if pair[PAIR_KIND] == DECIMAL:
         if first.next == value.end:
-            out.matrix[pair[PAIR_COLUMN], row] = first.value
+            out.cells[pair[PAIR_COLUMN], row] = first.value
     elif 0 < first.next < value.end and byte(data, first.next) == 0x3A:
         second = _decimal(data, first.next + 1, value.end)
         if second.next == value.end:
-            out.matrix[pair[PAIR_COLUMN], row] = first.value
-            out.matrix[pair[PAIR_SECOND], row] = second.value
+            out.cells[pair[PAIR_COLUMN], row] = first.value
+            out.cells[pair[PAIR_SECOND], row] = second.value
 
 
 @inlined
@@ -364,8 +364,8 @@ def _new_child(out: Output, row: int, step: int) -> int:
     first = (step >> SECOND_SHIFT) & ARGUMENT_BITS
     count = used - out.used[_IDS_BEFORE]
     if count == 0:
-        out.matrix[first, row] = used
-    out.matrix[first + 1, row] = count + 1
+        out.cells[first, row] = used
+    out.cells[first + 1, row] = count + 1
     out.ids[0, used] = row
     for column in range(1, out.ids.shape[0]):
         out.ids[column, used] = NULL
@@ -377,7 +377,7 @@ def _new_child(out: Output, row: int, step: int) -> int:
 def _put_defaults(plan: Plan, out: Output, row: int, node: int) -> None:
     first = plan.nodes[NODE_DEFAULTS, node]
     for number in range(first, first + plan.nodes[NODE_DEFAULT_COUNT, node]):
-        out.matrix[plan.defaults[0, number], row] = plan.defaults[1, number]
+        out.cells[plan.defaults[0, number], row] = plan.defaults[1, number]
 
 
 @inlined

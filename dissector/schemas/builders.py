@@ -7,7 +7,7 @@ nowhere, which most columns of a wide table are most of the time.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,6 @@ from dissector.schemas.arrow import in_memory_type
 from dissector.schemas.text import (
     all_null,
     gathered,
-    names_array,
-    plain_text,
     spans_array,
     text_array,
 )
@@ -46,15 +44,15 @@ class Flags(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """Rows of a text column: int32[rows], places in names; -1 is null."""
+    """Rows of a text column: int32[rows], places in names; negative is null."""
 
     codes: npt.NDArray[np.int32]
     names: Sequence[bytes] | Sequence[str]
 
 
-# What a builder has gathered: None where all rows are null; an Arrow array where values came in no
-# simpler form. Valid until the next append.
-Gathered = Numbers | Flags | Codes | pa.Array | None
+# What a builder has gathered: None where all rows are null; an Arrow array (of strings, lists or
+# maps) where values came in no simpler form. Valid until the next append.
+Gathered: TypeAlias = Numbers | Flags | Codes | pa.Array | None
 
 
 class ColumnBuilder(Protocol):
@@ -229,7 +227,7 @@ class TextBuilder(_Builder):
         self._runs: list[_Run] = []
         self._last_names: Sequence[bytes] | Sequence[str] = ()
         self._last_used: npt.NDArray[np.intp] = np.empty(0, np.intp)
-        self._last_texts = pa.array([], pa.string())
+        self._last_texts = pa.nulls(0, pa.string())
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         rows = stop - start
@@ -239,8 +237,8 @@ class TextBuilder(_Builder):
                 self.skip(at, rows)
                 return
             self._prepare(at)
-            # Every negative code is null; codes of names are far below 2**31.
-            np.maximum(codes, -1, out=self._codes[at : at + rows], casting="unsafe")
+            # The low halves: codes of names are far below 2**31, that of NULL is negative too.
+            self._codes[at : at + rows] = codes
             self._add_codes(at + rows, values.names)
             return
         array = _plain_array(values, start, stop)
@@ -262,7 +260,7 @@ class TextBuilder(_Builder):
         runs, self._runs = self._runs, []
         if len(runs) == 1 and runs[0].array is None:
             found = Codes(self._codes[:rows], runs[0].names)
-            return found if self._repeats else self._coded(*found).dictionary_decode()
+            return found if self._repeats else _decoded(*found)
         parts, start = [], 0
         for run in runs:
             if run.array is not None:
@@ -270,20 +268,17 @@ class TextBuilder(_Builder):
             elif len(run.names) == 0:
                 parts.append(pa.nulls(run.stop - start, pa.string()))
             else:
-                parts.append(
-                    self._coded(self._codes[start : run.stop], run.names).dictionary_decode()
-                )
+                parts.append(_decoded(self._codes[start : run.stop], run.names))
             start = run.stop
-        joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-        return joined.dictionary_encode() if self._repeats else joined
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def finish(self, rows: int) -> pa.Array:
         taken = self.take(rows)
         if taken is None:
             return self._all_null(rows)
-        if not isinstance(taken, Codes):
-            return taken
-        return self._coded(*taken)
+        if isinstance(taken, Codes):
+            return self._coded(*taken)
+        return taken.dictionary_encode() if self._repeats else taken
 
     def _prepare(self, at: int) -> None:
         if not self._live:
@@ -313,13 +308,12 @@ class TextBuilder(_Builder):
             used = np.array([most], np.intp)
             codes = np.zeros(len(codes), np.int32)
         else:
-            # One place more than names, so that the code -1 of a null falls on the last.
-            seen = np.zeros(len(names) + 1, np.bool_)
-            seen[codes] = True
-            used = np.flatnonzero(seen[:-1])
-            places = np.zeros(len(seen), np.int32)
+            seen = np.zeros(len(names), np.bool_)
+            seen[codes[codes >= 0]] = True
+            used = np.flatnonzero(seen)
+            places = np.zeros(len(names), np.int32)
             places[used] = np.arange(len(used), dtype=np.int32)
-            codes = places[codes]
+            codes = places[np.maximum(codes, 0)]
         rows = len(codes)
         indices = pa.Array.from_buffers(pa.int32(), rows, [validity, pa.py_buffer(codes)], nulls)
         return pa.DictionaryArray.from_arrays(indices, self._texts(names, used), safe=False)
@@ -330,8 +324,13 @@ class TextBuilder(_Builder):
         """The names in use as Arrow text, made anew only where they differ from the last."""
         if names is not self._last_names or not np.array_equal(used, self._last_used):
             self._last_names, self._last_used = names, used
-            self._last_texts = names_array([names[number] for number in used.tolist()])
+            self._last_texts = text_array([names[number] for number in used.tolist()])
         return self._last_texts
+
+
+def _decoded(codes: npt.NDArray[np.int32], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
+    """The text itself of coded rows, where codes and text have to stand in one array."""
+    return text_array([names[code] if code >= 0 else None for code in codes.tolist()])
 
 
 def _plain_array(values: Column, start: int, stop: int) -> pa.Array:
@@ -340,7 +339,8 @@ def _plain_array(values: Column, start: int, stop: int) -> pa.Array:
             return pa.nulls(stop - start, pa.string())
         return spans_array(values, start, stop)
     assert not isinstance(values, np.ndarray | Coded | Lists), "text is expected"
-    return text_array(values[start:stop])
+    texts: Sequence[Any] = values[start:stop]
+    return text_array(texts)
 
 
 class ListBuilder(_Builder):
@@ -382,14 +382,9 @@ class ListBuilder(_Builder):
         if not self._live:
             return self._all_null(rows)
         self._live = False
-        counts = self._counts[:rows]
-        validity, nulls = _validity(counts >= 0)
-        offsets = np.zeros(rows + 1, np.int32)
-        np.cumsum(np.maximum(counts, 0), out=offsets[1:])
-        elements = pa.array(np.concatenate(self._values), pa.int64())
+        elements = _number_array(np.concatenate(self._values))
         self._values.clear()
-        buffers = [validity, pa.py_buffer(offsets)]
-        return pa.Array.from_buffers(self._type, rows, buffers, nulls, children=[elements])
+        return _list_array(self._type, self._counts[:rows], elements)
 
 
 class ObjectBuilder(_Builder):
@@ -401,30 +396,48 @@ class ObjectBuilder(_Builder):
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         assert not isinstance(values, np.ndarray | Coded | Spans | Lists), "objects are expected"
-        self.skip(at, 0)
-        self._objects.extend(values[start:stop])
+        objects = values[start:stop]
+        if not self._live:
+            if all(found is None for found in objects):
+                return
+            self._live = True
+            self._objects = [None] * at
+        self._objects.extend(objects)
 
     def skip(self, at: int, rows: int) -> None:
-        self._objects.extend([None] * (at + rows - len(self._objects)))
+        if self._live:
+            self._objects.extend([None] * rows)
 
     def take(self, rows: int) -> pa.Array | None:
-        found = self.finish(rows)
-        return None if found.null_count == rows else found
+        return self.finish(rows) if self._live else None
 
     def finish(self, rows: int) -> pa.Array:
-        objects, self._objects = self._objects, []
-        if not any(found is not None for found in objects):
+        if not self._live:
             return self._all_null(rows)
-        return pa.array([_with_plain_text(found) for found in objects], self._type)
+        self._live = False
+        objects, self._objects = self._objects, []
+        counts = np.array([-1 if found is None else len(found) for found in objects], np.int64)
+        there = [found for found in objects if found is not None]
+        if not pa.types.is_map(self._type):
+            elements = text_array([text for found in there for text in found])
+            return _list_array(self._type, counts, elements)
+        pairs = [pair for found in there for pair in dict(found).items()]
+        keys, values = text_array([key for key, _ in pairs]), [value for _, value in pairs]
+        is_text = pa.types.is_string(self._type.item_type)
+        items = text_array(values) if is_text else _number_array(np.array(values, np.int64))
+        entry = pa.struct([self._type.key_field, self._type.item_field])
+        entries = pa.Array.from_buffers(entry, len(pairs), [None], 0, children=[keys, items])
+        return _list_array(self._type, counts, entries)
 
 
-def _with_plain_text(value: Any) -> Any:
-    """The same list or map with texts that every reader takes; a map as a list of pairs."""
-    if isinstance(value, dict):
-        return [(_with_plain_text(k), _with_plain_text(v)) for k, v in value.items()]
-    if isinstance(value, list | tuple):
-        return [
-            tuple(map(_with_plain_text, v)) if isinstance(v, tuple) else _with_plain_text(v)
-            for v in value
-        ]
-    return plain_text(value) if isinstance(value, bytes | str) else value
+def _number_array(values: Int64Array) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)], 0)
+
+
+def _list_array(kind: pa.DataType, counts: Int64Array, elements: pa.Array) -> pa.Array:
+    """Lists or maps over joined elements; a negative count is null."""
+    validity, nulls = _validity(counts >= 0)
+    bounds = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(np.maximum(counts, 0), out=bounds[1:])
+    buffers = [validity, pa.py_buffer(bounds)]
+    return pa.Array.from_buffers(kind, len(counts), buffers, nulls, children=[elements])

@@ -1,4 +1,8 @@
-"""Text from the wire as Arrow strings: what is not UTF-8 is shown as \\xNN, bytes as hex digits."""
+"""Text from the wire as Arrow strings: what is not UTF-8 is shown as \\xNN, bytes as hex digits.
+
+Arrays are made from buffers throughout: `pyarrow.array` on Python objects, and all that computes,
+import pandas and more first, which would cost every run a third of a second.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,23 +22,11 @@ def plain_text(value: bytes | str) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
-def text_array(values: Sequence[Any]) -> pa.Array:
+def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
     """Strings from texts, bytes and None."""
-    if not any(isinstance(value, bytes) for value in values):
-        try:
-            return pa.array(values, pa.string())
-        except UnicodeEncodeError:
-            pass
-    return pa.array([None if v is None else plain_text(v) for v in values], pa.string())
-
-
-def names_array(values: Sequence[bytes] | Sequence[str]) -> pa.Array:
-    """Strings from a list of names that are all there; fast where they are valid UTF-8."""
-    if values and isinstance(values[0], bytes):
-        array = pa.array(values, pa.binary()).view(pa.string())
-        if _is_utf8(array):
-            return array
-    return text_array(values)
+    texts = [None if value is None else plain_text(value).encode() for value in values]
+    lengths = np.array([-1 if text is None else len(text) for text in texts], np.int64)
+    return _string_array(np.frombuffer(b"".join(filter(None, texts)), np.uint8), lengths)
 
 
 def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:
@@ -47,7 +39,7 @@ def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:
     array = _string_array(data, lengths)
     if len(data) == 0 or data.max() < 0x80 or _is_utf8(array):
         return array
-    return text_array(array.cast(pa.binary()).to_pylist())
+    return text_array(array.view(pa.binary()).to_pylist())
 
 
 def all_null(array: npt.NDArray[Any], null: int) -> bool:

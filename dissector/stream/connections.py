@@ -44,10 +44,17 @@ from dissector.stream.layout import (
 from dissector.stream.output import note
 from dissector.stream.queue import queue_put, queue_remove
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import mix
+from dissector.stream.sequence import mix, scatter
 from dissector.stream.state import StreamState
 
 _CONNECTION_LIMIT: Final = NOTICE_NUMBER["connection_limit"]
+# Odd multipliers without structure, one per part of a key.
+_LOW: Final = 0x2127_599B_F432_5C37
+_OTHER_LOW: Final = 0x6A09_E667_F3BC_C909
+_PORTS: Final = 0x3C6E_F372_FE94_F82B
+_HIGH: Final = 0x1F83_D9AB_FB41_BD6B
+_OTHER_HIGH: Final = 0x5BE0_CD19_137E_2179
+_REST: Final = 0x510E_527F_ADE6_82D1
 _SECOND_NS: Final = 1_000_000_000
 _SYN_ONLY_SECONDS: Final = SYN_ONLY_TIMEOUT_MS // 1000
 _LINGER_SECONDS: Final = LINGER_MS // 1000
@@ -87,9 +94,9 @@ def key_at(segments: SegmentColumns, row: int, vlan_in_key: int) -> Key:
     ports = (segments.ip_version[row] << 32) | (port << 16) | other_port
     tunnel = segments.tunnel[row]
     vlans = segments.vlans[row] if vlan_in_key else 0
-    value = mix(mix(low, ports), other_low)
-    value = mix(mix(value, high), other_high)
-    value = mix(value, tunnel ^ (vlans << 8))
+    value = scatter(low, _LOW) ^ scatter(other_low, _OTHER_LOW) ^ scatter(ports, _PORTS)
+    value ^= scatter(high, _HIGH) ^ scatter(other_high, _OTHER_HIGH)
+    value = mix(value ^ scatter(tunnel ^ (vlans << 8), _REST))
     return Key(
         high,
         low,
@@ -355,6 +362,7 @@ def set_clock(state: StreamState, ts_ns: int, leap_ns: int) -> None:
     registers[layout.LEAP_TS] = -layout.NEVER
     registers[CLOCK] = ts_ns
     registers[CLOCK_TICK] = ts_ns // _SECOND_NS
+    registers[layout.TICK_END] = (registers[CLOCK_TICK] + 1) * _SECOND_NS
 
 
 @kernel

@@ -165,6 +165,7 @@ CONNECTION_LIMIT: Final = 38
 BRIEF_LIMIT: Final = 39
 OVERLAP: Final = 40
 VLAN_IN_KEY: Final = 41
+TICK_END: Final = 42  # clock at which the next second begins
 REGISTERS: Final = 44
 
 # Lists of least recent use, least recent first.

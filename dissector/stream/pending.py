@@ -58,7 +58,6 @@ from dissector.stream.layout import (
 from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState
 
-_LEVEL_SALT = 0x1D8A_F066_7C3B_9E55
 
 
 class Span(NamedTuple):
@@ -124,7 +123,7 @@ def _step_over(state: StreamState, node: int) -> None:
 
 @inlined
 def _levels(serial: int) -> int:
-    value = mix(serial, _LEVEL_SALT) >> 7
+    value = mix(serial) >> 7
     levels = 1
     while levels < LEVELS and value & 7 == 0:
         levels += 1

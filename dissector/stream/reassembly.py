@@ -195,7 +195,7 @@ def _is_plain(state: StreamState, base: int, side: int, segment: Segment) -> boo
         and segment.sequence == sequence_at(cells[side + ORIGIN], cells[side + NEXT])
         and cells[side + SIDE_BITS] & SIDE_HAS_ORIGIN != 0
         and ts_ns <= cells[base + LAST_TS] + registers[layout.IDLE_NS]
-        and clock // 1_000_000_000 == registers[layout.CLOCK_TICK]
+        and clock < registers[layout.TICK_END]
         and cells[base + layout.TICK] == registers[layout.CLOCK_TICK]
         and (state.timers[0] == 0 or state.timers[3] > clock)
     )

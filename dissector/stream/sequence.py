@@ -32,7 +32,17 @@ def sequence_at(origin: int, offset: int) -> int:
 
 
 @inlined
-def mix(value: int, part: int) -> int:
-    """A 64-bit hash step; compiled and plain runs agree."""
-    product = wrapped((int(value) ^ int(part)) * _MULTIPLIER)
+def scatter(part: int, multiplier: int) -> int:
+    """One part of a hash, to be joined with others by xor; compiled and plain runs agree.
+
+    Parts are multiplied independently of each other, each by an odd number of its own, because a
+    chain of multiplications makes the processor wait.
+    """
+    return wrapped(int(part) * multiplier)
+
+
+@inlined
+def mix(value: int) -> int:
+    """The last step of a hash: every bit of the parts reaches the low bits."""
+    product = wrapped((int(value) ^ (int(value) >> 32)) * _MULTIPLIER)
     return product ^ (product >> 29)

@@ -7,7 +7,7 @@ from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.protocols.columns import IdColumns
 from dissector.protocols.pulsar.consumption_rows import ConsumptionRows
-from dissector.protocols.pulsar.consumption_state import OUT_ACKS
+from dissector.protocols.pulsar.consumption_state import OUT_ACKS, ConsumptionState
 from dissector.protocols.pulsar.identities import popcount
 
 ACTION_NAMES: Final = ("ack", "redeliver")
@@ -62,15 +62,15 @@ def bits_left(words: Int64Array, at: int, count: int, bits: int) -> int:
 
 @inlined
 def add_ack_row(
+    state: ConsumptionState,
     out: ConsumptionRows,
-    counters: Int64Array,
     frame: AckFrame,
     ids: IdColumns,
     index: int,
     words: Int64Array,
 ) -> None:
     """One row; index: row of the id, or -1 for a frame without ids."""
-    row = counters[OUT_ACKS]
+    row = state.counters[OUT_ACKS]
     acks = out.acks
     acks.connection_id[row] = frame.connection
     acks.frame_no[row] = frame.frame_no
@@ -101,8 +101,9 @@ def add_ack_row(
         acks.batch_size[row] = batch_size
         acks.ack_set_at[row] = at
         acks.ack_set_count[row] = count
-        acks.remaining_in_batch[row] = bits_left(words, at, count, batch_size) if count > 0 else NULL
+        bits = batch_size if batch_size > 0 else NULL
+        acks.remaining_in_batch[row] = bits_left(words, at, count, bits) if count > 0 else NULL
     acks.validation_error[row] = frame.validation_error
     acks.txn_most_bits[row] = frame.txn_most
     acks.txn_least_bits[row] = frame.txn_least
-    counters[OUT_ACKS] = row + 1
+    state.counters[OUT_ACKS] = row + 1

@@ -21,21 +21,28 @@ from dissector.protocols.pulsar.consumption_rows import ConsumptionRows, new_row
 from dissector.protocols.pulsar.consumption_state import (
     CAUSE_NAMES,
     NEXT_NODE,
-    NOTICES,
     OUT_ACKS,
     OUT_DELIVERIES,
+    OUT_NOTICES,
     OUT_PERMITS,
     OUT_WORDS,
     OUTCOME_NAMES,
+    PADDING,
+    STOCK_CONNECTIONS,
+    STOCK_CONSUMERS,
+    STOCK_DELIVERIES,
+    STOCK_GROUPS,
     WORDS_USED,
+    make_consumer_room,
+    make_delivery_room,
+    make_key_room,
+    make_node_room,
     new_state,
-    with_more_consumers,
-    with_more_deliveries,
-    with_more_nodes,
 )
 from dissector.protocols.pulsar.consumption_walk import DONE, end_capture, walk
 from dissector.protocols.pulsar.permits import EVENT_NAMES
-from dissector.protocols.tables import put, roomy
+from dissector.protocols.pulsar.published import set_leg
+from dissector.protocols.pulsar.records import USED
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -47,10 +54,13 @@ VALIDATION_ERROR_NAMES: Final = (
     "DecryptionError",
 )
 _NOT_PERSISTENT: Final = b"non-persistent://"
-_START_CONSUMERS: Final = 1024
-_START_DELIVERIES: Final = 1 << 14
-_START_NODES: Final = 1 << 14
+_START_CONSUMERS: Final = 512 + PADDING
+_START_DELIVERIES: Final = (1 << 13) + PADDING
+_START_NODES: Final = 1 << 12
 _START_WORDS: Final = 1 << 13
+# A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction
+# and a node.
+_KEYS_PER_FRAME: Final = 8
 
 
 class PulsarConsumption:
@@ -58,7 +68,7 @@ class PulsarConsumption:
 
     Args:
         protocol: place of Pulsar in PROTOCOLS; rows of other protocols are passed over.
-        deliveries, nodes, consumers: bounds, for tests; powers of two.
+        deliveries, nodes, consumers: bounds of rows, for tests.
     """
 
     def __init__(
@@ -85,10 +95,8 @@ class PulsarConsumption:
 
         To be called before the connection's first consumer; the connection's end forgets it.
         """
-        published = self._state.published
-        legs = roomy(published.legs, 1)
-        self._state = self._state._replace(published=published._replace(legs=legs))
-        put(legs, connection_id, 0, 0, 0, int(is_broker_leg))
+        make_key_room(self._state, 1)
+        set_leg(self._state, connection_id, int(is_broker_leg))
 
     def advance(
         self,
@@ -152,24 +160,20 @@ class PulsarConsumption:
         """Room in the state for what so many frames can add, as far as the bounds allow."""
         consumers, deliveries, nodes = self._bounds
         state = self._state
-        tables = state.consumers
-        scarce = min(
-            int(tables.pool.free[0]),
-            int(tables.connection_pool.free[0]),
-            int(tables.group_pool.free[0]),
-        )
-        have = len(tables.rows)
-        if scarce < rows and have < consumers:
-            state = with_more_consumers(state, _grown(have, rows - scarce, consumers))
-        have = len(state.deliveries.rows)
-        free = int(state.deliveries.pool.free[0])
-        if free < rows and have < deliveries:
-            state = with_more_deliveries(state, _grown(have, rows - free, deliveries))
-        have = len(state.identities.nodes)
-        free = have - int(state.counters[NEXT_NODE])
-        if free < 2 * rows and have < nodes:
-            state = with_more_nodes(state, _grown(have, 2 * rows - free, nodes))
-        self._state = state
+        counters = state.counters
+        make_key_room(state, _KEYS_PER_FRAME * rows)
+        stocks = (STOCK_CONSUMERS, STOCK_CONNECTIONS, STOCK_GROUPS)
+        used = max(int(counters[stock + USED]) for stock in stocks)
+        wanted = _wanted(len(state.consumers.id), used + rows, consumers)
+        if wanted:
+            make_consumer_room(state, wanted)
+        used = int(counters[STOCK_DELIVERIES + USED])
+        wanted = _wanted(len(state.deliveries.consumer), used + rows, deliveries)
+        if wanted:
+            make_delivery_room(state, wanted)
+        wanted = _wanted(len(state.nodes.bits), int(counters[NEXT_NODE]) + 2 * rows, nodes)
+        if wanted:
+            make_node_room(state, wanted)
 
     def _widen(self, wanted: int) -> None:
         """Room for the rows of one frame that needs more than there is."""
@@ -182,17 +186,17 @@ class PulsarConsumption:
         """The rows so far as blocks of their own arrays; the room is free again."""
         counters = self._state.counters
         out = self._out
-        blocks = []
+        blocks: list[TableBlock] = []
         if counters[OUT_ACKS]:
             blocks.append(self._ack_block(out, int(counters[OUT_ACKS]), words))
         if counters[OUT_PERMITS]:
             blocks.append(self._permit_block(out, int(counters[OUT_PERMITS])))
         if counters[OUT_DELIVERIES]:
             blocks.append(self._delivery_block(out, int(counters[OUT_DELIVERIES])))
-        if counters[NOTICES]:
-            found = out.notices.matrix[:, : counters[NOTICES]].T.tolist()
+        if counters[OUT_NOTICES]:
+            found = out.notices.matrix[:, : counters[OUT_NOTICES]].T.tolist()
             notices.add(Finding(*each) for each in found)
-        counters[[OUT_ACKS, OUT_PERMITS, OUT_DELIVERIES, OUT_WORDS, NOTICES]] = 0
+        counters[[OUT_ACKS, OUT_PERMITS, OUT_DELIVERIES, OUT_WORDS, OUT_NOTICES]] = 0
         return blocks
 
     def _ack_block(self, out: ConsumptionRows, rows: int, words: Int64Array) -> TableBlock:
@@ -234,10 +238,11 @@ class PulsarConsumption:
         return TableBlock("deliveries", rows, {**_coded(columns, coded), "ack_set": ack_set})
 
 
-def _grown(have: int, missing: int, bound: int) -> int:
-    """At least twice as many rows, and the missing ones, as a power of two within the bound."""
-    wanted = max(2 * have, have + missing)
-    return min(1 << (wanted - 1).bit_length(), bound)
+def _wanted(have: int, needed: int, bound: int) -> int:
+    """The rows that a bundle shall have: twice what it has, or more; 0 if there are enough."""
+    if needed <= have or have >= bound:
+        return 0
+    return min(max(2 * have, needed) + PADDING, bound)
 
 
 def _columns(rows: Bundle, count: int) -> dict[str, Int64Array]:

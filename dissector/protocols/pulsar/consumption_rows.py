@@ -1,6 +1,6 @@
 """Rows of deliveries, permits, acks and notices on their way out of the kernels."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,11 +8,14 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.jit import inlined
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption_state import NOTICES
+from dissector.protocols.pulsar.consumption_state import (
+    OUT_NOTICES,
+    PADDING,
+    ConsumptionState,
+    empty,
+)
+from dissector.states import State
 from dissector.stream.columns import NoticeColumns
-
-# Columns of a bundle must not all start at the same place of the cache.
-_PADDING: Final = 8
 
 
 class DeliveryRows(Bundle):
@@ -91,7 +94,7 @@ class AckRows(Bundle):
     txn_least_bits: Int64Array
 
 
-class ConsumptionRows(NamedTuple):
+class ConsumptionRows(State):
     """Room for rows; state.counters says how many are filled. words: ack sets of deliveries."""
 
     deliveries: DeliveryRows
@@ -103,13 +106,13 @@ class ConsumptionRows(NamedTuple):
 
 def new_rows(rows: int, words: int) -> ConsumptionRows:
     """Room for so many rows of each table."""
-    room = (rows | 63) + 1 + _PADDING
+    room = (rows | 63) + 1 + PADDING
     return ConsumptionRows(
-        DeliveryRows(np.empty((len(DeliveryRows._fields), room), np.int64)),
-        PermitRows(np.empty((len(PermitRows._fields), room), np.int64)),
-        AckRows(np.empty((len(AckRows._fields), room), np.int64)),
-        NoticeColumns(np.empty((len(NoticeColumns._fields), room), np.int64)),
-        np.empty(words, np.int64),
+        deliveries=DeliveryRows(empty(DeliveryRows, room)),
+        permits=PermitRows(empty(PermitRows, room)),
+        acks=AckRows(empty(AckRows, room)),
+        notices=NoticeColumns(empty(NoticeColumns, room)),
+        words=np.empty(words, np.int64),
     )
 
 
@@ -126,10 +129,10 @@ class Place(NamedTuple):
 
 @inlined
 def add_notice(
-    out: ConsumptionRows, counters: Int64Array, kind: int, place: Place, value: int
+    state: ConsumptionState, out: ConsumptionRows, kind: int, place: Place, value: int
 ) -> None:
     """One row of notices; kind: its place in notices.NOTICES."""
-    row = counters[NOTICES]
+    row = state.counters[OUT_NOTICES]
     notices = out.notices
     notices.kind[row] = kind
     notices.ts_ns[row] = place.ts_ns
@@ -141,4 +144,4 @@ def add_notice(
     notices.bytes[row] = NULL
     notices.value[row] = value
     notices.value2[row] = NULL
-    counters[NOTICES] = row + 1
+    state.counters[OUT_NOTICES] = row + 1

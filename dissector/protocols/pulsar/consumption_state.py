@@ -1,132 +1,60 @@
-"""What deliveries, permits and acks remember between two frames, as arrays that kernels share.
+"""What deliveries, permits and acks remember between two frames, as bundles that kernels share.
 
-Rows of a kind stand in one matrix, int64[rows, width]; the places in a row are the constants below,
-their first word names the matrix. Times of day are not kept here but frame numbers: they rise with
-every frame of the capture, so that "since then" is a comparison. An event between frames counts as
-the frame before it.
+Times are not kept here but frame numbers: they rise with every frame of the capture, so that
+"since then" is a comparison. An event between frames counts as the frame before it (`CLOCK`).
 
-Theory. A *consumer* row is one incarnation of a consumer id on a connection; a closed one stays as
-long as there is room, because the cause of a redelivery depends on how the holder before went. A
-*group* is the domain of identities: one (topic, subscription), or one (connection, consumer id)
-where a name is unknown. A *delivery* row is one MESSAGE that is neither acked nor given up. A *page*
-has one cell for each of 64 neighbouring entry ids of a ledger: the last delivery of that id. The
-oldest pages are given back when there is no room; what remains of them are *nodes*, which only tell
-that an id was delivered (see `identities`).
+Theory. A *consumer* is one incarnation of a consumer id on a connection; a closed one stays as long
+as there is room, because the cause of a redelivery depends on how the holder before went. A *group*
+is the domain of identities: one (topic, subscription), or one (connection, consumer id) where a
+name is unknown. A *delivery* is one MESSAGE that is neither acked nor given up. A *page* has a cell
+for each of 64 neighbouring entry ids of a ledger: the last delivery of that id. The oldest pages
+are given back when there is no room; what remains of them are *nodes*, which only tell that an id
+was delivered (see `identities`). All are found through one hash table, whose keys end in a KEY_*.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.bundles import Bundle
 from dissector.limits import (
     MAX_ACK_SET_WORDS,
     MAX_IDENTITY_PAGES,
     MAX_PUBLISH_WINDOW,
     MAX_TRANSACTIONS,
-    NULL,
 )
+from dissector.protocols.pulsar.records import FREE, STOCK_COUNTERS
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
     HashTable,
     Links,
-    Pool,
-    grown_array,
-    grown_ends,
-    grown_links,
-    grown_pool,
     new_ends,
     new_hash_table,
-    new_links,
-    new_pool,
     roomy,
 )
+from dissector.states import State
 
-# -- a consumer
-CONSUMER_CONNECTION: Final = 0
-CONSUMER_ID: Final = 1
-CONSUMER_INCARNATION: Final = 2
-CONSUMER_TOPIC: Final = 3  # codes of the name table, or null
-CONSUMER_SUBSCRIPTION: Final = 4
-CONSUMER_NAME: Final = 5
-CONSUMER_TYPE: Final = 6  # subscription type on the wire, or null
-CONSUMER_STATE: Final = 7
-CONSUMER_LEFT_BY: Final = 8
-CONSUMER_LEFT_AT: Final = 9  # frame at which it began to go; 0 while it is there
-CONSUMER_OPENED_AT: Final = 10  # frame of its SUBSCRIBE; 0 if that was not seen
-CONSUMER_GROUP: Final = 11  # row of its group, ABSENT if it has none
-CONSUMER_LOCAL: Final = 12  # group of deliveries from before its names were known, or ABSENT
-CONSUMER_AVAILABLE: Final = 13  # permits; means nothing while the baseline is unknown
-CONSUMER_BASELINE_AT: Final = 14  # frame from which the balance is known, -1 if it is not
-CONSUMER_UNACKED: Final = 15  # messages of open deliveries that are not acked
-CONSUMER_UNKNOWN_COSTS: Final = 16  # open deliveries whose number of messages was not read
-CONSUMER_ASCENDING: Final = 17  # 1 while ids rise along its list of open deliveries
-CONSUMER_PAGE: Final = 18  # page of its last delivery
-CONSUMER_SERIAL: Final = 19  # never used twice, unlike the row
-CONSUMER_IS_FAILOVER: Final = 20
-CONSUMER_INACTIVE_AT: Final = 21  # frame of the last ACTIVE_CONSUMER_CHANGE that switched it off
-CONSUMER_CONNECTION_ROW: Final = 22
-CONSUMER_WIDTH: Final = 23
+# -- keys of the table, last word; levels of nodes count up from KEY_NODE
+KEY_CONSUMER: Final = 1  # connection, consumer id
+KEY_CONNECTION: Final = 2  # connection
+KEY_NAMED_GROUP: Final = 3  # topic, subscription, leg
+KEY_LOCAL_GROUP: Final = 4  # connection, consumer id, leg
+KEY_PAGE: Final = 5  # group serial, ledger, page number
+KEY_TRANSACTION: Final = 6  # two halves of its id
+KEY_LEG: Final = 7  # connection; the value is 1 on a proxy's broker leg
+KEY_PUBLISHED: Final = 8  # topic, ledger, page number; 9 on a proxy's broker leg
+KEY_NODE: Final = 16  # group serial, ledger, prefix
 
+# -- states of a consumer, and who made it go
 STATE_OPENING: Final = 0
 STATE_READY: Final = 1
 STATE_CLOSING: Final = 2
 STATE_CLOSED: Final = 3
-
 LEFT_BY_CLIENT: Final = 1
 LEFT_BY_BROKER: Final = 2
 LEFT_BY_CONNECTION: Final = 3
-
-# -- a group
-GROUP_SERIAL: Final = 0
-GROUP_MEMBERS: Final = 1  # consumers that are there
-GROUP_HAS_IDENTITY: Final = 2  # 0 for a topic that is not persistent: its ids are all alike
-GROUP_SEEK_AT: Final = 3  # frame of the last SEEK
-GROUP_SEEK_BEFORE: Final = 4  # the one before, in case the broker refuses the last
-GROUP_FORGOTTEN_AT: Final = 5  # frame at which its last page was given back
-GROUP_GAP_AT: Final = 6  # frame of the last gap in which a delivery may have been lost; -1 none
-GROUP_KEY: Final = 7  # four words
-GROUP_WIDTH: Final = 11
-GROUP_IS_NAMED: Final = 1  # last word of a key: topic, subscription, leg
-GROUP_IS_LOCAL: Final = 2  # connection, consumer id, leg
-
-# -- a connection that has or had consumers
-CONNECTION_ID: Final = 0
-CONNECTION_BROKER_GAP_AT: Final = 1  # frame of the last gap towards the broker; -1 none
-CONNECTION_CLIENT_GAP_AT: Final = 2
-CONNECTION_BROKER_SEEN: Final = 3  # 1 if anything towards the broker was seen
-CONNECTION_CLIENT_MISSING: Final = 4  # 1 after a CONNECT while nothing towards the client was seen
-CONNECTION_WIDTH: Final = 5
-
-# -- a delivery
-DELIVERY_CONSUMER: Final = 0
-DELIVERY_FRAME_NO: Final = 1
-DELIVERY_LAST_NS: Final = 2
-DELIVERY_LEDGER: Final = 3
-DELIVERY_ENTRY: Final = 4
-DELIVERY_PARTITION: Final = 5
-DELIVERY_BATCH_SIZE: Final = 6
-DELIVERY_COUNT: Final = 7  # messages, null if unknown
-DELIVERY_LEFT: Final = 8  # messages not acked, null if unknown
-DELIVERY_REDELIVERY_COUNT: Final = 9
-DELIVERY_CAUSE: Final = 10  # null if first
-DELIVERY_PREVIOUS: Final = 11
-DELIVERY_PUBLISHED_NS: Final = 12
-DELIVERY_DELIVER_AT: Final = 13
-DELIVERY_CHECKSUM: Final = 14
-DELIVERY_CRC: Final = 15
-DELIVERY_PAGE: Final = 16  # page of its identity; ABSENT without one or when delivered again
-DELIVERY_WORDS: Final = 17  # its words: the ack_set of the frame, then the bits left; or ABSENT
-DELIVERY_SET_COUNT: Final = 18  # words of the ack_set, null if the frame has none
-DELIVERY_LEFT_COUNT: Final = 19  # words of the bits left, 0 while all of them are
-DELIVERY_MESSAGES: Final = 20  # messages of the entry, null if unknown
-DELIVERY_TRANSACTION: Final = 21  # that acked a part of it, ABSENT if none
-DELIVERY_OUTCOME: Final = 22
-DELIVERY_ACK_FRAME: Final = 23
-DELIVERY_ACK_LATENCY: Final = 24
-DELIVERY_IS_SUPERSEDED: Final = 25  # 1 when its id was delivered again while it was open
-DELIVERY_WIDTH: Final = 26
 
 OUTCOME_NAMES: Final = (
     "acked",
@@ -168,281 +96,342 @@ CAUSE_UNLOAD: Final = 6
 CAUSE_PRE_CAPTURE: Final = 7
 CAUSE_UNKNOWN: Final = 8
 
-# -- a page of 64 entry ids, and its cells
 PAGE_BITS: Final = 6
 PAGE_ENTRIES: Final = 1 << PAGE_BITS
-PAGE_GROUP: Final = 0  # row of the group
-PAGE_SERIAL: Final = 1  # its serial: a group row may be taken over by another group
-PAGE_LEDGER: Final = 2
-PAGE_NUMBER: Final = 3
-PAGE_SEEN: Final = 4  # bit set: ids that were delivered
-PAGE_KNOWN: Final = 5  # bit set: ids whose cell is filled
-PAGE_OPEN: Final = 6  # open deliveries
-PAGE_WIDTH: Final = 7
+NODE_LEVELS: Final = 11  # 6 bits of the entry id each
+ROW_BITS: Final = 20  # of a packed number: the row below, above it a serial, never used twice
 
-CELL_DELIVERY: Final = 0  # the open delivery, or ABSENT
-CELL_FRAME_NO: Final = 1  # of the last delivery
-CELL_HOLDER: Final = 2  # consumer serial and row (`packed`)
-CELL_END: Final = 3  # how the last delivery ended, END_*; the transaction's packed number above
-CELL_WIDTH: Final = 4
-
+# How the last delivery of a cell ended; above these bits the packed transaction, if any.
 END_OTHER: Final = 0  # open, acked, or its consumer went
 END_REQUESTED: Final = 1
 END_IN_TRANSACTION: Final = 2
 END_BITS: Final = 3
-ROW_BITS: Final = 20  # of a packed number: row below, serial above
 
-# -- a node of ids delivered, once their page is given back
-NODE_BITSET: Final = 0
-NODE_IS_USED: Final = 1
-NODE_KEY: Final = 2  # group serial, ledger, prefix, level
-NODE_WIDTH: Final = 6
-NODE_LEVELS: Final = 11  # 6 bits of the entry id each
+TRANSACTION_COMMITTED: Final = 0  # END_TXN.txn_action
 
-# -- a page of published entries; its key is (topic, ledger, number, leg)
-PUBLISHED_KNOWN: Final = 0
-PUBLISHED_KEY: Final = 1
-PUBLISHED_WIDTH: Final = 5
-
-# -- a transaction
-TRANSACTION_SERIAL: Final = 0
-TRANSACTION_ACTION: Final = 1  # END_TXN's, null before
-TRANSACTION_MOST: Final = 2
-TRANSACTION_LEAST: Final = 3
-TRANSACTION_WIDTH: Final = 4
-TRANSACTION_COMMITTED: Final = 0
-
-# -- counters
+# -- counters; a STOCK_* has three
 CLOCK: Final = 0  # number of the last frame
 NEXT_SERIAL: Final = 1
 NEXT_NODE: Final = 2
 NEXT_PUBLISHED: Final = 3
 NEXT_TRANSACTION: Final = 4
 NODES_EVER: Final = 5
-NOTICES: Final = 6
+LEGS: Final = 6  # connections of a proxy's broker leg
 CLOSING: Final = 7  # deliveries that end with the frame in hand
 DELIVERIES_GIVEN_UP: Final = 8
 IDENTITIES_FORGOTTEN: Final = 9
 CONSUMERS_REFUSED: Final = 10
 SPENT_STEPS: Final = 11  # of walks over lists that are not in order
-OUT_DELIVERIES: Final = 12  # rows written
-OUT_PERMITS: Final = 13
-OUT_ACKS: Final = 14
-OUT_WORDS: Final = 15
-WORDS_USED: Final = 16  # of the arena of words, before free pieces
-COUNTERS: Final = 17
-
+WORDS_USED: Final = 12  # of the arena of words, free pieces behind included
+OUT_DELIVERIES: Final = 13  # rows written
+OUT_PERMITS: Final = 14
+OUT_ACKS: Final = 15
+OUT_WORDS: Final = 16
+OUT_NOTICES: Final = 17
+STOCK_CONSUMERS: Final = 18
+STOCK_CONNECTIONS: Final = STOCK_CONSUMERS + STOCK_COUNTERS
+STOCK_GROUPS: Final = STOCK_CONNECTIONS + STOCK_COUNTERS
+STOCK_DELIVERIES: Final = STOCK_GROUPS + STOCK_COUNTERS
+STOCK_PAGES: Final = STOCK_DELIVERIES + STOCK_COUNTERS
+FREE_WORDS: Final = STOCK_PAGES + STOCK_COUNTERS  # first free piece of each class, or ABSENT
 WORD_CLASSES: Final = 12  # pieces of 1, 2, 4 .. 2048 words
+ASKERS_AT: Final = FREE_WORDS + WORD_CLASSES  # frame and packed consumer of each
 ASKERS: Final = 1024  # questions about a consumer whose answers are awaited
+COUNTERS: Final = ASKERS_AT + 2 * ASKERS
+
+# -- lists that belong to nobody else
+LIST_GONE: Final = 0  # closed consumers, oldest first
+LIST_IDLE: Final = 1  # groups without members
+LIST_AGES: Final = 2  # all open deliveries
+LIST_PAGES: Final = 3
+LISTS: Final = 4
+
 OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
 
+# Columns of a bundle must not all start at the same place of the cache.
+PADDING: Final = 8
 
-class ConsumerTables(NamedTuple):
-    """Consumers, their connections and groups.
 
-    rows: int64[consumers, CONSUMER_WIDTH]; by_id: (connection, consumer id); links and ends: the
-    consumers of a connection row; gone_links, gone_ends: closed consumers, one list, oldest first.
-    connections: int64[connections, CONNECTION_WIDTH]. groups: int64[groups, GROUP_WIDTH];
-    idle_links, idle_ends: groups without members, one list, oldest first. askers: int64[askers, 2],
-    at the low bits of its number: the frame of a SEEK or CONSUMER_STATS and its consumer, packed.
+class Consumers(Bundle):
+    """Incarnations of consumers; null where a name or type is not known.
+
+    topic, subscription, name: codes. left_by, left_at: who made it go and the frame where it began
+    to, 0 while it is there. opened_at: frame of its SUBSCRIBE, 0 if that was not seen. group: of
+    its identities; local: group of deliveries from before its names were known; ABSENT if none.
+    available: permits, if the balance is known: since frame known_at, -1 if not. unacked: messages
+    of open deliveries that are not acked; unread: open deliveries whose size was not read.
+    is_ascending: 1 while ids rise along its open deliveries. page: of its last delivery. serial:
+    never used twice, unlike the row. is_failover: 1 if its subscription was seen to switch;
+    inactive_at: frame that last switched it off. connection_row: ABSENT when that is gone.
+    first, last, length: its open deliveries; next, previous: consumers of its connection.
     """
 
-    rows: Int64Array
-    by_id: HashTable
-    pool: Pool
-    links: Links
-    ends: Ends
-    gone_links: Links
-    gone_ends: Ends
-    connections: Int64Array
-    by_connection: HashTable
-    connection_pool: Pool
-    groups: Int64Array
-    by_group: HashTable
-    group_pool: Pool
-    idle_links: Links
-    idle_ends: Ends
-    askers: Int64Array
+    connection: Int64Array
+    id: Int64Array
+    incarnation: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    name: Int64Array
+    type: Int64Array
+    state: Int64Array
+    left_by: Int64Array
+    left_at: Int64Array
+    opened_at: Int64Array
+    group: Int64Array
+    local: Int64Array
+    available: Int64Array
+    known_at: Int64Array
+    unacked: Int64Array
+    unread: Int64Array
+    is_ascending: Int64Array
+    page: Int64Array
+    serial: Int64Array
+    is_failover: Int64Array
+    inactive_at: Int64Array
+    connection_row: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
+    next: Int64Array
+    previous: Int64Array
 
 
-class DeliveryTables(NamedTuple):
+class Connections(Bundle):
+    """Connections that have or had consumers.
+
+    broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
+    none. is_broker_seen: 1 if anything towards the broker was seen; is_client_missing: 1 after a
+    CONNECT while nothing towards the client was seen. first, last, length: its consumers.
+    """
+
+    broker_gap_at: Int64Array
+    client_gap_at: Int64Array
+    is_broker_seen: Int64Array
+    is_client_missing: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Groups(Bundle):
+    """Domains of identities.
+
+    members: consumers that belong to it. has_identity: 0 for a topic that is not persistent, whose
+    ids are all alike. seek_at: frame of the last SEEK; seek_before: of the one before, in case the
+    broker refuses the last. forgotten_at: frame at which its last page was given back. gap_at:
+    frame before the last gap in which a delivery may have been lost, -1 if none.
+    """
+
+    serial: Int64Array
+    members: Int64Array
+    has_identity: Int64Array
+    seek_at: Int64Array
+    seek_before: Int64Array
+    forgotten_at: Int64Array
+    gap_at: Int64Array
+    key_a: Int64Array
+    key_b: Int64Array
+    key_c: Int64Array
+    key_d: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Deliveries(Bundle):
     """Open deliveries.
 
-    rows: int64[deliveries, DELIVERY_WIDTH]; links, ends: those of a consumer, oldest first;
-    age_links, age_ends: all of them in one list. words: pieces for bit sets; free_words:
-    int64[WORD_CLASSES], first free piece of each size, linked through their first word.
-    closing: int64[deliveries], deliveries that end with the frame in hand.
+    messages: of the whole entry; count: those that came; left: those not acked; null if not read.
+    cause, previous_frame_no: null if it came for the first time. page: of its identity, ABSENT
+    without one, or when the id was delivered again meanwhile (is_superseded). piece: its words,
+    packed, ABSENT if none: the set_words words of its ack_set (null: none), then the left_words
+    words of the bits left (0 while all are). transaction: that acked a part of it, or ABSENT.
+    next, previous: deliveries of its consumer. closing: not of this row, but the list of deliveries
+    that end with the frame in hand, by place.
     """
 
-    rows: Int64Array
-    pool: Pool
-    links: Links
-    ends: Ends
-    age_links: Links
-    age_ends: Ends
-    words: Int64Array
-    free_words: Int64Array
+    consumer: Int64Array
+    frame_no: Int64Array
+    last_ns: Int64Array
+    ledger: Int64Array
+    entry: Int64Array
+    partition: Int64Array
+    batch_size: Int64Array
+    messages: Int64Array
+    count: Int64Array
+    left: Int64Array
+    redelivery_count: Int64Array
+    cause: Int64Array
+    previous_frame_no: Int64Array
+    published_ns: Int64Array
+    deliver_at_ms: Int64Array
+    checksum: Int64Array
+    crc32c: Int64Array
+    page: Int64Array
+    is_superseded: Int64Array
+    piece: Int64Array
+    set_words: Int64Array
+    left_words: Int64Array
+    transaction: Int64Array
+    outcome: Int64Array
+    ack_frame_no: Int64Array
+    ack_latency_ns: Int64Array
+    next: Int64Array
+    previous: Int64Array
     closing: Int64Array
 
 
-class IdentityTables(NamedTuple):
-    """Ids delivered: pages int64[pages, PAGE_WIDTH], cells int64[pages, PAGE_ENTRIES, CELL_WIDTH],
-    by_key: (group serial, ledger, number); links, ends: pages in one list, oldest first;
-    nodes: int64[nodes, NODE_WIDTH], handed out in turn; by_node: NODE_KEY.
+class Pages(Bundle):
+    """64 neighbouring ids each. serial: of the group, whose row another group may have by now;
+    seen: bit set of ids that were delivered; known: of those whose cell is filled; open: how many
+    of them have an open delivery.
     """
 
-    pages: Int64Array
-    cells: Int64Array
-    by_key: HashTable
-    pool: Pool
-    links: Links
-    ends: Ends
-    nodes: Int64Array
-    by_node: HashTable
+    group: Int64Array
+    serial: Int64Array
+    ledger: Int64Array
+    number: Int64Array
+    seen: Int64Array
+    known: Int64Array
+    open: Int64Array
+    next: Int64Array
+    previous: Int64Array
 
 
-class PublishTables(NamedTuple):
-    """When entries were published, and how transactions ended; both handed out in turn.
+class Cells(Bundle):
+    """The last delivery of each id; cell = page * PAGE_ENTRIES + place in it.
 
-    pages: int64[pages, PUBLISHED_WIDTH]; stamps: int64[pages, PAGE_ENTRIES], ns of the SEND's last
-    byte; legs: connections of a proxy's broker leg; transactions: int64[.., TRANSACTION_WIDTH].
+    delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*.
     """
 
-    pages: Int64Array
+    delivery: Int64Array
+    frame_no: Int64Array
+    holder: Int64Array
+    end: Int64Array
+
+
+class Nodes(Bundle):
+    """Ids delivered whose page was given back: 64 ids each, or 64 full nodes of the level below."""
+
+    bits: Int64Array
+    is_used: Int64Array
+    serial: Int64Array
+    ledger: Int64Array
+    prefix: Int64Array
+    level: Int64Array
+
+
+class Published(Bundle):
+    """64 neighbouring entries each; known: bit set of those whose stamp is filled; leg as in keys."""
+
+    topic: Int64Array
+    ledger: Int64Array
+    number: Int64Array
+    leg: Int64Array
+    known: Int64Array
+
+
+class Transactions(Bundle):
+    """action: of its END_TXN, null before."""
+
+    serial: Int64Array
+    action: Int64Array
+    most: Int64Array
+    least: Int64Array
+
+
+class ConsumptionState(State):
+    """Everything that the kernels of deliveries, permits and acks change, rows apart.
+
+    gone, ages: links of LIST_GONE and LIST_AGES. stamps: ns of the SEND's last byte, by page of
+    `published` * PAGE_ENTRIES + place. words: pieces for bit sets.
+    """
+
+    table: HashTable
+    consumers: Consumers
+    gone: Links
+    connections: Connections
+    groups: Groups
+    deliveries: Deliveries
+    ages: Links
+    pages: Pages
+    cells: Cells
+    nodes: Nodes
+    published: Published
     stamps: Int64Array
-    by_key: HashTable
-    legs: HashTable
-    transactions: Int64Array
-    by_transaction: HashTable
-
-
-class ConsumptionState(NamedTuple):
-    """Everything that the kernels of deliveries, permits and acks change, rows apart."""
-
-    consumers: ConsumerTables
-    deliveries: DeliveryTables
-    identities: IdentityTables
-    published: PublishTables
+    transactions: Transactions
+    lists: Ends
+    words: Int64Array
     counters: Int64Array
 
 
 def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
-    """A state with room for so many rows; consumers and nodes are powers of two."""
+    """A state with room for so many rows."""
     counters = np.zeros(COUNTERS, np.int64)
     counters[NEXT_SERIAL] = 1
+    stocks = (STOCK_CONSUMERS, STOCK_CONNECTIONS, STOCK_GROUPS, STOCK_DELIVERIES, STOCK_PAGES)
+    for stock in stocks:
+        counters[stock + FREE] = ABSENT
+    counters[STOCK_CONSUMERS + 1 :][:2] = 1  # row 0 is OVERFLOW_CONSUMER
+    counters[FREE_WORDS:] = ABSENT
+    published = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
     return ConsumptionState(
-        _new_consumers(consumers),
-        DeliveryTables(
-            np.empty((deliveries, DELIVERY_WIDTH), np.int64),
-            new_pool(deliveries),
-            new_links(deliveries),
-            new_ends(consumers),
-            new_links(deliveries),
-            new_ends(1),
-            np.empty(MAX_ACK_SET_WORDS, np.int64),
-            np.full(WORD_CLASSES, -1, np.int64),
-            np.empty(deliveries, np.int64),
-        ),
-        _new_identities(nodes),
-        _new_published(),
-        counters,
+        table=new_hash_table(1 << 14),
+        consumers=Consumers(empty(Consumers, consumers)),
+        gone=Links(empty(Links, consumers)),
+        connections=Connections(empty(Connections, consumers)),
+        groups=Groups(empty(Groups, consumers)),
+        deliveries=Deliveries(empty(Deliveries, deliveries)),
+        ages=Links(empty(Links, deliveries)),
+        pages=Pages(empty(Pages, MAX_IDENTITY_PAGES)),
+        cells=Cells(empty(Cells, MAX_IDENTITY_PAGES * PAGE_ENTRIES)),
+        nodes=Nodes(np.zeros((len(Nodes._fields), nodes), np.int64)),
+        published=Published(empty(Published, published)),
+        stamps=np.empty(published * PAGE_ENTRIES, np.int64),
+        transactions=Transactions(empty(Transactions, MAX_TRANSACTIONS)),
+        lists=new_ends(LISTS),
+        words=np.empty(MAX_ACK_SET_WORDS, np.int64),
+        counters=counters,
     )
 
 
-def _new_consumers(rows: int) -> ConsumerTables:
-    pool = new_pool(rows)
-    pool.free[0] -= 1  # row 0 is OVERFLOW_CONSUMER
-    return ConsumerTables(
-        np.full((rows, CONSUMER_WIDTH), NULL, np.int64),
-        new_hash_table(2 * rows),
-        pool,
-        new_links(rows),
-        new_ends(rows),
-        new_links(rows),
-        new_ends(1),
-        np.zeros((rows, CONNECTION_WIDTH), np.int64),
-        new_hash_table(2 * rows),
-        new_pool(rows),
-        np.zeros((rows, GROUP_WIDTH), np.int64),
-        new_hash_table(2 * rows),
-        new_pool(rows),
-        new_links(rows),
-        new_ends(1),
-        np.full((ASKERS, 2), ABSENT, np.int64),
+def empty(bundle: type[Bundle], rows: int) -> Int64Array:
+    """Cells for a bundle, not touched yet: memory that is never used costs nothing."""
+    return np.empty((len(bundle._fields), rows), np.int64)
+
+
+def _grown(old: Bundle, rows: int) -> Int64Array:
+    cells = empty(type(old), rows)
+    cells[:, : old.matrix.shape[1]] = old.matrix
+    return cells
+
+
+def make_key_room(state: ConsumptionState, more: int) -> None:
+    """Room for so many further keys."""
+    table = roomy(state.table, more)
+    if table is not state.table:
+        state.grow(table=table)
+
+
+def make_consumer_room(state: ConsumptionState, rows: int) -> None:
+    """Room for so many consumers, connections and groups in all."""
+    state.grow(
+        consumers=Consumers(_grown(state.consumers, rows)),
+        gone=Links(_grown(state.gone, rows)),
+        connections=Connections(_grown(state.connections, rows)),
+        groups=Groups(_grown(state.groups, rows)),
     )
 
 
-def _new_identities(nodes: int) -> IdentityTables:
-    pages = MAX_IDENTITY_PAGES
-    return IdentityTables(
-        np.empty((pages, PAGE_WIDTH), np.int64),
-        np.empty((pages, PAGE_ENTRIES, CELL_WIDTH), np.int64),
-        new_hash_table(2 * pages),
-        new_pool(pages),
-        new_links(pages),
-        new_ends(1),
-        np.zeros((nodes, NODE_WIDTH), np.int64),
-        new_hash_table(2 * nodes),
+def make_delivery_room(state: ConsumptionState, rows: int) -> None:
+    """Room for so many open deliveries in all."""
+    state.grow(
+        deliveries=Deliveries(_grown(state.deliveries, rows)),
+        ages=Links(_grown(state.ages, rows)),
     )
 
 
-def _new_published() -> PublishTables:
-    pages = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
-    return PublishTables(
-        np.zeros((pages, PUBLISHED_WIDTH), np.int64),
-        np.empty((pages, PAGE_ENTRIES), np.int64),
-        new_hash_table(2 * pages),
-        new_hash_table(64),
-        np.zeros((MAX_TRANSACTIONS, TRANSACTION_WIDTH), np.int64),
-        new_hash_table(2 * MAX_TRANSACTIONS),
-    )
-
-
-def with_more_consumers(state: ConsumptionState, rows: int) -> ConsumptionState:
-    """The same state with room for so many consumers, connections and groups."""
-    old = state.consumers
-    consumers = ConsumerTables(
-        grown_array(old.rows, rows, NULL),
-        roomy(old.by_id, rows - int(old.by_id.used[0])),
-        grown_pool(old.pool, rows),
-        grown_links(old.links, rows),
-        grown_ends(old.ends, rows),
-        grown_links(old.gone_links, rows),
-        old.gone_ends,
-        grown_array(old.connections, rows, 0),
-        roomy(old.by_connection, rows - int(old.by_connection.used[0])),
-        grown_pool(old.connection_pool, rows),
-        grown_array(old.groups, rows, 0),
-        roomy(old.by_group, rows - int(old.by_group.used[0])),
-        grown_pool(old.group_pool, rows),
-        grown_links(old.idle_links, rows),
-        old.idle_ends,
-        old.askers,
-    )
-    deliveries = state.deliveries
-    ends = grown_ends(deliveries.ends, rows)
-    return state._replace(consumers=consumers, deliveries=deliveries._replace(ends=ends))
-
-
-def with_more_deliveries(state: ConsumptionState, rows: int) -> ConsumptionState:
-    """The same state with room for so many open deliveries."""
-    old = state.deliveries
-    table = np.empty((rows, DELIVERY_WIDTH), np.int64)
-    table[: len(old.rows)] = old.rows
-    deliveries = old._replace(
-        rows=table,
-        pool=grown_pool(old.pool, rows),
-        links=grown_links(old.links, rows),
-        age_links=grown_links(old.age_links, rows),
-        closing=np.empty(rows, np.int64),
-    )
-    return state._replace(deliveries=deliveries)
-
-
-def with_more_nodes(state: ConsumptionState, rows: int) -> ConsumptionState:
-    """The same state with room for so many nodes."""
-    old = state.identities
-    identities = old._replace(
-        nodes=grown_array(old.nodes, rows, 0), by_node=roomy(old.by_node, rows - int(old.by_node.used[0]))
-    )
-    return state._replace(identities=identities)
+def make_node_room(state: ConsumptionState, rows: int) -> None:
+    """Room for so many nodes in all."""
+    state.grow(nodes=state.nodes.grown(rows, 0))

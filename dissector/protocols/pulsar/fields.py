@@ -323,7 +323,7 @@ class FieldDecoder:
             self._findings = Findings.new((_SPANS_PER_FRAME + 1) * rows + 1)
         spans, findings = self._spans, self._findings
         count, found = locate(frames, sources, rows, self._protocol, spans, findings)
-        out = self._out._replace(matrix=frames.matrix)
+        out = self._out._replace(cells=frames.matrix)
         out.used[:] = 0
         first = scan(self._plan, out, sources, spans, 0, count)
         while first < count:

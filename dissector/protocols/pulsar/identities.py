@@ -7,44 +7,29 @@ on. So ids are kept as intervals whose ends are cut to powers of 64: a stream of
 holes holds at most 11 nodes, and to add or look up an id costs at most 11 probes.
 """
 
-from dissector.blocks import Int64Array
+from typing import Final
+
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.protocols.pulsar.consumption_state import (
     CLOCK,
-    GROUP_FORGOTTEN_AT,
-    GROUP_SERIAL,
     IDENTITIES_FORGOTTEN,
+    KEY_NODE,
+    KEY_PAGE,
+    LIST_PAGES,
     NEXT_NODE,
-    NODE_BITSET,
-    NODE_IS_USED,
-    NODE_KEY,
     NODE_LEVELS,
     NODES_EVER,
     PAGE_BITS,
     PAGE_ENTRIES,
-    PAGE_GROUP,
-    PAGE_KNOWN,
-    PAGE_LEDGER,
-    PAGE_NUMBER,
-    PAGE_OPEN,
-    PAGE_SEEN,
-    PAGE_SERIAL,
-    IdentityTables,
+    STOCK_PAGES,
+    ConsumptionState,
 )
-from dissector.protocols.tables import (
-    ABSENT,
-    find,
-    give_row,
-    list_append,
-    list_unlink,
-    put,
-    remove,
-    take_row,
-)
+from dissector.protocols.pulsar.records import append_row, give_row, take_row, unlink_row
+from dissector.protocols.tables import ABSENT, find, put, remove
 
-_FULL = -1  # a bit set with all 64 bits
-_TRIES = 64  # how far to look for something that may be given up
+_FULL: Final = -1  # a bit set with all 64 bits
+_TRIES: Final = 64  # how far to look for something that may be given up
 
 
 @inlined
@@ -67,144 +52,127 @@ def popcount(bits: int) -> int:
 
 
 @inlined
-def find_page(
-    identities: IdentityTables, guess: int, serial: int, ledger: int, entry: int
-) -> int:
+def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, entry: int) -> int:
     """The page of an id, or ABSENT. guess: a page that it may well be, or ABSENT."""
     number = entry >> PAGE_BITS
-    pages = identities.pages
+    pages = state.pages
     if (
         guess >= 0
-        and pages[guess, PAGE_NUMBER] == number
-        and pages[guess, PAGE_LEDGER] == ledger
-        and pages[guess, PAGE_SERIAL] == serial
+        and pages.number[guess] == number
+        and pages.ledger[guess] == ledger
+        and pages.serial[guess] == serial
     ):
         return guess
-    return find(identities.by_key, serial, ledger, number, 0)
+    return find(state.table, serial, ledger, number, KEY_PAGE)
 
 
 @kernel
-def page_to_give_up(identities: IdentityTables) -> int:
+def page_to_give_up(state: ConsumptionState) -> int:
     """The oldest page without open deliveries; the oldest of all if a good many have some."""
-    ends = identities.ends
+    lists = state.lists
     for _ in range(_TRIES):
-        page = ends.first[0]
-        if identities.pages[page, PAGE_OPEN] == 0:
+        page = lists.first[LIST_PAGES]
+        if state.pages.open[page] == 0:
             return page
-        list_unlink(ends, identities.links, 0, page)
-        list_append(ends, identities.links, 0, page)
-    return ends.first[0]
+        unlink_row(lists, state.pages, LIST_PAGES, page)
+        append_row(lists, state.pages, LIST_PAGES, page)
+    return lists.first[LIST_PAGES]
 
 
 @kernel
-def give_up_page(identities: IdentityTables, groups: Int64Array, counters: Int64Array) -> None:
-    """Give back page_to_give_up(), which has no open delivery any more; its ids go to the nodes."""
-    page = page_to_give_up(identities)
-    row = identities.pages[page]
-    group = row[PAGE_GROUP]
-    if groups[group, GROUP_SERIAL] == row[PAGE_SERIAL]:
-        groups[group, GROUP_FORGOTTEN_AT] = counters[CLOCK]
-        _remember(
-            identities, counters, row[PAGE_SERIAL], row[PAGE_LEDGER], row[PAGE_NUMBER], row[PAGE_SEEN]
-        )
-    remove(identities.by_key, row[PAGE_SERIAL], row[PAGE_LEDGER], row[PAGE_NUMBER], 0)
-    list_unlink(identities.ends, identities.links, 0, page)
-    give_row(identities.pool, page)
+def give_up_page(state: ConsumptionState, page: int) -> None:
+    """Give back a page without open deliveries; its ids go to the nodes."""
+    pages = state.pages
+    group = pages.group[page]
+    serial = pages.serial[page]
+    if state.groups.serial[group] == serial:
+        state.groups.forgotten_at[group] = state.counters[CLOCK]
+        _remember(state, serial, pages.ledger[page], pages.number[page], pages.seen[page])
+    remove(state.table, serial, pages.ledger[page], pages.number[page], KEY_PAGE)
+    pages.serial[page] = ABSENT  # so that no guess hits it
+    unlink_row(state.lists, pages, LIST_PAGES, page)
+    give_row(pages, state.counters, STOCK_PAGES, page)
 
 
 @kernel
-def add_page(
-    identities: IdentityTables,
-    counters: Int64Array,
-    group: int,
-    serial: int,
-    ledger: int,
-    entry: int,
-) -> int:
-    """A fresh page for an id that has none; the pool must have one."""
-    page = take_row(identities.pool)
+def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entry: int) -> int:
+    """A fresh page for an id that has none; there must be room."""
+    pages = state.pages
+    page = take_row(pages, state.counters, STOCK_PAGES)
     number = entry >> PAGE_BITS
-    row = identities.pages[page]
-    row[PAGE_GROUP] = group
-    row[PAGE_SERIAL] = serial
-    row[PAGE_LEDGER] = ledger
-    row[PAGE_NUMBER] = number
-    row[PAGE_SEEN] = _remembered(identities, counters, serial, ledger, number)
-    row[PAGE_KNOWN] = 0
-    row[PAGE_OPEN] = 0
-    put(identities.by_key, serial, ledger, number, 0, page)
-    list_append(identities.ends, identities.links, 0, page)
+    pages.group[page] = group
+    pages.serial[page] = serial
+    pages.ledger[page] = ledger
+    pages.number[page] = number
+    pages.seen[page] = _remembered(state, serial, ledger, number)
+    pages.known[page] = 0
+    pages.open[page] = 0
+    put(state.table, serial, ledger, number, KEY_PAGE, page)
+    append_row(state.lists, pages, LIST_PAGES, page)
     return page
 
 
 @kernel
-def _remember(
-    identities: IdentityTables,
-    counters: Int64Array,
-    serial: int,
-    ledger: int,
-    number: int,
-    seen: int,
-) -> None:
+def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, seen: int) -> None:
     """Add the ids of a page to the nodes."""
+    nodes = state.nodes
     bits = seen
     prefix = number
     for level in range(NODE_LEVELS):
-        node = find(identities.by_node, serial, ledger, prefix, level)
+        node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
         if node != ABSENT:
-            bits = bits | identities.nodes[node, NODE_BITSET]
+            bits = bits | nodes.bits[node]
         if bits != _FULL or level == NODE_LEVELS - 1:
             if node == ABSENT:
-                node = _take_node(identities, counters)
-                key = identities.nodes[node]
-                key[NODE_KEY] = serial
-                key[NODE_KEY + 1] = ledger
-                key[NODE_KEY + 2] = prefix
-                key[NODE_KEY + 3] = level
-                put(identities.by_node, serial, ledger, prefix, level, node)
-            identities.nodes[node, NODE_BITSET] = bits
+                node = _take_node(state)
+                nodes.serial[node] = serial
+                nodes.ledger[node] = ledger
+                nodes.prefix[node] = prefix
+                nodes.level[node] = level
+                put(state.table, serial, ledger, prefix, KEY_NODE + level, node)
+            nodes.bits[node] = bits
             return
         if node != ABSENT:
-            identities.nodes[node, NODE_IS_USED] = 0
-            remove(identities.by_node, serial, ledger, prefix, level)
+            nodes.is_used[node] = 0
+            remove(state.table, serial, ledger, prefix, KEY_NODE + level)
         bits = bit_of(prefix & (PAGE_ENTRIES - 1))
         prefix = prefix >> PAGE_BITS
 
 
 @kernel
-def _take_node(identities: IdentityTables, counters: Int64Array) -> int:
+def _take_node(state: ConsumptionState) -> int:
     """The next node in turn. One in use is forgotten then, single ids rather than intervals."""
-    nodes = identities.nodes
-    node = counters[NEXT_NODE] % len(nodes)
+    nodes = state.nodes
+    counters = state.counters
+    rows = len(nodes.bits)
+    node = counters[NEXT_NODE] % rows
     for _ in range(_TRIES):
-        if nodes[node, NODE_IS_USED] == 0 or nodes[node, NODE_KEY + 3] == 0:
+        if nodes.is_used[node] == 0 or nodes.level[node] == 0:
             break
-        node = (node + 1) % len(nodes)
+        node = (node + 1) % rows
     counters[NEXT_NODE] = node + 1
     counters[NODES_EVER] += 1
-    if nodes[node, NODE_IS_USED]:
-        key = nodes[node]
+    if nodes.is_used[node]:
+        level = nodes.level[node]
         remove(
-            identities.by_node, key[NODE_KEY], key[NODE_KEY + 1], key[NODE_KEY + 2], key[NODE_KEY + 3]
+            state.table, nodes.serial[node], nodes.ledger[node], nodes.prefix[node], KEY_NODE + level
         )
         counters[IDENTITIES_FORGOTTEN] += 1
-    nodes[node, NODE_IS_USED] = 1
+    nodes.is_used[node] = 1
     return node
 
 
 @kernel
-def _remembered(
-    identities: IdentityTables, counters: Int64Array, serial: int, ledger: int, number: int
-) -> int:
+def _remembered(state: ConsumptionState, serial: int, ledger: int, number: int) -> int:
     """The ids of a page that the nodes know, as a bit set."""
-    if counters[NODES_EVER] == 0:
+    if state.counters[NODES_EVER] == 0:
         return 0
     prefix = number
     for level in range(1, NODE_LEVELS):
         place = prefix & (PAGE_ENTRIES - 1)
         prefix = prefix >> PAGE_BITS
-        node = find(identities.by_node, serial, ledger, prefix, level)
-        if node != ABSENT and (identities.nodes[node, NODE_BITSET] >> place) & 1:
+        node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
+        if node != ABSENT and (state.nodes.bits[node] >> place) & 1:
             return _FULL
-    node = find(identities.by_node, serial, ledger, number, 0)
-    return identities.nodes[node, NODE_BITSET] if node != ABSENT else 0
+    node = find(state.table, serial, ledger, number, KEY_NODE)
+    return state.nodes.bits[node] if node != ABSENT else 0

@@ -1,111 +1,121 @@
 """When an entry was published, by its id, and how transactions ended: bounded memories in turn."""
 
-from dissector.blocks import Int64Array
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.pulsar.consumption_state import (
+    KEY_LEG,
+    KEY_PUBLISHED,
+    KEY_TRANSACTION,
+    LEGS,
     NEXT_PUBLISHED,
     NEXT_SERIAL,
     NEXT_TRANSACTION,
     PAGE_BITS,
     PAGE_ENTRIES,
-    PUBLISHED_KEY,
-    PUBLISHED_KNOWN,
     ROW_BITS,
-    TRANSACTION_ACTION,
     TRANSACTION_COMMITTED,
-    TRANSACTION_LEAST,
-    TRANSACTION_MOST,
-    TRANSACTION_SERIAL,
-    PublishTables,
+    ConsumptionState,
 )
 from dissector.protocols.pulsar.identities import bit_of
 from dissector.protocols.tables import ABSENT, find, put, remove
 
 
 @inlined
-def leg_of(published: PublishTables, connection: int) -> int:
+def leg_of(state: ConsumptionState, connection: int) -> int:
     """1 for a connection of a proxy's broker leg, else 0."""
-    if published.legs.used[0] == 0:
+    if state.counters[LEGS] == 0:
         return 0
-    return max(find(published.legs, connection, 0, 0, 0), 0)
+    return max(find(state.table, connection, 0, 0, KEY_LEG), 0)
+
+
+@kernel
+def set_leg(state: ConsumptionState, connection: int, leg: int) -> None:
+    """Say on which leg of a proxy a connection is."""
+    before = remove(state.table, connection, 0, 0, KEY_LEG)
+    if before != ABSENT:
+        state.counters[LEGS] -= 1
+    if leg == 1:
+        put(state.table, connection, 0, 0, KEY_LEG, 1)
+        state.counters[LEGS] += 1
 
 
 @kernel
 def remember_published(
-    published: PublishTables, counters: Int64Array, topic: int, ledger: int, entry: int, leg: int,
-    last_ns: int,
-) -> None:  # fmt: skip
+    state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, last_ns: int
+) -> None:
     """Note when the SEND of an entry was complete; the oldest page of entries makes room."""
-    pages = published.pages
+    published = state.published
+    counters = state.counters
     number = entry >> PAGE_BITS
-    page = find(published.by_key, topic, ledger, number, leg)
+    page = find(state.table, topic, ledger, number, KEY_PUBLISHED + leg)
     if page == ABSENT:
-        page = counters[NEXT_PUBLISHED] % len(pages)
-        key = pages[page]
-        if counters[NEXT_PUBLISHED] >= len(pages):
+        page = counters[NEXT_PUBLISHED] % len(published.topic)
+        if counters[NEXT_PUBLISHED] >= len(published.topic):
             remove(
-                published.by_key,
-                key[PUBLISHED_KEY],
-                key[PUBLISHED_KEY + 1],
-                key[PUBLISHED_KEY + 2],
-                key[PUBLISHED_KEY + 3],
+                state.table,
+                published.topic[page],
+                published.ledger[page],
+                published.number[page],
+                KEY_PUBLISHED + published.leg[page],
             )
         counters[NEXT_PUBLISHED] += 1
-        key[PUBLISHED_KNOWN] = 0
-        key[PUBLISHED_KEY] = topic
-        key[PUBLISHED_KEY + 1] = ledger
-        key[PUBLISHED_KEY + 2] = number
-        key[PUBLISHED_KEY + 3] = leg
-        put(published.by_key, topic, ledger, number, leg, page)
+        published.topic[page] = topic
+        published.ledger[page] = ledger
+        published.number[page] = number
+        published.leg[page] = leg
+        published.known[page] = 0
+        put(state.table, topic, ledger, number, KEY_PUBLISHED + leg, page)
     place = entry & (PAGE_ENTRIES - 1)
-    pages[page, PUBLISHED_KNOWN] = wrapped(int(pages[page, PUBLISHED_KNOWN]) | bit_of(place))
-    published.stamps[page, place] = last_ns
+    published.known[page] = wrapped(int(published.known[page]) | bit_of(place))
+    state.stamps[page * PAGE_ENTRIES + place] = last_ns
 
 
 @inlined
-def published_ns(
-    published: PublishTables, topic: int, ledger: int, entry: int, leg: int
-) -> int:
+def published_ns(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
     """When the SEND of an entry was complete, ns; null if that is not known."""
-    if topic == NULL or ledger < 0 or entry < 0 or published.by_key.used[0] == 0:
+    if topic == NULL or ledger < 0 or entry < 0 or state.counters[NEXT_PUBLISHED] == 0:
         return NULL
-    page = find(published.by_key, topic, ledger, entry >> PAGE_BITS, leg)
+    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
     place = entry & (PAGE_ENTRIES - 1)
-    if page == ABSENT or (published.pages[page, PUBLISHED_KNOWN] >> place) & 1 == 0:
+    if page == ABSENT or (state.published.known[page] >> place) & 1 == 0:
         return NULL
-    return published.stamps[page, place]
+    return state.stamps[page * PAGE_ENTRIES + place]
 
 
 @kernel
-def transaction_of(published: PublishTables, counters: Int64Array, most: int, least: int) -> int:
+def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
     """The packed number of a transaction, which is taken up if it is new."""
-    transactions = published.transactions
-    row = find(published.by_transaction, most, least, 0, 0)
+    transactions = state.transactions
+    counters = state.counters
+    row = find(state.table, most, least, 0, KEY_TRANSACTION)
     if row == ABSENT:
-        row = counters[NEXT_TRANSACTION] % len(transactions)
-        mine = transactions[row]
-        if counters[NEXT_TRANSACTION] >= len(transactions):
-            remove(
-                published.by_transaction, mine[TRANSACTION_MOST], mine[TRANSACTION_LEAST], 0, 0
-            )
+        row = counters[NEXT_TRANSACTION] % len(transactions.serial)
+        if counters[NEXT_TRANSACTION] >= len(transactions.serial):
+            remove(state.table, transactions.most[row], transactions.least[row], 0, KEY_TRANSACTION)
         counters[NEXT_TRANSACTION] += 1
-        mine[TRANSACTION_SERIAL] = counters[NEXT_SERIAL]
+        transactions.serial[row] = counters[NEXT_SERIAL]
         counters[NEXT_SERIAL] += 1
-        mine[TRANSACTION_ACTION] = NULL
-        mine[TRANSACTION_MOST] = most
-        mine[TRANSACTION_LEAST] = least
-        put(published.by_transaction, most, least, 0, 0, row)
-    return (transactions[row, TRANSACTION_SERIAL] << ROW_BITS) | row
+        transactions.action[row] = NULL
+        transactions.most[row] = most
+        transactions.least[row] = least
+        put(state.table, most, least, 0, KEY_TRANSACTION, row)
+    return (transactions.serial[row] << ROW_BITS) | row
 
 
 @kernel
-def was_committed(published: PublishTables, packed: int) -> bool:
+def end_transaction(state: ConsumptionState, most: int, least: int, action: int) -> None:
+    """END_TXN: commit or abort."""
+    packed = transaction_of(state, most, least)
+    state.transactions.action[packed & ((1 << ROW_BITS) - 1)] = action
+
+
+@kernel
+def was_committed(state: ConsumptionState, packed: int) -> bool:
     """Whether a transaction is known to have been committed."""
     row = packed & ((1 << ROW_BITS) - 1)
-    mine = published.transactions[row]
+    transactions = state.transactions
     return bool(
-        mine[TRANSACTION_SERIAL] == packed >> ROW_BITS
-        and mine[TRANSACTION_ACTION] == TRANSACTION_COMMITTED
+        transactions.serial[row] == packed >> ROW_BITS
+        and transactions.action[row] == TRANSACTION_COMMITTED
     )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.blocks import Spans
-from dissector.schemas.text import gathered, names_array, plain_text, spans_array, text_array
+from dissector.schemas.text import gathered, plain_text, spans_array, text_array
 from tests.naive.rows import escaped
 
 
@@ -17,7 +17,6 @@ def test_bytes_that_are_not_utf8_are_escaped_one_by_one(data: bytes) -> None:
 
 def test_lone_surrogates_are_escaped() -> None:
     assert text_array(["a\udcffb", None, "c"]).to_pylist() == ["a\\udcffb", None, "c"]
-    assert names_array(["a", "b"]).to_pylist() == ["a", "b"]
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=9)), max_size=8), st.booleans())

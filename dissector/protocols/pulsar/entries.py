@@ -1,0 +1,261 @@
+"""The table messages: one row per application message of SEND and MESSAGE frames.
+
+The kernel opens plain entries by itself; here compressed batches are uncompressed, one library call
+each into one buffer, chunks are joined, and what is only made on demand, properties and payload
+digests, is added. An entry that cannot be opened gives no rows, but a notice.
+"""
+
+import hashlib
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableBlock
+from dissector.codecs.compression import NONE, OPENED, Decompressor
+from dissector.codecs.names import NameTable
+from dissector.findings import Findings
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
+from dissector.protocols.pulsar.chunks import Chunks, Joined, finding_at
+from dissector.protocols.pulsar.details import parse, text_of
+from dissector.protocols.pulsar.message_rows import (
+    CURSOR_COUNT,
+    CURSOR_ODD,
+    CURSOR_OPENED,
+    CURSOR_ROW,
+    CURSOR_ROWS,
+    CURSOR_TEXT,
+    DONE,
+    FULL,
+    PACKED,
+    MessageColumns,
+    OddEntries,
+    Sources,
+    filled_columns,
+    make_more_room,
+    new_opening,
+    open_entries,
+)
+
+_FIRST_ROWS: Final = 1 << 14
+_FIRST_TEXT_BYTES: Final = 1 << 20
+_ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
+
+_PLAIN: Final = (
+    "connection_id",
+    "frame_no",
+    "batch_index",
+    "batch_size",
+    "sequence_id",
+    "is_key_base64",
+    "event_time_ms",
+    "publish_time_ms",
+    "payload_bytes",
+    "is_null_value",
+    "is_compacted_out",
+    "redelivery_count",
+    "ledger_id",
+    "entry_id",
+    "partition",
+    "reconsume_times",
+    "ts",
+)
+_NAMED: Final = ("topic", "producer_name", "real_topic")
+_SPANS: Final = (
+    ("partition_key", "partition_key", False),
+    ("ordering_key", "ordering_key", True),
+    ("schema_version_hex", "schema_version", True),
+)
+_NUMBER: Final = {name: number for number, name in enumerate(MessageColumns._fields)}
+
+
+class Entries:
+    """Turns the entries of one capture into messages, block after block."""
+
+    def __init__(
+        self,
+        names: NameTable,
+        protocol: int,
+        properties: bool = False,
+        payload_sha256: bool = False,
+    ) -> None:
+        """
+        Args:
+            names: the capture's; protocol: what frames.protocol holds for Pulsar.
+            properties, payload_sha256: whether these columns are wanted; both cost much.
+        """
+        self._names = names
+        self._wants_properties = properties
+        self._wants_digest = payload_sha256
+        self._opening = new_opening(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
+        self._decompressor = Decompressor()
+        self._chunks = Chunks(keeps_pieces=payload_sha256)
+        self._opened: ByteArray = np.zeros(1, np.uint8)
+        self._joined: dict[int, Joined] = {}
+        self._properties: list[dict[str, str]] = []
+        self._digests: list[str | None] = []
+
+    def advance(
+        self,
+        frames: FrameColumns,
+        rows: int,
+        sources: Sources,
+        words: Int64Array,
+        findings: Findings,
+    ) -> list[TableBlock]:
+        """The messages of a block whose fields are read and whose names are known.
+
+        Args:
+            words: the block's, see fields.Fields; findings: takes what could not be opened.
+        """
+        if self._opening.odd.matrix.shape[1] <= rows:
+            self._opening.grow(odd=OddEntries.new(rows + 1))
+        cursor = self._opening.cursor
+        cursor[[CURSOR_ROW, CURSOR_COUNT, CURSOR_TEXT, CURSOR_ODD]] = 0
+        cursor[CURSOR_ROWS] = rows
+        cursor[CURSOR_OPENED] = -1
+        blocks: list[TableBlock] = []
+        status = -1
+        while status != DONE:
+            first = int(cursor[CURSOR_COUNT])
+            status = open_entries(self._opening, frames, sources, self._opened, words)
+            self._add_extras(first, frames, sources)
+            if status == FULL:
+                if cursor[CURSOR_COUNT]:
+                    blocks.append(self._flush())
+                else:
+                    make_more_room(self._opening)
+            elif status == PACKED:
+                self._unpack(frames, int(cursor[CURSOR_ROW]), sources, findings)
+            elif status != DONE:
+                self._join(frames, int(cursor[CURSOR_ROW]), sources)
+        self._report(frames, findings)
+        self._joined.clear()
+        if cursor[CURSOR_COUNT]:
+            blocks.append(self._flush())
+        return blocks
+
+    def finish(self, findings: Findings) -> list[TableBlock]:
+        """Give up chunked messages whose end never came."""
+        findings.add(self._chunks.finish())
+        return []
+
+    def _unpack(self, frames: FrameColumns, row: int, sources: Sources, findings: Findings) -> None:
+        """Make the compressed batch in a row ready for the kernel, or pass it over."""
+        cursor = self._opening.cursor
+        at = int(frames.payload_at[row])
+        packed = sources[int(frames.source[row])][at : at + int(frames.payload_bytes[row])]
+        size = int(frames.uncompressed_bytes[row])
+        opened = self._decompressor.open(int(frames.compression[row]), packed, size)
+        if opened.problem == OPENED:
+            self._opened = opened.data
+            cursor[CURSOR_OPENED] = opened.size
+            return
+        finding = finding_at(_ENTRY_NOT_OPENED, frames, row)
+        findings.add([finding._replace(value=opened.problem)])
+        cursor[CURSOR_ROW] += 1
+
+    def _join(self, frames: FrameColumns, row: int, sources: Sources) -> None:
+        """Take the chunk in a row; a message that it completes is ready for the kernel."""
+        cursor = self._opening.cursor
+        joined = self._chunks.add(frames, row, sources)
+        if joined is None:
+            cursor[CURSOR_ROW] += 1
+            return
+        unpacked = int(frames.uncompressed_bytes[row])
+        is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
+        cursor[CURSOR_OPENED] = unpacked if is_packed else joined.size
+        if self._wants_digest:
+            self._joined[row] = joined
+
+    def _report(self, frames: FrameColumns, findings: Findings) -> None:
+        """Hand on what the kernel and the chunks found odd."""
+        odd = self._opening.odd
+        for k in range(int(self._opening.cursor[CURSOR_ODD])):
+            finding = finding_at(int(odd.kind[k]), frames, int(odd.row[k]))
+            value, value2 = int(odd.value[k]), int(odd.value2[k])
+            findings.add([finding._replace(value=value, value2=value2)])
+        findings.add(self._chunks.take_findings())
+
+    def _flush(self) -> TableBlock:
+        """The messages so far as a block of their own; the room is free again."""
+        messages, cursor = self._opening.messages, self._opening.cursor
+        count = int(cursor[CURSOR_COUNT])
+        filled = np.zeros(len(messages.matrix), np.int64)
+        filled_columns(messages, count, filled)
+        columns: dict[str, Column] = {}
+        for name in _PLAIN:
+            if filled[_NUMBER[name]]:
+                columns[name] = getattr(messages, name)[:count].copy()
+        columns["direction"] = Coded(messages.direction[:count].copy(), DIRECTION_NAMES)
+        names = self._names.names
+        for name in _NAMED:
+            if filled[_NUMBER[name]]:
+                columns[name] = Coded(getattr(messages, name)[:count].copy(), names)
+        text = self._opening.text[: int(cursor[CURSOR_TEXT])].copy()
+        for name, stem, is_hex in _SPANS:
+            lengths = getattr(messages, f"{stem}_bytes")[:count]
+            if filled[_NUMBER[f"{stem}_bytes"]]:
+                starts = getattr(messages, f"{stem}_at")[:count]
+                starts = np.where(lengths >= 0, starts, 0)
+                columns[name] = Spans(text, starts, lengths.copy(), is_hex)
+        if self._wants_properties:
+            columns["properties"], self._properties = self._properties, []
+        if self._wants_digest:
+            columns["payload_sha256"], self._digests = self._digests, []
+        cursor[CURSOR_COUNT] = cursor[CURSOR_TEXT] = 0
+        return TableBlock("messages", count, columns)
+
+    def _add_extras(self, first: int, frames: FrameColumns, sources: Sources) -> None:
+        """Properties and digests of the messages from `first` on, while their bytes are there."""
+        if not (self._wants_properties or self._wants_digest):
+            return
+        buffers = (*sources, self._opened)
+        messages = self._opening.messages
+        for number in range(first, int(self._opening.cursor[CURSOR_COUNT])):
+            row = int(messages.row[number])
+            data = buffers[int(messages.source[number])]
+            if self._wants_properties:
+                self._properties.append(_properties(messages, number, frames, data))
+            if self._wants_digest:
+                self._digests.append(self._digest(number, frames, row, data))
+
+    def _digest(self, number: int, frames: FrameColumns, row: int, data: ByteArray) -> str | None:
+        """SHA-256 of a message's payload; None where it cannot be read."""
+        messages = self._opening.messages
+        if messages.payload_bytes[number] == NULL:
+            return None
+        at = int(messages.payload_at[number])
+        is_batch = messages.batch_size[number] != NULL
+        size = int(messages.payload_bytes[number] if is_batch else frames.payload_bytes[row])
+        payload = data[at : at + size]
+        if row in self._joined:
+            payload = np.frombuffer(bytearray(self._joined[row].pieces), np.uint8)
+        if not is_batch and int(frames.compression[row]) != NONE:
+            # Not into the buffer of opened batches, which the caller still reads.
+            opened = Decompressor().open(
+                int(frames.compression[row]), payload, int(messages.payload_bytes[number])
+            )
+            if opened.problem != OPENED:
+                return None
+            payload = opened.data[: opened.size]
+        return hashlib.sha256(payload.tobytes()).hexdigest()
+
+
+def _properties(
+    messages: MessageColumns, number: int, frames: FrameColumns, data: ByteArray
+) -> dict[str, str]:
+    """The application's properties of a message, text that is not UTF-8 escaped."""
+    row = int(messages.row[number])
+    if messages.own_at[number] != NULL:
+        name, at, size = (
+            "SingleMessageMetadata",
+            messages.own_at[number],
+            messages.own_bytes[number],
+        )
+    else:
+        name, at, size = "MessageMetadata", frames.metadata_at[row], frames.metadata_bytes[row]
+    message = parse(name, data[int(at) : int(at) + int(size)].tobytes())
+    pairs = message.properties if message is not None else ()  # type: ignore[attr-defined]
+    return {text_of(pair.key): text_of(pair.value) for pair in pairs}

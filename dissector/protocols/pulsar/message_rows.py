@@ -1,0 +1,469 @@
+"""Kernel: the entries of SEND and MESSAGE frames to rows of messages, batches opened.
+
+An entry whose metadata says how many messages it is a batch of holds, once uncompressed, for each
+of them SIZE(4) SingleMessageMetadata PAYLOAD; without that number it is one message itself. What
+the kernel cannot do alone, uncompress a batch or join chunks, it leaves to its caller: it stops at
+that row and goes on when it is called again.
+"""
+
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle
+from dissector.codecs.compression import NONE, TOO_LARGE
+from dissector.codecs.integers import be32
+from dissector.codecs.names import NameColumns
+from dissector.jit import inlined, kernel
+from dissector.limits import MAX_BATCH_MESSAGES, NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protobuf.plan import DECIMAL, TEXT, Default, Pair, Plan, Root, Wanted, build_plan
+from dissector.protobuf.scan import READ, Output, Span, new_output, walk
+from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
+from dissector.protocols.pulsar.commands import MESSAGE, SEND
+from dissector.states import State
+
+# Why the kernel stopped.
+DONE: Final = 0
+FULL: Final = 1  # no room for the messages of this row; nothing of it is there
+PACKED: Final = 2  # the batch in this row is compressed
+CHUNK: Final = 3  # the frame in this row is a chunk of a message
+
+# Places in Opening.cursor.
+CURSOR_ROW: Final = 0  # next row of the frames
+CURSOR_ROWS: Final = 1  # rows of the block
+CURSOR_PROTOCOL: Final = 2
+CURSOR_OPENED: Final = 3  # bytes of the next row's uncompressed batch, -1: it is not uncompressed
+CURSOR_COUNT: Final = 4  # messages written
+CURSOR_TEXT: Final = 5  # bytes of text written
+CURSOR_ODD: Final = 6  # findings written
+CURSOR_LENGTH: Final = 7
+
+SPOILT: Final = 4  # nothing of this row counts; a finding says why
+_NO_ROOM: Final = -2
+
+OPENED_SOURCE: Final = 4  # number of the buffer of uncompressed batches, behind the frame sources
+
+_ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
+_BATCH_MALFORMED: Final = NOTICE_NUMBER["batch_malformed"]
+_ENCRYPTED_BATCH: Final = NOTICE_NUMBER["encrypted_batch"]
+
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+
+class MessageColumns(Bundle):
+    """Messages on their way to their table; int64[rows] each, limits.NULL where not known.
+
+    Columns as in the table; text as spans in the rows' own text, `topic`, `producer_name` and
+    `real_topic` as codes of the name table. Behind them what only the program needs: row, of the
+    frame in its block; source, payload_at: where the payload lies; own_at, own_bytes: the message's
+    own metadata in a batch; has_property: bits of known properties.
+    """
+
+    connection_id: Int64Array
+    frame_no: Int64Array
+    batch_index: Int64Array
+    batch_size: Int64Array
+    direction: Int64Array
+    topic: Int64Array
+    producer_name: Int64Array
+    sequence_id: Int64Array
+    is_key_base64: Int64Array
+    event_time_ms: Int64Array
+    publish_time_ms: Int64Array
+    payload_bytes: Int64Array
+    is_null_value: Int64Array
+    is_compacted_out: Int64Array
+    redelivery_count: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    partition: Int64Array
+    reconsume_times: Int64Array
+    real_topic: Int64Array
+    ts: Int64Array
+    partition_key_at: Int64Array
+    partition_key_bytes: Int64Array
+    ordering_key_at: Int64Array
+    ordering_key_bytes: Int64Array
+    schema_version_at: Int64Array
+    schema_version_bytes: Int64Array
+    row: Int64Array
+    source: Int64Array
+    payload_at: Int64Array
+    own_at: Int64Array
+    own_bytes: Int64Array
+    has_property: Int64Array
+
+
+class OddEntries(Bundle):
+    """Findings about entries. row: of the frame; kind: place in NOTICES; value, value2: for it."""
+
+    row: Int64Array
+    kind: Int64Array
+    value: Int64Array
+    value2: Int64Array
+
+
+class Opening(State):
+    """What the kernel needs between calls.
+
+    messages: rows to be filled; text: uint8[], their keys; out: for the walk of batch items, its
+    matrix is that of messages; odd: findings; cursor: int64[CURSOR_LENGTH].
+    """
+
+    plan: Plan
+    messages: MessageColumns
+    text: ByteArray
+    out: Output
+    odd: OddEntries
+    cursor: Int64Array
+
+
+_ITEM_FIELDS: Final = (
+    Wanted("partition_key", "partition_key"),
+    Wanted("payload_size", "payload_bytes"),
+    Wanted("compacted_out", "is_compacted_out", default=0),
+    Wanted("event_time", "event_time_ms", null=0),
+    Wanted("partition_key_b64_encoded", "is_key_base64"),
+    Wanted("ordering_key", "ordering_key"),
+    Wanted("sequence_id", "sequence_id"),
+    Wanted("null_value", "is_null_value", default=0),
+)
+_ITEM_PAIRS: Final = (
+    Pair("properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1),
+    Pair("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
+)
+
+
+@cache
+def item_plan() -> Plan:
+    """The plan for the metadata of one message in a batch."""
+    default = Default("", "has_property", 0)
+    root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, (default,))
+    return build_plan([root], MessageColumns._fields)
+
+
+def new_opening(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Opening:
+    """Room for a number of messages and for their text."""
+    messages = MessageColumns.new(rows, NULL)
+    cursor = np.zeros(CURSOR_LENGTH, np.int64)
+    cursor[CURSOR_PROTOCOL] = protocol
+    return Opening(
+        plan=item_plan(),
+        messages=messages,
+        text=np.zeros(text_bytes, np.uint8),
+        out=new_output(messages.matrix, 1, names),
+        odd=OddEntries.new(1),
+        cursor=cursor,
+    )
+
+
+def make_more_room(opening: Opening) -> None:
+    """Twice the room for messages and their text, nothing in it."""
+    messages = MessageColumns.new(2 * opening.messages.matrix.shape[1], NULL)
+    opening.grow(
+        messages=messages,
+        text=np.zeros(2 * len(opening.text), np.uint8),
+        out=opening.out._replace(cells=messages.matrix),
+    )
+
+
+@inlined
+def _note(opening: Opening, row: int, kind: int, value: int, value2: int) -> None:
+    odd = opening.odd
+    place = opening.cursor[CURSOR_ODD]
+    odd.row[place] = row
+    odd.kind[place] = kind
+    odd.value[place] = value
+    odd.value2[place] = value2
+    opening.cursor[CURSOR_ODD] = place + 1
+
+
+@inlined
+def _keep(opening: Opening, data: ByteArray, at: int, length: int) -> int:
+    """Copy bytes to the messages' own text, where there is room; returns their place."""
+    start = opening.cursor[CURSOR_TEXT]
+    for k in range(length):
+        opening.text[start + k] = data[at + k]
+    opening.cursor[CURSOR_TEXT] = start + length
+    return start
+
+
+@inlined
+def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns, row: int) -> None:
+    """What all messages of an entry share; everything else null."""
+    messages.connection_id[count] = frames.connection_id[row]
+    messages.frame_no[count] = frames.frame_no[row]
+    messages.direction[count] = frames.direction[row]
+    messages.topic[count] = frames.topic[row]
+    messages.producer_name[count] = frames.producer_name[row]
+    messages.publish_time_ms[count] = frames.publish_time_ms[row]
+    messages.ledger_id[count] = frames.ledger_id[row]
+    messages.entry_id[count] = frames.entry_id[row]
+    messages.partition[count] = frames.partition[row]
+    messages.ts[count] = frames.last_ts_ns[row]
+    redelivered = frames.redelivery_count[row]
+    if frames.command[row] == MESSAGE:
+        messages.redelivery_count[count] = redelivered if redelivered != NULL else 0
+    else:
+        messages.redelivery_count[count] = NULL
+    messages.row[count] = row
+    messages.batch_index[count] = NULL
+    messages.batch_size[count] = NULL
+    messages.is_compacted_out[count] = NULL
+    messages.own_at[count] = NULL
+    messages.own_bytes[count] = NULL
+
+
+@inlined
+def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArray) -> int:
+    """The one message of an entry that is no batch: DONE or FULL."""
+    messages = opening.messages
+    count = opening.cursor[CURSOR_COUNT]
+    key = frames.partition_key_bytes[row]
+    ordering = frames.ordering_key_bytes[row]
+    version = frames.schema_version_bytes[row]
+    needed = max(key, 0) + max(ordering, 0) + max(version, 0)
+    if count >= len(messages.row) or needed > len(opening.text) - opening.cursor[CURSOR_TEXT]:
+        return FULL
+    _fill_from_frame(messages, count, frames, row)
+    messages.sequence_id[count] = frames.sequence_id[row]
+    messages.event_time_ms[count] = frames.event_time_ms[row]
+    messages.reconsume_times[count] = frames.reconsume_times[row]
+    messages.real_topic[count] = frames.real_topic[row]
+    messages.is_null_value[count] = frames.is_null_value[row]
+    messages.is_key_base64[count] = NULL
+    messages.partition_key_bytes[count] = key
+    messages.ordering_key_bytes[count] = ordering
+    messages.schema_version_bytes[count] = version
+    if key >= 0:
+        messages.partition_key_at[count] = _keep(opening, data, frames.partition_key_at[row], key)
+        messages.is_key_base64[count] = max(frames.is_key_base64[row], 0)
+    if ordering >= 0:
+        place = _keep(opening, data, frames.ordering_key_at[row], ordering)
+        messages.ordering_key_at[count] = place
+    if version >= 0:
+        place = _keep(opening, data, frames.schema_version_at[row], version)
+        messages.schema_version_at[count] = place
+    messages.source[count] = frames.source[row]
+    messages.payload_at[count] = frames.payload_at[row]
+    size = frames.payload_bytes[row]
+    if frames.is_encrypted[row] == 1:
+        size = NULL
+    elif frames.compression[row] != NONE:
+        size = frames.uncompressed_bytes[row]
+    messages.payload_bytes[count] = size
+    opening.cursor[CURSOR_COUNT] = count + 1
+    return DONE
+
+
+@inlined
+def _open_item(
+    opening: Opening, frames: FrameColumns, row: int, data: ByteArray, at: int, end: int
+) -> int:
+    """One message of a batch, from its size field on.
+
+    Returns the offset behind it, -1 if it is malformed, _NO_ROOM.
+    """
+    messages = opening.messages
+    count = opening.cursor[CURSOR_COUNT]
+    if count >= len(messages.row):
+        return _NO_ROOM
+    if end - at < 4:
+        return -1
+    size = be32(data, at)
+    at += 4
+    if size > end - at:
+        return -1
+    _fill_from_frame(messages, count, frames, row)
+    messages.sequence_id[count] = NULL
+    messages.event_time_ms[count] = NULL
+    messages.reconsume_times[count] = NULL
+    messages.real_topic[count] = NULL
+    messages.is_key_base64[count] = NULL
+    messages.payload_bytes[count] = NULL
+    messages.partition_key_bytes[count] = NULL
+    messages.ordering_key_bytes[count] = NULL
+    messages.own_at[count] = at
+    messages.own_bytes[count] = size
+    if walk(opening.plan, opening.out, count, data, Span(at, at + size, 0)) != READ:
+        return -1
+    at += size
+    length = messages.payload_bytes[count]
+    if length < 0 or length > end - at:  # a missing size is null, which is negative
+        return -1
+    messages.payload_at[count] = at
+    key = messages.partition_key_bytes[count]
+    ordering = messages.ordering_key_bytes[count]
+    if max(key, 0) + max(ordering, 0) > len(opening.text) - opening.cursor[CURSOR_TEXT]:
+        return _NO_ROOM
+    if key >= 0:
+        place = _keep(opening, data, messages.partition_key_at[count], key)
+        messages.partition_key_at[count] = place
+        messages.is_key_base64[count] = max(messages.is_key_base64[count], 0)
+    else:
+        messages.is_key_base64[count] = NULL
+    if ordering >= 0:
+        place = _keep(opening, data, messages.ordering_key_at[count], ordering)
+        messages.ordering_key_at[count] = place
+    opening.cursor[CURSOR_COUNT] = count + 1
+    return at + length
+
+
+@inlined
+def _number_items(
+    opening: Opening, frames: FrameColumns, row: int, first: int, words: Int64Array
+) -> bool:
+    """Give the messages of a batch their index; whether their number is the one announced.
+
+    Compaction may leave out messages: then the metadata lists the indexes of those that stayed.
+    """
+    messages = opening.messages
+    items = opening.cursor[CURSOR_COUNT] - first
+    kept = frames.compacted_count[row]
+    is_listed = kept != NULL and items == kept
+    if items != frames.message_count[row] and not is_listed:
+        return False
+    for k in range(items):
+        place = words[frames.compacted_at[row] + k] if is_listed else k
+        messages.batch_index[first + k] = place
+    return True
+
+
+@inlined
+def _keep_version(opening: Opening, frames: FrameColumns, row: int, data: ByteArray) -> int:
+    """Copy the schema version of an entry: its place, NULL if there is none, or _NO_ROOM."""
+    size = frames.schema_version_bytes[row]
+    if size < 0:
+        return NULL
+    if size > len(opening.text) - opening.cursor[CURSOR_TEXT]:
+        return _NO_ROOM
+    return _keep(opening, data, frames.schema_version_at[row], size)
+
+
+@inlined
+def _open_batch(
+    opening: Opening, frames: FrameColumns, row: int, data: ByteArray, span: Span, words: Int64Array
+) -> int:
+    """All messages of a batch: DONE, FULL or SPOILT. span.root: place of the schema version."""
+    cursor = opening.cursor
+    messages = opening.messages
+    first = cursor[CURSOR_COUNT]
+    size = frames.message_count[row]
+    if size > MAX_BATCH_MESSAGES:
+        _note(opening, row, _ENTRY_NOT_OPENED, TOO_LARGE, NULL)
+        return SPOILT
+    at = span.at
+    number = 0
+    while number < size and at >= 0 and (at < span.end or frames.compacted_count[row] == NULL):
+        at = _open_item(opening, frames, row, data, at, span.end)
+        number += 1
+    if at == _NO_ROOM:
+        return FULL
+    read = cursor[CURSOR_COUNT] - first
+    is_whole = at >= 0 and _number_items(opening, frames, row, first, words)
+    if not is_whole or at < span.end:
+        _note(opening, row, _BATCH_MALFORMED, size, read)
+    if not is_whole:
+        return SPOILT
+    source = OPENED_SOURCE if cursor[CURSOR_OPENED] >= 0 else frames.source[row]
+    for k in range(first, first + read):
+        messages.batch_size[k] = size
+        messages.source[k] = source
+        messages.schema_version_at[k] = span.root
+        messages.schema_version_bytes[k] = frames.schema_version_bytes[row]
+    return DONE
+
+
+@inlined
+def _open_entry(
+    opening: Opening,
+    frames: FrameColumns,
+    row: int,
+    data: ByteArray,
+    opened: ByteArray,
+    words: Int64Array,
+) -> int:
+    """The messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
+    if frames.marker_type[row] != NULL or frames.is_marker[row] == 1:
+        return DONE  # written by brokers among themselves, no application message
+    ready = opening.cursor[CURSOR_OPENED]
+    is_chunk = frames.chunk_count[row] > 1
+    if is_chunk or frames.is_batch[row] != 1:
+        if is_chunk and ready < 0:
+            return CHUNK
+        status = _open_single(opening, frames, row, data)
+        if is_chunk and status == DONE and frames.is_encrypted[row] != 1:
+            opening.messages.payload_bytes[opening.cursor[CURSOR_COUNT] - 1] = ready
+        return status
+    if frames.is_encrypted[row] == 1:
+        _note(opening, row, _ENCRYPTED_BATCH, frames.message_count[row], NULL)
+        return DONE
+    is_packed = frames.compression[row] != NONE
+    if is_packed and ready < 0:
+        return PACKED
+    version = _keep_version(opening, frames, row, data)
+    if version == _NO_ROOM:
+        return FULL
+    if is_packed:
+        return _open_batch(opening, frames, row, opened, Span(0, ready, version), words)
+    at = frames.payload_at[row]
+    span = Span(at, at + frames.payload_bytes[row], version)
+    return _open_batch(opening, frames, row, data, span, words)
+
+
+@inlined
+def _is_readable(frames: FrameColumns, row: int, protocol: int) -> bool:
+    """Whether a row is an entry that is whole, undamaged and whose metadata was read."""
+    return (
+        frames.protocol[row] == protocol
+        and frames.command[row] in (SEND, MESSAGE)
+        and frames.status[row] == COMPLETE
+        and frames.checksum[row] != CHECKSUM_MISMATCH
+        and frames.message_count[row] != NULL
+        and frames.frame_no[row] != NULL
+    )
+
+
+@kernel
+def open_entries(
+    opening: Opening, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
+) -> int:
+    """Go through the rows from the cursor's on; writes messages, text, findings and the cursor.
+
+    Args:
+        opened: the uncompressed batch of the next row, if cursor[CURSOR_OPENED] says so; for a
+            chunk that number is the size of the whole message.
+        words: the block's, for the indexes that compaction kept.
+
+    Returns:
+        DONE, or FULL, PACKED or CHUNK about the row at the cursor, which is not consumed.
+    """
+    cursor = opening.cursor
+    while cursor[CURSOR_ROW] < cursor[CURSOR_ROWS]:
+        row = cursor[CURSOR_ROW]
+        if _is_readable(frames, row, cursor[CURSOR_PROTOCOL]):
+            count = cursor[CURSOR_COUNT]
+            text = cursor[CURSOR_TEXT]
+            data = sources[frames.source[row]]
+            status = _open_entry(opening, frames, row, data, opened, words)
+            if status in (FULL, SPOILT):
+                cursor[CURSOR_COUNT] = count
+                cursor[CURSOR_TEXT] = text
+            if status in (FULL, PACKED, CHUNK):
+                return status
+        cursor[CURSOR_ROW] = row + 1
+        cursor[CURSOR_OPENED] = -1
+    return DONE
+
+
+@kernel
+def filled_columns(messages: MessageColumns, count: int, filled: Int64Array) -> None:
+    """filled[column] = 1 where a column holds anything but null in its first `count` rows."""
+    for column in range(len(messages.matrix)):
+        row = 0
+        while row < count and messages.matrix[column, row] == NULL:
+            row += 1
+        filled[column] = 1 if row < count else 0
