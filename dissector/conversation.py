@@ -20,7 +20,7 @@ class Conversation:
     def rows(
         self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]
     ) -> list[TableBlock]:
-        """The connection's ranges of a block: side, kind, stream_offset, bytes, packet, ts, data."""
+        """Its ranges of a block: side, kind, stream_offset, bytes, packet, ts, data."""
         kinds = ranges.kind[:rows]
         chosen = np.flatnonzero(
             (ranges.connection[:rows] == self._connection)

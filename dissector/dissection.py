@@ -1,4 +1,4 @@
-"""Dissection: the bytes of one capture in, rows of its tables out. It opens nothing, reads no clock.
+"""Dissection: bytes of one capture in, rows of its tables out. It opens nothing, reads no clock.
 
 A driver calls `start_file`, `feed` until the file is through, `end_file`, for each file of the
 capture, then `finish`; every call returns rows that closed meanwhile, in their tables' order. What
@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from dissector import limits
-from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
-from dissector.capture.reader import CaptureNotice, CaptureReader, FileFacts
+from dissector.blocks import ByteArray, Coded, TableBlock
+from dissector.capture.columns import CaptureNotice
+from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.closed_connections import ConnectionTable
 from dissector.conversation import Conversation
 from dissector.errors import UsageError
@@ -269,7 +270,9 @@ class Dissection:
         rows: list[TableBlock] = []
         for block in blocks:
             if block.table == "exchanges":
-                block.columns.update(self._connections.addresses(block.columns["connection_id"]))
+                numbers = block.columns["connection_id"]
+                assert isinstance(numbers, np.ndarray), "a connection is named by its number"
+                block.columns.update(self._connections.addresses(numbers))
             rows.append(block)
         return rows
 

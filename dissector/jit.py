@@ -40,7 +40,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 PACKAGE = "dissector"
 _PACKAGE_FOLDER = Path(__file__).resolve().parent
 _IMPORT = re.compile(
-    r"^(?:from[ \t]+(dissector[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(dissector[\w.]*))",
+    r"^(?:from[ \t]+(dissector[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)"
+    r"|import[ \t]+(dissector[\w.]*))",
     re.MULTILINE,
 )
 # Callbacks are first-class functions, which the compiler calls experimental at every use.
@@ -59,7 +60,7 @@ def compiled() -> bool:
 
 
 def cache_folder() -> Path:
-    """The folder that holds compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
+    """The folder that holds compiled code: DISSECTOR_CACHE, or one in the user's cache folder."""
     chosen = os.environ.get("DISSECTOR_CACHE")
     if chosen:
         return Path(chosen)
@@ -254,7 +255,8 @@ class BundleType(types.Type):  # type: ignore[misc]
 
     def __init__(self, name: str, fields: tuple[str, ...]) -> None:
         self.fields = fields
-        super().__init__(name=f"Bundle({name}, {hashlib.sha256(repr(fields).encode()).hexdigest()})")
+        digest = hashlib.sha256(repr(fields).encode()).hexdigest()
+        super().__init__(name=f"Bundle({name}, {digest})")
 
 
 @register_model(BundleType)

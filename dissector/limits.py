@@ -16,7 +16,7 @@ MAX_NOTICES: Final = 200_000  # of one capture; further ones are counted in one 
 # -- capture
 READ_BUFFER_BYTES: Final = 4 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
 PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
-MAX_RECORD_BYTES: Final = 16 << 20  # longest pcap record or pcapng block; longer = corrupt, input ends
+MAX_RECORD_BYTES: Final = 16 << 20  # of a pcap record or pcapng block; longer = corrupt, input ends
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
 
 # -- packets
@@ -30,9 +30,9 @@ IDLE_TIMEOUT_MS: Final = 3_600_000  # a connection without packets this long is 
 MAX_CONNECTIONS: Final = 1 << 18  # live at once, 1.1 KB each; the least recently used is given up
 MAX_HELD_BYTES: Final = 64 << 20  # bytes waiting behind holes, all connections together
 MAX_HELD_BYTES_PER_CONNECTION: Final = 16 << 20  # one connection; then its oldest hole is given up
-MAX_SEQUENCE_JUMP: Final = 1 << 30  # further away from a stream: used if the next segments follow on
+MAX_SEQUENCE_JUMP: Final = 1 << 30  # further off a stream: used if the next segments follow on
 NODE_CHARGE_BYTES: Final = 104  # counted as held for each waiting segment, beside its bytes
-MAX_UNCONFIRMED_HOLE: Final = 64 << 20  # a longer hole is given up on more evidence than one segment
+MAX_UNCONFIRMED_HOLE: Final = 64 << 20  # longer holes: given up on more evidence than one segment
 MAX_ACK_REACH: Final = 64 << 20  # an acknowledgement further beyond all data seen is not believed
 MAX_START_BACK: Final = 16 << 20  # how far before its first packet a mid-stream side may begin
 RST_REACH_BYTES: Final = 1 << 20  # an RST further ahead of its stream is outside the window
@@ -75,8 +75,8 @@ MAX_TOPIC_HINTS: Final = 1 << 15  # ledgers, and producer names, whose topic is 
 MAX_OPEN_DELIVERIES: Final = 1 << 21  # deliveries waiting for an ack; oldest `unresolved_at_limit`
 MAX_IDENTITY_INTERVALS: Final = 1 << 20  # intervals of entry ids already delivered
 MAX_PUBLISH_WINDOW: Final = 1 << 20  # entries remembered for publish to delivery
-MAX_CONSUMERS: Final = 1 << 18  # consumers, open or lately closed; more: deliveries without identity
-MAX_IDENTITY_PAGES: Final = 1 << 15  # of 64 ids whose last delivery is known; older ids: only "seen"
+MAX_CONSUMERS: Final = 1 << 18  # open or lately closed; more: their deliveries have no identity
+MAX_IDENTITY_PAGES: Final = 1 << 15  # 64 ids each, whose last delivery is known; older: only "seen"
 MAX_ACK_SET_WORDS: Final = 1 << 20  # of all ack sets in use; then `unresolved_at_limit`
 MAX_BATCH_WORDS: Final = 1 << 10  # ack set of one delivery, 64 messages each; else as above
 MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries

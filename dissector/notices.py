@@ -47,7 +47,7 @@ NOTICES: Final = (
     NoticeKind("role_wait_limit", "warning", "the role was decided without a one-way command"),
     NoticeKind("desync", "warning", "no valid frame header where one must be"),
     NoticeKind("resync", "info", "frames again after {value} skipped bytes"),
-    NoticeKind("resync_unconfirmed", "warning", "a chain of frames that no known frame end confirms"),
+    NoticeKind("resync_unconfirmed", "warning", "a chain of frames that no known end confirms"),
     NoticeKind("midstream_start", "info", "the first frame starts after {value} skipped bytes"),
     NoticeKind("not_recognised", "info", "no known protocol within the first {value} bytes"),
     NoticeKind("malformed_frame", "warning", "a frame whose fields cannot be read"),
@@ -56,7 +56,7 @@ NOTICES: Final = (
     NoticeKind("names_limit", "warning", "too many distinct names: this one is null"),
     NoticeKind("ids_limit", "warning", "an ACK with more ids than are kept"),
     NoticeKind("entry_not_opened", "warning", "the entry could not be opened ({value})"),
-    NoticeKind("batch_malformed", "warning", "a batch announces {value} messages, {value2} were read"),
+    NoticeKind("batch_malformed", "warning", "a batch says {value} messages, {value2} were read"),
     NoticeKind("chunk_missing", "warning", "a chunked message lacks a chunk"),
     NoticeKind("chunks_limit", "warning", "chunks were given up: too many bytes waited"),
     NoticeKind("encrypted_batch", "info", "an encrypted batch of {value} messages is not opened"),
@@ -68,7 +68,7 @@ NOTICES: Final = (
     NoticeKind("deliveries_limit", "warning", "too many open deliveries: the oldest was given up"),
     NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
     NoticeKind("consumers_limit", "warning", "too many consumers: this one is not followed"),
-    NoticeKind("subjects_limit", "warning", "too many producers or consumers: {value} without a row"),
+    NoticeKind("subjects_limit", "warning", "too many producers, consumers: {value} without a row"),
 )
 
 NOTICE_NUMBER: Final = {kind.code: number for number, kind in enumerate(NOTICES)}

@@ -2,8 +2,8 @@
 
 A tuple of forty arrays costs each function that takes it half a second of compile time, and each
 call two kilobytes of copying. A State passes the address of a short table that says where its
-arrays lie; inside a kernel `state.name` is the array, bundle or named tuple of that name, as fast as
-if it had been passed itself. Arrays that have grown are set with `grow`, between two kernels.
+arrays lie; inside a kernel `state.name` is the array, bundle or named tuple of that name, as fast
+as if it had been passed itself. Arrays that have grown are set with `grow`, between two kernels.
 """
 
 from typing import Any, ClassVar

@@ -48,12 +48,12 @@ class Opened(NamedTuple):
 
 
 def _lz4(packed: ByteArray, room: ByteArray) -> int:
-    return int(cramjam.lz4.decompress_block_into(packed, room, output_len=len(room)))
+    return int(cramjam.lz4.decompress_block_into(packed.data, room.data, output_len=len(room)))
 
 
 def _zlib(packed: ByteArray, room: ByteArray) -> int:
     stream = zlib.decompressobj()
-    plain = stream.decompress(packed, len(room))
+    plain = stream.decompress(packed.data, len(room))
     if stream.unconsumed_tail and stream.decompress(stream.unconsumed_tail, 1):
         return -1  # more than announced
     room[: len(plain)] = np.frombuffer(plain, np.uint8)
@@ -62,9 +62,9 @@ def _zlib(packed: ByteArray, room: ByteArray) -> int:
 
 def _zstd(packed: ByteArray, room: ByteArray) -> int:
     # A size in the frame's own header would be allocated as it stands, whatever the bound.
-    if zstandard.frame_content_size(packed) > len(room):
+    if zstandard.frame_content_size(packed.data) > len(room):
         return -1
-    plain = zstandard.ZstdDecompressor().decompress(packed, max_output_size=len(room))
+    plain = zstandard.ZstdDecompressor().decompress(packed.data, max_output_size=len(room))
     if len(plain) > len(room):
         return -1
     room[: len(plain)] = np.frombuffer(plain, np.uint8)
@@ -72,9 +72,9 @@ def _zstd(packed: ByteArray, room: ByteArray) -> int:
 
 
 def _snappy(packed: ByteArray, room: ByteArray) -> int:
-    if int(cramjam.snappy.decompress_raw_len(packed)) != len(room):
+    if int(cramjam.snappy.decompress_raw_len(packed.data)) != len(room):
         return -1
-    return int(cramjam.snappy.decompress_raw_into(packed, room))
+    return int(cramjam.snappy.decompress_raw_into(packed.data, room.data))
 
 
 _CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {

@@ -60,7 +60,7 @@ def _table_word(crc: int, word: int) -> int:
     """The checksum after eight more bytes, by tables."""
     low = crc ^ (word & _MASK)
     high = (word >> 32) & _MASK
-    return (
+    return int(
         _WORDS[7, low & 0xFF]
         ^ _WORDS[6, (low >> 8) & 0xFF]
         ^ _WORDS[5, (low >> 16) & 0xFF]
@@ -75,12 +75,12 @@ def _table_word(crc: int, word: int) -> int:
 @inlined
 def _table_byte(crc: int, value: int) -> int:
     """The checksum after one more byte, by a table."""
-    return _WORDS[0, (crc ^ value) & 0xFF] ^ (crc >> 8)
+    return int(_WORDS[0, (crc ^ value) & 0xFF] ^ (crc >> 8))
 
 
 @inlined
 def _skip(tables: Int64Array, crc: int) -> int:
-    return (
+    return int(
         tables[0, crc & 0xFF]
         ^ tables[1, (crc >> 8) & 0xFF]
         ^ tables[2, (crc >> 16) & 0xFF]

@@ -6,6 +6,7 @@ from 0 in order of first sight, so they depend on the input only. When a bound i
 is refused and its column stays null; what is there is found as before.
 """
 
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -101,7 +102,7 @@ def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int
     """
     slot = find_slot(names, data, offset, length)
     if slot >= 0:
-        return (names.slots[slot] & _LOW_31) - 1
+        return int((names.slots[slot] & _LOW_31) - 1)
     code = names.counts[_NAMES]
     start = names.counts[_BYTES]
     # The last of the two halves of the slots stays empty, so that every search ends.
@@ -114,7 +115,7 @@ def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int
     names.slots[-1 - slot] = (_hash(data, offset, length) << 32) | (code + 1)
     names.counts[_NAMES] = code + 1
     names.counts[_BYTES] = start + length
-    return code
+    return int(code)
 
 
 class NameTable:
@@ -147,8 +148,7 @@ class NameTable:
             bounds = self.columns.starts[known : count + 1].tolist()
             text = self.columns.text
             self._names.extend(
-                text[start:stop].tobytes()
-                for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+                text[start:stop].tobytes() for start, stop in pairwise(bounds)
             )
         return self._names
 

@@ -205,7 +205,7 @@ def _put(out: Output, cell: Cell, step: int, shift: int, value: int) -> None:
 @inlined
 def _get(out: Output, cell: Cell, step: int, shift: int) -> int:
     column = (step >> shift) & ARGUMENT_BITS
-    return out.ids[column, cell.child] if step & IN_CHILD else out.cells[column, cell.row]
+    return int(out.ids[column, cell.child] if step & IN_CHILD else out.cells[column, cell.row])
 
 
 @inlined
@@ -370,7 +370,7 @@ def _new_child(out: Output, row: int, step: int) -> int:
     for column in range(1, out.ids.shape[0]):
         out.ids[column, used] = NULL
     out.used[USED_IDS] = used + 1
-    return used
+    return int(used)
 
 
 @inlined

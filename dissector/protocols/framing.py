@@ -214,7 +214,7 @@ def _announced_total(state: FramingState, way: int) -> int:
     """The length of an unfinished frame by its first four bytes, 0 if they are not there or odd."""
     ways = state.directions
     if ways.total[way] > 0 or ways.have[way] < 4:
-        return ways.total[way]
+        return int(ways.total[way])
     at = ways.arena_at[way]
     announced = 0
     for index in range(4):
@@ -330,7 +330,7 @@ def _begin_chain(
     if protocol >= len(calls.check):
         return False
     if protocol != UNDECIDED:
-        return calls.check[protocol](data, base, end, 2, ways.limit[way], 1) > 0
+        return bool(calls.check[protocol](data, base, end, 2, ways.limit[way], 1) > 0)
     for place in range(len(calls.check)):
         if calls.check[place](data, base, end, 2, ways.limit[way], 1) > 0:
             known.protocol[slot] = place

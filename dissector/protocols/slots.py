@@ -28,14 +28,14 @@ def find_slot(state: FramingState, connection: int) -> int:
     at = connection & mask
     while keys[at] != EMPTY_KEY:
         if keys[at] == connection:
-            return state.slot_values[at]
+            return int(state.slot_values[at])
         at = (at + 1) & mask
     return -1
 
 
 @kernel
 def take_slot(state: FramingState, connection: int, is_from_syn: int, limit: int) -> int:
-    """A fresh slot for a connection, or -1 when all are taken. limit: bytes of the longest frame."""
+    """A fresh slot for a connection, or -1 when all are taken. limit: bytes of a frame."""
     free = state.counters[COUNTER_FREE_SLOTS]
     if free == 0:
         return -1
@@ -49,7 +49,7 @@ def take_slot(state: FramingState, connection: int, is_from_syn: int, limit: int
     keys[at] = connection
     state.slot_values[at] = slot
     _clear(state, slot, connection, is_from_syn, limit)
-    return slot
+    return int(slot)
 
 
 @inlined

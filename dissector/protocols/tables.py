@@ -194,7 +194,7 @@ def find_slot(table: HashTable, a: int, b: int, c: int, d: int) -> int:
 @kernel
 def find(table: HashTable, a: int, b: int, c: int, d: int) -> int:
     """The row of a key, or ABSENT."""
-    return table.values[find_slot(table, a, b, c, d)]
+    return int(table.values[find_slot(table, a, b, c, d)])
 
 
 @kernel
@@ -209,7 +209,7 @@ def put(table: HashTable, a: int, b: int, c: int, d: int, value: int) -> int:
         table.keys[slot, 3] = d
         table.used[0] += 1
     table.values[slot] = value
-    return before
+    return int(before)
 
 
 @kernel
@@ -219,7 +219,7 @@ def remove(table: HashTable, a: int, b: int, c: int, d: int) -> int:
     before = table.values[slot]
     if before != ABSENT:
         clear_slot(table, slot)
-    return before
+    return int(before)
 
 
 @kernel
@@ -265,7 +265,7 @@ def take_row(pool: Pool) -> int:
     if left < 0:
         return ABSENT
     pool.free[0] = left
-    return pool.rows[left]
+    return int(pool.rows[left])
 
 
 @inlined

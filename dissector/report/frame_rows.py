@@ -157,10 +157,10 @@ class FrameRows:
                 self._sends[rows.capture, connection, frame_no] = number
             else:
                 key = (rows.capture, connection, *entry)
-                self._entries.setdefault(key, []).append(number)  # type: ignore[arg-type]
+                self._entries.setdefault(key, []).append(number)
         nothing = pa.nulls(len(rows))
-        names = ("send_outcome", "send_error_code", "answer_frame_no", "refused_frame_no")
-        made = dict.fromkeys(names, nothing)
+        unknown = ("send_outcome", "send_error_code", "answer_frame_no", "refused_frame_no")
+        made = dict.fromkeys(unknown, nothing)
         at_ns = rows.column("last_ts_ns")
         self._mismatches.append(rows.kept(MISMATCHES, at_ns=at_ns, **made))
 
@@ -194,7 +194,7 @@ class FrameRows:
         for frame_no, *key in zip(
             frames, *(rows.numbers(name).tolist() for name in names), strict=True
         ):
-            for number in self._entries.get((rows.capture, *key), []):  # type: ignore[call-overload]
+            for number in self._entries.get((rows.capture, *key), []):
                 known = self._said[number].refused_frame_no
                 least = frame_no if known is None else min(known, frame_no)
                 self._said[number] = self._said[number]._replace(refused_frame_no=least)

@@ -60,8 +60,8 @@ def _permits(report: Row) -> Remark:
     if stalls["count"] or stuck:
         longest = max(stalls["longest_ms"] or 0, stalls["open_at_end"]["longest_ms"] or 0)
         text = (
-            f"Consumers were out of permits {many(stalls['count'] + stuck, 'time')} for a second or "
-            f"more, at most {duration_text(longest)}; "
+            f"Consumers were out of permits {many(stalls['count'] + stuck, 'time')} for a second "
+            f"or more, at most {duration_text(longest)}; "
             f"{many(stalls['confirmed']['count'], 'time')} messages were waiting."
         )
         return Remark(LOOK, "permit_utilization", text)
@@ -120,8 +120,8 @@ def _coverage(report: Row) -> list[Remark]:
     if total["stream_bytes"] and total["decoded_share"] is not None:
         mark = GOOD if total["decoded_share"] >= 0.99 else LOOK
         text = (
-            f"{share_text(total['decoded_share'])} of {bytes_text(total['stream_bytes'])} of stream "
-            f"could be decoded; {many(total['gaps'], 'gap')}"
+            f"{share_text(total['decoded_share'])} of {bytes_text(total['stream_bytes'])} of "
+            f"stream could be decoded; {many(total['gaps'], 'gap')}"
             + (f" of {bytes_text(total['gap_bytes'])} together." if total["gaps"] else ".")
         )
         found.append(Remark(mark, "coverage", text))

@@ -34,7 +34,7 @@ _INKS: Final = {
     "#0a0b09": "--warn",
 }
 INK, MUTED, RULE, FIRST, SECOND, THIRD, GOOD, BAD, WARN = _INKS
-_SETTINGS: Final[dict[str, Any]] = {
+_SETTINGS: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dissector",
     "font.family": "sans-serif",

@@ -70,7 +70,9 @@ class Leaves:
     def table(self) -> pa.Table:
         """All leaves in the order of their numbers (LEAVES)."""
         keys = list(self._numbers)
-        columns = list(zip(*keys, strict=True)) if keys else [[] for _ in LEAVES]
+        columns: list[tuple[Any, ...]] = (
+            list(zip(*keys, strict=True)) if keys else [() for _ in LEAVES]
+        )
         arrays = [
             pa.array(values, field.type) for values, field in zip(columns, LEAVES, strict=True)
         ]

@@ -134,8 +134,10 @@ class SequenceRuns:
         runs, owner = runs[:, owner >= 0], owner[owner >= 0]
         order = np.argsort(owner, kind="stable")
         runs, owner = runs[:, order], owner[order]
-        starts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])) if len(owner) else []
-        ends = np.append(starts[1:], len(owner)) if len(owner) else []
+        if not len(owner):
+            return {}
+        starts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+        ends = np.append(starts[1:], len(owner))
         return {
             int(owner[start]): messages(runs[:, start:end])
             for start, end in zip(starts, ends, strict=True)

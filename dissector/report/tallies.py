@@ -10,7 +10,7 @@ Nulls are left out of sums, minima and maxima; a null key is a key of its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -265,9 +265,9 @@ def add_up(table: pa.Table, tally: Tally, keys: Sequence[str] | None = None) -> 
 
 def rows(
     table: pa.Table, tally: Tally, keys: Sequence[str] | None = None
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """add_up, as Python rows; a sum over nothing is 0, a minimum over nothing None."""
-    found: list[dict[str, object]] = add_up(table, tally, keys).to_pylist()
+    found: list[dict[str, Any]] = add_up(table, tally, keys).to_pylist()
     for row in found:
         for name in tally.sums:
             row[name] = row[name] or 0

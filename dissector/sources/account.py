@@ -19,8 +19,9 @@ MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further one
 class Account:
     """Sums over all captures of a run; can be pickled and added up.
 
-    name: of the capture, for sentences. missing: a sentence for each part of the input that could not be read, the first MAX_SENTENCES;
-    missing_count: all of them; rows: by table; notices: by code; ignored: packets by reason.
+    name: of the capture, for sentences. missing: a sentence for each part of the input that could
+    not be read, the first MAX_SENTENCES; missing_count: all of them; rows: by table; notices: by
+    code; ignored: packets by reason.
     """
 
     def __init__(self, name: str = "") -> None:

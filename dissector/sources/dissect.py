@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any, Final
 
-from dissector.blocks import TableBlock
+from dissector.blocks import Column, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection, Options
 from dissector.errors import InputError
@@ -97,5 +97,5 @@ def _file_row(
 def _file_block(files: list[dict[str, Any]]) -> TableBlock:
     if not files:
         raise InputError("no file of the capture could be read")
-    columns = {name: [file[name] for file in files] for name in files[0]}
+    columns: dict[str, Column] = {name: [file[name] for file in files] for name in files[0]}
     return TableBlock("capture_files", len(files), columns)

@@ -245,13 +245,13 @@ def _first_useful(cells: Int64Array, side: int, offset: int, end: int) -> int:
     """
     edge = cells[side + NEXT]
     if cells[side + layout.ISN] != NULL or cells[side + SIDE_BITS] & SIDE_RELEASED:
-        return edge
+        return int(edge)
     if cells[side + SIDE_BITS] & SIDE_START_OPEN:
-        return min(edge, -MAX_START_BACK)
+        return int(min(edge, -MAX_START_BACK))
     if -MAX_START_BACK <= offset < edge <= end:
         cells[side + NEXT] = offset
         return offset
-    return edge
+    return int(edge)
 
 
 @kernel
@@ -359,4 +359,4 @@ def _take_far(state: StreamState, base: int, side_no: int, segment: Segment) -> 
     ahead = sequence_at(segment.sequence, -(cells[side + ORIGIN] + top))
     cells[side + ACKED] = top + ahead
     cells[side + SIDE_BITS] |= layout.SIDE_RESYNC
-    return top + ahead
+    return int(top + ahead)

@@ -5,7 +5,7 @@ VLANs belong to it only on request, because a mirror often tags one direction on
 
 Every connection is in one list of least recent use: SYN only (nothing but unanswered SYNs, given up
 early and first, so that a scan stays cheap), open, or lingering (closed, still owning late packets
-of its addresses). A list is sorted by the second of the last packet, so that a busy connection moves
+of its addresses). A list is sorted by the second of the last packet: a busy connection moves
 once per second and not once per packet; time-outs therefore count whole seconds.
 """
 
@@ -126,7 +126,7 @@ def find_connection(cells: Int64Array, index: Int64Array, key: Key) -> int:
             and cells[base + layout.TUNNEL] == key.tunnel
             and cells[base + layout.KEY_VLANS] == key.vlans
         ):
-            return base
+            return int(base)
         at = (at + 1) & mask
     return -1
 
@@ -303,7 +303,7 @@ def open_connection(state: StreamState, key: Key, segment: Segment, vlans: int) 
     enter(state.ids, base, cells[base + CONNECTION_ID])
     registers[layout.LIVE] += 1
     join_list(cells, registers, base, LIST_SYN_ONLY if is_syn_only else LIST_OPEN)
-    return base
+    return int(base)
 
 
 @kernel

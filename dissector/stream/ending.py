@@ -64,7 +64,7 @@ def _is_in_window(cells: Int64Array, side: int, peer: int, at: int) -> bool:
     if cells[peer + PACKETS] > 0:
         low = cells[side + ACKED] - 1
     high = max(cells[side + TOP], cells[side + ACKED]) + RST_REACH_BYTES
-    return low <= at <= high
+    return bool(low <= at <= high)
 
 
 @kernel

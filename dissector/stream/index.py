@@ -43,6 +43,6 @@ def find_value(table: Int64Array, cells: Int64Array, cell: int, value: int) -> i
     at = value & mask
     while table[at] >= 0:
         if cells[table[at] + cell] == value:
-            return table[at]
+            return int(table[at])
         at = (at + 1) & mask
     return -1

@@ -59,7 +59,6 @@ from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState
 
 
-
 class Span(NamedTuple):
     """Bytes of a segment that shall wait.
 
@@ -111,7 +110,7 @@ def find_before(state: StreamState, side: int, offset: int) -> None:
 def _node_after(state: StreamState, side: int) -> int:
     """The node after the place last searched, or -1."""
     before = state.registers[BEFORE]
-    return state.cells[side + HEAD] if before < 0 else state.nodes[before + NODE_NEXT]
+    return int(state.cells[side + HEAD] if before < 0 else state.nodes[before + NODE_NEXT])
 
 
 @inlined
@@ -178,7 +177,7 @@ def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> in
             cells[side + TAIL + level] = node
     _step_over(state, node)
     _charge(state, side, 1, _charged_bytes(span.kind, end - start))
-    return node
+    return int(node)
 
 
 @inlined
@@ -320,4 +319,4 @@ def shift_offsets(state: StreamState, side: int, by: int) -> None:
 @inlined
 def is_fin(state: StreamState, node: int) -> bool:
     """Whether a node is the end of its stream."""
-    return state.nodes[node + NODE_KIND] == FIN
+    return bool(state.nodes[node + NODE_KIND] == FIN)

@@ -12,8 +12,8 @@ from dissector.jit import inlined, kernel
 @inlined
 def _is_before(queue: Int64Array, one: int, other: int) -> bool:
     if queue[3 * one] != queue[3 * other]:
-        return queue[3 * one] < queue[3 * other]
-    return queue[3 * one + 1] < queue[3 * other + 1]
+        return bool(queue[3 * one] < queue[3 * other])
+    return bool(queue[3 * one + 1] < queue[3 * other + 1])
 
 
 @inlined

@@ -105,18 +105,18 @@ def _hole_due(state: StreamState, side: int, peer: int, head: int) -> int:
     opened = state.nodes[head + NODE_OPENED]
     since = max(opened, cells[side + layout.PROGRESS])
     if cells[peer + layout.PACKETS] == 0:
-        return since + window
+        return int(since + window)
     if cells[side + ACKED] >= state.nodes[head + NODE_OFFSET]:
         # A retransmission may be captured just after the acknowledgement that it caused.
         covered = cells[side + layout.COVERED]
-        return since + window if covered <= opened + window else max(since, covered) + window
-    return since + state.registers[layout.UNACKED_NS]
+        return int(since + window if covered <= opened + window else max(since, covered) + window)
+    return int(since + state.registers[layout.UNACKED_NS])
 
 
 @inlined
 def _is_unbelieved(cells: Int64Array, side: int, end: int) -> bool:
     """Whether a hole is so long that one segment behind it is no proof of it."""
-    return (
+    return bool(
         end - cells[side + NEXT] > MAX_UNCONFIRMED_HOLE
         and cells[side + ACKED] < end
         and cells[side + NODES] < 3
@@ -410,9 +410,10 @@ def _refresh_slow(cells: Int64Array, base: int) -> None:
 @inlined
 def _has_room(state: StreamState) -> bool:
     """Whether two more ranges and four more notices fit."""
-    return state.registers[layout.ROWS_OUT] + 2 <= len(state.ranges.packet) and state.registers[
-        layout.NOTICES_OUT
-    ] + 4 <= len(state.notices.packet)
+    return bool(
+        state.registers[layout.ROWS_OUT] + 2 <= len(state.ranges.packet)
+        and state.registers[layout.NOTICES_OUT] + 4 <= len(state.notices.packet)
+    )
 
 
 @kernel

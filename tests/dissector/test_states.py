@@ -1,4 +1,4 @@
-"""States: kernels see the arrays, bundles and named tuples of a state, also after they have grown."""
+"""States: kernels see the arrays, bundles and tuples of a state, also after they have grown."""
 
 from typing import NamedTuple
 

@@ -5,11 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-import pytest
-
-from dissector.errors import InputError, OutputError
-from dissector.report.output import lists
 from dissector.report.summary import Summary
 from spark_jobs import report
 from tests.dissector.report.made import RandomCapture, Tables, batch, write_lake
@@ -38,7 +33,7 @@ def reported(spark: Any, lake: Path, output: Path, **options: Any) -> dict[str, 
 def differences(left: Any, right: Any, path: str = "") -> list[str]:
     """Where two JSON values differ, as short texts."""
     if isinstance(left, dict) and isinstance(right, dict):
-        found = [f"{path}: keys {left.keys() ^ right.keys()}"] if left.keys() != right.keys() else []
+        found = [f"{path}: {key} on one side" for key in sorted(left.keys() ^ right.keys())]
         for key in left.keys() & right.keys():
             found += differences(left[key], right[key], f"{path}.{key}")
         return found

@@ -1,5 +1,6 @@
 """Ranges of streams as the reassembly hands them on, built by hand."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,7 +124,7 @@ def framed(
     data = np.frombuffer(bytes(script.data) or b"\0", np.uint8).copy()
     empty = np.zeros(1, np.uint8)
     edges = [0, *sorted(blocks), len(script.rows)]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in itertools.pairwise(edges):
         part = RangeColumns(np.ascontiguousarray(columns.matrix[:, start:stop]))
         framing.advance(part, stop - start, (data, empty, empty))
         framing.flush()

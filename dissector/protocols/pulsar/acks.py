@@ -43,10 +43,10 @@ def masked_word(words: Int64Array, at: int, count: int, place: int, bits: int) -
         return 0
     word = words[at + place]
     if bits == NULL:
-        return word
+        return int(word)
     left = bits - 64 * place
     if left >= 64:
-        return word
+        return int(word)
     return word & ((1 << left) - 1) if left > 0 else 0
 
 

@@ -274,9 +274,11 @@ def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> Non
         learn_balance(state, consumer, frames.available_permits[row], frames.frame_no[row])
     elif asked == SEEK:
         take_back_seek(state, consumer, asked_at)
-    elif asked in (UNSUBSCRIBE, CLOSE_CONSUMER):
-        if state.consumers.state[consumer] == STATE_CLOSING:
-            note_staying(state, consumer)
+    elif (
+        asked in (UNSUBSCRIBE, CLOSE_CONSUMER)
+        and state.consumers.state[consumer] == STATE_CLOSING
+    ):
+        note_staying(state, consumer)
 
 
 @kernel

@@ -1,8 +1,8 @@
 """Consumers as deliveries and permits see them: who is there, on which subscription, who went how.
 
-States: OPENING (SUBSCRIBE) -> READY (its success, or first met in use) -> CLOSING (the client asked)
--> CLOSED. A closed consumer stays findable by its id until a new SUBSCRIBE takes the id, and by its
-row until the row is needed: redeliveries ask how the holder before went.
+States: OPENING (SUBSCRIBE) -> READY (its success, or first met in use) -> CLOSING (the client
+asked) -> CLOSED. A closed consumer stays findable by its id until a new SUBSCRIBE takes the id, and
+by its row until the row is needed: redeliveries ask how the holder before went.
 """
 
 from typing import Final, NamedTuple
@@ -198,7 +198,13 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
     if row == ABSENT and state.lists.length[LIST_IDLE] > 0:
         row = state.lists.first[LIST_IDLE]
         unlink_row(state.lists, groups, LIST_IDLE, row)
-        remove(state.table, groups.key_a[row], groups.key_b[row], groups.key_c[row], groups.key_d[row])
+        remove(
+            state.table,
+            groups.key_a[row],
+            groups.key_b[row],
+            groups.key_c[row],
+            groups.key_d[row],
+        )
     if row == ABSENT:
         return ABSENT
     groups.serial[row] = state.counters[NEXT_SERIAL]
@@ -318,7 +324,7 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
 @inlined
 def packed_consumer(state: ConsumptionState, row: int) -> int:
     """Serial and row of a consumer in one number."""
-    return (state.consumers.serial[row] << ROW_BITS) | row
+    return int((state.consumers.serial[row] << ROW_BITS) | row)
 
 
 @inlined

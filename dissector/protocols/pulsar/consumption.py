@@ -53,6 +53,8 @@ VALIDATION_ERROR_NAMES: Final = (
     "BatchDeSerializeError",
     "DecryptionError",
 )
+# The texts of a column's codes, by column.
+Names = dict[str, Sequence[bytes] | Sequence[str]]
 _NOT_PERSISTENT: Final = b"non-persistent://"
 _START_CONSUMERS: Final = 512 + PADDING
 _START_DELIVERIES: Final = (1 << 13) + PADDING
@@ -91,7 +93,7 @@ class PulsarConsumption:
         self._names: Sequence[bytes] = ()
 
     def set_leg(self, connection_id: int, is_broker_leg: bool) -> None:
-        """Keep the identities of a connection apart from those of its twin at the proxy's other side.
+        """Keep a connection's identities apart from those of its twin at the proxy's other side.
 
         To be called before the connection's first consumer; the connection's end forgets it.
         """
@@ -203,7 +205,7 @@ class PulsarConsumption:
         columns = _columns(out.acks, rows)
         values = words.copy() if (columns["ack_set_count"] > 0).any() else words[:0]
         ack_set = Lists(values, columns.pop("ack_set_at"), columns.pop("ack_set_count"))
-        coded = {
+        coded: Names = {
             "topic": self._names,
             "subscription": self._names,
             "action": ACTION_NAMES,
@@ -214,7 +216,7 @@ class PulsarConsumption:
 
     def _permit_block(self, out: ConsumptionRows, rows: int) -> TableBlock:
         columns = _columns(out.permits, rows)
-        coded = {
+        coded: Names = {
             "topic": self._names,
             "subscription": self._names,
             "subscription_type": SUBSCRIPTION_TYPE_NAMES,
@@ -226,7 +228,7 @@ class PulsarConsumption:
         columns = _columns(out.deliveries, rows)
         values = out.words[: self._state.counters[OUT_WORDS]].copy()
         ack_set = Lists(values, columns.pop("ack_set_at"), columns.pop("ack_set_count"))
-        coded = {
+        coded: Names = {
             "topic": self._names,
             "subscription": self._names,
             "consumer_name": self._names,
@@ -251,9 +253,7 @@ def _columns(rows: Bundle, count: int) -> dict[str, Int64Array]:
     return dict(zip(type(rows)._fields, cells, strict=True))
 
 
-def _coded(
-    columns: dict[str, Int64Array], names: dict[str, Sequence[bytes] | Sequence[str]]
-) -> dict[str, Column]:
+def _coded(columns: dict[str, Int64Array], names: Names) -> dict[str, Column]:
     """The columns, those with names as codes; a number that has no name is null."""
     done: dict[str, Column] = {}
     for name, values in columns.items():

@@ -323,7 +323,7 @@ class Nodes(Bundle):
 
 
 class Published(Bundle):
-    """64 neighbouring entries each; known: bit set of those whose stamp is filled; leg as in keys."""
+    """64 neighbouring entries each; known: bits of those with a stamp; leg as in keys."""
 
     topic: Int64Array
     ledger: Int64Array

@@ -1,4 +1,4 @@
-"""One pass over frames in their order: what each does to consumers, deliveries, permits and acks."""
+"""One pass over frames in order: what each does to consumers, deliveries, permits and acks."""
 
 from typing import Final
 
@@ -274,7 +274,7 @@ def _rows_wanted(state: ConsumptionState, frames: FrameColumns, row: int) -> int
         consumer = find_consumer(state, connection, consumer_id)
         if consumer != ABSENT:
             wanted += consumers.length[consumer]
-    return wanted
+    return int(wanted)
 
 
 @inlined

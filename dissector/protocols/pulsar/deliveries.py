@@ -55,12 +55,12 @@ def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
     """
     permits = frames.message_permits[row]
     if permits >= 0:
-        return permits
+        return int(permits)
     messages = frames.message_count[row]
     count = frames.ack_set_count[row]
     if count > 0:
         return bits_left(words, frames.ack_set_at[row], count, messages)
-    return messages
+    return int(messages)
 
 
 @kernel

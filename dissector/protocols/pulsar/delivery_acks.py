@@ -41,7 +41,7 @@ def find_open(state: ConsumptionState, group: int, guess: int, ledger: int, entr
     bit = entry & (PAGE_ENTRIES - 1)
     if page == ABSENT or (state.pages.known[page] >> bit) & 1 == 0:
         return ABSENT
-    return state.cells.delivery[page * PAGE_ENTRIES + bit]
+    return int(state.cells.delivery[page * PAGE_ENTRIES + bit])
 
 
 @kernel
@@ -63,7 +63,7 @@ def find_elsewhere(state: ConsumptionState, consumer: int, ledger: int, entry: i
         and deliveries.entry[oldest] == entry
         and deliveries.ledger[oldest] == ledger
     ):
-        return oldest
+        return int(oldest)
     return ABSENT
 
 

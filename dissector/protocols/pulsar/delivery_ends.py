@@ -53,7 +53,7 @@ def take_words(state: ConsumptionState, words: int) -> int:
         if (1 << size_class) > len(state.words) - at:
             return ABSENT
         counters[WORDS_USED] = at + (1 << size_class)
-    return (at << _CLASS_BITS) | size_class
+    return int((at << _CLASS_BITS) | size_class)
 
 
 @inlined
@@ -129,7 +129,7 @@ def end_all(state: ConsumptionState, consumer: int, outcome: int) -> None:
 
 @inlined
 def _closing_frame(state: ConsumptionState, place: int) -> int:
-    return state.deliveries.frame_no[state.deliveries.closing[place]]
+    return int(state.deliveries.frame_no[state.deliveries.closing[place]])
 
 
 @kernel
@@ -206,7 +206,7 @@ def _publish_to_delivery(
     if elapsed < 0:
         add_notice(state, out, _NEGATIVE_DURATION, place, NULL)
         return NULL
-    return elapsed
+    return int(elapsed)
 
 
 @inlined

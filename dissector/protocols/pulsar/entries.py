@@ -257,5 +257,5 @@ def _properties(
     else:
         name, at, size = "MessageMetadata", frames.metadata_at[row], frames.metadata_bytes[row]
     message = parse(name, data[int(at) : int(at) + int(size)].tobytes())
-    pairs = message.properties if message is not None else ()  # type: ignore[attr-defined]
+    pairs = message.properties if message is not None else ()
     return {text_of(pair.key): text_of(pair.value) for pair in pairs}

@@ -31,7 +31,7 @@ def connection_of(state: ExchangeState, connection_id: int) -> int:
     glance = int(connection_id) & (RECENT - 1)
     row = state.recent_connections[glance]
     if state.connections.connection_id[row] == connection_id:
-        return row
+        return int(row)
     row = _find_connection(state, connection_id)
     state.recent_connections[glance] = row
     return row
@@ -82,7 +82,7 @@ def group_of(state: ExchangeState, connection: int, producer_id: int) -> int:
     group = state.recent_groups[glance]
     groups = state.groups
     if groups.connection[group] == connection and groups.producer_id[group] == producer_id:
-        return group
+        return int(group)
     group = _find_group(state, connection, producer_id)
     state.recent_groups[glance] = group
     return group

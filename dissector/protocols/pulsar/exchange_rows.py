@@ -132,13 +132,13 @@ def answer_of_early(state: ExchangeState, early: int) -> Answer:
 @inlined
 def last_hole(state: ExchangeState, side: int) -> int:
     """Ordinal of the last hole of a direction; a gap not yet placed counts."""
-    return max(state.sides.hole_row[side], state.sides.gap_row[side])
+    return int(max(state.sides.hole_row[side], state.sides.gap_row[side]))
 
 
 @inlined
 def answering_side(state: ExchangeState, row: int) -> int:
     """Row in SideColumns of the direction in which the answer of a pending request comes."""
-    return 2 * state.groups.connection[state.pending.group[row]] + 1 - state.pending.side[row]
+    return int(2 * state.groups.connection[state.pending.group[row]] + 1 - state.pending.side[row])
 
 
 @kernel
@@ -254,7 +254,7 @@ def _write_request(state: ExchangeState, run: Pairing, row: int) -> int:
     rows.outstanding_before[place] = pending.outstanding_before[row]
     rows.ts[place] = pending.last_ns[row]
     rows.closing_row[place] = state.counters[COUNT_ROW]
-    return place
+    return int(place)
 
 
 @inlined

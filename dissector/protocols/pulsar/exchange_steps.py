@@ -197,7 +197,7 @@ def _messages_of(frames: FrameColumns, row: int) -> int:
     chunk_count = frames.chunk_count[row]
     if chunk_count > 1:
         return 1 if frames.chunk_id[row] == chunk_count - 1 else 0
-    return frames.message_count[row]
+    return int(frames.message_count[row])
 
 
 @inlined
@@ -448,4 +448,4 @@ def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
             write_unanswered(state, run, row, NULL)
         else:
             write_unanswered(state, run, row, given_up(state, row, UNANSWERED_AT_END))
-    return order.length[SENDS] + order.length[REQUESTS] + order.length[EARLY]
+    return int(order.length[SENDS] + order.length[REQUESTS] + order.length[EARLY])

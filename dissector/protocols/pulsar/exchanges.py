@@ -136,7 +136,7 @@ class PulsarExchanges:
     def _keep_texts(self) -> None:
         """Start a new list of texts with those of early answers, which are still to be written."""
         state = self._state
-        kept = []
+        kept: list[bytes] = []
         early = int(state.order.first[EARLY])
         while early != ABSENT and self._texts:
             place = int(state.pending.error_text[early])

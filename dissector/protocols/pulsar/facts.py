@@ -1,4 +1,4 @@
-"""Pulsar's part of a dissection: fields, registry, exchanges, consumption, in that order over each block."""
+"""Pulsar's part of a dissection: fields, registry, exchanges, consumption over each block."""
 
 from typing import Final
 

@@ -107,7 +107,7 @@ def _is_legal(command: int, direction: int) -> bool:
     allowed = _direction_of(command)
     if allowed < 0:
         return False
-    return allowed == UNKNOWN_DIRECTION or direction == UNKNOWN_DIRECTION or allowed == direction
+    return direction == UNKNOWN_DIRECTION or allowed in (UNKNOWN_DIRECTION, direction)
 
 
 def check_header(
@@ -204,7 +204,7 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
 def _field_of_body(data: ByteArray, offset: int, end: int, number: int) -> int:
     """A varint field of the command's body, NULL if it is not there; bytes behind end are not read.
 
-    Only one level deep, by skipping: for the few facts that framing needs before fields are decoded.
+    Only one level deep, by skipping: for the few facts that framing needs before fields.
     """
     at = offset + 9
     command = varint(data, at, end)
@@ -235,7 +235,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
     expects no answer.
     """
     command = read_command(data, offset, end)
-    if command == CLOSE_PRODUCER or command == CLOSE_CONSUMER:
+    if command in (CLOSE_PRODUCER, CLOSE_CONSUMER):
         request_id = _field_of_body(data, offset, end, 2)
         if request_id == NULL:
             return UNKNOWN_DIRECTION

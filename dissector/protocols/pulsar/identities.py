@@ -73,10 +73,10 @@ def page_to_give_up(state: ConsumptionState) -> int:
     for _ in range(_TRIES):
         page = lists.first[LIST_PAGES]
         if state.pages.open[page] == 0:
-            return page
+            return int(page)
         unlink_row(lists, state.pages, LIST_PAGES, page)
         append_row(lists, state.pages, LIST_PAGES, page)
-    return lists.first[LIST_PAGES]
+    return int(lists.first[LIST_PAGES])
 
 
 @kernel
@@ -155,11 +155,15 @@ def _take_node(state: ConsumptionState) -> int:
     if nodes.is_used[node]:
         level = nodes.level[node]
         remove(
-            state.table, nodes.serial[node], nodes.ledger[node], nodes.prefix[node], KEY_NODE + level
+            state.table,
+            nodes.serial[node],
+            nodes.ledger[node],
+            nodes.prefix[node],
+            KEY_NODE + level,
         )
         counters[IDENTITIES_FORGOTTEN] += 1
     nodes.is_used[node] = 1
-    return node
+    return int(node)
 
 
 @kernel

@@ -188,7 +188,7 @@ def _keep(opening: Opening, data: ByteArray, at: int, length: int) -> int:
     for k in range(length):
         opening.text[start + k] = data[at + k]
     opening.cursor[CURSOR_TEXT] = start + length
-    return start
+    return int(start)
 
 
 @inlined
@@ -309,7 +309,7 @@ def _open_item(
         place = _keep(opening, data, messages.ordering_key_at[count], ordering)
         messages.ordering_key_at[count] = place
     opening.cursor[CURSOR_COUNT] = count + 1
-    return at + length
+    return int(at + length)
 
 
 @inlined

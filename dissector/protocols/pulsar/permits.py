@@ -1,4 +1,4 @@
-"""The balance of permits of each consumer: what it granted, what deliveries cost, when it began anew.
+"""The balance of permits of each consumer: what it granted, what deliveries cost, when it began.
 
 A permit is one message. The broker sends whole entries while the balance is above zero, so that it
 may fall below: it is never clamped. It starts at zero with each SUBSCRIBE that opens the consumer;

@@ -80,7 +80,7 @@ def published_ns(state: ConsumptionState, topic: int, ledger: int, entry: int, l
     place = entry & (PAGE_ENTRIES - 1)
     if page == ABSENT or (state.published.known[page] >> place) & 1 == 0:
         return NULL
-    return state.stamps[page * PAGE_ENTRIES + place]
+    return int(state.stamps[page * PAGE_ENTRIES + place])
 
 
 @kernel
@@ -100,7 +100,7 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
         transactions.most[row] = most
         transactions.least[row] = least
         put(state.table, most, least, 0, KEY_TRANSACTION, row)
-    return (transactions.serial[row] << ROW_BITS) | row
+    return int((transactions.serial[row] << ROW_BITS) | row)
 
 
 @kernel

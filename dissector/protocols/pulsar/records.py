@@ -51,7 +51,7 @@ def take_row(rows: Rows, counters: Int64Array, stock: int) -> int:
             return ABSENT
         counters[stock + EVER] = row + 1
     counters[stock + USED] += 1
-    return row
+    return int(row)
 
 
 @inlined

@@ -71,7 +71,7 @@ def subject_of(state: RegistryState, connection_id: int, kind: int, number: int)
         and subjects.connection_id[row] == connection_id
         and subjects.kind[row] == kind
     ):
-        return row
+        return int(row)
     row = _find_or_make(state, connection_id, kind, number)
     state.recent[glance] = row
     return row

@@ -28,8 +28,10 @@ def verdict(row: Row) -> str:
 
 
 def _evidence(row: Row) -> int | None:
-    frame_no = row["refused_frame_no"]
-    return row["answer_frame_no"] if frame_no is None else frame_no
+    frame_no: int | None = row["refused_frame_no"]
+    if frame_no is None:
+        frame_no = row["answer_frame_no"]
+    return frame_no
 
 
 def _group(frames: list[Row], failures: list[Row]) -> Row:

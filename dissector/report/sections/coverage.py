@@ -1,5 +1,6 @@
 """Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from dissector.report.names import twin_count
@@ -107,12 +108,13 @@ def _notices(found: list[Row]) -> Row:
     return {"notices_by_code": known(by_code), "notices_by_severity": known(by_severity)}
 
 
-def _limits(notices: Row, limits: dict[str, int]) -> dict[str, int]:
+def _limits(notices: Row, limits: Mapping[str, int]) -> dict[str, int]:
     """Bounds that were hit: of the dissection (notices that say so) and of this way to count."""
-    of_notices = {
+    of_notices: dict[str | None, int] = {
         code: count for code, count in notices["notices_by_code"].items() if code.endswith("_limit")
     }
-    return known({**of_notices, **limits})
+    of_notices.update(limits)
+    return known(of_notices)
 
 
 def _group(files: list[Row], connections: list[Row], frames: list[Row], notices: list[Row]) -> Row:

@@ -1,5 +1,6 @@
 """Frames are the same however the stream was cut; gaps cost exactly what they cover."""
 
+import itertools
 import random
 
 import pytest
@@ -25,7 +26,7 @@ IDENTITY = ("stream_offset", "frame_bytes", "status", "direction", "data")
 def script_of(stream: bytes, cuts: list[int]) -> Ranges:
     script = Ranges().open()
     edges = [0, *sorted(set(cuts) - {0, len(stream)}), len(stream)]
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in itertools.pairwise(edges):
         script.send(stream[start:stop])
     return script.close()
 

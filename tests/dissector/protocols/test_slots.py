@@ -1,4 +1,4 @@
-"""Slots of connections: found, reused, never mixed up, whatever the order of opening and closing."""
+"""Slots of connections: found, reused, never mixed up, in any order of opening and closing."""
 
 import numpy as np
 from hypothesis import given, settings
