@@ -144,8 +144,18 @@ def take_packet(
     offset = offset_near(start, cells[side + ORIGIN], cells[side + NEXT])
     if segment.wire_bytes > 0 or segment.flags & TCP_FIN:
         _take_payload(state, base, side_no, segment, data, offset)
-    elif offset == cells[side + TOP] - 1 and not segment.flags & TCP_SYN:
+    elif _is_last_number(cells, side, offset) and not segment.flags & TCP_SYN:
         cells[side + layout.KEEPALIVE_PACKETS] += 1
+
+
+@inlined
+def _is_last_number(cells: Int64Array, side: int, offset: int) -> bool:
+    """Whether an offset is that of the last sequence number used, as in keep-alives.
+
+    A FIN has a number too: after one that overtook it, the last byte is data, not a keep-alive.
+    """
+    has_fin = cells[side + SIDE_BITS] & SIDE_FIN_SEEN
+    return offset == cells[side + TOP] - (0 if has_fin else 1)
 
 
 @inlined
@@ -226,7 +236,7 @@ def _take_payload(
             return
         end = offset + segment.wire_bytes
     is_probe = segment.wire_bytes <= 1 and not segment.flags & (TCP_FIN | TCP_SYN)
-    if is_probe and offset == cells[side + TOP] - 1:
+    if is_probe and _is_last_number(cells, side, offset):
         # A keep-alive repeats the last sequence number, with no byte or a made-up one.
         cells[side + layout.KEEPALIVE_PACKETS] += 1
         return

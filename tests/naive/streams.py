@@ -1,0 +1,147 @@
+"""Streams put together offline, byte by byte in dictionaries: slow, plain, obviously right.
+
+Knows the whole capture at once, so it never decides when to give a hole up: what no packet brought
+is missing. Equal to the real thing wherever nothing arrives later than the reorder window.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+_HALF = 1 << 31
+
+
+class Seen(NamedTuple):
+    """A TCP packet. pair: its connection's addresses, in any form; payload: the captured bytes."""
+
+    pair: object
+    side: int
+    sequence: int
+    acknowledgement: int
+    flags: int
+    payload: bytes
+    wire_bytes: int
+
+
+class Part(NamedTuple):
+    """A run of a stream. kind: data, lost or cut; length: bytes; data: what they are."""
+
+    kind: str
+    start: int
+    length: int
+    data: bytes = b""
+
+
+@dataclass
+class NaiveSide:
+    """One direction. origin: sequence number of offset 0, unwrapped; bytes: value by offset, None
+    where the snap length cut it; end: offset after the last byte sent (a FIN's place), if known."""
+
+    origin: int | None = None
+    has_syn: bool = False
+    top: int = 0
+    acknowledged: int = 0
+    end: int | None = None
+    bytes: dict[int, int | None] = field(default_factory=dict)
+    packets: int = 0
+
+    def offset(self, sequence: int) -> int:
+        """The offset of a sequence number that lies nearest to the highest one seen."""
+        assert self.origin is not None
+        near = self.origin + self.top
+        return self.top + (sequence - near + _HALF) % (1 << 32) - _HALF
+
+    def parts(self) -> list[Part]:
+        """The stream with its gaps."""
+        end = self.top if self.end is None else self.end
+        # One acknowledged byte more may be a FIN that was not captured.
+        if self.end is None and self.packets and self.acknowledged > end + 1:
+            end = self.acknowledged
+        start = min([0, *self.bytes]) if not self.has_syn else 0
+        found: list[Part] = []
+        for offset in range(start, end):
+            kind, value = "lost", b""
+            if offset in self.bytes:
+                byte = self.bytes[offset]
+                kind, value = ("cut", b"") if byte is None else ("data", bytes([byte]))
+            if found and found[-1].kind == kind:
+                last = found.pop()
+                found.append(Part(kind, last.start, last.length + 1, last.data + value))
+            else:
+                found.append(Part(kind, offset, 1, value))
+        return found
+
+
+@dataclass
+class NaiveConnection:
+    """Both directions of one incarnation of an address pair."""
+
+    isn: list[int | None] = field(default_factory=lambda: [None, None])
+    sides: tuple[NaiveSide, NaiveSide] = field(default_factory=lambda: (NaiveSide(), NaiveSide()))
+
+
+def reassemble(packets: Iterable[Seen], overlap: str = "first") -> list[NaiveConnection]:
+    """All connections in the order of their first packets.
+
+    A SYN with another initial number than the connection's opens a new one. overlap: `first` or
+    `last`, which of two differing copies of a byte counts.
+    """
+    connections: list[NaiveConnection] = []
+    current: dict[object, NaiveConnection] = {}
+    for packet in packets:
+        connection = current.get(packet.pair)
+        if connection is None or _opens_another(connection, packet):
+            connection = current[packet.pair] = NaiveConnection()
+            connections.append(connection)
+        _take(connection, packet, overlap)
+    return connections
+
+
+def _opens_another(connection: NaiveConnection, packet: Seen) -> bool:
+    known = connection.isn[packet.side]
+    return packet.flags & (SYN | ACK) == SYN and known is not None and known != packet.sequence
+
+
+def _take(connection: NaiveConnection, packet: Seen, overlap: str) -> None:
+    side, peer = connection.sides[packet.side], connection.sides[1 - packet.side]
+    side.packets += 1
+    start = packet.sequence
+    if packet.flags & SYN:
+        start += 1
+        connection.isn[packet.side] = packet.sequence
+        _begin(side, start)
+    elif side.origin is None:
+        side.origin = start
+    if packet.flags & ACK:
+        if peer.origin is not None:
+            peer.acknowledged = max(peer.acknowledged, peer.offset(packet.acknowledgement))
+        elif packet.flags & SYN:
+            _begin(peer, packet.acknowledgement)
+    if packet.flags & RST:
+        return
+    first = side.offset(start)
+    if packet.wire_bytes == 1 and first == side.top - 1 and not packet.flags & (SYN | FIN):
+        return  # a keep-alive, whose byte means nothing
+    for index in range(packet.wire_bytes):
+        value = packet.payload[index] if index < len(packet.payload) else None
+        if first + index not in side.bytes or overlap == "last":
+            side.bytes[first + index] = value
+    if packet.wire_bytes:
+        side.top = max(side.top, first + packet.wire_bytes)
+    if packet.flags & FIN:
+        side.end = first + packet.wire_bytes
+
+
+def _begin(side: NaiveSide, origin: int) -> None:
+    """Offset 0 became known; what was counted from another place moves."""
+    if side.has_syn:
+        return
+    if side.origin is not None:
+        by = -((origin - side.origin + _HALF) % (1 << 32) - _HALF)
+        side.bytes = {offset + by: value for offset, value in side.bytes.items()}
+        side.top += by
+        side.acknowledged += by
+        side.end = None if side.end is None else side.end + by
+    side.origin = origin
+    side.has_syn = True

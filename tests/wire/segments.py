@@ -1,0 +1,301 @@
+"""TCP packets as a tap sees them, straight into the streams, and all that comes out of them.
+
+Every run checks what holds for any input: pieces of a stream follow on each other, sums agree, each
+connection opens and closes once.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dissector.limits import NULL
+from dissector.notices import NOTICES
+from dissector.packet.columns import PacketBuffers, new_segment_columns
+from dissector.stream.columns import (
+    CLOSE,
+    DATA,
+    ENDED_NAMES,
+    FIN,
+    GAP_CUT,
+    GAP_LOST,
+    OPEN,
+    RETRANSMITTED,
+)
+from dissector.stream.state import StreamOptions
+from dissector.stream.streams import SideRows, Streams
+from tests.wire.packets import ACK
+from tests.wire.packets import FIN as FIN_FLAG
+from tests.wire.packets import RST, SYN
+
+MS = 1_000_000
+START_NS = 1_700_000_000_000_000_000
+SMALL = StreamOptions(block_rows=64)
+SYN_ACK = SYN | ACK
+FIN_ACK = FIN_FLAG | ACK
+RST_ACK = RST | ACK
+
+
+class Packet(NamedTuple):
+    """A TCP packet. ms: capture time; side: 0 the client sends; sequence, acknowledgement: any
+    integers, taken modulo 2^32; captured: payload bytes that the snap length leaves (None: all);
+    ip_id: None gives every packet one of its own; port: the client's, tells connections apart.
+    """
+
+    ms: float
+    side: int
+    sequence: int
+    payload: bytes = b""
+    acknowledgement: int = 0
+    flags: int = ACK
+    captured: int | None = None
+    window: int = 65535
+    ip_id: int | None = None
+    tsval: int = -1
+    port: int = 40000
+    vlans: int = 0
+
+
+class Piece(NamedTuple):
+    """A run of a stream. kind: data, lost or cut; length: bytes; data: what they are."""
+
+    kind: str
+    start: int
+    length: int
+    data: bytes = b""
+
+
+_KINDS = {DATA: "data", GAP_LOST: "lost", GAP_CUT: "cut"}
+
+
+@dataclass
+class Released:
+    """What came out: rows of ranges and notices as dicts, rows of connections by id.
+
+    held: the most bytes that waited after any block.
+    """
+
+    ranges: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[dict[str, Any]] = field(default_factory=list)
+    connections: dict[int, dict[str, Any]] = field(default_factory=dict)
+    held: int = 0
+
+    def pieces(self, connection: int = 0, side: int = 0) -> list[Piece]:
+        """The stream of a side; neighbours of one kind are one piece."""
+        found: list[Piece] = []
+        for row in self.ranges:
+            if (row["connection"], row["side"]) != (connection, side) or row["kind"] not in _KINDS:
+                continue
+            kind = _KINDS[row["kind"]]
+            if found and found[-1].kind == kind:
+                last = found.pop()
+                found.append(
+                    Piece(kind, last.start, last.length + row["length"], last.data + row["data"])
+                )
+            else:
+                found.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
+        return found
+
+    def data(self, connection: int = 0, side: int = 0) -> bytes:
+        """The bytes of a side that came out, gaps left out."""
+        return b"".join(piece.data for piece in self.pieces(connection, side))
+
+    def side(self, connection: int = 0, side: int = 0) -> dict[str, int]:
+        """The counters of a side."""
+        return self.connections[connection]["sides"][side]  # type: ignore[no-any-return]
+
+    def counted(self, connection: int = 0, side: int = 0) -> dict[str, int]:
+        """Those counters of a side that tell what was odd about packets, where not 0."""
+        names = ("retransmitted", "duplicate", "out_of_order", "keepalive", "late", "stray")
+        values = self.side(connection, side)
+        return {name: values[f"{name}_packets"] for name in names if values[f"{name}_packets"]}
+
+    def codes(self) -> list[str]:
+        """The codes of all notices, in order."""
+        return [row["code"] for row in self.notices]
+
+    def times(self, kind: int, side: int = 0, connection: int = 0) -> list[int]:
+        """Numbers of the packets that let ranges of a kind out."""
+        return [
+            row["release_packet"]
+            for row in self.ranges
+            if (row["connection"], row["side"], row["kind"]) == (connection, side, kind)
+        ]
+
+
+def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
+    """Segments and the buffer that holds their payloads."""
+    segments = new_segment_columns(max(1, len(packets)))
+    data = bytearray(b"\0")
+    for row, packet in enumerate(packets):
+        payload = packet.payload[: packet.captured]
+        client = (0x0A000001, packet.port)
+        broker = (0x0A000002, 6650)
+        source, destination = (client, broker) if packet.side == 0 else (broker, client)
+        values = {
+            "packet": row + 1,
+            "ts_ns": START_NS + round(packet.ms * MS),
+            "source": 0,
+            "offset": len(data),
+            "captured_bytes": len(payload),
+            "wire_bytes": len(packet.payload),
+            "ip_version": 4,
+            "source_high": 0,
+            "source_low": source[0],
+            "destination_high": 0,
+            "destination_low": destination[0],
+            "source_port": source[1],
+            "destination_port": destination[1],
+            "tunnel": 0,
+            "vlans": packet.vlans,
+            "sequence": packet.sequence & 0xFFFFFFFF,
+            "acknowledgement": packet.acknowledgement & 0xFFFFFFFF,
+            "flags": packet.flags,
+            "window": packet.window,
+            "ip_id": row + 1 if packet.ip_id is None else packet.ip_id,
+            "hop_limit": 64,
+            "tsval": packet.tsval,
+            "tsecr": -1,
+        }
+        for name, value in values.items():
+            getattr(segments, name)[row] = value
+        data += payload
+    return segments, PacketBuffers(np.frombuffer(bytes(data), np.uint8).copy(), np.zeros(1, np.uint8))
+
+
+def streamed(
+    packets: Sequence[Packet],
+    options: StreamOptions = SMALL,
+    cuts: Iterable[int] = (),
+    *,
+    is_finished: bool = True,
+) -> Released:
+    """Run packets, numbered from 1, through the streams.
+
+    Args:
+        cuts: rows at which the input is cut into calls.
+        is_finished: the capture ends behind them.
+    """
+    streams = Streams(options)
+    found = Released()
+    edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(packets)}), len(packets)]
+    all_segments, all_buffers = columns_of(packets)
+    for start, end in zip(edges, edges[1:], strict=False):
+        segments = new_segment_columns(end - start)
+        segments.matrix[:, : end - start] = all_segments.matrix[:, start:end]
+        # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
+        buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.side)
+        for ranges, rows in streams.advance(segments, end - start, buffers):
+            _collect(found, streams, ranges, rows, buffers)
+        buffers.block[:] = 0xEE
+    if is_finished:
+        nothing = PacketBuffers(np.zeros(1, np.uint8), np.zeros(1, np.uint8))
+        for ranges, rows in streams.finish():
+            _collect(found, streams, ranges, rows, nothing)
+        _collect_connections(found, streams)
+        assert streams.held_bytes == 0
+        check(found, packets)
+    return found
+
+
+def _collect(
+    found: Released, streams: Streams, ranges: Any, rows: int, buffers: PacketBuffers
+) -> None:
+    sources = (buffers.block, streams.heap, buffers.side)
+    for row in range(rows):
+        cells: dict[str, Any] = {
+            name: int(getattr(ranges, name)[row]) for name in ranges._fields
+        }
+        at = cells["offset"]
+        is_data = cells["kind"] == DATA
+        cells["data"] = (
+            sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
+        )
+        found.ranges.append(cells)
+    notices, count = streams.take_notices()
+    for row in range(count):
+        said = {name: int(getattr(notices, name)[row]) for name in notices._fields}
+        found.notices.append(said | {"code": NOTICES[said["kind"]].code})
+    found.held = max(found.held, streams.held_bytes)
+    _collect_connections(found, streams)
+
+
+def _collect_connections(found: Released, streams: Streams) -> None:
+    slots = streams.retired()
+    rows = streams.connection_rows(slots)
+    for row in range(len(slots)):
+        ended = int(rows.ended[row])
+        found.connections[int(rows.connection_id[row])] = {
+            "ended": ENDED_NAMES[ended] if ended != NULL else None,
+            "history": rows.history[row],
+            "ports": [int(port[row]) for port in rows.port],
+            "sides": [
+                {name: int(getattr(side, name)[row]) for name in SideRows._fields}
+                for side in rows.sides
+            ],
+        } | {
+            name: int(getattr(rows, name)[row])
+            for name in (
+                "started_by_syn", "closed_first", "opener", "first_ts_ns", "last_ts_ns",
+                "first_packet", "last_packet", "handshake_rtt_ns", "vlans",
+            )
+        }  # fmt: skip
+    streams.recycle()
+
+
+def check(found: Released, packets: Sequence[Packet]) -> None:
+    """What holds for any finished run."""
+    by_connection: dict[int, list[dict[str, Any]]] = {}
+    for row in found.ranges:
+        by_connection.setdefault(row["connection"], []).append(row)
+    assert sorted(by_connection) == sorted(found.connections) == list(range(len(by_connection)))
+    released = [row["release_packet"] for row in found.ranges]
+    assert released == sorted(released)
+    used = 0
+    for connection, rows in by_connection.items():
+        kinds = [row["kind"] for row in rows]
+        assert kinds[0] == OPEN and kinds[-1] == CLOSE
+        assert kinds.count(OPEN) == kinds.count(CLOSE) == 1
+        for side in (0, 1):
+            values = found.connections[connection]["sides"][side]
+            used += values["packets"]
+            _check_side([row for row in rows if row["side"] == side], values)
+    assert used == len(packets)
+
+
+def _check_side(rows: list[dict[str, Any]], values: dict[str, int]) -> None:
+    sums = Counter[int]()
+    end = None
+    for row in rows:
+        if row["kind"] in (OPEN, CLOSE):
+            continue
+        assert end is None or row["stream_offset"] == end, "ranges follow on each other"
+        assert sums[FIN] == 0, "nothing follows a FIN"
+        assert row["kind"] == FIN or row["length"] > 0
+        assert row["packet"] == NULL or row["packet"] <= row["release_packet"]
+        end = row["stream_offset"] + row["length"]
+        sums[row["kind"]] += row["length"]
+        if row["kind"] == FIN:
+            sums[FIN] += 1
+    gaps = [row for row in rows if row["kind"] == GAP_LOST]
+    assert values["stream_bytes"] == sums[DATA] + sums[GAP_LOST] + sums[GAP_CUT]
+    assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[GAP_LOST])
+    assert values["snaplen_cut_bytes"] == sums[GAP_CUT]
+
+
+def handshake(
+    isn: int = 1000, answer: int = 5000, *, ms: float = 0, port: int = 40000
+) -> list[Packet]:
+    """SYN, SYN-ACK and ACK, a millisecond apart."""
+    return [
+        Packet(ms, 0, isn, flags=SYN, port=port),
+        Packet(ms + 1, 1, answer, acknowledgement=isn + 1, flags=SYN_ACK, port=port),
+        Packet(ms + 2, 0, isn + 1, acknowledgement=answer + 1, port=port),
+    ]
+
+
+def is_again(row: dict[str, Any]) -> bool:
+    """Whether a range is marked as sent again or out of order."""
+    return bool(row["flags"] & RETRANSMITTED)
