@@ -407,9 +407,9 @@ def _value_at(context: Any, builder: Any, kind: Any, words: Any, first: int) -> 
 
 @unbox(StateType)
 def _unbox_state(typ: Any, value: Any, context: Any) -> Any:
-    words = context.pyapi.object_getattr_string(value, "words")
-    native = context.unbox(_ROW, words)
-    context.pyapi.decref(words)
+    places = context.pyapi.object_getattr_string(value, "places")
+    native = context.unbox(_ROW, places)
+    context.pyapi.decref(places)
     array = make_array(_ROW)(context.context, context.builder, value=native.value)
     state = cgutils.create_struct_proxy(typ)(context.context, context.builder)
     state.words = array.data

@@ -18,15 +18,16 @@ class State:
     """Base of all states; a subclass lists its fields as annotations.
 
     A field is a C-contiguous array of one or two dimensions, a Bundle, or a NamedTuple of these.
-    words: int64[], address and shape of every array, read by kernels.
+    places: int64[], address and shape of every array, read by kernels.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
-    words: Int64Array
+    places: Int64Array
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
+        assert "places" not in cls._fields, "places is where a state keeps its addresses"
 
     def __init__(self, **values: Any) -> None:
         assert tuple(values) == self._fields, "a state needs its fields in their order"
@@ -46,4 +47,4 @@ class State:
 
     def _describe(self) -> None:
         words = [word for name in self._fields for word in state_words(getattr(self, name))]
-        self.words = np.array(words, np.int64)
+        self.places = np.array(words, np.int64)

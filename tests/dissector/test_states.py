@@ -1,5 +1,6 @@
 """States: kernels see the arrays, bundles and tuples of a state, also after they have grown."""
 
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ class Whole(State):
     pair: Pair
     text: ByteArray
     columns: Columns
+    words: Int64Array
 
 
 @kernel
@@ -40,6 +42,7 @@ def add_up(state: Whole, factor: int) -> int:
             total += state.pair.grid[row, column] * (column + 1)
     state.pair.columns.left[0] += 1
     state.counts[1] += len(state.text)
+    state.words[-1] += 1
     return total + state.text[0] + state.pair.columns.left[0]
 
 
@@ -49,6 +52,7 @@ def make() -> Whole:
         pair=Pair(Columns.new(1, 5), np.arange(6, dtype=np.int64).reshape(2, 3)),
         text=np.array([7, 8], np.uint8),
         columns=Columns(np.array([[1, 2], [10, 20]], np.int64)),
+        words=np.zeros(1000, np.int64),
     )
 
 
@@ -59,6 +63,7 @@ def test_a_kernel_reads_and_writes_every_field():
     assert state.columns.right.tolist() == [13, 39]
     assert state.counts.tolist() == [0, 2]
     assert state.pair.columns.left.tolist() == [6]
+    assert state.words.tolist() == [0] * 999 + [1]
 
 
 def test_a_grown_array_is_seen_by_the_next_kernel():
@@ -75,3 +80,26 @@ def test_fields_must_be_those_of_the_class():
         Whole(counts=np.zeros(2, np.int64))
     with pytest.raises(AssertionError):
         make().grow(other=np.zeros(2, np.int64))
+
+
+def test_no_field_hides_what_a_state_keeps_for_itself():
+    with pytest.raises(AssertionError, match="places"):
+
+        class _Hiding(State):
+            places: Int64Array
+
+    state = make()
+    for name in state._fields:
+        value = getattr(state, name)
+        assert not np.shares_memory(getattr(value, "matrix", np.zeros(0)), state.places)
+    assert state.words is not state.places
+
+
+def test_a_call_keeps_nothing_of_the_state():
+    state = make()
+    add_up(state, 0)
+    before = sys.getrefcount(state.places)
+    for _ in range(100):
+        add_up(state, 0)
+    after = sys.getrefcount(state.places)
+    assert after == before

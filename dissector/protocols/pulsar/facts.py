@@ -13,6 +13,7 @@ from dissector.protocols.frame_table import copied_spans
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 from dissector.protocols.pulsar.commands import command_name
 from dissector.protocols.pulsar.consumption import PulsarConsumption
+from dissector.protocols.pulsar.entries import Entries
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.fields import CHECKSUM_NOTE_NAMES, FieldDecoder
 from dissector.protocols.pulsar.registry import PulsarRegistry
@@ -66,6 +67,9 @@ class PulsarFacts:
         self._names = NameTable()
         self._decoder = FieldDecoder(self._names, options.place)
         self._registry = PulsarRegistry(options.place)
+        self._entries = Entries(
+            self._names, options.place, options.properties, options.payload_sha256
+        )
         self._exchanges = PulsarExchanges(options.place, options.reorder_window_ns)
         self._consumption = PulsarConsumption(options.place)
         self._enums = _enum_texts(_ENUMS)
@@ -85,6 +89,7 @@ class PulsarFacts:
                 frames, rows, fields.ids, fields.words, names, block.sources, self.findings
             )
         )
+        out += self._entries.advance(frames, rows, block.sources, fields.words, self.findings)
         out += self._named(
             self._exchanges.advance(
                 frames, rows, fields.ids, fields.words, names, block.sources, self.findings
@@ -135,6 +140,7 @@ class PulsarFacts:
         """Close what is open at the capture's end."""
         subjects = self._named(self._registry.finish(self.findings))
         exchanges = self._named(self._exchanges.finish(self.findings))
+        self._entries.finish(self.findings)
         return subjects + exchanges + self._consumption.finish(self.findings)
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:

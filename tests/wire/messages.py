@@ -1,0 +1,65 @@
+"""Frames into rows of messages, as the facts do it: for tests of what reads entries."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dissector.codecs.names import NameTable
+from dissector.findings import Finding, Findings
+from dissector.notices import NOTICES
+from dissector.protocols.pulsar.entries import Entries
+from dissector.protocols.pulsar.fields import FieldDecoder
+from dissector.schemas.rows import arrow_batch
+from tests.wire.blocks import block_of
+
+
+class Opened:
+    """Reads entries block after block; rows hold what is not null, found the notices."""
+
+    def __init__(self, properties: bool = False, payload_sha256: bool = False) -> None:
+        self.names = NameTable(4096, 1 << 20)
+        self.decoder = FieldDecoder(self.names, 0)
+        self.entries = Entries(self.names, 0, properties, payload_sha256)
+        self.findings = Findings()
+        self.rows: list[dict[str, Any]] = []
+        self.frame_no = 0
+
+    def add(self, frames: Sequence[bytes], **columns: Any) -> "Opened":
+        """Take frames; columns: what to set in the frame columns before entries are opened."""
+        if not frames:
+            return self
+        block, sources = block_of(frames)
+        block.frame_no[:] += self.frame_no
+        self.frame_no += len(frames)
+        fields = self.decoder.decode(block, len(frames), sources)
+        block.producer_name[:] = block.wire_producer_name
+        for name, value in columns.items():
+            getattr(block, name)[:] = value
+        self.names.update()
+        blocks = self.entries.advance(block, len(frames), sources, fields.words, self.findings)
+        for each in blocks:
+            assert each.table == "messages" and each.rows > 0
+            self.rows += [without_nulls(row) for row in arrow_batch(each).to_pylist()]
+        return self
+
+    def finish(self) -> "Opened":
+        """The capture is over."""
+        assert not self.entries.finish(self.findings)
+        return self
+
+    def notices(self) -> list[tuple[str, int]]:
+        """Code and frame of all notices so far, which are forgotten."""
+        return [(NOTICES[each.kind].code, each.frame_no) for each in self.found()]
+
+    def found(self) -> list[Finding]:
+        """All notices so far, which are forgotten."""
+        return self.findings.take()
+
+
+def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a message that its frame decides, nulls left out."""
+    found = {name: value for name, value in row.items() if value is not None}
+    for name in ("connection_id", "direction", "ts"):
+        del found[name]
+    if "properties" in found:
+        found["properties"] = dict(found["properties"])
+    return found
