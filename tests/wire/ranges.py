@@ -94,7 +94,7 @@ class Collected:
             cells = {name: int(block.matrix[at, row]) for name, at in COLUMN_NUMBER.items()}
             at = cells["data_offset"]
             source = block.sources[cells["source"]]
-            cells["data"] = source[at : at + cells["data_bytes"]].tobytes()  # type: ignore[assignment]
+            cells["data"] = source[at : at + cells["data_bytes"]].tobytes()
             self.rows.append(cells)
 
     def frames(self) -> list[dict[str, Any]]:

@@ -9,13 +9,10 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     EVENT_SKIPPED,
     LIFECYCLE_CLOSED_BY_BROKER,
-    LIFECYCLE_CLOSED_BY_CLIENT,
     LIFECYCLE_CLOSING_BY_CLIENT,
     LIFECYCLE_INTERIM,
     LIFECYCLE_NONE,
     LIFECYCLE_OPENING,
-    LIFECYCLE_READY,
-    LIFECYCLE_REFUSED,
     LIFECYCLE_REPEATED,
     MALFORMED,
     NAME_OBSERVED,
@@ -28,17 +25,16 @@ from dissector.protocols.pulsar.commands import (
     CLOSE_CONSUMER,
     CLOSE_PRODUCER,
     CONNECT,
-    ERROR,
     FLOW,
     MESSAGE,
     PRODUCER,
-    PRODUCER_SUCCESS,
     SEND,
     SEND_ERROR,
     SEND_RECEIPT,
     SUBSCRIBE,
     UNSUBSCRIBE,
 )
+from dissector.protocols.pulsar.registry_requests import await_answer, forget_request, settle
 from dissector.protocols.pulsar.registry_state import (
     BY_BROKER,
     BY_CAPTURE_END,
@@ -77,14 +73,9 @@ from dissector.protocols.pulsar.subjects import (
 )
 from dissector.protocols.tables import (
     ABSENT,
-    chain_append,
-    chain_unlink,
     find,
     give_row,
-    list_append,
-    list_unlink,
     remove,
-    take_row,
 )
 from dissector.stream.columns import ENDED_CAPTURE_END
 
@@ -241,7 +232,7 @@ def _forget_connection(
     """Close a connection's subjects and forget it and its requests."""
     request = state.request_lists.first[connection]
     while request != ABSENT:
-        _forget_request(state, request)
+        forget_request(state, request)
         request = state.request_lists.first[connection]
     close_connection(state, out, connection, closed_by)
     remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
@@ -303,7 +294,7 @@ def _take_opening(
         _learn_subscription(state, frames, row, subject)
     describe(state, frames, row, subject)
     frames.lifecycle[row] = lifecycle
-    _await_answer(state, frames, row, subject)
+    await_answer(state, frames, row, subject)
 
 
 @kernel
@@ -348,7 +339,7 @@ def _take_closing(
         if phase != CLOSING:
             subjects.closed_frame_no[subject] = frames.frame_no[row]
         frames.lifecycle[row] = LIFECYCLE_CLOSING_BY_CLIENT
-    _await_answer(state, frames, row, subject)
+    await_answer(state, frames, row, subject)
 
 
 @kernel
@@ -374,7 +365,7 @@ def _take_other(
     is_request = command < COMMAND_SLOTS and rules.request_key[command] == BY_REQUEST_ID
     # ACK_RESPONSE names the consumer itself, so that an ACK need not be remembered.
     if is_request and command != ACK:
-        _await_answer(state, frames, row, subject)
+        await_answer(state, frames, row, subject)
 
 
 @kernel
@@ -401,48 +392,6 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
     if frames.wire_topic[row] != NULL:
         frames.name_source[row] = NAME_OBSERVED
     frames.lifecycle[row] = LIFECYCLE_NONE
-
-
-@kernel
-def _await_answer(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
-    """Remember a request until its answer; the oldest one makes room."""
-    request_id = frames.request_id[row]
-    if request_id in (NULL, BROKER_REQUEST_ID):
-        return
-    request = take_row(state.request_pool)
-    if request == ABSENT:
-        _forget_request(state, state.order_list.first[0])
-        request = take_row(state.request_pool)
-    connection = connection_row(state, frames.connection_id[row])
-    side = frames.side[row]
-    requests = state.requests
-    requests.connection[request] = connection
-    requests.request_id[request] = request_id
-    requests.side[request] = side
-    requests.command[request] = frames.command[row]
-    requests.subject[request] = subject
-    requests.kind[request] = NULL if subject == ABSENT else state.subjects.kind[subject]
-    requests.id[request] = NULL if subject == ABSENT else state.subjects.id[subject]
-    requests.incarnation[request] = frames.incarnation[row]
-    requests.topic[request] = frames.topic[row]
-    requests.subscription[request] = frames.subscription[row]
-    key = connection * 2 + side
-    chain_append(state.table, state.chain_links, KEY_REQUEST, key, request_id, 0, request)
-    list_append(state.request_lists, state.request_links, connection, request)
-    list_append(state.order_list, state.order_links, 0, request)
-
-
-@kernel
-def _forget_request(state: RegistryState, request: int) -> None:
-    """Take a request out of everything."""
-    requests = state.requests
-    connection = requests.connection[request]
-    key = connection * 2 + requests.side[request]
-    request_id = requests.request_id[request]
-    chain_unlink(state.table, state.chain_links, KEY_REQUEST, key, request_id, 0, request)
-    list_unlink(state.request_lists, state.request_links, connection, request)
-    list_unlink(state.order_list, state.order_links, 0, request)
-    give_row(state.request_pool, request)
 
 
 @kernel
@@ -478,7 +427,7 @@ def _take_reply(
         is_current = subjects.incarnation[subject] == requests.incarnation[request]
         lifecycle = LIFECYCLE_NONE
         if is_current:
-            lifecycle = _settle(
+            lifecycle = settle(
                 state, frames, row, requests.command[request], subject, schema_versions, out
             )
         describe(state, frames, row, subject)
@@ -494,50 +443,4 @@ def _take_reply(
             frames.name_source[row] = NAME_OBSERVED
         if frames.subscription[row] == NULL:
             frames.subscription[row] = requests.subscription[request]
-    _forget_request(state, request)
-
-
-@kernel
-def _settle(
-    state: RegistryState,
-    frames: FrameColumns,
-    row: int,
-    asked: int,
-    subject: int,
-    schema_versions: Int64Array,
-    out: SubjectRows,
-) -> int:
-    """What the answer to an opening or closing does to its subject; returns a LIFECYCLE_*."""
-    subjects = state.subjects
-    is_error = frames.command[row] == ERROR
-    phase = subjects.state[subject]
-    if asked in (PRODUCER, SUBSCRIBE):
-        if is_error:
-            subjects.open_requests[subject] -= 1
-            if phase != OPENING or subjects.open_requests[subject] > 0:
-                return LIFECYCLE_NONE
-            subjects.refused_code[subject] = frames.error_code[row]
-            close_subject(state, out, subject, BY_BROKER, frames.frame_no[row])
-            return LIFECYCLE_REFUSED
-        if frames.command[row] == PRODUCER_SUCCESS:
-            learn_name(state, subject, frames.wire_producer_name[row])
-            if frames.is_ready[row] == 0:
-                return LIFECYCLE_INTERIM
-            subjects.last_sequence_id[subject] = frames.last_sequence_id[row]
-            subjects.topic_epoch[subject] = frames.topic_epoch[row]
-            subjects.schema_version[subject] = schema_versions[row]
-        subjects.open_requests[subject] -= 1
-        if subjects.ready_frame_no[subject] == NULL and (phase in (OPENING, OPEN)):
-            subjects.ready_frame_no[subject] = frames.frame_no[row]
-        if phase != OPENING:
-            return LIFECYCLE_NONE
-        subjects.state[subject] = OPEN
-        subjects.first_flow_permits[subject] = NULL
-        return LIFECYCLE_READY
-    if phase == CLOSING and (asked in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE)):
-        if not is_error:
-            close_subject(state, out, subject, BY_CLIENT, NULL)
-            return LIFECYCLE_CLOSED_BY_CLIENT
-        subjects.state[subject] = OPEN
-        subjects.closed_frame_no[subject] = NULL
-    return LIFECYCLE_NONE
+    forget_request(state, request)
