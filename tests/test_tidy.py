@@ -78,7 +78,7 @@ MANY_PARAMETERS_IN = ("dissector/cli/",)
 # it explains; each reason says what the parameters are.
 _PULSAR = "dissector/protocols/pulsar"
 A_PLACE = "state, bundle and the coordinates of one place in them"
-A_PASS = "the pass over a block: state, its columns, their number, names or rules, and what it fills"
+A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
 MANY_PARAMETERS = {
     (f"{_PULSAR}/consumption_walk.py", "walk"): A_PASS,
     (f"{_PULSAR}/consumption_walk.py", "_take_frame"): A_PASS,
