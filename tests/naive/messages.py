@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
-import crc32c
 import cramjam
+import crc32c
 import lz4.block
 import zstandard
 from google.protobuf.message import DecodeError, Message
