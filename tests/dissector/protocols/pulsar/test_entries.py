@@ -167,7 +167,9 @@ def test_what_is_encrypted_is_named_and_not_opened() -> None:
     keys = [{"key": "k1", "value": b"wrapped"}]
     frames = [
         pulsar.send(b"secret", metadata_fields={"encryption_keys": keys, "partition_key": "p"}),
-        pulsar.send(b"x" * 7, metadata_fields={"encryption_keys": keys, "num_messages_in_batch": 7}),
+        pulsar.send(
+            b"x" * 7, metadata_fields={"encryption_keys": keys, "num_messages_in_batch": 7}
+        ),
     ]
     found = all_of(frames)
     assert found.rows == messages_of(frames)
