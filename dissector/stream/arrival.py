@@ -12,7 +12,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_ACK_REACH, MAX_SEQUENCE_JUMP, MAX_START_BACK, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import layout
-from dissector.stream.columns import DATA, GAP_CUT, RETRANSMITTED
+from dissector.stream.columns import DATA, GAP_CUT
 from dissector.stream.connections import join_list, side_at, touch
 from dissector.stream.duplicates import is_remembered, remember, signature
 from dissector.stream.ending import take_fin, take_reset
@@ -155,7 +155,7 @@ def _is_last_number(cells: Int64Array, side: int, offset: int) -> bool:
     A FIN has a number too: after one that overtook it, the last byte is data, not a keep-alive.
     """
     has_fin = cells[side + SIDE_BITS] & SIDE_FIN_SEEN
-    return offset == cells[side + TOP] - (0 if has_fin else 1)
+    return bool(offset == cells[side + TOP] - (0 if has_fin else 1))
 
 
 @inlined
@@ -316,7 +316,6 @@ def _let_wait(
     cells = state.cells
     offset, first, limit = range_of
     side = side_at(base, side_no)
-    flags = RETRANSMITTED if first < cells[side + TOP] else 0
     end = offset + segment.wire_bytes
     there = min(limit, offset + segment.captured_bytes)
     at = segment.offset + first - offset
@@ -326,7 +325,7 @@ def _let_wait(
     again = 0
     if first < there:
         taken = insert(
-            state, side, Span(DATA, first, there, at, offset, end, packet, ts_ns, flags), data
+            state, side, Span(DATA, first, there, at, offset, end, packet, ts_ns), data
         )
         fresh += taken.fresh
         again += taken.again
@@ -336,7 +335,7 @@ def _let_wait(
     first = max(first, there)
     if first < limit:
         taken = insert(
-            state, side, Span(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns, flags), data
+            state, side, Span(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns), data
         )
         fresh += taken.fresh
         again += taken.again

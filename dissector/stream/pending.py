@@ -54,6 +54,7 @@ from dissector.stream.layout import (
     OVERLAP_LAST,
     OVERLAP_LINUX,
     TAIL,
+    TOP,
 )
 from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState
@@ -63,7 +64,7 @@ class Span(NamedTuple):
     """Bytes of a segment that shall wait.
 
     kind: DATA, GAP_CUT or FIN; start, end: stream offsets; at: of a byte at offset `start` in the
-    packet's buffer; whole_start, whole_end: the segment they are part of; flags of its ranges.
+    packet's buffer; whole_start, whole_end: the segment they are part of.
     """
 
     kind: int
@@ -74,7 +75,6 @@ class Span(NamedTuple):
     whole_end: int
     packet: int
     ts_ns: int
-    flags: int
 
 
 class Taken(NamedTuple):
@@ -149,7 +149,8 @@ def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> in
     opened = registers[CLOCK]
     if after >= 0 and nodes[after + NODE_OFFSET] > edge:
         opened = min(opened, nodes[after + NODE_OPENED])
-    flags = span.flags
+    # Below the highest byte seen it came late; what a repetition has beyond that is new.
+    flags = RETRANSMITTED if start < cells[side + TOP] else 0
     if start == span.whole_start:
         flags |= STARTS_PACKET
     if end == span.whole_end:

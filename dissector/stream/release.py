@@ -1,18 +1,17 @@
 """What leaves, when, and in which order: the end of the way of a stream byte.
 
-A side offers one of three things: the first waiting node if it is next in the stream, a gap where
-evidence says that a hole will not be filled, or nothing. The theory is in reassembly.py.
+What a side has to give is said in offer.py, the theory in reassembly.py.
 
 A connection is looked at when a packet of it, or a timer, asks for it. All connections that one
 packet made ready are gone through in order of connection_id, before the next packet. A look can
 stop at any row for want of room and goes on exactly there.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_UNCONFIRMED_HOLE, NULL
+from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import layout
 from dissector.stream.columns import (
@@ -59,120 +58,23 @@ from dissector.stream.layout import (
     TURN,
     WINDOW_NS,
 )
+from dissector.stream.offer import (
+    HOLE,
+    MISSING_END,
+    NODE,
+    NOTHING,
+    UNBELIEVED,
+    missing_end,
+    offer_of,
+)
 from dissector.stream.output import Piece, note, put_range
 from dissector.stream.pending import drop_first
 from dissector.stream.queue import queue_put, queue_remove
 from dissector.stream.state import StreamState
 
-_NOTHING: Final = 0
-_NODE: Final = 1  # the first node is next in the stream
-_HOLE: Final = 2  # the hole before the first node is given up
-_MISSING_END: Final = 3  # acknowledged bytes behind everything seen are given up
-_UNBELIEVED: Final = 4  # a lone segment far ahead is dropped instead of giving up its hole
-
 _GAP_LOST: Final = NOTICE_NUMBER["gap_lost"]
 _HELD_BYTES_LIMIT: Final = NOTICE_NUMBER["held_bytes_limit"]
 _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
-
-
-class Offer(NamedTuple):
-    """What a side has to give. what: see above; turn: its turn, if it has something.
-
-    bound: turns of the other side below it may leave now; due: clock of the next decision.
-    """
-
-    what: int
-    turn: int
-    bound: int
-    due: int
-
-
-@inlined
-def _settle_start(state: StreamState, side: int) -> None:
-    """Nothing earlier is waited for any more: the stream begins with what is there."""
-    cells = state.cells
-    cells[side + SIDE_BITS] &= ~(SIDE_START_OPEN | SIDE_GIVE_UP)
-    head = cells[side + HEAD]
-    if head >= 0:
-        cells[side + NEXT] = min(cells[side + NEXT], state.nodes[head + NODE_OFFSET])
-
-
-@inlined
-def _hole_due(state: StreamState, side: int, peer: int, head: int) -> int:
-    """The clock at which the hole before the first node is given up."""
-    cells = state.cells
-    window = state.registers[WINDOW_NS]
-    opened = state.nodes[head + NODE_OPENED]
-    since = max(opened, cells[side + layout.PROGRESS])
-    if cells[peer + layout.PACKETS] == 0:
-        return int(since + window)
-    if cells[side + ACKED] >= state.nodes[head + NODE_OFFSET]:
-        # A retransmission may be captured just after the acknowledgement that it caused.
-        covered = cells[side + layout.COVERED]
-        return int(since + window if covered <= opened + window else max(since, covered) + window)
-    return int(since + state.registers[layout.UNACKED_NS])
-
-
-@inlined
-def _is_unbelieved(cells: Int64Array, side: int, end: int) -> bool:
-    """Whether a hole is so long that one segment behind it is no proof of it."""
-    return bool(
-        end - cells[side + NEXT] > MAX_UNCONFIRMED_HOLE
-        and cells[side + ACKED] < end
-        and cells[side + NODES] < 3
-    )
-
-
-@inlined
-def _missing_end(cells: Int64Array, side: int) -> int:
-    """Bytes that the peer acknowledged behind everything seen; NULL-like 0 if that proves nothing.
-
-    One byte proves nothing: it may be a FIN that was not captured, or a keep-alive. A side of which
-    no packet was captured has no gaps.
-    """
-    if cells[side + layout.PACKETS] == 0 or cells[side + SIDE_BITS] & layout.SIDE_FIN_SEEN:
-        return 0
-    missing = cells[side + ACKED] - cells[side + NEXT]
-    return missing if missing > 1 else 0
-
-
-@kernel
-def _offer(state: StreamState, side: int, peer: int, is_over: bool) -> Offer:
-    """What a side gives now. is_over: the connection ends, nothing more is waited for."""
-    cells = state.cells
-    nodes = state.nodes
-    clock = state.registers[CLOCK]
-    window = state.registers[WINDOW_NS]
-    turn = cells[side + TURN]
-    head = cells[side + HEAD]
-    first_turn = max(turn, nodes[head + NODE_PACKET]) if head >= 0 else NEVER
-    bits = cells[side + SIDE_BITS]
-    if bits & SIDE_START_OPEN:
-        due = cells[side + layout.START_SINCE] + window
-        if clock < due and not is_over and not bits & SIDE_GIVE_UP:
-            return Offer(_NOTHING, NEVER, first_turn, due)
-        _settle_start(state, side)
-        bits = cells[side + SIDE_BITS]
-    if head < 0:
-        if _missing_end(cells, side) == 0 or not bits & layout.SIDE_HAS_ORIGIN:
-            return Offer(_NOTHING, NEVER, NEVER, NEVER)
-        due = cells[side + layout.ACK_SINCE] + window
-        if clock >= due or is_over:
-            return Offer(_MISSING_END, turn, turn, NEVER)
-        return Offer(_NOTHING, NEVER, NEVER, due)
-    end = nodes[head + NODE_OFFSET]
-    if end == 1 and bits & layout.SIDE_STARTED_EMPTY and not bits & SIDE_RELEASED:
-        cells[side + NEXT] = 1  # the first packet was a keep-alive, one byte before the stream
-    if end <= cells[side + NEXT]:
-        return Offer(_NODE, first_turn, first_turn, NEVER)
-    due = _hole_due(state, side, peer, head)
-    if is_over or clock >= due or bits & (SIDE_GIVE_UP | SIDE_RESYNC):
-        what = _UNBELIEVED if _is_unbelieved(cells, side, end) else _HOLE
-        return Offer(what, turn, turn, NEVER)
-    hold = nodes[head + NODE_OPENED] + window
-    if clock < hold:
-        return Offer(_NOTHING, NEVER, first_turn, min(hold, due))
-    return Offer(_NOTHING, NEVER, NEVER, due)
 
 
 @kernel
@@ -260,11 +162,11 @@ def _take_offer(state: StreamState, base: int, side_no: int, what: int) -> None:
     """Let a side give what it offered."""
     cells = state.cells
     side = side_at(base, side_no)
-    if what == _NODE:
+    if what == NODE:
         _put_node(state, base, side_no)
-    elif what == _HOLE:
+    elif what == HOLE:
         _put_gap(state, base, side_no, state.nodes[cells[side + HEAD] + NODE_OFFSET])
-    elif what == _MISSING_END:
+    elif what == MISSING_END:
         _put_gap(state, base, side_no, cells[side + ACKED])
     else:
         note(state, base, _SEQUENCE_JUMP, side_no, NULL, NULL)
@@ -273,7 +175,7 @@ def _take_offer(state: StreamState, base: int, side_no: int, what: int) -> None:
         drop_first(state, side)
     if cells[side + HEAD] < 0:
         cells[side + SIDE_BITS] &= ~SIDE_RESYNC
-        if what == _UNBELIEVED:
+        if what == UNBELIEVED:
             cells[side + TOP] = cells[side + NEXT]
 
 
@@ -317,7 +219,7 @@ def _is_all_there(cells: Int64Array, side: int) -> bool:
     return (
         cells[side + HEAD] < 0
         and not cells[side + SIDE_BITS] & SIDE_START_OPEN
-        and _missing_end(cells, side) == 0
+        and missing_end(cells, side) == 0
         and cells[side + NEXT] + 1 >= cells[side + layout.RESET_OFFSET]
     )
 
@@ -432,11 +334,11 @@ def _look_at(state: StreamState, base: int) -> int:
         if cells[base + BITS] & layout.CONNECTION_CLOSED:
             break
         is_over = cells[base + CLOSING] != 0 and state.registers[CLOCK] >= cells[base + CLOSE_DUE]
-        first = _offer(state, one, other, is_over)
-        second = _offer(state, other, one, is_over)
-        if first.what != _NOTHING and first.turn <= second.bound:
+        first = offer_of(state, one, other, is_over)
+        second = offer_of(state, other, one, is_over)
+        if first.what != NOTHING and first.turn <= second.bound:
             _take_offer(state, base, 0, first.what)
-        elif second.what != _NOTHING and second.turn <= first.bound:
+        elif second.what != NOTHING and second.turn <= first.bound:
             _take_offer(state, base, 1, second.what)
         elif _can_close(cells, base, is_over):
             _put_close(state, base)

@@ -4,6 +4,7 @@ Every run checks what holds for any input: pieces of a stream follow on each oth
 connection opens and closes once.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +27,8 @@ from dissector.stream.columns import (
 )
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import SideRows, Streams
-from tests.wire.packets import ACK
+from tests.wire.packets import ACK, RST, SYN
 from tests.wire.packets import FIN as FIN_FLAG
-from tests.wire.packets import RST, SYN
 
 MS = 1_000_000
 START_NS = 1_700_000_000_000_000_000
@@ -162,7 +162,9 @@ def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
         for name, value in values.items():
             getattr(segments, name)[row] = value
         data += payload
-    return segments, PacketBuffers(np.frombuffer(bytes(data), np.uint8).copy(), np.zeros(1, np.uint8))
+    return segments, PacketBuffers(
+        np.frombuffer(bytes(data), np.uint8).copy(), np.zeros(1, np.uint8)
+    )
 
 
 def streamed(
@@ -182,7 +184,7 @@ def streamed(
     found = Released()
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(packets)}), len(packets)]
     all_segments, all_buffers = columns_of(packets)
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         segments = new_segment_columns(end - start)
         segments.matrix[:, : end - start] = all_segments.matrix[:, start:end]
         # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
@@ -205,9 +207,7 @@ def _collect(
 ) -> None:
     sources = (buffers.block, streams.heap, buffers.side)
     for row in range(rows):
-        cells: dict[str, Any] = {
-            name: int(getattr(ranges, name)[row]) for name in ranges._fields
-        }
+        cells: dict[str, Any] = {name: int(getattr(ranges, name)[row]) for name in ranges._fields}
         at = cells["offset"]
         is_data = cells["kind"] == DATA
         cells["data"] = (

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.stream.columns import GAP_LOST
 from tests.dissector.stream.traffic import Shape, assert_like_naive, conversation
 from tests.wire.segments import SMALL, Packet, handshake, streamed
 
@@ -148,7 +147,7 @@ def test_the_last_copy_wins_where_it_was_asked_for_and_nothing_left_yet(
 
 
 def test_more_than_four_gigabytes_keep_counting() -> None:
-    """Offsets go on past 2^32 although sequence numbers begin anew; nobody is asked for the bytes."""
+    """Offsets go on past 2^32 although sequence numbers begin anew."""
     packets = handshake(isn=0)
     step = 60 << 20  # most of each is never captured, but acknowledged
     numbers = range(100)

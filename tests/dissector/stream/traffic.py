@@ -14,8 +14,8 @@ WRAP = 1 << 32
 @dataclass(frozen=True)
 class Shape:
     """What may happen, as chances per segment. jitter_ms: how much later the tap may see a packet
-    than it was sent; steps: segments; wraps: chance that sequence numbers start anew; ending: `fin`,
-    `rst` or none."""
+    than it was sent; steps: segments; wraps: chance that sequence numbers start anew soon; ending:
+    `fin`, `rst` or none."""
 
     steps: int = 30
     jitter_ms: float = 0

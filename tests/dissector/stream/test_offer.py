@@ -1,0 +1,197 @@
+"""A hole is given up on evidence, never by chance, and at a time that the packets tell."""
+
+import pytest
+
+from dissector.limits import MAX_UNCONFIRMED_HOLE
+from dissector.stream.columns import DATA, GAP_LOST
+from tests.wire.segments import SMALL, Packet, Piece, handshake, streamed
+
+WINDOW_MS = SMALL.reorder_window_ms
+UNACKED_MS = SMALL.unacked_hole_ms
+
+
+def hole(at: float = 10) -> list[Packet]:
+    """A handshake, three bytes, and six bytes behind a hole of three."""
+    return [
+        *handshake(),
+        Packet(at, 0, 1001, b"abc", 5001),
+        Packet(at, 0, 1007, b"ghijkl", 5001),
+    ]
+
+
+def gap_at(packets: list[Packet]) -> float | None:
+    """The time of the packet that let the only gap of side 0 out; None: the end of the capture."""
+    found = streamed(packets)
+    assert found.pieces(0, 0) == [
+        Piece("data", 0, 3, b"abc"), Piece("lost", 3, 3), Piece("data", 6, 6, b"ghijkl")
+    ]  # fmt: skip
+    times = found.times(GAP_LOST)
+    before = streamed(packets, is_finished=False).times(GAP_LOST)
+    assert len(times) == 1 and before in ([], times)
+    return packets[times[0] - 1].ms if before else None
+
+
+def ticks(start: float, end: float, step: float = 20) -> list[Packet]:
+    """Packets of another connection that only move the clock."""
+    times = [start + step * number for number in range(int((end - start) / step) + 1)]
+    return [Packet(ms, 0, 1, b"", 1, port=50000) for ms in times]
+
+
+def test_an_acknowledged_hole_is_given_up_a_window_after_it_opened() -> None:
+    packets = [*hole(), Packet(12, 1, 5001, b"", 1013), *ticks(15, 1000)]
+    at = gap_at(packets)
+    assert at is not None and 10 + WINDOW_MS <= at < 10 + WINDOW_MS + 20
+
+
+def test_an_acknowledgement_of_less_than_the_hole_is_no_evidence() -> None:
+    packets = [*hole(), Packet(12, 1, 5001, b"", 1006), *ticks(15, 5000)]
+    assert gap_at(packets) is None
+
+
+def test_an_acknowledgement_that_comes_late_starts_a_window_of_its_own() -> None:
+    packets = [*hole(), *ticks(15, 1500), Packet(1510, 1, 5001, b"", 1013), *ticks(1515, 3000)]
+    at = gap_at(packets)
+    assert at is not None and 1510 + WINDOW_MS <= at < 1510 + WINDOW_MS + 25
+
+
+def test_the_other_side_talking_is_no_evidence() -> None:
+    talk = [
+        Packet(20 + 20 * number, 1, 5001 + number, b"x", 1004) for number in range(100)
+    ]
+    assert gap_at([*hole(), *talk]) is None
+
+
+def test_an_unacknowledged_hole_is_given_up_after_its_longer_bound() -> None:
+    at = gap_at([*hole(), *ticks(15, UNACKED_MS + 2000, 1000)])
+    assert at is not None and 10 + UNACKED_MS <= at <= 10 + UNACKED_MS + 1010
+
+
+def test_where_the_peer_was_not_captured_nobody_can_acknowledge() -> None:
+    packets = [packet for packet in hole() if packet.side == 0] + ticks(15, 1000)
+    at = gap_at(packets)
+    assert at is not None and 10 + WINDOW_MS <= at < 10 + WINDOW_MS + 25
+
+
+def test_data_that_fills_a_part_of_the_hole_gives_it_more_time() -> None:
+    packets = [
+        *hole(),
+        Packet(12, 1, 5001, b"", 1013),
+        *ticks(15, 150),
+        Packet(160, 0, 1004, b"d", 5001),
+        *ticks(165, 1000, 5),
+    ]
+    found = streamed(packets)
+    assert found.pieces(0, 0) == [
+        Piece("data", 0, 4, b"abcd"), Piece("lost", 4, 2), Piece("data", 6, 6, b"ghijkl")
+    ]  # fmt: skip
+    at = packets[found.times(GAP_LOST)[0] - 1].ms
+    assert 160 + WINDOW_MS <= at <= 165 + WINDOW_MS
+
+
+def test_the_packet_in_hand_is_never_given_up() -> None:
+    """The missing bytes come with the very packet that would end the wait."""
+    packets = [*hole(), Packet(12, 1, 5001, b"", 1013), Packet(5000, 0, 1004, b"def", 5001)]
+    found = streamed(packets)
+    assert found.pieces(0, 0) == [Piece("data", 0, 12, b"abcdefghijkl")]
+    assert found.counted(0, 0) == {"out_of_order": 1}
+
+
+def test_bytes_that_come_after_their_hole_was_given_up_do_not_come_out() -> None:
+    packets = [
+        *hole(), Packet(12, 1, 5001, b"", 1013), *ticks(15, 1000), Packet(1001, 0, 1004, b"def", 5001)
+    ]  # fmt: skip
+    found = streamed(packets)
+    assert [piece.kind for piece in found.pieces(0, 0)] == ["data", "lost", "data"]
+    assert found.counted(0, 0) == {"out_of_order": 1}
+
+
+def test_acknowledged_bytes_behind_everything_seen_are_a_gap() -> None:
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(11, 1, 5001, b"", 1104),
+        *ticks(15, 1000, 5),
+    ]
+    found = streamed(packets)
+    assert found.pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
+    at = packets[found.times(GAP_LOST)[0] - 1].ms
+    assert 11 + WINDOW_MS <= at <= 16 + WINDOW_MS
+
+
+def test_one_acknowledged_byte_more_may_be_a_fin() -> None:
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(11, 1, 5001, b"", 1005),
+        *ticks(15, 1000),
+    ]
+    assert streamed(packets).pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
+
+
+def test_acknowledgements_seen_before_their_data_are_no_loss() -> None:
+    packets = list(handshake())
+    for number in range(50):
+        at = 10 + 30 * number
+        packets.append(Packet(at, 1, 5001, b"", 1001 + 10 * number + 10))
+        packets.append(Packet(at + 25, 0, 1001 + 10 * number, bytes(10), 5001))
+    found = streamed(packets)
+    assert found.pieces(0, 0) == [Piece("data", 0, 500, bytes(500))]
+    assert found.codes() == []
+
+
+def test_at_the_end_of_the_capture_every_hole_is_given_up() -> None:
+    assert gap_at(hole()) is None
+
+
+@pytest.mark.parametrize("late_ms", [0, 50, 190])
+def test_an_answer_waits_while_the_other_direction_has_a_hole(late_ms: float) -> None:
+    packets = [
+        *handshake(),
+        Packet(11, 0, 1004, b"def", 5001),
+        Packet(12, 1, 5001, b"answer", 1007),
+        Packet(12 + late_ms, 0, 1001, b"abc", 5001),
+    ]
+    found = streamed(packets)
+    order = [
+        (row["side"], row["data"], row["release_packet"])
+        for row in found.ranges
+        if row["kind"] == DATA
+    ]
+    # By turn: the question is whole only with the packet that came after the answer.
+    assert order == [(1, b"answer", 6), (0, b"abc", 6), (0, b"def", 6)]
+
+
+def test_the_other_direction_waits_no_longer_than_a_window() -> None:
+    packets = [*hole()]
+    packets += [Packet(20 + 20 * n, 1, 5001 + n, b"x", 1004) for n in range(50)]
+    found = streamed(packets)
+    released = found.times(DATA, side=1)
+    waits = [packets[at - 1].ms - (20 + 20 * n) for n, at in enumerate(released[:50])]
+    assert max(waits) <= WINDOW_MS + 20
+    assert waits[-1] == 0
+
+
+def test_a_lone_segment_far_ahead_is_not_believed() -> None:
+    far = 1004 + MAX_UNCONFIRMED_HOLE + 10
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(11, 0, far, b"zzz", 5001),
+        *ticks(15, UNACKED_MS + 2000, 1000),
+        Packet(UNACKED_MS + 3000, 0, 1004, b"def", 5001),
+    ]
+    found = streamed(packets)
+    assert found.pieces(0, 0) == [Piece("data", 0, 6, b"abcdef")]
+    assert found.codes() == ["sequence_jump"]
+    assert found.counted(0, 0) == {"stray": 1}
+
+
+def test_a_long_hole_is_believed_when_it_is_acknowledged_or_goes_on() -> None:
+    far = 1004 + MAX_UNCONFIRMED_HOLE + 10
+    packets = [*handshake(), Packet(10, 0, 1001, b"abc", 5001)]
+    packets += [Packet(11 + n, 0, far + 3 * n, b"xyz", 5001) for n in range(4)]
+    packets += ticks(20, UNACKED_MS + 2000, 1000)
+    pieces = streamed(packets).pieces(0, 0)
+    assert [(piece.kind, piece.length) for piece in pieces] == [
+        ("data", 3), ("lost", MAX_UNCONFIRMED_HOLE + 10), ("data", 12)
+    ]  # fmt: skip
