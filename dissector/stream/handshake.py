@@ -59,10 +59,17 @@ def judge_syn(cells: Int64Array, base: int, side_no: int, segment: Segment) -> i
         return REUSE
     is_answer = False
     if segment.flags & TCP_ACK and cells[peer + ISN] != NULL:
-        is_answer = segment.acknowledgement == sequence_at(cells[peer + ISN], 1)
+        # It may acknowledge data that came with the SYN.
+        reach = distance(segment.acknowledgement, sequence_at(cells[peer + ISN], 1))
+        is_answer = 0 <= reach <= max(0, cells[peer + TOP])
         if not is_answer and cells[side + PACKETS] == 0:
             return STRAY
     if isn == NULL:
+        # A side that answered a SYN with a bare acknowledgement of any number may open after it (a
+        # split handshake).
+        is_plain = segment.flags & TCP_ACK == 0
+        if cells[peer + ISN] != NULL and cells[side + TOP] == 0 and (is_plain or is_answer):
+            return OURS
         return OURS if _can_begin(cells, side, segment) else REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
@@ -108,7 +115,7 @@ def _move_origin(state: StreamState, side: int, origin: int) -> None:
     shift_offsets(state, side, by)
     cells[side + ORIGIN] = origin
     cells[side + NEXT] = 0
-    cells[side + TOP] += by
+    cells[side + TOP] = max(0, cells[side + TOP] + by)
     cells[side + ACKED] = max(0, cells[side + ACKED] + by)
     cells[side + layout.FIN_OFFSET] += by
     cells[side + SIDE_BITS] &= ~(SIDE_START_OPEN | layout.SIDE_STARTED_EMPTY)

@@ -55,9 +55,7 @@ def test_an_acknowledgement_that_comes_late_starts_a_window_of_its_own() -> None
 
 
 def test_the_other_side_talking_is_no_evidence() -> None:
-    talk = [
-        Packet(20 + 20 * number, 1, 5001 + number, b"x", 1004) for number in range(100)
-    ]
+    talk = [Packet(20 + 20 * number, 1, 5001 + number, b"x", 1004) for number in range(100)]
     assert gap_at([*hole(), *talk]) is None
 
 

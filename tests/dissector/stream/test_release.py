@@ -95,8 +95,7 @@ def marks(packets: list[Packet], origin: int) -> tuple[set[int], set[int]]:
         start = packet.sequence - origin
         offsets = range(start, start + len(packet.payload))
         fresh = {offset for offset in offsets if offset not in brought}
-        if fresh and start < top:
-            must |= {offset for offset in fresh if min(fresh) < top}
+        must |= {offset for offset in fresh if offset < top}
         for offset in offsets:
             if offset in brought:
                 may |= brought[offset]
