@@ -18,8 +18,9 @@ DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
 	captures/pulsar-apache/java-j61_txn_abort.pcap \
 	captures/pulsar-apache/java-j23_errors.pcap \
 	captures/pulsar-apache/java-j03_batch_lz4.pcap)
-# Kernels with bounds checks, and without the compiler, run where the kernels' own tests are.
-KERNEL_TESTS := $(wildcard $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols))
+# Kernels run once more with bounds checks, and without the compiler, where their own tests are.
+KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols \
+	test_buckets.py test_bundles.py test_states.py)
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-fast test-kernels lint bench golden clean
@@ -27,7 +28,8 @@ KERNEL_TESTS := $(wildcard $(addprefix tests/dissector/,codecs protobuf capture 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
 	@echo 'make demo      install, then the whole pipeline on the sample captures, into demo/'
-	@echo 'make test      install, then linter, types and all tests'
+	@echo 'make test      install, then linter, types, all tests, and the kernels once more: with'
+	@echo '               bounds checks, and without the compiler'
 	@echo 'make bench     speed and memory per kind of traffic, as a table'
 	@echo 'make golden    rewrite the golden output of the tests; review the difference'
 	@echo 'make clean     remove what the others made'
@@ -64,19 +66,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check dissector spark_jobs tests proto
 	$(BIN)/mypy
 
-# What is finished; `make test-all` adds linter, types, house rules and the parts in the making.
-FINISHED := $(addprefix tests/dissector/,capture packet sources/test_files.py sources/test_rings.py \
-	sources/test_inputs.py sources/test_decompress.py codecs protobuf \
-	test_buckets.py test_bundles.py test_endpoints.py test_findings.py test_dissection.py) \
-	$(wildcard $(addprefix tests/dissector/protocols/test_,assembly.py framing.py recognition.py \
-	resync.py roles.py runs.py slots.py tables.py))
-
-test: install-dev
-	$(BIN)/python -m pytest -q $(FINISHED)
-
-install-dev: $(VENV)/.dev-installed
-
-test-all: install $(VENV)/.dev-installed lint
+test: install $(VENV)/.dev-installed lint
 	$(BIN)/python -m pytest -q
 	$(MAKE) --no-print-directory test-kernels
 

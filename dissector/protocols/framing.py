@@ -13,6 +13,7 @@ A protocol takes part with four callbacks, see `protocols.interface`.
 """
 
 from dissector.blocks import ByteArray
+from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
 from dissector.protocols.columns import (
     COMPLETE,
@@ -215,10 +216,7 @@ def _announced_total(state: FramingState, way: int) -> int:
     ways = state.directions
     if ways.total[way] > 0 or ways.have[way] < 4:
         return int(ways.total[way])
-    at = ways.arena_at[way]
-    announced = 0
-    for index in range(4):
-        announced = announced * 256 + state.arena[at + index]
+    announced = be32(state.arena, ways.arena_at[way])
     if announced < 4 or announced + 4 > ways.limit[way]:
         return 0
     return announced + 4
