@@ -242,11 +242,14 @@ class Dissection:
             self._connections.hold(side, finding)
 
     def _take_frames(self, block: FrameBlock) -> None:
-        """Let the protocols read a block of frames, and keep the rows that came of it."""
-        for facts in self._facts:
-            self._out.extend(self._checked(facts.advance(block)))
+        """Let the protocols read a block of frames, and keep the rows that came of it.
+
+        Rows of `frames` come out before the rows of facts that name these frames.
+        """
+        found = [row for facts in self._facts for row in self._checked(facts.advance(block))]
         self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
+        self._out.extend(found)
         commands = block.frames.command[: block.rows]
         closed = block.frames.connection_id[: block.rows][commands == EVENT_CLOSE]
         if len(closed):

@@ -3,6 +3,7 @@
 import importlib
 import platform
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 import click
 
 from dissector.cli.options import Common, example, speaking_options, usable_cpus
-from dissector.cli.terminal import NORMAL, Paint, bytes_text
+from dissector.cli.terminal import NORMAL, Paint, bytes_text, no_progress, progress_bar
 from dissector.errors import DependencyError
 
 DISTRIBUTION: Final = "pulsar-dissector"
@@ -138,18 +139,28 @@ def findings() -> Iterator[Finding]:
 
 
 def warm_up(common: Common) -> None:
-    """Compile every pass into the cache, by reading the captures that come with the package."""
+    """Compile every pass into the cache, by landing and counting the captures of the package."""
     from importlib.resources import as_file, files
 
     from dissector.cli.reading import Reading
-    from dissector.cli.terminal import progress_bar
+    from dissector.lake.land import land_chains
+    from dissector.report.summary import TABLES, Summary
+    from dissector.schemas.rows import arrow_batch
 
-    with as_file(files("dissector") / "data" / "warm") as folder:
+    with (
+        as_file(files("dissector") / "data" / "warm") as folder,
+        tempfile.TemporaryDirectory(prefix="dissector-") as lake,
+        progress_bar("compiling", 0, common.is_progress_shown),
+    ):
         captures = sorted(str(path) for path in folder.iterdir())
         reading = Reading(captures, common, "none")
-        with progress_bar("compiling", 0, common.is_progress_shown):
-            for _ in reading.blocks("compiling", is_quiet=True, want_detail="all"):
-                pass
+        numbers = Summary()
+        for chain, block in reading.blocks("compiling", is_quiet=True, want_detail="all"):
+            if block.table in TABLES:
+                numbers.add(block.table, arrow_batch(block), chain.base_name)
+        numbers.result()
+        options = common.core_options(payload_sha256=True, properties=True)
+        list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
 
 
 @click.command(epilog=example("dissector doctor\ndissector doctor --warm"))

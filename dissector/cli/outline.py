@@ -1,177 +1,213 @@
-"""The numbers of a report as a page of text: what `summary` prints and `analyze` ends with."""
+"""The numbers of a report as a page of text: what `summary` prints and `analyze` ends with.
 
-from collections.abc import Iterator
+First what stands out, one sentence each; then a short table per section that has something to
+list. Names come last in a line, so that numbers stay in columns however long a name is.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dissector.cli.terminal import Paint, bytes_text, counted, safe_text
+from dissector.cli.terminal import Paint, counted, safe_text
+from dissector.report.outlook import BAD, GOOD, LOOK, remarks
+from dissector.report.words import bytes_text, duration_text, share_text
 
 Numbers = dict[str, Any]
-_LISTED: Final = 5  # groups of each list that are shown
+_LISTED: Final = 5  # lines of each list that are shown
+_MARKS: Final = {GOOD: ("ok", "green"), LOOK: ("look", "yellow"), BAD: ("BAD", "red")}
 
 
 def outline(report: Numbers, paint: Paint) -> Iterator[str]:
-    """The lines of a report, one section after the other; what did not occur is said so."""
+    """The lines of a report: what was read, what stands out, and the numbers behind it."""
+    yield from _capture(report["coverage"]["total"])
+    yield ""
+    for remark in remarks(report):
+        mark, style = _MARKS.get(remark.mark, ("", "dim"))
+        yield f"  {paint(f'{mark:<4}', style)}  {safe_text(remark.text)}"
     for title, lines in (
-        ("coverage", _coverage),
-        ("send latency", _send_latency),
-        ("permit utilization", _permits),
-        ("redelivery", _redelivery),
-        ("checksum failures", _checksums),
-        ("errors", _errors),
+        ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
+        ("slowest sends", _slowest(report)),
+        ("permits of consumers", _permits(report)),
+        ("redeliveries", _redeliveries(report)),
+        ("wrong checksums", _checksums(report)),
+        ("refused requests", _errors(report)),
+        ("what the capture lacks", _lacks(report["coverage"]["total"])),
     ):
-        section = report[title.replace(" ", "_")]
-        yield paint(title, "bold")
-        for line in lines(section, paint):
-            yield f"  {line}"
+        listed = list(lines)
+        if listed:
+            yield ""
+            yield paint(title, "bold")
+            yield from (f"  {line}" for line in listed)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> Iterator[str]:
+    """Lines of columns, numbers to the right; the last column is text. total: rows there are."""
+    if not rows:
+        return
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)][:-1]
+    for row in (heads, *rows):
+        cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)]
+        yield "  ".join((*cells, row[-1]))
+    if total > len(rows):
+        yield f"and {total - len(rows):,} more, see --json"
 
 
 def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:,.3f}"
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+def _share(value: float | None) -> str:
+    return "-" if value is None else share_text(value)
 
 
 def _name(value: str | None) -> str:
     return safe_text(value) if value is not None else "(unknown)"
 
 
+def _packets(first: int | None, last: int | None) -> str:
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
 def _counts(counts: Numbers, limit: int = 8) -> str:
-    """`ok 12, error 3`; the largest first, what does not fit is counted."""
+    """`12 ok, 3 error`; the largest first, what does not fit is counted."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    shown = [f"{safe_text(str(name))} {count:,}" for name, count in ordered[:limit]]
+    shown = [f"{count:,} {safe_text(str(name))}" for name, count in ordered[:limit]]
     rest = len(ordered) - limit
     return ", ".join(shown) + (f", and {rest} more" if rest > 0 else "")
 
 
-def _more(listed: list[Numbers]) -> Iterator[str]:
-    if len(listed) > _LISTED:
-        yield f"  … and {len(listed) - _LISTED} more, see --json"
+def _capture(total: Numbers) -> Iterator[str]:
+    span = duration_text((total["span_ns"] or 0) / 1e6)
+    when = f", {span} from {total['first_ts']}" if total["first_ts"] else ""
+    yield f"{counted(total['packets'], 'packet')} in {counted(total['files'], 'file')}{when}"
+    of = _counts(total["connections_by_protocol"])
+    frames = counted(total["frames"], "frame")
+    yield f"{counted(total['connections'], 'connection')}{f' ({of})' if of else ''}, {frames}"
 
 
-def _coverage(section: Numbers, paint: Paint) -> Iterator[str]:
-    total = section["total"]
-    span = (total["span_ns"] or 0) / 1e9
-    yield (
-        f"{counted(total['files'], 'file')}, {counted(total['packets'], 'packet')}, "
-        f"{bytes_text(total['file_bytes'])}, {span:,.3f} s from {total['first_ts'] or '-'}"
-    )
-    yield (
-        f"{counted(total['connections'], 'connection')} "
-        f"({_counts(total['connections_by_protocol']) or 'none'}); "
-        f"{_percent(total['decoded_share'])} of the stream bytes decoded"
-    )
-    yield f"{counted(total['frames'], 'frame')} ({_counts(total['frames_by_status']) or 'none'})"
+def _sends(report: Numbers) -> Iterator[str]:
+    section = report["send_latency"]
+    groups = section["by_topic"]
+    rows = [
+        (
+            *(_ms(group["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")),
+            f"{group['sends']:,}",
+            f"{group['outcomes'].get('ok', 0):,}",
+            _name(group["topic"]),
+        )
+        for group in groups[:_LISTED]
+    ]
+    if len(groups) > 1:
+        total = section["total"]
+        latency = [_ms(total["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")]
+        answered = total["outcomes"].get("ok", 0)
+        rows.append((*latency, f"{total['sends']:,}", f"{answered:,}", "all topics"))
+    heads = ("p50", "p90", "p99", "max", "sends", "answered", "topic")
+    yield from _table(heads, rows, len(groups) + (len(groups) > 1))
+
+
+def _slowest(report: Numbers) -> Iterator[str]:
+    slow = [each for each in report["slowest"]["publish"] if each["latency_ms"] is not None][:3]
+    rows = [
+        (
+            _ms(each["latency_ms"]),
+            f"{each['connection_id']}",
+            f"{each['request_frame_no']}-{each['response_frame_no']}",
+            f"{each['request_packet']}-{each['response_packet']}",
+            _name(each["topic"]),
+        )
+        for each in slow
+    ]
+    yield from _table(("ms", "connection", "frames", "packets", "topic"), rows, len(rows))
+
+
+def _permits(report: Numbers) -> Iterator[str]:
+    groups = report["permit_utilization"]["by_subscription"]
+    rows = [
+        (
+            f"{group['granted']:,}",
+            f"{group['delivered']:,}",
+            _share(group["utilization"]),
+            _share(group["exhausted_share"]),
+            f"{group['stalls']['confirmed']['count']:,}",
+            f"{_name(group['subscription'])} of {_name(group['topic'])}"
+            + ("" if group["baseline_known"] else " (balance not known throughout)"),
+        )
+        for group in groups[:_LISTED]
+    ]
+    heads = ("granted", "delivered", "used", "time without", "stalls", "subscription")
+    yield from _table(heads, rows, len(groups))
+
+
+def _redeliveries(report: Numbers) -> Iterator[str]:
+    total = report["redelivery"]["total"]
+    groups = [each for each in report["redelivery"]["by_subscription"] if each["redelivered"]]
+    rows = [
+        (
+            f"{group['redelivered']:,}",
+            f"{group['deliveries']:,}",
+            _share(group["rate_messages"]),
+            f"{_name(group['subscription'])} of {_name(group['topic'])}"
+            f" ({_counts(group['by_cause'])})",
+        )
+        for group in groups[:_LISTED]
+    ]
+    heads = ("again", "deliveries", "of messages", "subscription")
+    yield from _table(heads, rows, len(groups))
+    if total["dead_letter_publishes"] or total["retry_publishes"]:
+        yield (
+            f"published to dead letter topics: {total['dead_letter_publishes']:,}, "
+            f"to retry topics: {total['retry_publishes']:,}"
+        )
+
+
+def _checksums(report: Numbers) -> Iterator[str]:
+    failures = report["checksum_failures"]["failures"]
+    rows = [
+        (
+            f"{each['connection_id']}",
+            f"{each['frame_no']}",
+            _packets(each["first_packet"], each["last_packet"]),
+            str(each["command"]),
+            f"{_name(each['topic'])} ({each['verdict'].replace('_', ' ')})",
+        )
+        for each in failures[:_LISTED]
+    ]
+    heads = ("connection", "frame", "packets", "command", "topic")
+    yield from _table(heads, rows, report["checksum_failures"]["total"]["mismatch"])
+
+
+def _errors(report: Numbers) -> Iterator[str]:
+    incidents = report["errors"]["incidents"]
+    rows = [
+        (
+            f"{each['answers']:,}",
+            f"{each['connection_id']}",
+            f"{each['response_frame_no']}",
+            str(each["request_command"]),
+            f"{_name(each['error_code'])}: {_short(each['error_text'] or 'no text')}",
+        )
+        for each in incidents[:_LISTED]
+    ]
+    heads = ("times", "connection", "frame", "command", "answer")
+    yield from _table(heads, rows, report["errors"]["total"]["incidents"])
+
+
+def _short(text: str) -> str:
+    shown = safe_text(text)
+    return shown if len(shown) <= 100 else f"{shown[:99]}…"
+
+
+def _lacks(total: Numbers) -> Iterator[str]:
+    if total["gap_bytes"]:
+        yield f"{bytes_text(total['gap_bytes'])} in {counted(total['gaps'], 'gap')} never captured"
+    if total["snaplen_cut_bytes"]:
+        yield f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length"
+    damaged = {name: n for name, n in total["frames_by_status"].items() if name != "complete"}
+    if damaged:
+        yield f"frames that are not whole: {_counts(damaged)}"
     if total["packets_ignored_by_reason"]:
         yield f"packets not used: {_counts(total['packets_ignored_by_reason'])}"
-    gaps = total.get("gap_bytes", 0)
-    if gaps:
-        yield paint(f"{counted(gaps, 'byte')} of the streams were never captured", "yellow")
     if total["notices_by_code"]:
         yield f"notices: {_counts(total['notices_by_code'])}"
 
 
-def _latency_words(numbers: Numbers) -> str:
-    latency = numbers["latency_ms"]
-    return " ".join(f"{name} {_ms(latency[name])}" for name in ("p50", "p90", "p99", "max"))
-
-
-def _send_latency(section: Numbers, paint: Paint) -> Iterator[str]:
-    total = section["total"]
-    if not total["sends"]:
-        yield "no publishes"
-        return
-    yield (
-        f"{counted(total['sends'], 'send')} of {counted(total['messages'], 'message')}: "
-        f"{_counts(total['outcomes'])}; {total['resent']:,} sent again; "
-        f"{total['tainted']:,} touched by a gap or retransmission"
-    )
-    yield f"ms over {total['latency_ms']['count']:,} answered: {_latency_words(total)}"
-    if total["not_judged"]:
-        yield f"not judged: {_counts(total['not_judged'])}"
-    for group in section["by_topic"][:_LISTED]:
-        yield f"  {_name(group['topic'])}: {group['sends']:,} sends, ms {_latency_words(group)}"
-    yield from _more(section["by_topic"])
-
-
-def _permits(section: Numbers, paint: Paint) -> Iterator[str]:
-    total = section["total"]
-    if not total["consumers"]:
-        yield "no consumers"
-        return
-    yield (
-        f"{counted(total['consumers'], 'consumer')}: {total['granted']:,} permits granted, "
-        f"{total['delivered']:,} messages delivered, utilization {_percent(total['utilization'])}, "
-        f"without permits {_percent(total['exhausted_share'])} of the time"
-    )
-    for group in section["by_subscription"][:_LISTED]:
-        confirmed = group["stalls"]["confirmed"]
-        stalls = f"{confirmed['count']:,} confirmed stalls"
-        if confirmed["count"]:
-            stalls = paint(f"{stalls}, longest {_ms(confirmed['longest_ms'])} ms", "yellow")
-        yield (
-            f"  {_name(group['topic'])} / {_name(group['subscription'])}: "
-            f"utilization {_percent(group['utilization'])}, "
-            f"without permits {_percent(group['exhausted_share'])}, {stalls}"
-        )
-    yield from _more(section["by_subscription"])
-
-
-def _redelivery(section: Numbers, paint: Paint) -> Iterator[str]:
-    total = section["total"]
-    if not total["deliveries"]:
-        yield "no deliveries"
-        return
-    line = f"{total['redelivered']:,} of {counted(total['deliveries'], 'delivery', 'deliveries')}"
-    causes = total["by_cause"]
-    if causes:
-        line += f" again: {_counts(causes)}"
-    yield line
-    if total["dead_letter_publishes"] or total["retry_publishes"]:
-        yield (
-            f"{total['dead_letter_publishes']:,} published to dead letter topics, "
-            f"{total['retry_publishes']:,} to retry topics"
-        )
-    again = [group for group in section["by_subscription"] if group["redelivered"]]
-    for group in again[:_LISTED]:
-        yield (
-            f"  {_name(group['topic'])} / {_name(group['subscription'])}: {group['redelivered']:,} "
-            f"of {group['deliveries']:,} again, {_percent(group['rate_messages'])} of the messages"
-        )
-    yield from _more(again)
-
-
-def _checksums(section: Numbers, paint: Paint) -> Iterator[str]:
-    total = section["total"]
-    line = f"{total['mismatch']:,} of {counted(total['evaluated'], 'frame')} with a wrong checksum"
-    if total["mismatch"]:
-        verdicts = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
-        line += f" ({_counts({name: total[name] for name in verdicts if total[name]})})"
-        line = paint(line, "red")
-    yield line
-    if total["absent"] or total["not_evaluated"]:
-        yield f"absent {total['absent']:,}, not evaluated {total['not_evaluated']:,}"
-    for failure in section["failures"][:_LISTED]:
-        yield (
-            f"  {_name(failure['topic'])}: connection {failure['connection_id']} frame "
-            f"{failure['frame_no']}, {failure['verdict'].replace('_', ' ')}"
-        )
-    yield from _more(section["failures"])
-
-
-def _errors(section: Numbers, paint: Paint) -> Iterator[str]:
-    total = section["total"]
-    if not total["answers"]:
-        yield "none"
-        return
-    yield (
-        f"{counted(total['answers'], 'answer')} with an error in "
-        f"{counted(total['incidents'], 'incident')}"
-    )
-    for group in section["by_code"][:_LISTED]:
-        yield (
-            f"  {_name(group['error_code'])}: {counted(group['answers'], 'answer')} to "
-            f"{_counts(group['by_request'])}"
-        )
-    yield from _more(section["by_code"])

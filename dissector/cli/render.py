@@ -127,8 +127,8 @@ _FRAME_WORDS: Final = (
     ("validation_error", "invalid"),
     ("topic", "topic"),
     ("subscription", "sub"),
-    ("producer_name", "name"),
-    ("consumer_name", "name"),
+    ("producer_name", "by"),
+    ("consumer_name", "to"),
 )
 FRAME_TEXT_COLUMNS: Final = (
     "connection_id",
@@ -146,7 +146,9 @@ FRAME_TEXT_COLUMNS: Final = (
     "checksum",
     *(name for name, _ in _FRAME_WORDS),
 )
-FRAME_HEADING: Final = "no time packets connection direction command bytes details"
+FRAME_HEADING: Final = (
+    f"{'no':>5} {'time':<27} {'packets':<9} connection, direction, command, bytes, details"
+)
 
 
 def _frame_details(row: Row) -> Iterator[str]:
@@ -218,9 +220,11 @@ def _tree(name: str, value: Any, indent: int) -> Iterator[str]:
 
 # -- lines of connections
 
-CONNECTION_HEADING: Final = (
-    "#connection first_ts duration_s client broker protocol history ended"
-    " packets bytes frames gap_bytes retransmitted notes"
+CONNECTION_HEADING: Final = "\t".join(
+    (
+        *("#connection", "first_ts", "duration_s", "client", "broker", "protocol", "history"),
+        *("ended", "packets", "bytes", "frames", "gap_bytes", "retransmitted", "notes"),
+    )
 )
 _BOTH: Final = ("packets", "stream_bytes", "frames", "gap_bytes", "retransmitted_packets")
 CONNECTION_TEXT_COLUMNS: Final = (

@@ -20,7 +20,6 @@ from dissector.cli.options import (
     inputs_argument,
     speaking_options,
 )
-from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint, Words
 from dissector.errors import DependencyError, OutputError
 
@@ -121,6 +120,7 @@ def summary(
 ) -> int:
     """Print the numbers of a report, without Java."""
     conditions = read_conditions(fail_on)
+    from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
     from dissector.report.summary import TABLES, Summary
     from dissector.schemas.rows import arrow_batch
@@ -211,6 +211,8 @@ def analyze(
     """
     conditions = read_conditions(fail_on)
     check_output(output)
+    from dissector.cli.outline import outline
+
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)

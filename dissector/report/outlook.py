@@ -9,6 +9,12 @@ GOOD = "good"
 LOOK = "look"
 BAD = "bad"
 PLAIN = "plain"
+# Outcomes of sends that the broker did not confirm, in words.
+_NO_RECEIPT = {
+    "error": "refused",
+    "dropped_after_close": "dropped since the producer had been closed",
+    "conn_closed": "whose connection ended",
+}
 
 
 class Remark(NamedTuple):
@@ -41,14 +47,17 @@ def _latency(report: Row) -> Remark:
 
 def _unanswered(report: Row) -> Remark | None:
     outcomes = report["send_latency"]["total"]["outcomes"]
-    names = ("error", "dropped_after_close", "conn_closed")
-    found = {name: outcomes[name] for name in names if outcomes.get(name)}
+    found = {name: outcomes[name] for name in _NO_RECEIPT if outcomes.get(name)}
     resent = report["send_latency"]["total"]["resent"]
     if not found and not resent:
         return None
-    words = [f"{count_text(count)} {name.replace('_', ' ')}" for name, count in found.items()]
-    words += [f"{count_text(resent)} sent again"] if resent else []
-    return Remark(LOOK, "send_latency", f"Sends without a receipt: {', '.join(words)}.")
+    said = []
+    if found:
+        why = ", ".join(f"{count_text(count)} {_NO_RECEIPT[name]}" for name, count in found.items())
+        said.append(f"{many(sum(found.values()), 'send')} without a receipt: {why}.")
+    if resent:
+        said.append(f"{many(resent, 'send')} repeated an earlier one.")
+    return Remark(LOOK, "send_latency", " ".join(said))
 
 
 def _permits(report: Row) -> Remark:
@@ -60,12 +69,13 @@ def _permits(report: Row) -> Remark:
     if stalls["count"] or stuck:
         longest = max(stalls["longest_ms"] or 0, stalls["open_at_end"]["longest_ms"] or 0)
         text = (
-            f"Consumers were out of permits {many(stalls['count'] + stuck, 'time')} for a second "
-            f"or more, at most {duration_text(longest)}; "
-            f"{many(stalls['confirmed']['count'], 'time')} messages were waiting."
+            f"Consumers had no permits for a second or more "
+            f"{many(stalls['count'] + stuck, 'time')}, at most {duration_text(longest)}; messages "
+            f"were seen waiting {count_text(stalls['confirmed']['count'])} of these times."
         )
         return Remark(LOOK, "permit_utilization", text)
-    text = f"No consumer was out of permits for a second ({many(total['consumers'], 'consumer')})."
+    who = "The consumer" if total["consumers"] == 1 else f"Each of {total['consumers']:,} consumers"
+    text = f"{who} had permits left, or was without for less than a second."
     return Remark(GOOD, "permit_utilization", text)
 
 
@@ -93,11 +103,18 @@ def _checksums(report: Row) -> Remark:
     if not total["mismatch"]:
         text = f"All {many(total['evaluated'], 'evaluated checksum')} match."
         return Remark(GOOD, "checksum_failures", text)
+    verdicts = [
+        f"{count_text(total[name])} {words}"
+        for name, words in (
+            ("confirmed_by_peer", "confirmed by the receiver"),
+            ("capture_artefact", "faulty in the capture only"),
+            ("unconfirmed", "unconfirmed"),
+        )
+        if total[name]
+    ]
     text = (
-        f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} do not match: "
-        f"{count_text(total['confirmed_by_peer'])} confirmed by the peer, "
-        f"{count_text(total['capture_artefact'])} faults of the capture, "
-        f"{count_text(total['unconfirmed'])} unconfirmed."
+        f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "
+        f"{'does' if total['mismatch'] == 1 else 'do'} not match: {', '.join(verdicts)}."
     )
     return Remark(BAD, "checksum_failures", text)
 
@@ -108,8 +125,8 @@ def _errors(report: Row) -> Remark:
         return Remark(GOOD, "errors", "No request was refused.")
     codes = [row["error_code"] or "no code" for row in report["errors"]["by_code"][:3]]
     text = (
-        f"{many(total['answers'], 'answer')} refused a request, in "
-        f"{many(total['incidents'], 'incident')} ({', '.join(codes)})."
+        f"{many(total['answers'], 'request')} refused, in {many(total['incidents'], 'incident')} "
+        f"({', '.join(codes)})."
     )
     return Remark(LOOK, "errors", text)
 
@@ -119,10 +136,15 @@ def _coverage(report: Row) -> list[Remark]:
     found = []
     if total["stream_bytes"] and total["decoded_share"] is not None:
         mark = GOOD if total["decoded_share"] >= 0.99 else LOOK
+        lost = []
+        if total["gaps"]:
+            size = bytes_text(total["gap_bytes"])
+            lost.append(f"{many(total['gaps'], 'gap')} of {size} together")
+        if total["snaplen_cut_bytes"]:
+            lost.append(f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length")
         text = (
             f"{share_text(total['decoded_share'])} of {bytes_text(total['stream_bytes'])} of "
-            f"stream could be decoded; {many(total['gaps'], 'gap')}"
-            + (f" of {bytes_text(total['gap_bytes'])} together." if total["gaps"] else ".")
+            f"stream could be decoded; {' and '.join(lost) or 'no gaps'}."
         )
         found.append(Remark(mark, "coverage", text))
     if total["tls_opaque_connections"]:

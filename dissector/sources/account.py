@@ -114,10 +114,10 @@ class Account:
         """What was read, kept and lost, in one line."""
         frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
         not_used = self.packets - self.packets_tcp
-        kept = f"kept {_counted(frames, 'frame')} of {_counted(connections, 'connection')}"
+        found = f"{_counted(connections, 'connection')}, {_counted(frames, 'frame')}"
         messages = self.rows.get("messages", 0)
         if messages:
-            kept += f" and {_counted(messages, 'message')}"
+            found += f", {_counted(messages, 'message')}"
         lost = []
         if self.gap_bytes:
             lost.append(f"{_counted(self.gap_bytes, 'byte')} never captured")
@@ -132,8 +132,8 @@ class Account:
         if self.missing_count:
             lost.append(f"{_counted(self.missing_count, 'part')} of the input not read")
         return (
-            f"read {_counted(self.packets, 'packet')} of {_counted(self.files, 'file')}; {kept}; "
-            f"lost {', '.join(lost) if lost else 'nothing'}"
+            f"read {_counted(self.packets, 'packet')} in {_counted(self.files, 'file')}: {found}; "
+            f"{', '.join(lost) if lost else 'nothing lost'}"
         )
 
 

@@ -20,7 +20,7 @@ def test_the_id_of_each_capture_is_printed(command: Command, tmp_path: Path, nac
         "c-java-j12_nack-pcap-",
         "c-java-j61_txn_abort-pcap-",
     ]
-    assert found.err.splitlines()[-1].startswith("dissector: read 248 packets of 2 files; kept")
+    assert found.err.splitlines()[-1].startswith("dissector: read 248 packets in 2 files: ")
     assert command("land", nacks, "--lake", tmp_path, "-q").err == ""
     assert "was there already" in command("land", nacks, "--lake", tmp_path, "-v").err
 
@@ -63,6 +63,6 @@ def test_an_interrupt_keeps_what_is_complete(tmp_path: Path, nacks: Path, jobs: 
     out, said = running.communicate(timeout=60)
     assert running.returncode == EXIT_INTERRUPTED
     assert out.startswith(b"c-java-j12_nack-pcap-") and out.count(b"\n") == 1
-    assert b"Traceback" not in said and b"read 97 packets of 1 file" in said
+    assert b"Traceback" not in said and b"read 97 packets in 1 file" in said
     assert [path.name for path in lake.glob("_tmp/*")] == []
     assert len(list(lake.glob("_manifest/*.json"))) == 1

@@ -19,17 +19,12 @@ def lines_of(**tables: list[dict[str, Any]]) -> list[str]:
 
 def test_an_empty_report_says_what_there_is_not() -> None:
     lines = lines_of()
-    titles = [line for line in lines if not line.startswith(" ")]
-    assert titles == [
-        "coverage",
-        "send latency",
-        "permit utilization",
-        "redelivery",
-        "checksum failures",
-        "errors",
-    ]
-    for said in ("no publishes", "no consumers", "no deliveries", "0 of 0 frames", "none"):
-        assert any(said in line for line in lines), said
+    assert lines[0] == "0 packets in 0 files"
+    said = ("Nothing was published", "No consumer was seen", "Nothing was delivered",
+            "No checksum could be evaluated", "No request was refused")  # fmt: skip
+    for sentence in said:
+        assert any(sentence in line for line in lines), sentence
+    assert all(line.startswith(" ") or not line for line in lines[2:]), "no empty table"
 
 
 def test_a_refused_send_shows_in_latency_and_errors() -> None:
@@ -49,8 +44,30 @@ def test_a_refused_send_shows_in_latency_and_errors() -> None:
         for number in (1, 2, 3)
     ]  # fmt: skip
     text = "\n".join(lines_of(exchanges=sends))
-    assert "3 sends of 3 messages: ok 2, error 1" in text
-    assert "ms over 2 answered: p50 1.500" in text
-    assert r"t\x1b[2J: 3 sends" in text and "\x1b" not in text
-    assert "1 answer with an error in 1 incident" in text
-    assert "ChecksumError: 1 answer to SEND 1" in text
+    assert "3 messages in 3 sends" in text and "1 send without a receipt: 1 refused" in text
+    assert "1.500  1.500  1.500  1.500      3         2  t\\x1b[2J" in text
+    assert "\x1b" not in text
+    assert "1 request refused, in 1 incident" in text
+    assert "      1           0     13     SEND  ChecksumError: no text" in text
+
+
+def test_long_lists_are_cut_and_numbers_stay_in_columns() -> None:
+    rows = [made.publish(topic=f"topic-{number}", sequence_id=number) for number in range(9)]
+    lines = lines_of(exchanges=rows)
+    start = lines.index("send latency in ms, from the end of a SEND to the end of its receipt")
+    table = lines[start + 1 : start + 9]
+    assert table[0].split() == ["p50", "p90", "p99", "max", "sends", "answered", "topic"]
+    assert table[-2].endswith("9         9  all topics") and "4 more" in table[-1]
+    assert len({line.index(line.split()[-1]) for line in table[1:6]}) == 1
+
+
+def test_what_the_capture_lacks_is_said() -> None:
+    lines = lines_of(
+        notices=[{"code": "gap_lost", "severity": "warning", "ts": made.START_NS // 1000}],
+        frames=[{"connection_id": 0, "frame_no": 1, "status": "cut_by_gap", "last_packet": 1}],
+    )
+    assert lines[-3:] == [
+        "what the capture lacks",
+        "  frames that are not whole: 1 cut_by_gap",
+        "  notices: 1 gap_lost",
+    ]

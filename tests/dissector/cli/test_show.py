@@ -81,8 +81,9 @@ def test_words_go_to_stderr_and_say_what_was_read_kept_and_lost(
 ) -> None:
     found = command("frames", nacks)
     frames = sum(truth(nacks)["frames"].values())
+    packets = truth(nacks)["packets"]
     assert found.err.splitlines()[-1].startswith(
-        f"dissector: read {truth(nacks)['packets']} packets of 1 file; kept {frames} frames"
+        f"dissector: read {packets} packets in 1 file: 1 connection, {frames} frames"
     )
     assert command("frames", nacks, "-q").err == ""
 

@@ -58,8 +58,8 @@ def test_everything_is_counted_and_told() -> None:
     assert account.notices == {"gap_lost": 2} and not account.is_partial
     assert account.stream_bytes == 100
     assert account.sentence() == (
-        "read 10 packets of 1 file; kept 4 frames of 2 connections and 1 message; "
-        "lost 5 bytes never captured, 1 byte cut by the snap length, "
+        "read 10 packets in 1 file: 2 connections, 4 frames, 1 message; "
+        "5 bytes never captured, 1 byte cut by the snap length, "
         "3 packets not used (not_ip 2, udp 1)"
     )
 
@@ -67,9 +67,7 @@ def test_everything_is_counted_and_told() -> None:
 def test_nothing_lost_is_said() -> None:
     account = Account()
     account.add(files(1, 1))
-    assert account.sentence() == (
-        "read 1 packet of 1 file; kept 0 frames of 0 connections; lost nothing"
-    )
+    assert account.sentence() == "read 1 packet in 1 file: 0 connections, 0 frames; nothing lost"
 
 
 @pytest.mark.parametrize("code", ["truncated_tail", "damaged_compression", "skipped_section"])
