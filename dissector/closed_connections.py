@@ -1,6 +1,6 @@
 """Rows of the table `connections`, and addresses and directions of connections for other tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -53,8 +53,9 @@ class ConnectionTable:
         streams: Streams,
         framing: Framing,
         specs: Specs,
-        facts: Mapping[int, ConnectionFacts],
+        facts: dict[int, ConnectionFacts],
     ) -> None:
+        """facts: by connection, of those that are about to close, which are taken out of it."""
         self._streams = streams
         self._framing = framing
         self._specs = specs
@@ -145,7 +146,7 @@ class ConnectionTable:
         connection = int(rows.connection_id[row])
         client, source = self._client_side(rows, row)
         ends = [_endpoint(rows, row, side) for side in (0, 1)]
-        said = self._facts.get(connection, _NO_FACTS)
+        said = self._facts.pop(connection, _NO_FACTS)
         first = int(rows.closed_first[row])
         found: dict[str, Any] = {
             "_client": client,
@@ -166,6 +167,8 @@ class ConnectionTable:
             "last_ts_ns": int(rows.last_ts_ns[row]),
             "handshake_rtt_ns": _or_none(rows.handshake_rtt_ns[row]),
             "history": rows.history[row],
+            "leg": said.leg,
+            "twin_connection_id": said.twin_connection_id,
             "client_version": said.client_version,
             "server_version": said.server_version,
             "protocol_version": said.protocol_version,
@@ -189,9 +192,7 @@ class ConnectionTable:
     def _side(
         self, values: SideRows, row: int, connection: int, side: int, suffix: str
     ) -> dict[str, Any]:
-        found = {
-            f"{name}_{suffix}": _or_none(getattr(values, name)[row]) for name in _SIDE_COLUMNS
-        }
+        found = {f"{name}_{suffix}": _or_none(getattr(values, name)[row]) for name in _SIDE_COLUMNS}
         slot = self._framing.slot_of(connection)
         ways = self._framing.state.directions
         decoded = frames = 0

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from dissector import limits
-from dissector.blocks import ByteArray, Coded, TableBlock
+from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.closed_connections import ConnectionTable
@@ -126,14 +126,10 @@ class Dissection:
         ]
         self._findings = Findings()
         self._files = 0
-        self._handshakes: dict[int, ConnectionFacts] = {}
-        self._connections = ConnectionTable(
-            self._streams, self._framing, specs, self._handshakes
-        )
+        self._said: dict[int, ConnectionFacts] = {}
+        self._connections = ConnectionTable(self._streams, self._framing, specs, self._said)
         self._conversation = (
-            None
-            if options.follow_connection is None
-            else Conversation(options.follow_connection)
+            None if options.follow_connection is None else Conversation(options.follow_connection)
         )
         self._out: list[TableBlock] = []
 
@@ -253,9 +249,18 @@ class Dissection:
         commands = block.frames.command[: block.rows]
         closed = block.frames.connection_id[: block.rows][commands == EVENT_CLOSE]
         if len(closed):
+            self._gather_facts(closed)
             rows, findings = self._connections.close(closed.copy())
             self._out.append(rows)
             self._findings.add(findings)
+
+    def _gather_facts(self, connections: Int64Array) -> None:
+        """What the protocols know of connections that are over."""
+        for connection in connections.tolist():
+            for facts in self._facts:
+                said = facts.connection_facts(connection)
+                if said is not None:
+                    self._said[connection] = said
 
     def _count_malformed(self, block: FrameBlock) -> None:
         """A frame that was whole for the framing and cannot be read is not decoded."""
@@ -291,9 +296,7 @@ class Dissection:
         for part in np.split(rows, edges):
             place = int(protocols[part[0]])
             columns = common_columns(block, part)
-            columns["protocol"] = Coded(
-                np.zeros(len(part), np.int64), (self._specs[place].name,)
-            )
+            columns["protocol"] = Coded(np.zeros(len(part), np.int64), (self._specs[place].name,))
             columns.update(self._facts[place].frame_columns(block, part))
             found.append(TableBlock("frames", len(part), columns))
         return found

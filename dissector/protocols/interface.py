@@ -5,7 +5,7 @@ packets: it sees frames, and events between them, in the order of release.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.findings import Findings
@@ -29,8 +29,16 @@ class FrameBlock(NamedTuple):
     sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
+# Places of a connection in a proxied pair that was captured on both sides of the proxy.
+CLIENT_LEG: Final = "client"  # from the client to the proxy
+PROXY_LEG: Final = "broker"  # from the proxy to the broker
+
+
 class ConnectionFacts(NamedTuple):
-    """What a handshake says, for the connections table; None where it says nothing."""
+    """What its frames say of a connection as a whole; None where they say nothing.
+
+    leg: CLIENT_LEG or PROXY_LEG; twin_connection_id: the pair's other connection.
+    """
 
     client_version: str | None = None
     server_version: str | None = None
@@ -38,6 +46,8 @@ class ConnectionFacts(NamedTuple):
     feature_flags: tuple[str, ...] | None = None
     max_message_bytes: int | None = None
     proxied_client_ip: str | None = None
+    leg: str | None = None
+    twin_connection_id: int | None = None
 
 
 class FactsOptions(NamedTuple):
@@ -56,7 +66,8 @@ class Facts(Protocol):
 
     `advance` fills the field columns of its own protocol's rows of a block in place and returns the
     rows of all tables but `frames`, which closed there; `frame_columns` names the columns of the
-    `frames` table for chosen rows of the block just advanced; `finish` closes what is open.
+    `frames` table for chosen rows of the block just advanced; `connection_facts` says what is known
+    of a connection that is over, None if nothing, and forgets it; `finish` closes what is open.
     """
 
     findings: Findings
@@ -65,7 +76,7 @@ class Facts(Protocol):
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]: ...
 
-    def connection_facts(self) -> dict[int, ConnectionFacts]: ...
+    def connection_facts(self, connection: int) -> ConnectionFacts | None: ...
 
     def finish(self) -> list[TableBlock]: ...
 

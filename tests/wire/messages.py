@@ -15,10 +15,12 @@ from tests.wire.blocks import block_of
 class Opened:
     """Reads entries block after block; rows hold what is not null, found the notices."""
 
-    def __init__(self, properties: bool = False, payload_sha256: bool = False) -> None:
+    def __init__(
+        self, properties: bool = False, payload_sha256: bool = False, redact: bool = False
+    ) -> None:
         self.names = NameTable(4096, 1 << 20)
         self.decoder = FieldDecoder(self.names, 0)
-        self.entries = Entries(self.names, 0, properties, payload_sha256)
+        self.entries = Entries(self.names, 0, properties, payload_sha256, redact)
         self.findings = Findings()
         self.rows: list[dict[str, Any]] = []
         self.frame_no = 0

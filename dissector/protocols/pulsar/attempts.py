@@ -1,9 +1,10 @@
 """Kernels that count attempts: how often one message was sent, over all connections.
 
 A client that gets no answer, or an error, sends again with the same producer name and sequence id,
-on another connection or on the same one. A *source* is a topic and a producer name. An attempt row
-stays while one of its sends waits; then it queues behind the answered ones of its source, of which
-the last ones stay, because answers that a client no longer takes are sent for again.
+on another connection or on the same one. A *source* is a topic and a producer name; the proxy's leg
+of a connection that was captured on both sides has sources of its own. An attempt row stays while
+one of its sends waits; then it queues behind the answered ones of its source, of which the last
+ones stay, because answers that a client no longer takes are sent for again.
 """
 
 from typing import Final
@@ -29,6 +30,7 @@ from dissector.protocols.tables import (
 
 # The first word of keys in the table of attempts: below zero for sources, else the source.
 _KEY_SOURCE: Final = -1
+_KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
 # Answered rows forgotten per answer at most: after a reconnect the unanswered ones wait at the end
 # of the queue, and those in front of them shall not take them along.
 _FORGET_AT_ONCE: Final = 2
@@ -36,14 +38,24 @@ _HAND_STEPS: Final = 64
 
 
 @kernel
-def source_of(state: ExchangeState, topic: int, producer_name: int) -> int:
+def set_leg(state: ExchangeState, connection: int, is_proxy_leg: int) -> None:
+    """Say whether a connection is the proxy's leg of a pair; its end must be said too."""
+    if is_proxy_leg == 1:
+        put(state.attempt_table, _KEY_LEG, connection, 0, 0, 1)
+    else:
+        remove(state.attempt_table, _KEY_LEG, connection, 0, 0)
+
+
+@kernel
+def source_of(state: ExchangeState, connection: int, topic: int, producer_name: int) -> int:
     """The source of a topic and a producer name, made if it is new; ABSENT without room."""
     table = state.attempt_table
-    source = find(table, _KEY_SOURCE, topic, producer_name, 0)
+    leg = max(find(table, _KEY_LEG, connection, 0, 0), 0)
+    source = find(table, _KEY_SOURCE, topic, producer_name, leg)
     if source == ABSENT and state.counters[COUNT_SOURCES] < state.limits[LIMIT_SOURCES]:
         source = state.counters[COUNT_SOURCES]
         state.counters[COUNT_SOURCES] = source + 1
-        put(table, _KEY_SOURCE, topic, producer_name, 0, source)
+        put(table, _KEY_SOURCE, topic, producer_name, leg, source)
     return int(source)
 
 

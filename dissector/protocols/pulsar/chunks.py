@@ -2,9 +2,10 @@
 
 A producer compresses a large message, cuts it, and sends each piece as an entry of its own with the
 message's uuid, the piece's number and their count. Here is kept what has been seen of each message:
-of SENDs by topic, because a producer goes on after a reconnect, of MESSAGEs by consumer, because
-each one gets all of them. The message is complete with its last chunk if all others came before and
-their bytes add up. The bytes themselves are kept only where they are asked for.
+of SENDs by topic, because a producer goes on after a reconnect (the two sides of a proxy apart), of
+MESSAGEs by consumer, because each one gets all of them. The message is complete with its last chunk
+if all others came before and their bytes add up. The bytes themselves are kept only where they are
+asked for.
 
 Bounds: so many messages and so many kept bytes at once; the message that was begun first is given
 up. A chunk that comes again counts once; chunk 0 begins anew.
@@ -60,14 +61,14 @@ def finding_at(kind: int, frames: FrameColumns, row: int) -> Finding:
     )
 
 
-def _key(frames: FrameColumns, row: int, data: ByteArray) -> _Key:
+def _key(frames: FrameColumns, row: int, data: ByteArray, leg: int) -> _Key:
     at = int(frames.chunk_uuid_at[row])
     uuid = data[at : at + max(int(frames.chunk_uuid_bytes[row]), 0)].tobytes()
     if frames.command[row] != SEND:
         return 1, int(frames.connection_id[row]), int(frames.consumer_id[row]), uuid
     topic = int(frames.topic[row])
     if topic >= 0:
-        return 2, topic, 0, uuid
+        return 2, topic, leg, uuid
     return 3, int(frames.connection_id[row]), int(frames.producer_id[row]), uuid
 
 
@@ -88,12 +89,21 @@ class Chunks:
         self._kept_bytes = 0
         self._done: dict[_Key, None] = {}
         self._findings: list[Finding] = []
+        self._proxy_legs: set[int] = set()
+
+    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+        """Keep the messages of a proxy's leg apart from its twin's; False when it is over."""
+        if is_proxy_leg:
+            self._proxy_legs.add(connection)
+        else:
+            self._proxy_legs.discard(connection)
 
     def add(self, frames: FrameColumns, row: int, sources: Sources) -> Joined | None:
         """Take the chunk in a row; the message if it is the last one and none is missing."""
         data = sources[int(frames.source[row])]
         number, count = int(frames.chunk_id[row]), int(frames.chunk_count[row])
-        key = _key(frames, row, data)
+        leg = int(int(frames.connection_id[row]) in self._proxy_legs)
+        key = _key(frames, row, data, leg)
         message = self._open.get(key)
         if message is None and number > 0 and key in self._done:
             return None  # the end of a message once more, as after a reconnect

@@ -107,9 +107,7 @@ def _meet_consumer(
 
 
 @inlined
-def consumer_of(
-    state: ConsumptionState, frames: FrameColumns, row: int, kinds: Int64Array
-) -> int:
+def consumer_of(state: ConsumptionState, frames: FrameColumns, row: int, kinds: Int64Array) -> int:
     """The consumer that a frame is about."""
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     consumers = state.consumers
@@ -275,8 +273,7 @@ def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> Non
     elif asked == SEEK:
         take_back_seek(state, consumer, asked_at)
     elif (
-        asked in (UNSUBSCRIBE, CLOSE_CONSUMER)
-        and state.consumers.state[consumer] == STATE_CLOSING
+        asked in (UNSUBSCRIBE, CLOSE_CONSUMER) and state.consumers.state[consumer] == STATE_CLOSING
     ):
         note_staying(state, consumer)
 

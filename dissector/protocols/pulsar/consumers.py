@@ -153,9 +153,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
 
 
 @kernel
-def learn_names(
-    state: ConsumptionState, row: int, names: ConsumerNames, kinds: Int64Array
-) -> None:
+def learn_names(state: ConsumptionState, row: int, names: ConsumerNames, kinds: Int64Array) -> None:
     """Take over names that were not known, and join the group that they lead to."""
     consumers = state.consumers
     if consumers.topic[row] == NULL:

@@ -9,20 +9,22 @@ they go: nothing is required, and text need not be UTF-8.
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from dissector.blocks import ByteArray
+from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import be16, be32
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protobuf.plan import wanted_paths
 from dissector.protocols.columns import COLUMN_NUMBER, FrameColumns
-from dissector.protocols.pulsar.commands import FREQUENT, MESSAGE, SEND
+from dissector.protocols.pulsar.commands import COMMANDS, FREQUENT, MESSAGE, SEND
 from dissector.protocols.pulsar.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 from dissector.protocols.pulsar.wanted import ROOT_COMMAND, ROOTS
 
@@ -103,6 +105,13 @@ def text_of(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
+def pair_text(pair: Any, redact: bool) -> str:
+    """The value of a KeyValue; of one whose key sounds like a secret only the length."""
+    if redact and _SECRET_KEY.search(text_of(pair.key)):
+        return _redacted(pair.value)
+    return text_of(pair.value)
+
+
 class _Painter:
     """Turns messages into plain values for JSON."""
 
@@ -139,9 +148,7 @@ class _Painter:
         return [self._one(message, field, value, path) for value in values]
 
     def _pair_value(self, pair: Any) -> str:
-        if self.redact and _SECRET_KEY.search(text_of(pair.key)):
-            return _redacted(pair.value)
-        return self._text(text_of(pair.value))
+        return self._text(pair_text(pair, self.redact))
 
     def _one(
         self, message: Message, field: FieldDescriptor, value: Any, path: tuple[str, ...]
@@ -242,3 +249,54 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
         if message is not None:
             out[key] = painter.paint(message)
     return _dump(out) if out else None
+
+
+@cache
+def _may_have_detail() -> tuple[bool, ...]:
+    """By command number: whether a command can say anything that has no column."""
+    base = descriptors().messages["BaseCommand"]
+    told = [False] * (1 + max(command.number for command in COMMANDS))
+    for command in COMMANDS:
+        field = base.get(command.number)
+        if field is not None and command.number not in FREQUENT:
+            inner = descriptors().messages[field.of]
+            told[command.number] = any(
+                (field.name, part.name) not in _column_paths() for part in inner.values()
+            )
+    return tuple(told)
+
+
+def rare_details(
+    frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
+) -> Sequence[str | None] | None:
+    """The detail of chosen rows; None if none has any. Masses of plain frames cost little."""
+    told = np.array(_may_have_detail())
+    commands = frames.command[rows]
+    is_known = (commands >= 0) & (commands < len(told))
+    wanted = np.flatnonzero(told[np.where(is_known, commands, 0)] & is_known)
+    if not len(wanted):
+        return None
+    details: list[str | None] = [None] * len(rows)
+    for place in wanted.tolist():
+        details[place] = detail(frames, int(rows[place]), sources, redact)
+    return details
+
+
+def full_details(
+    frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
+) -> Sequence[str | None] | None:
+    """Everything that chosen rows say."""
+    return [full(frames, row, sources, redact) for row in rows.tolist()]
+
+
+def no_details(
+    frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
+) -> Sequence[str | None] | None:
+    """Nothing, for readers that do not look at it."""
+    return None
+
+
+# By what the option `detail` says.
+DETAILS: Final[
+    dict[str, Callable[[FrameColumns, Int64Array, Sources, bool], Sequence[str | None] | None]]
+] = {"none": no_details, "rare": rare_details, "all": full_details}

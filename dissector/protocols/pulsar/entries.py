@@ -6,7 +6,8 @@ digests, is added. An entry that cannot be opened gives no rows, but a notice.
 """
 
 import hashlib
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.pulsar.chunks import Chunks, Joined, finding_at
-from dissector.protocols.pulsar.details import parse, text_of
+from dissector.protocols.pulsar.details import pair_text, parse, text_of
 from dissector.protocols.pulsar.message_rows import (
     CURSOR_COUNT,
     CURSOR_ODD,
@@ -79,15 +80,18 @@ class Entries:
         protocol: int,
         properties: bool = False,
         payload_sha256: bool = False,
+        redact: bool = True,
     ) -> None:
         """
         Args:
             names: the capture's; protocol: what frames.protocol holds for Pulsar.
             properties, payload_sha256: whether these columns are wanted; both cost much.
+            redact: hide the values of properties whose keys sound like secrets.
         """
         self._names = names
         self._wants_properties = properties
         self._wants_digest = payload_sha256
+        self._redact = redact
         self._opening = new_opening(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
         self._decompressor = Decompressor()
         self._chunks = Chunks(keeps_pieces=payload_sha256)
@@ -95,6 +99,10 @@ class Entries:
         self._joined: dict[int, Joined] = {}
         self._properties: list[dict[str, str]] = []
         self._digests: list[str | None] = []
+
+    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+        """Keep chunks of a proxy's leg apart from its twin's; False when the connection is over."""
+        self._chunks.set_leg(connection, is_proxy_leg)
 
     def advance(
         self,
@@ -217,7 +225,10 @@ class Entries:
             row = int(messages.row[number])
             data = buffers[int(messages.source[number])]
             if self._wants_properties:
-                self._properties.append(_properties(messages, number, frames, data))
+                pairs = _properties(messages, number, frames, data)
+                self._properties.append(
+                    {text_of(pair.key): pair_text(pair, self._redact) for pair in pairs}
+                )
             if self._wants_digest:
                 self._digests.append(self._digest(number, frames, row, data))
 
@@ -245,8 +256,8 @@ class Entries:
 
 def _properties(
     messages: MessageColumns, number: int, frames: FrameColumns, data: ByteArray
-) -> dict[str, str]:
-    """The application's properties of a message, text that is not UTF-8 escaped."""
+) -> Sequence[Any]:
+    """The application's properties of a message, as KeyValue messages."""
     row = int(messages.row[number])
     if messages.own_at[number] != NULL:
         name, at, size = (
@@ -257,5 +268,4 @@ def _properties(
     else:
         name, at, size = "MessageMetadata", frames.metadata_at[row], frames.metadata_bytes[row]
     message = parse(name, data[int(at) : int(at) + int(size)].tobytes())
-    pairs = message.properties if message is not None else ()
-    return {text_of(pair.key): text_of(pair.value) for pair in pairs}
+    return message.properties if message is not None else ()

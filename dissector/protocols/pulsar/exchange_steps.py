@@ -212,7 +212,8 @@ def _note_names(state: ExchangeState, frames: FrameColumns, row: int, group: int
     groups.producer_name[group] = producer_name
     groups.source[group] = ABSENT
     if topic != NULL and producer_name != NULL:
-        groups.source[group] = source_of(state, topic, producer_name)
+        connection = frames.connection_id[row]
+        groups.source[group] = source_of(state, connection, topic, producer_name)
 
 
 @inlined

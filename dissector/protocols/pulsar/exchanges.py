@@ -14,6 +14,7 @@ from dissector.findings import Finding, Findings
 from dissector.limits import NULL, REORDER_WINDOW_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns, IdColumns
+from dissector.protocols.pulsar.attempts import set_leg
 from dissector.protocols.pulsar.exchange_columns import OUTCOME_NAMES, ExchangeColumns
 from dissector.protocols.pulsar.exchange_rows import Pairing
 from dissector.protocols.pulsar.exchange_state import (
@@ -60,6 +61,14 @@ class PulsarExchanges:
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
         self.closing_rows: list[Int64Array] = []
+
+    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+        """Count attempts of a proxy's leg apart from those of its twin.
+
+        To be called before the connection's first producer, and with False when it is over.
+        """
+        make_room(self._state, 1, self._bounds)
+        set_leg(self._state, connection, int(is_proxy_leg))
 
     def advance(
         self,

@@ -13,9 +13,12 @@ from dissector.protocols.frame_table import copied_spans
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 from dissector.protocols.pulsar.commands import command_name
 from dissector.protocols.pulsar.consumption import PulsarConsumption
+from dissector.protocols.pulsar.details import DETAILS
 from dissector.protocols.pulsar.entries import Entries
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.fields import CHECKSUM_NOTE_NAMES, FieldDecoder
+from dissector.protocols.pulsar.handshakes import Handshakes
+from dissector.protocols.pulsar.legs import Legs
 from dissector.protocols.pulsar.registry import PulsarRegistry
 
 # Frame columns whose numbers are those of a wire enumeration, by its name there.
@@ -68,14 +71,20 @@ class PulsarFacts:
         self._decoder = FieldDecoder(self._names, options.place)
         self._registry = PulsarRegistry(options.place)
         self._entries = Entries(
-            self._names, options.place, options.properties, options.payload_sha256
+            self._names,
+            options.place,
+            options.properties,
+            options.payload_sha256,
+            options.redact,
         )
         self._exchanges = PulsarExchanges(options.place, options.reorder_window_ns)
         self._consumption = PulsarConsumption(options.place)
+        self._handshakes = Handshakes(options.place)
+        self._legs = Legs(options.place)
+        self._detail = DETAILS[options.detail]
+        self._redact = options.redact
         self._enums = _enum_texts(_ENUMS)
-        self._subject_enums = {
-            enum: _texts_of(enum) for enum in _SUBJECT_ENUMS.values()
-        }
+        self._subject_enums = {enum: _texts_of(enum) for enum in _SUBJECT_ENUMS.values()}
         self.findings = Findings()
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
@@ -84,6 +93,7 @@ class PulsarFacts:
         fields = self._decoder.decode(frames, rows, block.sources)
         self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
         names = self._names.update()
+        self._notice_legs(block)
         out = self._named(
             self._registry.advance(
                 frames, rows, fields.ids, fields.words, names, block.sources, self.findings
@@ -99,6 +109,15 @@ class PulsarFacts:
             frames, rows, fields.ids, fields.words, names, self.findings
         )
         return out
+
+    def _notice_legs(self, block: FrameBlock) -> None:
+        """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
+        frames, rows, sources = block.frames, block.rows, block.sources
+        said = self._handshakes.advance(frames, rows, sources)
+        for connection in self._legs.advance(said, frames, rows, sources):
+            self._entries.set_leg(connection, True)
+            self._exchanges.set_leg(connection, True)
+            self._consumption.set_leg(connection, True)
 
     def _note(self, block: FrameBlock, rows: Int64Array, kinds: Int64Array, count: int) -> None:
         frames = block.frames
@@ -130,11 +149,21 @@ class PulsarFacts:
             spans = copied_spans(block, rows, at, size, is_hex)
             if spans is not None:
                 columns[name] = spans
+        details = self._detail(block.frames, rows, block.sources, self._redact)
+        if details is not None:
+            columns["detail"] = details
         return columns
 
-    def connection_facts(self) -> dict[int, ConnectionFacts]:
-        """What handshakes said, by connection."""
-        return {}
+    def connection_facts(self, connection: int) -> ConnectionFacts | None:
+        """What is known of a connection that is over, which is forgotten."""
+        if self._legs.is_proxy_leg(connection):
+            self._entries.set_leg(connection, False)
+            self._exchanges.set_leg(connection, False)
+        said = self._handshakes.take(connection)
+        leg = self._legs.take(connection)
+        if leg is None:
+            return said
+        return (said or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

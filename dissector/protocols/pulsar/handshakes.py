@@ -31,6 +31,15 @@ class Handshake(NamedTuple):
     auth_bytes: int | None = None
 
 
+class Said(NamedTuple):
+    """A handshake in its place. is_client: CONNECT, else CONNECTED."""
+
+    connection: int
+    frame_no: int
+    is_client: bool
+    handshake: Handshake
+
+
 def _text_field(message: Message, name: str) -> str | None:
     return text_of(getattr(message, name)) if message.HasField(name) else None
 
@@ -75,21 +84,22 @@ class Handshakes:
         self._protocol = protocol
         self._said: dict[int, tuple[Handshake, Handshake]] = {}
 
-    def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> None:
-        """Read the CONNECT and CONNECTED frames of a block."""
-        wanted = np.isin(frames.command[:rows], _HANDSHAKE)
+    def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> list[Said]:
+        """Read the CONNECT and CONNECTED frames of a block; returns them in order."""
+        commands = frames.command[:rows]
+        wanted = (commands == CONNECT) | (commands == CONNECTED)
         wanted &= frames.protocol[:rows] == self._protocol
+        all_said = []
         for row in np.flatnonzero(wanted).tolist():
             found = handshake(frames, row, sources)
             if found is None:
                 continue
             connection = int(frames.connection_id[row])
             client, broker = self._said.get(connection, (Handshake(), Handshake()))
-            if frames.command[row] == CONNECT:
-                client = found
-            else:
-                broker = found
-            self._said[connection] = (client, broker)
+            is_client = bool(frames.command[row] == CONNECT)
+            self._said[connection] = (found, broker) if is_client else (client, found)
+            all_said.append(Said(connection, int(frames.frame_no[row]), is_client, found))
+        return all_said
 
     def facts(self) -> dict[int, ConnectionFacts]:
         """By connection: the version in force is the broker's answer, the features are those that

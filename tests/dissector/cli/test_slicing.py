@@ -15,10 +15,7 @@ CHOSEN = ("-T", "fields", "-e", "command,sequence_id,payload_bytes,crc32c_comput
     [
         ("java-j74_corrupt.pcap", 'checksum == "mismatch"'),
         ("java-j12_nack.pcap", 'command == "SEND" and sequence_id in (3, 4)'),
-        (
-            "cpp-s30_latency_mix-wireloss.pcap.gz",
-            'command == "SEND" and last_packet > first_packet',
-        ),
+        ("java-j24_unload.pcap", 'command == "SEND" and last_packet > first_packet'),
     ],
     ids=["mismatch", "two sends", "frames of many packets"],
 )

@@ -118,6 +118,22 @@ def test_what_was_not_asked_for_is_not_there() -> None:
     assert not any({"properties", "payload_sha256"} & row.keys() for row in rows)
 
 
+def test_properties_that_sound_like_secrets_are_hidden_unless_told_otherwise() -> None:
+    frames = [
+        packed("NONE", pulsar.batch(ITEMS), num_messages_in_batch=3),
+        pulsar.send(metadata_fields={"properties": [{"key": "db.password", "value": "hunter2"}]}),
+    ]
+    hidden = Opened(properties=True, redact=True).add(frames).rows
+    assert [row["properties"] for row in hidden] == [
+        {"a": "1"},
+        {"token": "<redacted: 2 bytes>"},
+        {},
+        {"db.password": "<redacted: 7 bytes>"},
+    ]
+    shown = Opened(properties=True).add(frames).rows
+    assert shown[3]["properties"] == {"db.password": "hunter2"}
+
+
 DAMAGED = {
     "too large": (
         packed("ZSTD", pulsar.batch(ITEMS), num_messages_in_batch=3,
