@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.integers import byte, le64, wrapped
+from dissector.codecs.integers import byte, le64
+from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_NAME_BYTES, MAX_NAMES, NULL
 
@@ -44,18 +45,18 @@ class NameColumns(NamedTuple):
 @inlined
 def _hash(data: ByteArray, offset: int, length: int) -> int:
     """A mix of all bytes and the length, 31 bits, never 0."""
-    mixed = wrapped(int(length) * _MIX)
+    mixed = product(length, _MIX)
     position = offset
     end = offset + length
     while end - position >= 8:
-        mixed = wrapped((mixed ^ le64(data, position)) * _MIX)
+        mixed = product(mixed ^ le64(data, position), _MIX)
         mixed ^= (mixed >> 32) & _LOW_31
         position += 8
     tail = 0
     while position < end:
         tail = (tail << 8) | byte(data, position)
         position += 1
-    mixed = wrapped((mixed ^ tail) * _MIX)
+    mixed = product(mixed ^ tail, _MIX)
     return ((mixed >> 33) & _LOW_31) | 1
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import wrapped
+from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 
@@ -97,7 +98,7 @@ def _pack(values: Int64Array, start: int, count: int, width: int, out: ByteArray
             held = 0
             if filled > 0:
                 shift = width - filled
-                held = (value >> shift) & wrapped((1 << (64 - shift)) - 1)
+                held = (value >> shift) & difference(wrapped(1 << (64 - shift)), 1)
     while filled > 0:
         out[at] = held & 255
         held >>= 8
@@ -118,7 +119,7 @@ def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArr
         size = min(_BLOCK, count - done)
         here, before = values[done : done + size], values[done - 1 : done - 1 + size]
         for k in range(size):
-            block[k] = wrapped(int(here[k]) - int(before[k]))
+            block[k] = difference(here[k], before[k])
         least = int(block[0])
         for k in range(size):
             least = min(least, int(block[k]))
@@ -129,7 +130,7 @@ def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArr
             first = part * _MINIBLOCK
             bits = 0
             for k in range(first, min(first + _MINIBLOCK, size)):
-                above = wrapped(int(block[k]) - least)
+                above = difference(block[k], least)
                 block[k] = above
                 bits |= above
             for k in range(max(first, size), first + _MINIBLOCK):

@@ -20,7 +20,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
-from dissector.codecs.integers import wrapped
+from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
 
 KEY_WORDS: Final = 4
@@ -166,10 +166,10 @@ def grown_pool(pool: Pool, capacity: int) -> Pool:
 @inlined
 def slot_of(a: int, b: int, c: int, d: int, mask: int) -> int:
     """Where the search for a key starts."""
-    mixed = wrapped(int(a) * _MIX_1)
-    mixed = wrapped((wrapped(mixed + int(b)) ^ (mixed >> 29)) * _MIX_2)
-    mixed = wrapped((wrapped(mixed + int(c)) ^ (mixed >> 32)) * _MIX_3)
-    mixed = wrapped((wrapped(mixed + int(d)) ^ (mixed >> 29)) * _MIX_1)
+    mixed = product(a, _MIX_1)
+    mixed = product(total(mixed, b) ^ (mixed >> 29), _MIX_2)
+    mixed = product(total(mixed, c) ^ (mixed >> 32), _MIX_3)
+    mixed = product(total(mixed, d) ^ (mixed >> 29), _MIX_1)
     return (mixed ^ (mixed >> 32)) & mask
 
 

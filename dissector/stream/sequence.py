@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dissector.codecs.integers import wrapped
+from dissector.codecs.wrapping import product
 from dissector.jit import inlined
 
 SEQUENCE_MASK: Final = 0xFFFF_FFFF
@@ -38,11 +38,11 @@ def scatter(part: int, multiplier: int) -> int:
     Parts are multiplied independently of each other, each by an odd number of its own, because a
     chain of multiplications makes the processor wait.
     """
-    return wrapped(int(part) * multiplier)
+    return product(part, multiplier)
 
 
 @inlined
 def mix(value: int) -> int:
     """The last step of a hash: every bit of the parts reaches the low bits."""
-    product = wrapped((int(value) ^ (int(value) >> 32)) * _MULTIPLIER)
-    return product ^ (product >> 29)
+    mixed = product(int(value) ^ (int(value) >> 32), _MULTIPLIER)
+    return mixed ^ (mixed >> 29)

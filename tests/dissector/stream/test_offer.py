@@ -96,8 +96,11 @@ def test_the_packet_in_hand_is_never_given_up() -> None:
 
 def test_bytes_that_come_after_their_hole_was_given_up_do_not_come_out() -> None:
     packets = [
-        *hole(), Packet(12, 1, 5001, b"", 1013), *ticks(15, 1000), Packet(1001, 0, 1004, b"def", 5001)
-    ]  # fmt: skip
+        *hole(),
+        Packet(12, 1, 5001, b"", 1013),
+        *ticks(15, 1000),
+        Packet(1001, 0, 1004, b"def", 5001),
+    ]
     found = streamed(packets)
     assert [piece.kind for piece in found.pieces(0, 0)] == ["data", "lost", "data"]
     assert found.counted(0, 0) == {"out_of_order": 1}

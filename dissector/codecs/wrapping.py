@@ -1,0 +1,44 @@
+"""Arithmetic modulo 2^64 on signed numbers, for hashes and deltas.
+
+The compiler takes for granted that `+`, `-` and `*` of signed numbers never overflow, and what it
+concludes from that differs from one caller to the next: the same hash, compiled into two kernels,
+was two numbers. Where a result may leave 64 bits these functions say that it wraps.
+"""
+
+import numpy as np
+
+from dissector.codecs.integers import wrapped
+from dissector.jit import compiled, inlined
+
+if compiled():
+    # Unsigned arithmetic may overflow; the way there and back costs no instruction.
+
+    @inlined
+    def product(one: int, other: int) -> int:
+        """one * other, the low 64 bits as a signed number."""
+        return np.int64(np.uint64(one) * np.uint64(other))  # type: ignore[return-value]
+
+    @inlined
+    def total(one: int, other: int) -> int:
+        """one + other, the low 64 bits as a signed number."""
+        return np.int64(np.uint64(one) + np.uint64(other))  # type: ignore[return-value]
+
+    @inlined
+    def difference(one: int, other: int) -> int:
+        """one - other, the low 64 bits as a signed number."""
+        return np.int64(np.uint64(one) - np.uint64(other))  # type: ignore[return-value]
+
+else:
+    # Plain twins: the same numbers as Python ints.
+
+    def product(one: int, other: int) -> int:
+        """one * other, the low 64 bits as a signed number."""
+        return wrapped(int(one) * int(other))
+
+    def total(one: int, other: int) -> int:
+        """one + other, the low 64 bits as a signed number."""
+        return wrapped(int(one) + int(other))
+
+    def difference(one: int, other: int) -> int:
+        """one - other, the low 64 bits as a signed number."""
+        return wrapped(int(one) - int(other))

@@ -1,0 +1,98 @@
+"""Copies by the tap: what they have in common, how long they are remembered."""
+
+import numpy as np
+import pytest
+
+from dissector.limits import DUPLICATE_WINDOW_MS
+from dissector.stream.duplicates import DUPLICATE_CELLS, is_remembered, remember, signature
+from dissector.stream.segment import Segment
+from tests.wire.segments import MS, Packet, handshake, streamed
+
+ONE = Segment(5, 1000, 0, 0, 20, 20, 1001, 5001, 16, 500, 77, 123)
+DATA = np.arange(64, dtype=np.uint8)
+COPY = Packet(10, 0, 1001, b"abcdefghij", 5001, ip_id=9, tsval=50, window=700)
+
+
+def test_copies_have_one_signature_wherever_their_bytes_lie() -> None:
+    other = np.concatenate([np.zeros(5, np.uint8), DATA])
+    moved = ONE._replace(packet=9, ts_ns=2000, offset=5)
+    assert signature(ONE, 3, DATA) == signature(moved, 3, other) != 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"sequence": 1002}, {"acknowledgement": 5002}, {"flags": 17}, {"window": 501}, {"ip_id": 78},
+     {"tsval": 124}, {"wire_bytes": 21}, {"offset": 1}],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_anything_else_is_another_packet(change: dict[str, int]) -> None:
+    assert signature(ONE, 3, DATA) != signature(ONE._replace(**change), 3, DATA)
+    assert signature(ONE, 3, DATA) != signature(ONE, 2, DATA)
+
+
+def test_a_signature_is_remembered_for_the_window() -> None:
+    cells = np.zeros(DUPLICATE_CELLS, np.int64)
+    window = DUPLICATE_WINDOW_MS * MS
+    value = signature(ONE, 3, DATA)
+    assert not is_remembered(cells, value, 1000)
+    remember(cells, value, 10 * window)
+    for ts_ns in (9 * window, 10 * window, 11 * window):
+        assert is_remembered(cells, value, ts_ns)
+    assert not is_remembered(cells, value, 11 * window + 1)
+    assert not is_remembered(cells, value, 9 * window - 1)
+
+
+def test_a_bucket_keeps_the_last_four() -> None:
+    cells = np.zeros(DUPLICATE_CELLS, np.int64)
+    same_bucket = [1 + number for number in range(5)]
+    for value in same_bucket:
+        remember(cells, value, 1000)
+    assert [is_remembered(cells, value, 1000) for value in same_bucket] == [False] + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "counted"),
+    [
+        ({"ms": 10.5}, {"duplicate": 1}),
+        ({"ms": 10 + DUPLICATE_WINDOW_MS}, {"duplicate": 1}),
+        ({"ms": 11 + DUPLICATE_WINDOW_MS}, {"retransmitted": 1}),
+        ({"ip_id": 10}, {"retransmitted": 1}),
+        ({"tsval": 51}, {"retransmitted": 1}),
+        ({"window": 701}, {"retransmitted": 1}),
+        ({"payload": b"abcdefghiX"}, {"retransmitted": 1}),
+    ],
+    ids=["at once", "in the window", "later", "IP id", "time stamp", "window", "content"],
+)
+def test_copies_and_retransmissions_are_counted_apart(change: dict, counted: dict) -> None:
+    found = streamed([*handshake(), COPY, COPY._replace(**change)])
+    assert found.counted() == counted
+    assert found.data() == b"abcdefghij"
+    assert ("T" in found.connections[0]["history"]) == ("retransmitted" in counted)
+
+
+def test_without_an_ip_id_repeated_acknowledgements_are_no_copies() -> None:
+    acks = [Packet(10 + n, 1, 5001, b"", 1001, ip_id=0) for n in range(3)]
+    assert streamed([*handshake(), *acks]).counted(0, 1) == {}
+
+
+def test_where_copies_were_seen_acknowledgements_may_be_copies_too() -> None:
+    packets = [*handshake(), COPY._replace(ip_id=0), COPY._replace(ms=10.1, ip_id=0)]
+    packets += [Packet(20 + n, 1, 5001, b"", 1011, ip_id=0) for n in range(2)]
+    found = streamed(packets)
+    assert found.counted(0, 0) == {"duplicate": 1}
+    assert found.counted(0, 1) == {"duplicate": 1}
+
+
+def test_a_whole_capture_seen_twice_changes_counters_only() -> None:
+    once = [*handshake()]
+    for number in range(30):
+        once.append(Packet(10 + number, 0, 1001 + 10 * number, bytes([number]) * 10, 5001))
+        once.append(Packet(10.5 + number, 1, 5001 + 5 * number, b"reply", 1011 + 10 * number))
+    once = [packet._replace(ip_id=number + 1) for number, packet in enumerate(once)]
+    twice = [each for packet in once for each in (packet, packet._replace(ms=packet.ms + 0.01))]
+    single, double = streamed(once), streamed(twice)
+    for side in (0, 1):
+        assert double.pieces(0, side) == single.pieces(0, side)
+        assert double.counted(0, side) == {"duplicate": single.side(0, side)["packets"]}
+    assert double.connections[0]["history"] == single.connections[0]["history"]
+    assert double.connections[0]["handshake_rtt_ns"] == single.connections[0]["handshake_rtt_ns"]

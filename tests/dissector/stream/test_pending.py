@@ -1,0 +1,180 @@
+"""Waiting segments against a dictionary of bytes; which copy wins where two differ."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.limits import NODE_CHARGE_BYTES
+from dissector.stream import layout
+from dissector.stream.columns import DATA, GAP_CUT
+from dissector.stream.pending import Span, drop_first, find_before, insert, insert_fin, is_fin
+from dissector.stream.state import StreamState, add_heap, add_nodes, new_state
+from tests.wire.segments import SMALL, Packet, handshake, streamed
+
+SIDE = layout.CONNECTION_CELLS
+
+
+def waiting() -> StreamState:
+    """A state whose first row is a side without nodes."""
+    state = new_state(SMALL)
+    state.cells[: layout.ROW_CELLS] = 0
+    state.cells[SIDE + layout.HEAD : SIDE + layout.HEAD + 2 * layout.LEVELS] = -1
+    return state
+
+
+def nodes_of(state: StreamState) -> list[tuple[int, int, int, bytes]]:
+    """Kind, first offset, end and bytes of all waiting nodes, in order."""
+    found = []
+    node = int(state.cells[SIDE + layout.HEAD])
+    while node >= 0:
+        kind, start, length, at = (
+            int(state.nodes[node + cell])
+            for cell in (
+                layout.NODE_KIND, layout.NODE_OFFSET, layout.NODE_LENGTH, layout.NODE_AT
+            )
+        )  # fmt: skip
+        data = state.heap[at : at + length].tobytes() if kind == DATA else b""
+        found.append((kind, start, start + length, data))
+        node = int(state.nodes[node + layout.NODE_NEXT])
+    return found
+
+
+def put(state: StreamState, start: int, payload: bytes, kind: int = DATA) -> tuple[int, int, int]:
+    """Insert a segment, making room as the streams do."""
+    if state.registers[layout.FREE_NODES] < len(payload) + 4:
+        add_nodes(state, len(payload) + 4)
+    if state.registers[layout.HEAP_USED] + len(payload) > len(state.heap):
+        add_heap(state, len(payload))
+    end = start + len(payload)
+    data = np.frombuffer(payload or b"\0", np.uint8).copy()
+    taken = insert(state, SIDE, Span(kind, start, end, 0, start, end, 1, 1), data)
+    return taken.fresh, taken.again, taken.conflicts
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 1 << 32).map(random.Random), st.sampled_from(["first", "last"]))
+def test_nodes_hold_what_a_dictionary_holds(generator: random.Random, overlap: str) -> None:
+    state = waiting()
+    state.registers[layout.OVERLAP] = layout.OVERLAP_NAMES.index(overlap)
+    expected: dict[int, int | None] = {}
+    for _ in range(generator.randint(1, 60)):
+        start = generator.randrange(0, 300)
+        payload = generator.choice([b"a", b"b", b"c"]) * generator.randint(1, 30)
+        is_cut = generator.random() < 0.2
+        old = [offset for offset in range(start, start + len(payload)) if offset in expected]
+        differing = [
+            offset for offset in old if not is_cut and expected[offset] not in (None, payload[0])
+        ]
+        counts = put(state, start, payload, GAP_CUT if is_cut else DATA)
+        assert counts == (len(payload) - len(old), len(old), len(differing))
+        for offset in range(start, start + len(payload)):
+            if offset not in expected:
+                expected[offset] = None if is_cut else payload[0]
+            elif offset in differing and overlap == "last":
+                expected[offset] = payload[0]
+        _check(state, expected)
+    while state.cells[SIDE + layout.HEAD] >= 0:
+        _, start, end, _ = nodes_of(state)[0]
+        drop_first(state, SIDE)
+        for offset in range(start, end):
+            del expected[offset]
+        _check(state, expected)
+    assert state.registers[layout.HEAP_LIVE] == state.registers[layout.HELD_TOTAL] == 0
+    assert (state.cells[SIDE + layout.TAIL : SIDE + layout.TAIL + layout.LEVELS] == -1).all()
+
+
+def _check(state: StreamState, expected: dict[int, int | None]) -> None:
+    nodes = nodes_of(state)
+    held = {
+        offset: data[offset - start] if kind == DATA else None
+        for kind, start, end, data in nodes
+        for offset in range(start, end)
+    }
+    assert held == expected
+    edges = [edge for _, start, end, _ in nodes for edge in (start, end)]
+    assert edges == sorted(edges)
+    data_bytes = sum(value is not None for value in expected.values())
+    assert state.cells[SIDE + layout.NODES] == len(nodes)
+    assert state.cells[SIDE + layout.HELD] == NODE_CHARGE_BYTES * len(nodes) + data_bytes
+    assert state.registers[layout.HEAP_LIVE] == data_bytes
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 1 << 32).map(random.Random))
+def test_the_place_before_an_offset_is_found_on_every_level(generator: random.Random) -> None:
+    state = waiting()
+    starts = generator.sample(range(0, 4000, 2), 600)
+    for start in starts:
+        put(state, start, b"x")
+    starts.sort()
+    for offset in generator.sample(range(4001), 50):
+        find_before(state, SIDE, offset)
+        before = [start for start in starts if start < offset]
+        node = int(state.registers[layout.BEFORE])
+        assert (int(state.nodes[node + layout.NODE_OFFSET]) if node >= 0 else None) == (
+            before[-1] if before else None
+        )
+        for level in range(1, layout.LEVELS):
+            node = int(state.registers[layout.BEFORE + level])
+            tall = [
+                start for _, start, _, _ in nodes_of(state)
+                if start < offset and _levels_of(state, start) > level
+            ] if node >= 0 or level == 1 else []  # fmt: skip
+            found = int(state.nodes[node + layout.NODE_OFFSET]) if node >= 0 else None
+            assert found == (tall[-1] if tall else None)
+
+
+def _levels_of(state: StreamState, start: int) -> int:
+    at = np.flatnonzero(
+        (state.nodes[layout.NODE_OFFSET :: layout.NODE_CELLS] == start)
+        & (state.nodes[layout.NODE_KIND :: layout.NODE_CELLS] == DATA)
+    )
+    return int(state.nodes[int(at[0]) * layout.NODE_CELLS + layout.NODE_LEVELS])
+
+
+def test_a_fin_stands_before_what_begins_at_its_place() -> None:
+    state = waiting()
+    put(state, 10, b"abc")
+    put(state, 20, b"late")
+    insert_fin(state, SIDE, Span(4, 20, 20, 0, 21, 19, 1, 1))
+    assert [(start, end) for _, start, end, _ in nodes_of(state)] == [(10, 13), (20, 20), (20, 24)]
+    drop_first(state, SIDE)
+    assert is_fin(state, int(state.cells[SIDE + layout.HEAD]))
+
+
+# Where the new copy starts and ends against the waiting one 10..20; policies under which it wins.
+OVERLAPS = {
+    "the same": (10, 20, "last"),
+    "earlier, as far": (5, 20, "last linux"),
+    "earlier, farther": (5, 25, "last linux windows"),
+    "earlier, less far": (5, 15, "last linux"),
+    "equally, farther": (10, 25, "last linux"),
+    "equally, less far": (10, 15, "last"),
+    "later, as far": (15, 20, "last"),
+    "later, farther": (15, 25, "last"),
+    "inside": (13, 17, "last"),
+}
+
+
+@pytest.mark.parametrize("policy", layout.OVERLAP_NAMES)
+@pytest.mark.parametrize("case", OVERLAPS.values(), ids=OVERLAPS)
+def test_which_copy_wins(case: tuple[int, int, str], policy: str) -> None:
+    start, end, winners = case
+    front = min(start, 10)
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001 + 10, b"o" * 10, 5001),
+        Packet(11, 0, 1001 + start, b"N" * (end - start), 5001),
+        Packet(12, 0, 1001, b"." * front, 5001),
+    ]
+    found = streamed(packets, SMALL._replace(overlap=policy))
+    both = range(max(10, start), min(20, end))
+    expected = bytearray(b"." * front + b"N" * (10 - front) + b"o" * 10 + b"N" * (end - 20))
+    if policy in winners.split():
+        for offset in both:
+            expected[offset] = ord("N")
+    assert found.data() == bytes(expected)
+    assert found.side()["conflict_bytes"] == len(both)
