@@ -148,11 +148,7 @@ def tables_of(*paths: str) -> Tables:
 
 
 CASES = [Case(folder, name) for folder in FOLDERS for name in _manifest(folder)]
-LOGGED = [
-    case
-    for case in CASES
-    if case.events and case.is_of_the_clients and not case.is_opaque
-]
+LOGGED = [case for case in CASES if case.events and case.is_of_the_clients and not case.is_opaque]
 
 
 def name_of(case: Case) -> str:

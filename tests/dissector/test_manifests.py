@@ -209,7 +209,9 @@ def test_every_send_and_every_answer_is_in_one_exchange(case):
             assert row["outcome"] == (
                 "error"
                 if response["command"] == "SEND_ERROR"
-                else "ok" if is_stored else "dup_or_dropped"
+                else "ok"
+                if is_stored
+                else "dup_or_dropped"
             )
         elif response:
             assert row["outcome"] == "orphan_response"

@@ -39,6 +39,7 @@ from dissector.protocols.pulsar.consumers import (
     note_switch,
     retire,
     see_broker_side,
+    see_client_side,
     take_back_seek,
 )
 from dissector.protocols.pulsar.consumption_rows import ConsumptionRows, Place
@@ -187,6 +188,7 @@ def take_lifecycle(
         learn_names(state, consumer, names_of(state, frames, row), kinds)
         see_broker_side(state, consumer)
     elif step == LIFECYCLE_READY:
+        see_client_side(state, consumer)
         if consumers.state[consumer] == STATE_OPENING:
             consumers.state[consumer] = STATE_READY
     elif step == LIFECYCLE_CLOSING_BY_CLIENT:
@@ -322,11 +324,3 @@ def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
             note_gap(state, connection, True)
     elif is_hidden or (command == MESSAGE and frames.consumer_id[row] == NULL):
         note_gap(state, connection, False)
-
-
-@kernel
-def see_client_side(state: ConsumptionState, connection: int) -> None:
-    """Something towards the client was seen, so a success can be."""
-    row = find_connection(state, connection)
-    if row != ABSENT:
-        state.connections.is_client_missing[row] = 0

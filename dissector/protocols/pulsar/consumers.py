@@ -394,14 +394,19 @@ def take_back_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 
 @inlined
 def is_balance_known(state: ConsumptionState, row: int) -> bool:
-    """Whether the balance is known from its start and no frame is missing since."""
+    """Whether the balance is known from its start and no frame is missing since.
+
+    Where nothing of the broker's direction is captured nobody knows what was delivered.
+    """
     known_at = state.consumers.known_at[row]
     connection_row = state.consumers.connection_row[row]
     if known_at < 0 or connection_row == ABSENT:
         return False
+    connections = state.connections
     return bool(
-        known_at > state.connections.broker_gap_at[connection_row]
-        and known_at > state.connections.client_gap_at[connection_row]
+        known_at > connections.broker_gap_at[connection_row]
+        and known_at > connections.client_gap_at[connection_row]
+        and connections.is_client_missing[connection_row] == 0
     )
 
 
@@ -419,3 +424,11 @@ def see_broker_side(state: ConsumptionState, row: int) -> None:
     connection_row = state.consumers.connection_row[row]
     if connection_row != ABSENT:
         state.connections.is_broker_seen[connection_row] = 1
+
+
+@inlined
+def see_client_side(state: ConsumptionState, row: int) -> None:
+    """Something for this consumer was seen, so what it is sent can be."""
+    connection_row = state.consumers.connection_row[row]
+    if connection_row != ABSENT:
+        state.connections.is_client_missing[connection_row] = 0

@@ -33,6 +33,7 @@ from dissector.protocols.pulsar.consumers import (
     find_consumer,
     revive,
     see_broker_side,
+    see_client_side,
 )
 from dissector.protocols.pulsar.consumption_rows import ConsumptionRows, Place, add_notice
 from dissector.protocols.pulsar.consumption_state import (
@@ -111,6 +112,7 @@ def _take_message(
         revive(state, consumer)
     elif consumers.state[consumer] == STATE_OPENING:
         consumers.state[consumer] = STATE_READY
+    see_client_side(state, consumer)
     cost = message_cost(frames, row, words)
     open_delivery(state, frames, row, consumer, cost, words, out, place)
     if consumer == OVERFLOW_CONSUMER:
