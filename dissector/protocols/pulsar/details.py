@@ -54,8 +54,8 @@ _LAST_SHOWN: Final = COLUMN_NUMBER["real_subscription"]
 
 
 @cache
-def _classes() -> dict[str, type[Message]]:
-    """Message classes that take anything: no field is required, and text is bytes."""
+def _pool() -> descriptor_pool.DescriptorPool:
+    """Messages that take anything: no field is required, and text is bytes."""
     (file,) = descriptor_pb2.FileDescriptorSet.FromString(descriptor_bytes()).file
     for message in file.message_type:
         for field in message.field:
@@ -65,12 +65,13 @@ def _classes() -> dict[str, type[Message]]:
                 field.type = field.TYPE_BYTES
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {
-        message.name: message_factory.GetMessageClass(
-            pool.FindMessageTypeByName(_PACKAGE + message.name)
-        )
-        for message in file.message_type
-    }
+    return pool
+
+
+@cache
+def _class(message: str) -> type[Message]:
+    """The class of a message by its name."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(_PACKAGE + message))
 
 
 @cache
@@ -92,7 +93,7 @@ def _column_paths() -> frozenset[tuple[str, ...]]:
 
 def parse(message: str, data: bytes) -> Message | None:
     """A message read as far as its labels allow; None if the bytes are not protobuf."""
-    made = _classes()[message]()
+    made = _class(message)()
     try:
         made.MergeFromString(data)
     except DecodeError:

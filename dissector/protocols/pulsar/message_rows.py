@@ -192,8 +192,16 @@ def _keep(opening: Opening, data: ByteArray, at: int, length: int) -> int:
 
 
 @inlined
+def _redeliveries(frames: FrameColumns, row: int) -> int:
+    """How often a MESSAGE was redelivered, 0 where it does not say; null of a SEND."""
+    if frames.command[row] != MESSAGE:
+        return NULL
+    return max(frames.redelivery_count[row], 0)
+
+
+@inlined
 def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns, row: int) -> None:
-    """What all messages of an entry share; everything else null."""
+    """What a single message has from its frame; null what only messages of a batch have."""
     messages.connection_id[count] = frames.connection_id[row]
     messages.frame_no[count] = frames.frame_no[row]
     messages.direction[count] = frames.direction[row]
@@ -204,11 +212,7 @@ def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns,
     messages.entry_id[count] = frames.entry_id[row]
     messages.partition[count] = frames.partition[row]
     messages.ts[count] = frames.last_ts_ns[row]
-    redelivered = frames.redelivery_count[row]
-    if frames.command[row] == MESSAGE:
-        messages.redelivery_count[count] = redelivered if redelivered != NULL else 0
-    else:
-        messages.redelivery_count[count] = NULL
+    messages.redelivery_count[count] = _redeliveries(frames, row)
     messages.row[count] = row
     messages.batch_index[count] = NULL
     messages.batch_size[count] = NULL
@@ -260,68 +264,86 @@ def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArr
 
 
 @inlined
-def _open_item(
-    opening: Opening, frames: FrameColumns, row: int, data: ByteArray, at: int, end: int
-) -> int:
-    """One message of a batch, from its size field on.
+def _open_item(opening: Opening, number: int, data: ByteArray, at: int, end: int) -> int:
+    """One message of a batch, from its size field on, into a row that is null so far.
 
     Returns the offset behind it, -1 if it is malformed, _NO_ROOM.
     """
     messages = opening.messages
-    count = opening.cursor[CURSOR_COUNT]
-    if count >= len(messages.row):
-        return _NO_ROOM
     if end - at < 4:
         return -1
     size = be32(data, at)
     at += 4
     if size > end - at:
         return -1
-    _fill_from_frame(messages, count, frames, row)
-    messages.sequence_id[count] = NULL
-    messages.event_time_ms[count] = NULL
-    messages.reconsume_times[count] = NULL
-    messages.real_topic[count] = NULL
-    messages.is_key_base64[count] = NULL
-    messages.payload_bytes[count] = NULL
-    messages.partition_key_bytes[count] = NULL
-    messages.ordering_key_bytes[count] = NULL
-    messages.own_at[count] = at
-    messages.own_bytes[count] = size
-    if walk(opening.plan, opening.out, count, data, Span(at, at + size, 0)) != READ:
+    messages.own_at[number] = at
+    messages.own_bytes[number] = size
+    if walk(opening.plan, opening.out, number, data, Span(at, at + size, 0)) != READ:
         return -1
     at += size
-    length = messages.payload_bytes[count]
+    length = messages.payload_bytes[number]
     if length < 0 or length > end - at:  # a missing size is null, which is negative
         return -1
-    messages.payload_at[count] = at
-    key = messages.partition_key_bytes[count]
-    ordering = messages.ordering_key_bytes[count]
+    messages.payload_at[number] = at
+    key = messages.partition_key_bytes[number]
+    ordering = messages.ordering_key_bytes[number]
     if max(key, 0) + max(ordering, 0) > len(opening.text) - opening.cursor[CURSOR_TEXT]:
         return _NO_ROOM
     if key >= 0:
-        place = _keep(opening, data, messages.partition_key_at[count], key)
-        messages.partition_key_at[count] = place
-        messages.is_key_base64[count] = max(messages.is_key_base64[count], 0)
+        place = _keep(opening, data, messages.partition_key_at[number], key)
+        messages.partition_key_at[number] = place
+        messages.is_key_base64[number] = max(messages.is_key_base64[number], 0)
     else:
-        messages.is_key_base64[count] = NULL
+        messages.is_key_base64[number] = NULL
     if ordering >= 0:
-        place = _keep(opening, data, messages.ordering_key_at[count], ordering)
-        messages.ordering_key_at[count] = place
-    opening.cursor[CURSOR_COUNT] = count + 1
-    return int(at + length)
+        place = _keep(opening, data, messages.ordering_key_at[number], ordering)
+        messages.ordering_key_at[number] = place
+    return at + length
+
+
+@inlined
+def _clear_items(messages: MessageColumns, first: int, stop: int) -> None:
+    """Make null what a message of a batch may say itself."""
+    messages.sequence_id[first:stop] = NULL
+    messages.event_time_ms[first:stop] = NULL
+    messages.reconsume_times[first:stop] = NULL
+    messages.real_topic[first:stop] = NULL
+    messages.is_key_base64[first:stop] = NULL
+    messages.payload_bytes[first:stop] = NULL
+    messages.partition_key_bytes[first:stop] = NULL
+    messages.ordering_key_bytes[first:stop] = NULL
+
+
+@inlined
+def _fill_items(
+    messages: MessageColumns, first: int, stop: int, frames: FrameColumns, row: int
+) -> None:
+    """What all messages of a batch share, column by column."""
+    messages.connection_id[first:stop] = frames.connection_id[row]
+    messages.frame_no[first:stop] = frames.frame_no[row]
+    messages.direction[first:stop] = frames.direction[row]
+    messages.topic[first:stop] = frames.topic[row]
+    messages.producer_name[first:stop] = frames.producer_name[row]
+    messages.publish_time_ms[first:stop] = frames.publish_time_ms[row]
+    messages.ledger_id[first:stop] = frames.ledger_id[row]
+    messages.entry_id[first:stop] = frames.entry_id[row]
+    messages.partition[first:stop] = frames.partition[row]
+    messages.ts[first:stop] = frames.last_ts_ns[row]
+    messages.redelivery_count[first:stop] = _redeliveries(frames, row)
+    messages.row[first:stop] = row
+    messages.batch_size[first:stop] = frames.message_count[row]
+    messages.schema_version_bytes[first:stop] = frames.schema_version_bytes[row]
 
 
 @inlined
 def _number_items(
-    opening: Opening, frames: FrameColumns, row: int, first: int, words: Int64Array
+    opening: Opening, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
 ) -> bool:
     """Give the messages of a batch their index; whether their number is the one announced.
 
     Compaction may leave out messages: then the metadata lists the indexes of those that stayed.
     """
     messages = opening.messages
-    items = opening.cursor[CURSOR_COUNT] - first
     kept = frames.compacted_count[row]
     is_listed = kept != NULL and items == kept
     if items != frames.message_count[row] and not is_listed:
@@ -356,24 +378,31 @@ def _open_batch(
         _note(opening, row, _ENTRY_NOT_OPENED, TOO_LARGE, NULL)
         return SPOILT
     at = span.at
-    number = 0
-    while number < size and at >= 0 and (at < span.end or frames.compacted_count[row] == NULL):
-        at = _open_item(opening, frames, row, data, at, span.end)
-        number += 1
+    # Each message takes four bytes at least, whatever number is announced.
+    most = max(min(size, (span.end - at) // 4), 0)
+    if most > len(messages.row) - first:
+        return FULL
+    _clear_items(messages, first, first + most)
+    read = 0
+    while read < size and at >= 0 and (at < span.end or frames.compacted_count[row] == NULL):
+        at = _open_item(opening, first + read, data, at, span.end)
+        read += 1
     if at == _NO_ROOM:
         return FULL
-    read = cursor[CURSOR_COUNT] - first
-    is_whole = at >= 0 and _number_items(opening, frames, row, first, words)
+    if at < 0:
+        read -= 1
+    is_whole = at >= 0 and _number_items(opening, frames, row, first, read, words)
     if not is_whole or at < span.end:
         _note(opening, row, _BATCH_MALFORMED, size, read)
     if not is_whole:
         return SPOILT
-    source = OPENED_SOURCE if cursor[CURSOR_OPENED] >= 0 else frames.source[row]
-    for k in range(first, first + read):
-        messages.batch_size[k] = size
-        messages.source[k] = source
-        messages.schema_version_at[k] = span.root
-        messages.schema_version_bytes[k] = frames.schema_version_bytes[row]
+    stop = first + read
+    _fill_items(messages, first, stop, frames, row)
+    messages.source[first:stop] = (
+        OPENED_SOURCE if cursor[CURSOR_OPENED] >= 0 else frames.source[row]
+    )
+    messages.schema_version_at[first:stop] = span.root
+    cursor[CURSOR_COUNT] = stop
     return DONE
 
 
