@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from dissector.report import plots, words
+from dissector.report import meanings, plots, words
 from dissector.report.numbers import Row
 from dissector.report.outlook import many, remarks
 
@@ -21,7 +21,7 @@ MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 UNKNOWN: Final = "not known"
 _DATA: Final = "dissector.data"
 
-Text = Callable[[Any], str]
+Text = Callable[[Any], str]  # or Markup, which stays as it is
 
 
 def _asset(name: str) -> str:
@@ -43,6 +43,11 @@ def or_unknown(text: Text, value: Any, reason: str = "") -> Markup:
 def plain(name: Any) -> str:
     """A name or enum value; names from the wire are made safe to look at."""
     return words.name_text(str(name))
+
+
+def breakable(name: Any) -> Markup:
+    """A name that may be broken after its slashes, where a line is too short for it."""
+    return escape(plain(name)).replace("/", Markup("/<wbr>"))
 
 
 def spaced(name: str) -> str:
@@ -114,7 +119,7 @@ def _environment(places: Places) -> Environment:
         "ms": partial(or_unknown, words.duration_text),
         "size": partial(or_unknown, words.bytes_text),
         "share": partial(or_unknown, words.share_text),
-        "name": partial(or_unknown, plain),
+        "name": partial(or_unknown, breakable),
         "words": partial(or_unknown, spaced),
         "pairs": _pairs,
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
@@ -123,6 +128,8 @@ def _environment(places: Places) -> Environment:
     found.globals |= {
         "figure": figure,
         "many": many,
+        "meanings": meanings,
+        "meaning_of": meanings.meaning_of,
         "packet_of": places.packet,
         "file_of": places.file_of,
         "capture_count": places.count,

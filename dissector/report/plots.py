@@ -6,6 +6,7 @@ one drawing serves light and dark. No name from the wire is drawn: names stand i
 """
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from dissector.buckets import bucket_bounds
 from dissector.report.numbers import NS_PER_MS, Row
@@ -139,15 +141,31 @@ def _bars(histogram: Sequence[Sequence[int]]) -> list[tuple[float, float, int]]:
     return found
 
 
-def _duration_axis(axes: Axes, axis: str) -> None:
+def duration_ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Round durations between two on a logarithmic scale, at least two, at most `most`."""
+    for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, *range(2, 10))):
+        decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+        found = [digit * 10.0**decade for decade in decades for digit in digits]
+        found = [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
+        if len(found) >= min(4, most):
+            break
+    if len(found) < 2:
+        # Less than a step of any round series: the ends themselves.
+        return [low, high] if high > low else [low]
+    return found[:: math.ceil(len(found) / most)]
+
+
+def _duration_axis(axes: Axes, axis: str, most: int = 7) -> None:
     """A logarithmic axis of ms whose ticks are written as durations."""
     which = axes.xaxis if axis == "x" else axes.yaxis
     if axis == "x":
         axes.set_xscale("log")
     else:
         axes.set_yscale("log")
+    low, high = axes.get_xlim() if axis == "x" else axes.get_ylim()
+    which.set_major_locator(FixedLocator(duration_ticks(low, high, most)))
     which.set_major_formatter(lambda value, _: duration_text(value))
-    which.set_minor_formatter(lambda value, _: "")
+    which.set_minor_locator(NullLocator())
 
 
 def latency_distribution(total: Row) -> Pair | None:
@@ -166,12 +184,13 @@ def latency_distribution(total: Row) -> Pair | None:
         axes.set_ylabel("sends")
         axes.grid(axis="x", visible=False)
         axes.margins(y=0.14)
-        for name, colour in (("p50", INK), ("p99", BAD)):
+        # The median is named to the left of its line, the 99th to the right: they may be close.
+        for name, colour, side, aside in (("p50", INK, "right", -3), ("p99", BAD, "left", 3)):
             if latency[name]:
                 axes.axvline(latency[name], color=colour, linewidth=1.2, linestyle=(0, (3, 2)))
                 axes.annotate(name, (latency[name], 1), xycoords=("data", "axes fraction"),
-                              xytext=(3, -9), textcoords="offset points", color=colour,
-                              fontsize=10.5)  # fmt: skip
+                              xytext=(aside, -9), textcoords="offset points", color=colour,
+                              ha=side, fontsize=10.5)  # fmt: skip
         return [
             (axes, (low * high) ** 0.5, count,
              f"{duration_text(low)} to {duration_text(high)}: {count_text(count)} sends")
@@ -209,7 +228,7 @@ def over_time(total: Row) -> Pair | None:
             upper.plot([x for x, _ in timed], [point[f"{name}_ms"] for _, point in timed],
                        color=colour, label=name, **small)  # fmt: skip
         if timed:
-            _duration_axis(upper, "y")
+            _duration_axis(upper, "y", 4)
             upper.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
         upper.set_ylabel("latency")
         width = (across[-1] - across[0]) / max(1, len(points)) if len(points) > 1 else 1
@@ -220,9 +239,9 @@ def over_time(total: Row) -> Pair | None:
         return [(lower, x, rate, _point_text(point, rate))
                 for x, rate, point in zip(across, rates, points, strict=True)]  # fmt: skip
 
+    step = duration_text(series["step_ms"]).removesuffix(" 0 s")
     caption = (
-        f"Latency of sends (above) and messages sent per second (below), in steps of "
-        f"{duration_text(series['step_ms'])}."
+        f"Latency of sends (above) and messages sent per second (below), in steps of {step}."
     )
     return _pair("time", draw, caption, 300)
 
@@ -238,8 +257,8 @@ def _point_text(point: Row, rate: float) -> str:
 def permit_balance(balance: Row | None) -> Pair | None:
     """The permits a consumer has left over time."""
     points = balance["points"] if balance else []
-    if not balance or not points:
-        return None
+    if not balance or len(points) < 2:
+        return None  # one point is no course of time
     across, label = _seconds(points)
 
     def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:

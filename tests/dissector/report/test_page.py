@@ -1,0 +1,117 @@
+"""The page: self-contained, complete without a script, whole in a browser, safe to open."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
+from dissector.report.page import MAX_ROWS, page
+from dissector.report.result import SECTIONS
+from dissector.report.summary import Summary
+from tests.dissector.report import made
+from tests.dissector.report.browser import looked_at
+
+HOSTILE = "persistent://t/n/<script>alert(1)</script>\u202e\x1b[2J" + "x" * 300
+
+
+def report_of(*captures: made.Tables) -> dict[str, Any]:
+    summary = Summary()
+    for number, tables in enumerate(captures):
+        for name in sorted(tables, key=lambda name: name != "frames"):
+            summary.add(name, made.batch(name, tables[name]), f"c-{number}")
+    report: dict[str, Any] = json.loads(json.dumps(summary.result()))
+    return report
+
+
+@pytest.fixture(scope="module")
+def rich() -> dict[str, Any]:
+    """A report in which everything occurs."""
+    capture = made.RandomCapture(5)
+    for row in capture.tables["exchanges"][:30]:
+        row["topic"] = HOSTILE
+    return report_of(capture.tables)
+
+
+def test_an_empty_report_is_a_page_that_says_so() -> None:
+    text = page(report_of())
+    for said in ("Nothing was published", "No consumer was seen", "Nothing was delivered",
+                 "No checksum could be evaluated", "No request was refused"):  # fmt: skip
+        assert said in text
+
+
+def test_every_section_is_there_and_says_what_its_numbers_mean(rich: dict[str, Any]) -> None:
+    text = page(rich)
+    for section in SECTIONS:
+        start = text.index(f'<section id="{section}">')
+        head = text[start : start + 300]
+        assert '<p class="meaning">' in head, section
+        assert f'href="#{section}"' in text
+
+
+def test_numbers_of_the_report_stand_on_the_page(rich: dict[str, Any]) -> None:
+    text = re.sub(r"<[^>]+>", "", page(rich))
+    for section, key in (("send_latency", "sends"), ("permit_utilization", "granted"),
+                         ("redelivery", "deliveries"), ("coverage", "frames")):  # fmt: skip
+        assert f"{rich[section]['total'][key]:,}" in text, section
+
+
+def test_names_from_the_wire_cannot_act(rich: dict[str, Any]) -> None:
+    text = page(rich)
+    assert "<script>alert" not in text and "\u202e" not in text and "\x1b" not in text
+    assert "&lt;script&gt;alert(1)" in text.replace("<wbr>", "")
+    assert "x" * 200 not in text, "long names are cut"
+
+
+def test_nothing_is_fetched_and_the_file_is_small(rich: dict[str, Any]) -> None:
+    text = page(rich)
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:,)[^\"]*\"", text)
+    assert not re.findall(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
+    assert len(text.encode()) < 2 << 20
+
+
+def test_long_lists_are_cut_and_say_where_the_rest_is() -> None:
+    rows = [
+        made.publish(topic=f"topic-{number}", sequence_id=number) for number in range(MAX_ROWS + 9)
+    ]
+    text = page(report_of({"exchanges": rows}))
+    assert f"{MAX_ROWS} of {MAX_ROWS + 9} rows" in text
+    assert "tables/send_latency_by_topic" in text
+
+
+def test_every_word_of_a_report_has_a_meaning(rich: dict[str, Any]) -> None:
+    for table, words in (
+        (OUTCOMES, rich["send_latency"]["total"]["outcomes"]),
+        (CAUSES, rich["redelivery"]["total"]["by_cause"]),
+        (DELIVERY_OUTCOMES, rich["redelivery"]["total"]["delivery_outcomes"]),
+        (STATUSES, rich["coverage"]["total"]["frames_by_status"]),
+        ("notices", rich["coverage"]["total"]["notices_by_code"]),
+    ):
+        found = meaning_of(table, words)
+        assert list(found) == list(words) and all(found.values()), found
+    assert meaning_of("notices", ["batch_malformed"]) == {
+        "batch_malformed": "a batch says … messages, … were read"
+    }
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_shows_all_of_it(
+    rich: dict[str, Any], tmp_path: Path, width: int, is_dark: bool
+) -> None:
+    found = looked_at(page(rich), tmp_path, width, is_dark=is_dark)
+    assert found["width"] == width
+    assert found["scrolls"] <= width and found["outside"] == []
+    assert found["faults"] == [] and found["console"] == []
+    assert [url for url in found["requests"] if not url.startswith("data:")] == []
+    assert found["drawings"] >= 4 and found["sorts"] > 20
+    assert found["smallest"] >= 8, "letters in plots are readable"
+    paper, ink = (sum(map(int, re.findall(r"\d+", found[name])[:3])) for name in ("paper", "ink"))
+    assert (paper < 150 and ink > 600) if is_dark else (paper > 600 and ink < 200)
+
+
+def test_a_browser_shows_an_empty_report_too(tmp_path: Path) -> None:
+    found = looked_at(page(report_of()), tmp_path, 400)
+    assert found["scrolls"] <= 400 and found["outside"] == [] and found["faults"] == []
