@@ -69,7 +69,7 @@ def test_stream_bytes_are_decoded_or_unparsed_or_missing(name: str) -> None:
     tables = tables_of(name)
     decoded: Counter[tuple[int, str]] = Counter()
     frames: Counter[tuple[int, str]] = Counter()
-    for row in tables["frames"]:
+    for row in tables.get("frames", []):
         key = row["connection_id"], row["direction"]
         frames[key] += 1
         if row["status"] == "complete":
@@ -197,7 +197,9 @@ def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
     """By connection and sender: packets that repeat bytes, and those that only came late."""
     numbers: dict[object, int] = {}
     counts: dict[int, dict[tuple[str, int], tuple[int, int]]] = {}
-    sides: dict[tuple[int, int], tuple[int, set[int]]] = {}
+    origins: dict[tuple[int, int], int] = {}
+    places_of: dict[tuple[int, int], set[int]] = {}
+    tops: dict[tuple[int, int], int] = {}
     total = 0
     isn: dict[object, int] = {}
     for segment, seen in packets_of(name):
@@ -214,8 +216,10 @@ def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
         ends = counts.setdefault(number, {pair.one: (0, 0), pair.other: (0, 0)})
         if seen.flags & RST:
             continue
-        origin, known = sides.setdefault((number, seen.side), (seen.sequence, set()))
-        top = max(known, default=-1)
+        way = (number, seen.side)
+        origin = origins.setdefault(way, seen.sequence)
+        known = places_of.setdefault(way, set())
+        top = tops.get(way, -1)
         near = (seen.sequence - origin - top + (1 << 31)) % (1 << 32) - (1 << 31) + top
         size = seen.wire_bytes + bool(seen.flags & SYN) + bool(seen.flags & FIN)
         if size <= 1 and near == top and not seen.flags & (SYN | FIN):
@@ -228,4 +232,5 @@ def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
             late += 1
         ends[end] = again, late
         known |= places
+        tops[way] = max(places, default=top) if near + size > top else top
     return counts

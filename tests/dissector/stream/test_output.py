@@ -1,0 +1,58 @@
+"""Rows of ranges and notices as the kernels write them."""
+
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.stream import layout
+from dissector.stream.columns import DATA, new_notice_columns, new_range_columns
+from dissector.stream.output import Piece, note, put_range
+from dissector.stream.state import StreamState, new_state
+from tests.wire.segments import SMALL
+
+
+def state_of_connection_7() -> StreamState:
+    state = new_state(SMALL)
+    state.cells[layout.CONNECTION_ID] = 7
+    state.cells[layout.LAST_TS] = 123
+    state.registers[layout.PACKET] = 55
+    return state
+
+
+def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
+    state = state_of_connection_7()
+    put_range(state, 0, Piece(1, DATA, 100, 20, 2, 30, 50, 40, 3, 0))
+    put_range(state, 0, Piece(0, DATA, 0, 1, 0, 0, 51, 41, 0, 4))
+    assert state.registers[layout.ROWS_OUT] == 2
+    found = {name: getattr(state.ranges, name)[:2].tolist() for name in state.ranges._fields}
+    assert found == {
+        "connection": [7, 7],
+        "side": [1, 0],
+        "kind": [DATA, DATA],
+        "stream_offset": [100, 0],
+        "length": [20, 1],
+        "source": [2, 0],
+        "offset": [30, 0],
+        "packet": [50, 51],
+        "ts_ns": [40, 41],
+        "flags": [3, 0],
+        "cause": [0, 4],
+        "release_packet": [55, 55],
+    }
+
+
+def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:
+    state = state_of_connection_7()
+    note(state, 0, NOTICE_NUMBER["gap_lost"], 1, 200, 12)
+    note(state, 0, NOTICE_NUMBER["connection_limit"], NULL, NULL, 3)
+    assert state.registers[layout.NOTICES_OUT] == 2
+    notices = state.notices
+    assert notices.bytes[:2].tolist() == [12, NULL]
+    assert notices.value[:2].tolist() == [12, 3]
+    assert notices.side[:2].tolist() == [1, NULL]
+    assert notices.packet[:2].tolist() == [55, 55]
+    assert notices.ts_ns[:2].tolist() == [123, 123]
+    assert notices.frame_no[:2].tolist() == [NULL, NULL]
+
+
+def test_columns_have_the_room_that_was_asked_for() -> None:
+    for columns in (new_range_columns(9), new_notice_columns(9)):
+        assert columns.matrix.shape == (len(columns._fields), 9)

@@ -1,0 +1,110 @@
+"""Room in the state: it grows with what is seen, addresses stay, freed rows come again."""
+
+import numpy as np
+import pytest
+
+from dissector.stream import layout
+from dissector.stream.columns import DATA
+from dissector.stream.state import StreamOptions, add_heap, add_nodes, add_rows, new_state
+from dissector.stream.streams import Streams
+from tests.wire.segments import SMALL, Packet, columns_of, handshake, streamed
+
+
+def free_list(state, head: int, following: int, cells: np.ndarray) -> list[int]:
+    found = []
+    at = int(state.registers[head])
+    while at >= 0:
+        found.append(at)
+        at = int(cells[at + following])
+    return found
+
+
+def test_options_stand_in_the_registers() -> None:
+    options = StreamOptions(
+        reorder_window_ms=7, unacked_hole_ms=3, idle_timeout_ms=11, held_bytes=13, overlap="linux",
+        held_bytes_per_connection=17, connections=19, brief_connections=23, vlan_in_key=True,
+    )  # fmt: skip
+    registers = new_state(options).registers
+    assert registers[layout.WINDOW_NS] == 7_000_000
+    assert registers[layout.UNACKED_NS] == 7_000_000  # never less than the window
+    assert registers[layout.IDLE_NS] == 11_000_000
+    assert registers[layout.HELD_LIMIT] == 13
+    assert registers[layout.HELD_LIMIT_CONNECTION] == 17
+    assert registers[layout.CONNECTION_LIMIT] == 19
+    assert registers[layout.BRIEF_LIMIT] == 23
+    assert registers[layout.OVERLAP] == layout.OVERLAP_LINUX
+    assert registers[layout.VLAN_IN_KEY] == 1
+
+
+def test_an_unknown_policy_is_an_error() -> None:
+    with pytest.raises(ValueError):
+        new_state(StreamOptions(overlap="solaris"))
+
+
+def test_new_rows_and_nodes_are_free_and_counted() -> None:
+    state = new_state(SMALL)
+    rows = len(state.cells) // layout.ROW_CELLS
+    assert state.registers[layout.FREE_ROWS] == rows
+    add_rows(state, 10)
+    free = free_list(state, layout.FREE_ROW, layout.FOLLOWING, state.cells)
+    assert sorted(free) == [row * layout.ROW_CELLS for row in range(rows + 10)]
+    assert state.registers[layout.FREE_ROWS] == rows + 10
+    assert len(state.index) >= 2 * (rows + 10) and len(state.index) & (len(state.index) - 1) == 0
+    nodes = len(state.nodes) // layout.NODE_CELLS
+    add_nodes(state, 5)
+    free = free_list(state, layout.FREE_NODE, layout.NODE_NEXT, state.nodes)
+    assert sorted(free) == [node * layout.NODE_CELLS for node in range(nodes + 5)]
+
+
+def test_growing_keeps_what_is_there() -> None:
+    """More connections than rows, and each waits with data that must survive the growth."""
+    packets = []
+    for port in range(2000, 3500):
+        packets += [*handshake(port=port), Packet(10, 0, 1004, port.to_bytes(3, "big"), port=port)]
+    packets += [Packet(20, 0, 1001, b"abc", port=port) for port in range(2000, 3500)]
+    packets.sort(key=lambda packet: packet.ms)
+    found = streamed(packets)
+    assert len(found.connections) == 1500
+    for number in range(1500):
+        port = found.connections[number]["ports"][0]
+        assert found.data(number) == b"abc" + port.to_bytes(3, "big")
+
+
+def test_a_squeezed_heap_keeps_the_bytes_of_waiting_nodes() -> None:
+    state = new_state(SMALL)
+    state.heap[:100] = np.arange(100)
+    for place, (at, length) in enumerate([(50, 10), (10, 5), (70, 3)]):
+        node = place * layout.NODE_CELLS
+        state.nodes[node + layout.NODE_KIND] = DATA
+        state.nodes[node + layout.NODE_AT] = at
+        state.nodes[node + layout.NODE_LENGTH] = length
+    state.registers[layout.HEAP_LIVE] = 18
+    state.registers[layout.HEAP_USED] = 100
+    add_heap(state, 1000)
+    assert state.registers[layout.HEAP_USED] == 18
+    held = []
+    for place, length in enumerate([10, 5, 3]):
+        at = int(state.nodes[place * layout.NODE_CELLS + layout.NODE_AT])
+        held.append(state.heap[at : at + length].tolist())
+    assert held == [list(range(50, 60)), list(range(10, 15)), list(range(70, 73))]
+
+
+def test_the_heap_stays_in_proportion_to_what_waits() -> None:
+    """Holes that open and close for ever do not let it grow."""
+    streams = Streams(SMALL)
+    step = 3000
+    sent = 0
+    for round_no in range(60):
+        packets = [] if round_no else list(handshake())
+        for number in range(30):
+            at = 1001 + sent
+            packets.append(
+                Packet(10 + 40 * round_no + number, 0, at + 1, bytes(step - 1), 5001, ip_id=number)
+            )
+            packets.append(Packet(10 + 40 * round_no + number, 0, at, b"x", 5001, ip_id=number))
+            sent += step
+        segments, buffers = columns_of(packets)
+        for _ in streams.advance(segments, len(packets), buffers):
+            pass
+    assert len(streams.heap) == 1 << 20
+    assert streams.held_bytes == 0
