@@ -71,7 +71,10 @@ def _pool() -> descriptor_pool.DescriptorPool:
 @cache
 def _class(message: str) -> type[Message]:
     """The class of a message by its name."""
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(_PACKAGE + message))
+    made: type[Message] = message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(_PACKAGE + message)
+    )
+    return made
 
 
 @cache

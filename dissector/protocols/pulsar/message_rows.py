@@ -19,7 +19,7 @@ from dissector.codecs.names import NameColumns
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_MESSAGES, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protobuf.plan import DECIMAL, TEXT, Default, Pair, Plan, Root, Wanted, build_plan
+from dissector.protobuf.plan import DECIMAL, TEXT, Pair, Plan, Root, Wanted, build_plan
 from dissector.protobuf.scan import READ, Output, Span, new_output, walk
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
 from dissector.protocols.pulsar.commands import MESSAGE, SEND
@@ -124,12 +124,12 @@ class Opening(State):
 _ITEM_FIELDS: Final = (
     Wanted("partition_key", "partition_key"),
     Wanted("payload_size", "payload_bytes"),
-    Wanted("compacted_out", "is_compacted_out", default=0),
+    Wanted("compacted_out", "is_compacted_out"),
     Wanted("event_time", "event_time_ms", null=0),
     Wanted("partition_key_b64_encoded", "is_key_base64"),
     Wanted("ordering_key", "ordering_key"),
     Wanted("sequence_id", "sequence_id"),
-    Wanted("null_value", "is_null_value", default=0),
+    Wanted("null_value", "is_null_value"),
 )
 _ITEM_PAIRS: Final = (
     Pair("properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1),
@@ -140,8 +140,7 @@ _ITEM_PAIRS: Final = (
 @cache
 def item_plan() -> Plan:
     """The plan for the metadata of one message in a batch."""
-    default = Default("", "has_property", 0)
-    root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, (default,))
+    root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, ())
     return build_plan([root], MessageColumns._fields)
 
 
@@ -196,7 +195,7 @@ def _redeliveries(frames: FrameColumns, row: int) -> int:
     """How often a MESSAGE was redelivered, 0 where it does not say; null of a SEND."""
     if frames.command[row] != MESSAGE:
         return NULL
-    return max(frames.redelivery_count[row], 0)
+    return int(max(frames.redelivery_count[row], 0))
 
 
 @inlined
@@ -265,7 +264,7 @@ def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArr
 
 @inlined
 def _open_item(opening: Opening, number: int, data: ByteArray, at: int, end: int) -> int:
-    """One message of a batch, from its size field on, into a row that is null so far.
+    """One message of a batch, from its size field on, into a row that says nothing so far.
 
     Returns the offset behind it, -1 if it is malformed, _NO_ROOM.
     """
@@ -298,12 +297,12 @@ def _open_item(opening: Opening, number: int, data: ByteArray, at: int, end: int
     if ordering >= 0:
         place = _keep(opening, data, messages.ordering_key_at[number], ordering)
         messages.ordering_key_at[number] = place
-    return at + length
+    return int(at + length)
 
 
 @inlined
 def _clear_items(messages: MessageColumns, first: int, stop: int) -> None:
-    """Make null what a message of a batch may say itself."""
+    """What a message of a batch says that does not say anything itself."""
     messages.sequence_id[first:stop] = NULL
     messages.event_time_ms[first:stop] = NULL
     messages.reconsume_times[first:stop] = NULL
@@ -312,6 +311,9 @@ def _clear_items(messages: MessageColumns, first: int, stop: int) -> None:
     messages.payload_bytes[first:stop] = NULL
     messages.partition_key_bytes[first:stop] = NULL
     messages.ordering_key_bytes[first:stop] = NULL
+    messages.is_compacted_out[first:stop] = 0
+    messages.is_null_value[first:stop] = 0
+    messages.has_property[first:stop] = 0
 
 
 @inlined
