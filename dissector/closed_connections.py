@@ -110,9 +110,9 @@ class ConnectionTable:
             return 1 - hinted[0], ROLE_BY_PORT
         return 0, ROLE_BY_FIRST_SEEN
 
-    def close(self, connections: Int64Array) -> tuple[TableBlock, list[Finding]]:
-        """The rows of connections that just closed, and the notices that waited for them."""
-        rows = self._streams.connection_rows(self._streams.slots_of(connections))
+    def close(self, rows: ConnectionRows) -> tuple[TableBlock, list[Finding]]:
+        """The rows of connections that are over, and the notices that waited for them."""
+        connections = rows.connection_id
         found = [self._row(rows, row) for row in range(len(connections))]
         columns: dict[str, Column] = {}
         for name in found[0]:

@@ -27,7 +27,7 @@ from dissector.packet.columns import PacketBuffers
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.assembly import Framing, FramingOptions
-from dissector.protocols.columns import EVENT_CLOSE, MALFORMED
+from dissector.protocols.columns import MALFORMED
 from dissector.protocols.frame_table import common_columns
 from dissector.protocols.interface import ConnectionFacts, Facts, FactsOptions, FrameBlock, Specs
 from dissector.stream.columns import RangeColumns
@@ -197,6 +197,7 @@ class Dissection:
         for ranges, count in self._streams.finish():
             self._take_ranges(ranges, count, buffers)
         self._framing.flush()
+        self._close_connections()
         for facts in self._facts:
             self._out.extend(self._checked(facts.finish()))
             self._findings.add(facts.findings.take())
@@ -224,7 +225,7 @@ class Dissection:
             self._out.extend(self._conversation.rows(ranges, rows, sources))
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
-        self._streams.recycle()
+        self._close_connections()
 
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""
@@ -246,13 +247,21 @@ class Dissection:
         self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
         self._out.extend(found)
-        commands = block.frames.command[: block.rows]
-        closed = block.frames.connection_id[: block.rows][commands == EVENT_CLOSE]
-        if len(closed):
-            self._gather_facts(closed)
-            rows, findings = self._connections.close(closed.copy())
+
+    def _close_connections(self) -> None:
+        """The rows of connections that are over and to which nothing more can be added.
+
+        A connection whose last frame has passed lingers in the streams: the ACK of its last FIN is
+        one of its packets, wherever the input is cut.
+        """
+        slots = self._streams.retired()
+        if len(slots):
+            over = self._streams.connection_rows(slots)
+            self._gather_facts(over.connection_id)
+            rows, findings = self._connections.close(over)
             self._out.append(rows)
             self._findings.add(findings)
+        self._streams.recycle()
 
     def _gather_facts(self, connections: Int64Array) -> None:
         """What the protocols know of connections that are over."""

@@ -1,4 +1,4 @@
-"""One capture is one capture: whole, in pieces, as ring files, zipped, from a pipe, landed again."""
+"""One capture is one: whole, in pieces, as ring files, zipped, from a pipe, landed again."""
 
 import gzip
 import hashlib
