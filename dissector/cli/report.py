@@ -129,7 +129,7 @@ def summary(
     numbers = Summary()
     is_interrupted = False
     try:
-        for found, block in reading.blocks("reading"):
+        for found, block in reading.blocks("reading", want_detail="none"):
             if block.table in TABLES:
                 numbers.add(block.table, arrow_batch(block), found.base_name)
     except KeyboardInterrupt:

@@ -315,7 +315,7 @@ def connections(
     Pairs a/b count the direction to the broker and the one to the client.
     """
     listing = make_listing("connections", kind, fields, condition, count)
-    return show_rows(listing, inputs, common, chain)
+    return show_rows(listing, inputs, common, chain, want_detail="none")
 
 
 @click.command(epilog=example("dissector fields\ndissector fields frames exchanges"))

@@ -7,8 +7,8 @@ MESSAGEs by consumer, because each one gets all of them. The message is complete
 if all others came before and their bytes add up. The bytes themselves are kept only where they are
 asked for.
 
-Bounds: so many messages and so many kept bytes at once; the message that was begun first is given
-up. A chunk that comes again counts once; chunk 0 begins anew.
+Bounds: so many messages, so many chunks of them and so many kept bytes at once; the message that
+was begun first is given up. A chunk that comes again counts once; chunk 0 begins anew.
 """
 
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 _CHUNK_MISSING: Final = NOTICE_NUMBER["chunk_missing"]
 _CHUNKS_LIMIT: Final = NOTICE_NUMBER["chunks_limit"]
+_MAX_CHUNKS: Final = 16 * MAX_CHUNKED_MESSAGES  # of all messages under way
 _MAX_REMEMBERED: Final = 4096  # messages completed last, whose chunks may come again
 
 
@@ -80,13 +81,16 @@ class Chunks:
         keeps_pieces: bool = False,
         max_messages: int = MAX_CHUNKED_MESSAGES,
         max_bytes: int = MAX_CHUNKED_BYTES,
+        max_chunks: int = _MAX_CHUNKS,
     ) -> None:
         """keeps_pieces: whether the bytes are wanted, not only their number."""
         self._keeps_pieces = keeps_pieces
         self._max_messages = max_messages
         self._max_bytes = max_bytes
+        self._max_chunks = max_chunks
         self._open: dict[_Key, _Unfinished] = {}
         self._kept_bytes = 0
+        self._kept_chunks = 0
         self._done: dict[_Key, None] = {}
         self._findings: list[Finding] = []
         self._proxy_legs: set[int] = set()
@@ -113,6 +117,7 @@ class Chunks:
         message.where = finding_at(_CHUNK_MISSING, frames, row)
         if 0 <= number < count and number not in message.seen:
             message.seen.add(number)
+            self._kept_chunks += 1
             message.size += int(frames.payload_bytes[row])
             if self._keeps_pieces:
                 at = int(frames.payload_at[row])
@@ -134,6 +139,7 @@ class Chunks:
         message = self._open.pop(key, None)
         if message is not None:
             self._kept_bytes -= sum(map(len, message.pieces))
+            self._kept_chunks -= len(message.seen)
 
     def _remember(self, key: _Key) -> None:
         self._done.pop(key, None)
@@ -142,7 +148,11 @@ class Chunks:
             del self._done[next(iter(self._done))]
 
     def _keep_bounds(self) -> None:
-        while len(self._open) > self._max_messages or self._kept_bytes > self._max_bytes:
+        while (
+            len(self._open) > self._max_messages
+            or self._kept_bytes > self._max_bytes
+            or self._kept_chunks > self._max_chunks
+        ):
             key = next(iter(self._open))
             self._findings.append(self._open[key].where._replace(kind=_CHUNKS_LIMIT))
             self._forget(key)
@@ -156,5 +166,5 @@ class Chunks:
         """The messages whose last chunk never came."""
         found = [message.where for message in self._open.values()]
         self._open.clear()
-        self._kept_bytes = 0
+        self._kept_bytes = self._kept_chunks = 0
         return found

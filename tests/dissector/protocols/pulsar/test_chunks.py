@@ -134,6 +134,10 @@ def test_the_message_begun_first_is_given_up_at_the_bounds() -> None:
     chunks = Chunks(keeps_pieces=True, max_bytes=10)
     add(chunks, [chunk(0, uuid="a"), chunk(0, uuid="b")])
     assert codes(chunks) == [("chunks_limit", 1)]
+    chunks = Chunks(max_chunks=2)
+    add(chunks, [chunk(0, uuid="a"), chunk(0, uuid="a"), chunk(1, uuid="a"), chunk(0, uuid="b")])
+    assert codes(chunks) == [("chunks_limit", 3)]
+    assert add(chunks, [chunk(1, uuid="b"), chunk(2, uuid="b")])[1] is not None
 
 
 @pytest.mark.parametrize("number", [-1, 3, 1 << 30])
