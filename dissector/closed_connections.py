@@ -121,16 +121,17 @@ class ConnectionTable:
         findings = [
             each
             for connection, row in zip(connections.tolist(), found, strict=True)
-            for each in self._released(connection, int(row["_client"]))
+            for each in self._released(connection, row)
         ]
         del columns["_client"]
         self._framing.release(connections)
         return TableBlock("connections", len(found), columns), findings
 
-    def _released(self, connection: int, client: int) -> Iterable[Finding]:
+    def _released(self, connection: int, row: dict[str, Any]) -> Iterable[Finding]:
+        is_guessed = row["role_source"] == ROLE_SOURCE_NAMES[ROLE_BY_FIRST_SEEN]
         for side, finding in self._waiting.pop(connection, ()):
-            direction = NULL if side == NULL else int(side != client)
-            yield finding._replace(direction=direction)
+            direction = UNKNOWN_DIRECTION if is_guessed else int(side != row["_client"])
+            yield finding._replace(direction=NULL if side == NULL else direction)
 
     def rest(self) -> list[Finding]:
         """Notices of connections that never closed."""

@@ -1,0 +1,87 @@
+"""What every protocol provides: callbacks that agree with each other on any bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dissector.jit import callback
+from dissector.protocols import PROTOCOLS
+from dissector.protocols.interface import (
+    CHECK_SIGNATURE,
+    SPAN_SIGNATURE,
+    ConnectionFacts,
+    Facts,
+    FactsOptions,
+    ProtocolSpec,
+)
+from tests.wire import toy
+
+every_protocol = pytest.mark.parametrize("spec", [*PROTOCOLS, toy.SPEC], ids=lambda spec: spec.name)
+LIMIT = 10_000
+
+
+def compiled(spec: ProtocolSpec):
+    """check, prove, one_way and announced_limit as the framing calls them."""
+    others = (spec.prove, spec.one_way, spec.announced_limit)
+    return (
+        callback(CHECK_SIGNATURE, spec.check),
+        *(callback(SPAN_SIGNATURE, each) for each in others),
+    )
+
+
+CALLS = {spec.name: compiled(spec) for spec in (*PROTOCOLS, toy.SPEC)}
+
+
+def test_names_and_ports_belong_to_one_protocol() -> None:
+    names = [spec.name for spec in PROTOCOLS]
+    ports = [port for spec in PROTOCOLS for port in spec.ports]
+    assert len(set(names)) == len(names) and len(set(ports)) == len(ports)
+    assert all(0 < port < 1 << 16 for port in ports)
+
+
+@pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)
+def test_facts_start_empty_and_finish_without_input(spec: ProtocolSpec) -> None:
+    facts: Facts = spec.new_facts(FactsOptions(0, 200_000_000))
+    assert facts.connection_facts(0) in (None, ConnectionFacts())
+    assert sum(block.rows for block in facts.finish()) == 0
+    assert list(facts.findings.take()) == []
+
+
+@every_protocol
+@given(data=st.binary(max_size=80), direction=st.integers(0, 2), is_strict=st.integers(0, 1))
+def test_a_header_is_a_length_more_to_come_or_no(
+    spec: ProtocolSpec, data: bytes, direction: int, is_strict: int
+) -> None:
+    check = CALLS[spec.name][0]
+    cells = np.frombuffer(data + b"\0", np.uint8)
+    found = check(cells, 0, len(data), direction, LIMIT, is_strict)
+    assert found == -1 or 0 <= found <= LIMIT
+    if found == 0:
+        assert len(data) < 64, "a header is told from that many bytes"
+    # What stands around it does not matter.
+    moved = np.frombuffer(b"??" + data + b"!!", np.uint8)
+    assert check(moved, 2, 2 + len(data), direction, LIMIT, is_strict) == found
+
+
+@every_protocol
+@given(data=st.binary(max_size=80))
+def test_more_bytes_never_take_a_verdict_back(spec: ProtocolSpec, data: bytes) -> None:
+    check = CALLS[spec.name][0]
+    cells = np.frombuffer(data + b"\0", np.uint8)
+    verdicts = [check(cells, 0, end, 2, LIMIT, 0) for end in range(len(data) + 1)]
+    decided = [verdict for verdict in verdicts if verdict != 0]
+    # A length may still turn out wrong, but it never becomes another length.
+    assert len({verdict for verdict in decided if verdict > 0}) <= 1
+    if -1 in decided:
+        assert set(decided[decided.index(-1) :]) == {-1}
+
+
+@every_protocol
+@given(data=st.binary(max_size=80))
+def test_callbacks_answer_for_any_bytes(spec: ProtocolSpec, data: bytes) -> None:
+    _, prove, one_way, announced_limit = CALLS[spec.name]
+    cells = np.frombuffer(data + b"\0", np.uint8)
+    assert prove(cells, 0, len(data)) in (-1, 0, 1)
+    assert one_way(cells, 0, len(data)) in (0, 1, 2)
+    assert announced_limit(cells, 0, len(data)) >= 0
