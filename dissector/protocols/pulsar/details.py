@@ -19,7 +19,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.integers import be16, be32
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protobuf.plan import wanted_paths
@@ -198,10 +197,15 @@ def _piece(data: ByteArray, at: int, end: int) -> tuple[bytes | None, int]:
     """The bytes behind a size at offset, and where they end; None if they are not all there."""
     if end - at < 4:
         return None, end
-    size = be32(data, at)
+    size = int.from_bytes(data[at : at + 4].tobytes())
     if size > end - at - 4:
         return None, end
     return data[at + 4 : at + 4 + size].tobytes(), at + 4 + size
+
+
+def _magic(data: ByteArray, at: int) -> int:
+    # Not by the kernels' loads: called from here they would cost a tenth of a second to compile.
+    return int.from_bytes(data[at : at + 2].tobytes())
 
 
 def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
@@ -213,9 +217,9 @@ def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
     if command is None or int(frames.command[row]) not in (SEND, MESSAGE):
         return Parts(command)
     broker_entry = None
-    if end - at >= 6 and be16(data, at) == MAGIC_BROKER_ENTRY:
+    if end - at >= 6 and _magic(data, at) == MAGIC_BROKER_ENTRY:
         broker_entry, at = _piece(data, at + 2, end)
-    if end - at >= 6 and be16(data, at) == MAGIC_CHECKSUM:
+    if end - at >= 6 and _magic(data, at) == MAGIC_CHECKSUM:
         at += 6
     return Parts(command, broker_entry, _piece(data, at, end)[0])
 

@@ -21,22 +21,24 @@ from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.pulsar.chunks import Chunks, Joined, finding_at
 from dissector.protocols.pulsar.details import pair_text, parse, text_of
 from dissector.protocols.pulsar.message_rows import (
+    DONE,
+    FULL,
+    PACKED,
+    Sources,
+    filled_columns,
+    open_entries,
+)
+from dissector.protocols.pulsar.message_state import (
     CURSOR_COUNT,
     CURSOR_ODD,
     CURSOR_OPENED,
     CURSOR_ROW,
     CURSOR_ROWS,
     CURSOR_TEXT,
-    DONE,
-    FULL,
-    PACKED,
     MessageColumns,
     OddEntries,
-    Sources,
-    filled_columns,
     make_more_room,
     new_opening,
-    open_entries,
 )
 
 # Not a power of two: the columns would all start at the same place of the cache, at twice the cost.

@@ -13,21 +13,24 @@ from dissector.jit import compiled
 from dissector.limits import NULL
 from dissector.notices import NOTICES
 from dissector.protocols.columns import CUT_BY_GAP
+from dissector.protocols.pulsar import message_rows
 from dissector.protocols.pulsar.fields import FieldDecoder
 from dissector.protocols.pulsar.message_rows import (
+    DONE,
+    FULL,
+    filled_columns,
+    open_entries,
+)
+from dissector.protocols.pulsar.message_state import (
     CURSOR_COUNT,
     CURSOR_OPENED,
     CURSOR_ROW,
     CURSOR_ROWS,
     CURSOR_TEXT,
-    DONE,
-    FULL,
     MessageColumns,
     OddEntries,
-    filled_columns,
     make_more_room,
     new_opening,
-    open_entries,
 )
 from tests.naive.messages import messages_of
 from tests.wire import pulsar
@@ -293,3 +296,35 @@ def test_null_columns_are_known() -> None:
     assert [MessageColumns._fields[k] for k in np.flatnonzero(filled)] == ["entry_id"]
     filled_columns(columns, 1, filled)
     assert not filled.any()
+
+
+def test_the_tags_of_plain_messages_are_those_of_the_definition() -> None:
+    plain = ("payload_size", "sequence_id", "event_time", "partition_key")
+    for name in (*plain, "partition_key_b64_encoded"):
+        field = pulsar.classes()["SingleMessageMetadata"].DESCRIPTOR.fields_by_name[name]
+        wire = 2 if field.type == field.TYPE_STRING else 0
+        assert getattr(message_rows, f"_{name.upper()}") == field.number << 3 | wire
+
+
+ODD_ITEMS = {
+    "a payload size of 64 bits": b"\x18" + b"\xff" * 9 + b"\x01",
+    "a payload size above 31 bits": b"\x18\x80\x80\x80\x80\x08",
+    "a size said twice": b"\x18\x01\x18\x02",
+    "a key said twice": b"\x12\x01a\x12\x01b\x18\x01",
+    "a key, then an unknown field": b"\x12\x01a\x18\x01\xf8\x07\x05",
+    "a key beyond the end": b"\x18\x01\x12\x09a",
+    "a sequence id with the highest bit": b"\x18\x01\x40" + b"\xff" * 9 + b"\x01",
+    "a tag in two bytes": b"\x98\x00\x02",
+    "event times": b"\x18\x01\x28\x05\x28\x00",
+    "a key that is and is not binary": b"\x12\x01a\x30\x07\x30\x00\x18\x01",
+    "a very binary key": b"\x12\x01a\x30\xff\x01\x18\x01",
+    "a cut number": b"\x18\x80",
+}
+
+
+@pytest.mark.parametrize("odd", ODD_ITEMS)
+def test_odd_ways_to_say_plain_things_read_the_same(odd: str) -> None:
+    own = ODD_ITEMS[odd]
+    payload = struct.pack(">I", len(own)) + own + b"ab"
+    frame = pulsar.send(payload, metadata_fields={"num_messages_in_batch": 1})
+    assert Opened().add([frame]).rows == expected([frame])

@@ -1,0 +1,140 @@
+"""What the kernel of messages works with: rows to be filled, their text, and where it stands."""
+
+from functools import cache
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle
+from dissector.codecs.names import NameColumns
+from dissector.limits import NULL
+from dissector.protobuf.plan import DECIMAL, TEXT, Pair, Plan, Root, Wanted, build_plan
+from dissector.protobuf.scan import Output, new_output
+from dissector.states import State
+
+# Places in Opening.cursor.
+CURSOR_ROW: Final = 0  # next row of the frames
+CURSOR_ROWS: Final = 1  # rows of the block
+CURSOR_PROTOCOL: Final = 2
+CURSOR_OPENED: Final = 3  # bytes of the next row's uncompressed batch, -1: it is not uncompressed
+CURSOR_COUNT: Final = 4  # messages written
+CURSOR_TEXT: Final = 5  # bytes of text written
+CURSOR_ODD: Final = 6  # findings written
+CURSOR_LENGTH: Final = 7
+
+
+class MessageColumns(Bundle):
+    """Messages on their way to their table; int64[rows] each, limits.NULL where not known.
+
+    Columns as in the table; text as spans in the rows' own text, `topic`, `producer_name` and
+    `real_topic` as codes of the name table. Behind them what only the program needs: row, of the
+    frame in its block; source, payload_at: where the payload lies; own_at, own_bytes: the message's
+    own metadata in a batch; has_property: bits of known properties.
+    """
+
+    connection_id: Int64Array
+    frame_no: Int64Array
+    batch_index: Int64Array
+    batch_size: Int64Array
+    direction: Int64Array
+    topic: Int64Array
+    producer_name: Int64Array
+    sequence_id: Int64Array
+    is_key_base64: Int64Array
+    event_time_ms: Int64Array
+    publish_time_ms: Int64Array
+    payload_bytes: Int64Array
+    is_null_value: Int64Array
+    is_compacted_out: Int64Array
+    redelivery_count: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    partition: Int64Array
+    reconsume_times: Int64Array
+    real_topic: Int64Array
+    ts: Int64Array
+    partition_key_at: Int64Array
+    partition_key_bytes: Int64Array
+    ordering_key_at: Int64Array
+    ordering_key_bytes: Int64Array
+    schema_version_at: Int64Array
+    schema_version_bytes: Int64Array
+    row: Int64Array
+    source: Int64Array
+    payload_at: Int64Array
+    own_at: Int64Array
+    own_bytes: Int64Array
+    has_property: Int64Array
+
+
+class OddEntries(Bundle):
+    """Findings about entries. row: of the frame; kind: place in NOTICES; value, value2: for it."""
+
+    row: Int64Array
+    kind: Int64Array
+    value: Int64Array
+    value2: Int64Array
+
+
+class Opening(State):
+    """What the kernel needs between calls.
+
+    messages: rows to be filled; text: uint8[], their keys; out: for the walk of batch items, its
+    matrix is that of messages; odd: findings; cursor: int64[CURSOR_LENGTH].
+    """
+
+    plan: Plan
+    messages: MessageColumns
+    text: ByteArray
+    out: Output
+    odd: OddEntries
+    cursor: Int64Array
+
+
+_ITEM_FIELDS: Final = (
+    Wanted("partition_key", "partition_key"),
+    Wanted("payload_size", "payload_bytes"),
+    Wanted("compacted_out", "is_compacted_out"),
+    Wanted("event_time", "event_time_ms", null=0),
+    Wanted("partition_key_b64_encoded", "is_key_base64"),
+    Wanted("ordering_key", "ordering_key"),
+    Wanted("sequence_id", "sequence_id"),
+    Wanted("null_value", "is_null_value"),
+)
+_ITEM_PAIRS: Final = (
+    Pair("properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1),
+    Pair("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
+)
+
+
+@cache
+def item_plan() -> Plan:
+    """The plan for the metadata of one message in a batch."""
+    root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, ())
+    return build_plan([root], MessageColumns._fields)
+
+
+def new_opening(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Opening:
+    """Room for a number of messages and for their text."""
+    messages = MessageColumns.new(rows, NULL)
+    cursor = np.zeros(CURSOR_LENGTH, np.int64)
+    cursor[CURSOR_PROTOCOL] = protocol
+    return Opening(
+        plan=item_plan(),
+        messages=messages,
+        text=np.zeros(text_bytes, np.uint8),
+        out=new_output(messages.matrix, 1, names),
+        odd=OddEntries.new(1),
+        cursor=cursor,
+    )
+
+
+def make_more_room(opening: Opening) -> None:
+    """Twice the room for messages and their text, nothing in it."""
+    messages = MessageColumns.new(2 * opening.messages.matrix.shape[1], NULL)
+    opening.grow(
+        messages=messages,
+        text=np.zeros(2 * len(opening.text), np.uint8),
+        out=opening.out._replace(cells=messages.matrix),
+    )
