@@ -21,6 +21,7 @@ from dissector.protocols.framing_state import (
     ROLE_WAIT,
     FramingState,
 )
+from dissector.protocols.slots import find_slot
 from dissector.stream.columns import RETRANSMITTED, RangeColumns
 
 # Bytes that are gathered before a header that straddles ranges is looked at again; no protocol
@@ -86,11 +87,11 @@ def emit_event(
     state: FramingState,
     out: FrameColumns,
     row: int,
-    slot: int,
     ranges: RangeColumns,
     index: int,
     command: int,
 ) -> None:
+    slot = find_slot(state, ranges.connection[index])
     side = ranges.side[index]
     out.connection_id[row] = ranges.connection[index]
     out.side[row] = side
@@ -120,9 +121,8 @@ def emit_frame(
     way: int,
     frame_bytes: int,
     status: int,
-    release_packet: int,
 ) -> None:
-    """Write the row of a frame; place and bytes of the data are set by the caller."""
+    """Write the row of a frame but for its release_packet and its data, which the caller knows."""
     ways = state.directions
     slot = way >> 1
     side = way & 1
@@ -136,7 +136,6 @@ def emit_frame(
     out.last_ts_ns[row] = ways.last_ts[way]
     out.first_packet[row] = ways.first_packet[way]
     out.last_packet[row] = ways.last_packet[way]
-    out.release_packet[row] = release_packet
     out.stream_offset[row] = ways.frame_start[way]
     out.frame_bytes[row] = frame_bytes
     out.status[row] = status
@@ -193,18 +192,17 @@ def finish_frame(
     row: int,
     way: int,
     status: int,
-    release_packet: int,
     calls: Callbacks,
 ) -> int:
     """Emit the unfinished frame of the arena as it is and make the direction ready for the next.
 
-    Returns DONE or ROLE_WAIT.
+    The caller sets release_packet. Returns DONE or ROLE_WAIT.
     """
     ways = state.directions
     at = ways.arena_at[way]
     have = ways.have[way]
     total = ways.total[way]
-    emit_frame(state, out, row, way, total, status, release_packet)
+    emit_frame(state, out, row, way, total, status)
     out.source[row] = SOURCE_ARENA
     out.data_offset[row] = at
     out.data_bytes[row] = have

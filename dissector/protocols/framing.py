@@ -81,9 +81,8 @@ def _skip_broken(
     touch_frame(state, way, ranges, index)
     if ways.skip[way] > 0:
         return Step(position + count, filled, DONE)
-    status = finish_frame(
-        state, out, filled, way, ways.broken[way], ranges.release_packet[index], calls
-    )
+    out.release_packet[filled] = ranges.release_packet[index]
+    status = finish_frame(state, out, filled, way, ways.broken[way], calls)
     return Step(position + count, filled + 1, status)
 
 
@@ -128,7 +127,8 @@ def _fill_frame(
     position += count
     if total == 0 or ways.have[way] < total:
         return Step(position, filled, DONE)
-    status = finish_frame(state, out, filled, way, COMPLETE, ranges.release_packet[index], calls)
+    out.release_packet[filled] = ranges.release_packet[index]
+    status = finish_frame(state, out, filled, way, COMPLETE, calls)
     return Step(position, filled + 1, status)
 
 
@@ -166,7 +166,8 @@ def _new_frame(
         append_bytes(state, way, data, at, left)
         ways.total[way] = total
         return Step(position + left, filled, DONE)
-    emit_frame(state, out, filled, way, total, COMPLETE, ranges.release_packet[index])
+    emit_frame(state, out, filled, way, total, COMPLETE)
+    out.release_packet[filled] = ranges.release_packet[index]
     out.source[filled] = ranges.source[index]
     out.data_offset[filled] = at
     out.data_bytes[filled] = total
@@ -259,9 +260,8 @@ def _take_gap(
             if length < remaining:
                 ways.skip[way] = remaining - length
             else:
-                settled = finish_frame(
-                    state, out, filled, way, ways.broken[way], ranges.release_packet[index], calls
-                )
+                out.release_packet[filled] = ranges.release_packet[index]
+                settled = finish_frame(state, out, filled, way, ways.broken[way], calls)
                 filled += 1
                 if length > remaining:
                     ways.mode[way] = SEARCH
@@ -292,15 +292,14 @@ def _take_close(
             ways.mode[way] = OPAQUE
             if total > 0:
                 ways.total[way] = total
-                settled = finish_frame(
-                    state, out, filled, way, status, ranges.release_packet[index], calls
-                )
+                out.release_packet[filled] = ranges.release_packet[index]
+                settled = finish_frame(state, out, filled, way, status, calls)
                 filled += 1
                 if settled == ROLE_WAIT:
                     return Step(-1, filled, ROLE_WAIT)
     if state.connections.waiting[slot] > 0:
         return Step(-1, filled, ATTENTION)
-    emit_event(state, out, filled, slot, ranges, index, EVENT_CLOSE)
+    emit_event(state, out, filled, ranges, index, EVENT_CLOSE)
     return Step(0, filled + 1, DONE)
 
 
@@ -386,7 +385,7 @@ def split(
                 break
             step = _take_close(state, ranges, index, out, filled, calls)
         elif kind == FIN:
-            emit_event(state, out, filled, slot, ranges, index, EVENT_FIN)
+            emit_event(state, out, filled, ranges, index, EVENT_FIN)
             step = Step(0, filled + 1, DONE)
         elif mode == OPAQUE:
             step = Step(0, filled, DONE)
@@ -407,7 +406,7 @@ def split(
             if position == 0:
                 step = _take_gap(state, ranges, index, out, filled, calls)
             if step.status == DONE:
-                emit_event(state, out, step.filled, slot, ranges, index, EVENT_GAP)
+                emit_event(state, out, step.filled, ranges, index, EVENT_GAP)
                 step = Step(0, step.filled + 1, DONE)
         else:
             status = ATTENTION

@@ -64,14 +64,25 @@ def test_a_frame_takes_packets_and_times_of_its_first_and_last_byte() -> None:
     start_frame(state, 1, ranges, 0, 4)
     touch_frame(state, 1, ranges, 1)
     _, out = new_frame_columns(3)
-    emit_frame(state, out, 2, 1, 30, COMPLETE, 99)
+    emit_frame(state, out, 2, 1, 30, COMPLETE)
     row = {name: int(getattr(out, name)[2]) for name in out._fields}
     assert row["stream_offset"] == 4
-    assert (row["first_packet"], row["last_packet"], row["release_packet"]) == (1, 2, 99)
+    assert (row["first_packet"], row["last_packet"]) == (1, 2)
     assert (row["first_ts_ns"], row["last_ts_ns"]) == (1000, 2000)
     assert (row["connection_id"], row["side"], row["frame_no"], row["frame_bytes"]) == (7, 1, 1, 30)
     assert row["retransmitted"] == RETRANSMITTED and row["command"] == NULL
     assert state.directions.frames[1] == 1 and state.directions.decoded_bytes[1] == 30
+
+
+def test_a_frame_is_released_by_the_packet_that_let_its_last_bytes_out() -> None:
+    script = Ranges().open().send(frame(TO_BROKER, b"12345678")[:7])
+    script.send(frame(TO_BROKER, b"12345678")[7:] + frame(EITHER)).send(frame(EITHER, b"1")[:6])
+    found, _ = framed((SPEC,), script.fin().close())
+    assert found.values("release_packet", "status") == [
+        (3, COMPLETE),
+        (3, COMPLETE),
+        (6, CUT_BY_END),
+    ]
 
 
 def test_an_earlier_packet_does_not_become_the_last_one() -> None:
@@ -87,7 +98,7 @@ def test_an_earlier_packet_does_not_become_the_last_one() -> None:
 def test_only_whole_frames_count_as_decoded(status: int) -> None:
     state = state_of()
     _, out = new_frame_columns(1)
-    emit_frame(state, out, 0, 0, 30, status, 1)
+    emit_frame(state, out, 0, 0, 30, status)
     assert state.directions.decoded_bytes[0] == 0 and state.directions.frames[0] == 1
 
 
