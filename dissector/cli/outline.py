@@ -4,7 +4,7 @@ First what stands out, one sentence each; then a short table per section that ha
 list. Names come last in a line, so that numbers stay in columns however long a name is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from dissector.cli.terminal import Paint, counted, safe_text
@@ -75,6 +75,17 @@ def _counts(counts: Numbers, limit: int = 8) -> str:
     return ", ".join(shown) + (f", and {rest} more" if rest > 0 else "")
 
 
+def _captures(report: Numbers) -> Callable[[Numbers], str]:
+    """Which capture a row is of, in words: nothing where there is one only."""
+    files: dict[Any, list[str]] = {}
+    for source in report["sources"]:
+        files.setdefault(source["capture"], []).append(source["file_name"])
+    if len(files) < 2:
+        return lambda row: ""
+    names = {key: found[0] if len(found) == 1 else key for key, found in files.items()}
+    return lambda row: f" in {_name(names.get(row['capture'], row['capture']))}"
+
+
 def _capture(total: Numbers) -> Iterator[str]:
     span = duration_text((total["span_ns"] or 0) / 1e6)
     when = f", {span} from {total['first_ts']}" if total["first_ts"] else ""
@@ -107,13 +118,14 @@ def _sends(report: Numbers) -> Iterator[str]:
 
 def _slowest(report: Numbers) -> Iterator[str]:
     slow = [each for each in report["slowest"]["publish"] if each["latency_ms"] is not None][:3]
+    of = _captures(report)
     rows = [
         (
             _ms(each["latency_ms"]),
             f"{each['connection_id']}",
             f"{each['request_frame_no']}-{each['response_frame_no']}",
             f"{each['request_packet']}-{each['response_packet']}",
-            _name(each["topic"]),
+            f"{_name(each['topic'])}{of(each)}",
         )
         for each in slow
     ]
@@ -162,13 +174,14 @@ def _redeliveries(report: Numbers) -> Iterator[str]:
 
 def _checksums(report: Numbers) -> Iterator[str]:
     failures = report["checksum_failures"]["failures"]
+    of = _captures(report)
     rows = [
         (
             f"{each['connection_id']}",
             f"{each['frame_no']}",
             _packets(each["first_packet"], each["last_packet"]),
             str(each["command"]),
-            f"{_name(each['topic'])} ({each['verdict'].replace('_', ' ')})",
+            f"{_name(each['topic'])}{of(each)} ({each['verdict'].replace('_', ' ')})",
         )
         for each in failures[:_LISTED]
     ]
@@ -178,13 +191,14 @@ def _checksums(report: Numbers) -> Iterator[str]:
 
 def _errors(report: Numbers) -> Iterator[str]:
     incidents = report["errors"]["incidents"]
+    of = _captures(report)
     rows = [
         (
             f"{each['answers']:,}",
             f"{each['connection_id']}",
             f"{each['response_frame_no']}",
             str(each["request_command"]),
-            f"{_name(each['error_code'])}: {_short(each['error_text'] or 'no text')}",
+            f"{_name(each['error_code'])}{of(each)}: {_short(each['error_text'] or 'no text')}",
         )
         for each in incidents[:_LISTED]
     ]

@@ -116,10 +116,17 @@ class Consumption:
         )  # fmt: skip
 
     def _meant(self, row: Row, consumer: Row) -> list[Row]:
-        """The open deliveries that ids of a frame name: the consumer's own, of these entries."""
+        """The open deliveries that ids of a frame name."""
         entries = {(each["ledger_id"], each["entry_id"]) for each in row["ids"]}
         held = [each for each in self._held(consumer) if each["is_latest"]]
         if row.get("ack_type") == 1:
             last = max(entries)
             return [each for each in held if each["entry"] <= last]
+        if row["command"] == commands.ACK:
+            # Pulsar: on a subscription that is shared the broker looks for whoever holds the entry.
+            held = [
+                each for each in self.deliveries
+                if each["outcome"] == _OPEN and each["is_latest"]
+                and each["consumer"]["group"] == consumer["group"]
+            ]  # fmt: skip
         return [each for each in held if each["entry"] in entries]

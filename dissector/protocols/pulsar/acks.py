@@ -47,7 +47,7 @@ def masked_word(words: Int64Array, at: int, count: int, place: int, bits: int) -
     left = bits - 64 * place
     if left >= 64:
         return int(word)
-    return word & ((1 << left) - 1) if left > 0 else 0
+    return int(word & ~(-1 << left)) if left > 0 else 0
 
 
 @inlined

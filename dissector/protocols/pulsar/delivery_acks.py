@@ -23,7 +23,7 @@ from dissector.protocols.pulsar.consumption_state import (
 )
 from dissector.protocols.pulsar.deliveries import has_identity, words_for
 from dissector.protocols.pulsar.delivery_ends import end_delivery, take_words, words_at
-from dissector.protocols.pulsar.identities import bit_of, find_page, popcount
+from dissector.protocols.pulsar.identities import find_page, popcount
 from dissector.protocols.tables import ABSENT
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
@@ -95,7 +95,7 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
         if set_words > 0:
             word = masked_word(state.words, first, set_words, place, bits)
         else:
-            word = bit_of(bits - 64 * place) - 1 if bits - 64 * place < 64 else -1
+            word = ~(-1 << (bits - 64 * place)) if bits - 64 * place < 64 else -1
         state.words[first + set_words + place] = word
     deliveries.left_words[delivery] = count
     return count

@@ -40,15 +40,22 @@ def bit_of(place: int) -> int:
 
 @inlined
 def popcount(bits: int) -> int:
-    """How many bits of a 64-bit word are set. Sums only, so that nothing can overflow."""
-    x = int(bits)
-    x = ((x >> 1) & 0x5555_5555_5555_5555) + (x & 0x5555_5555_5555_5555)
-    x = ((x >> 2) & 0x3333_3333_3333_3333) + (x & 0x3333_3333_3333_3333)
-    x = ((x >> 4) & 0x0F0F_0F0F_0F0F_0F0F) + (x & 0x0F0F_0F0F_0F0F_0F0F)
-    x += x >> 8
-    x += x >> 16
-    x += x >> 32
-    return x & 0x7F
+    """How many bits of a 64-bit word are set.
+
+    In two halves: a sum that reaches the sign bit is nothing that the compiler gives a meaning to
+    (as one word, 64 bits counted as 62).
+    """
+    low = int(bits) & 0xFFFF_FFFF
+    high = (int(bits) >> 32) & 0xFFFF_FFFF
+    low = ((low >> 1) & 0x5555_5555) + (low & 0x5555_5555)
+    high = ((high >> 1) & 0x5555_5555) + (high & 0x5555_5555)
+    low = ((low >> 2) & 0x3333_3333) + (low & 0x3333_3333)
+    high = ((high >> 2) & 0x3333_3333) + (high & 0x3333_3333)
+    total = low + high  # up to 8 in each field of four bits
+    total = ((total >> 4) & 0x0F0F_0F0F) + (total & 0x0F0F_0F0F)
+    total += total >> 8
+    total += total >> 16
+    return total & 0x7F
 
 
 @inlined

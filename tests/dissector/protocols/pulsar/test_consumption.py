@@ -449,3 +449,23 @@ def test_the_names_are_those_of_the_table() -> None:
         "explicit", "txn_abort", "consumer_gone", "seek", "failover_switch", "reconnect",
         "unload", "pre_capture", "unknown",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [62, 63, 64, 65, 127, 128, 200])
+def test_batches_of_any_size_are_acked_message_by_message(size: int) -> None:
+    """Clients name what they leave, in words of 64 bits whose last may be the sign bit."""
+    talk = ready()
+    talk.message(0, message_count=size, is_batch=1)
+    words = -(-size // 64)
+    for taken in range(size):
+        left = ((1 << size) - 1) & ~(1 << taken)
+        parts = [left >> 64 * place & (1 << 64) - 1 for place in range(words)]
+        signed = [part - (1 << 64) if part >> 63 else part for part in parts]
+        talk.ack(ids=[{"ledger_id": 7, "entry_id": 0, "ack_set": signed, "batch_size": size}])
+        talk.flow(0)
+    tables = talk.rows()
+    assert [row["remaining_in_batch"] for row in tables["acks"]] == [size - 1] * size
+    unacked = [row["unacked_after"] for row in tables["permits"]]
+    assert unacked == [0, size, *range(size - 1, -1, -1)]
+    (row,) = tables["deliveries"]
+    assert (row["outcome"], row["messages_acked"]) == ("acked", size)

@@ -1,4 +1,4 @@
-"""Producers and consumers: incarnations, how they open and close, names and where these are from."""
+"""Producers and consumers: incarnations, how they open and close, names and where they are from."""
 
 import random
 
