@@ -230,6 +230,12 @@ def test_outcomes_that_only_damage_explains(case):
         assert answered == {"other_side_not_captured"}
     if case.is_midstream:
         assert found <= {"orphan_response"} and outcomes["orphan_response"] <= 1
+    for row in case.tables["exchanges"]:
+        if row["outcome"] in ("lost_in_gap", "response_cut"):
+            assert row["tainted"]
+        elif row["outcome"] == "orphan_response":
+            # Without a hole the request was before the capture.
+            assert row["tainted"] == (not case.is_midstream)
 
 
 def sent_messages(case: Case, topics: set[str]) -> int:

@@ -316,7 +316,10 @@ def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
     rows.connection_id[place] = state.connections.connection_id[state.groups.connection[group]]
     rows.kind[place] = run.rules.reply_kind[answer.command]
     rows.outcome[place] = ORPHAN_RESPONSE
-    rows.tainted[place] = pending.is_tainted[row]
+    # The request was before the capture, or in a hole.
+    side = 2 * state.groups.connection[group]
+    has_hole = max(last_hole(state, side), last_hole(state, side + 1)) >= 0
+    rows.tainted[place] = 1 if has_hole else pending.is_tainted[row]
     rows.topic[place] = pending.topic[row]
     rows.subscription[place] = pending.subscription[row]
     rows.producer_name[place] = pending.producer_name[row]
