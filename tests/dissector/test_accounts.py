@@ -22,6 +22,7 @@ NAMES = sorted(
     if path.name.endswith((".pcap", ".pcap.gz", ".pcapng"))
 )
 WAYS = ("to_broker", "to_client")
+COPY_US = 50_000
 every_capture = pytest.mark.parametrize("name", NAMES)
 
 
@@ -185,7 +186,8 @@ def test_what_was_sent_again_was_seen_before(name: str) -> None:
         for way, who in zip(WAYS, _WHO, strict=True):
             end = (row[f"{who}_ip"], row[f"{who}_port"])
             if row["connection_id"] in expected:
-                again, late = expected[row["connection_id"]][end]
+                again, late, copies = expected[row["connection_id"]][end]
+                assert row[f"duplicate_packets_{way}"] == copies
                 assert row[f"retransmitted_packets_{way}"] == again
                 assert row[f"out_of_order_packets_{way}"] == late
                 letter = "T" if (row["role_source"], who) == ("syn", "client") else "t"
@@ -193,10 +195,11 @@ def test_what_was_sent_again_was_seen_before(name: str) -> None:
                     assert (letter in row["history"]) == (again > 0)
 
 
-def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
-    """By connection and sender: packets that repeat bytes, and those that only came late."""
+def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int, int]]]:
+    """By connection and sender: packets that repeat bytes, that came late, copies by the tap."""
     numbers: dict[object, int] = {}
-    counts: dict[int, dict[tuple[str, int], tuple[int, int]]] = {}
+    counts: dict[int, dict[tuple[str, int], tuple[int, int, int]]] = {}
+    first_us: dict[object, int] = {}
     origins: dict[tuple[int, int], int] = {}
     places_of: dict[tuple[int, int], set[int]] = {}
     tops: dict[tuple[int, int], int] = {}
@@ -213,7 +216,14 @@ def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
         end = (segment.source, segment.source_port)
         pair = seen.pair
         assert isinstance(pair, Pair)
-        ends = counts.setdefault(number, {pair.one: (0, 0), pair.other: (0, 0)})
+        ends = counts.setdefault(number, {pair.one: (0, 0, 0), pair.other: (0, 0, 0)})
+        again, late, copies = ends[end]
+        # A packet sent again has an IP identification of its own.
+        copy = (number, end, seen, segment.window, segment.tsval, segment.ip_id)
+        if segment.ts_us - first_us.get(copy, -COPY_US - 1) <= COPY_US:
+            ends[end] = again, late, copies + 1
+            continue
+        first_us[copy] = segment.ts_us
         if seen.flags & RST:
             continue
         way = (number, seen.side)
@@ -225,12 +235,11 @@ def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int]]]:
         if size <= 1 and near == top and not seen.flags & (SYN | FIN):
             continue  # a keep-alive
         places = set(range(near, near + size))
-        again, late = ends[end]
         if places & known:
             again += 1
         elif places and near < top:
             late += 1
-        ends[end] = again, late
+        ends[end] = again, late, copies
         known |= places
         tops[way] = max(places, default=top) if near + size > top else top
     return counts

@@ -9,7 +9,9 @@ import dpkt
 
 
 class NaiveSegment(NamedTuple):
-    """One TCP packet. packet: from 1; payload: the captured bytes; wire_bytes: by the IP header."""
+    """One TCP packet. packet: from 1; payload: the captured bytes; wire_bytes: by the IP header;
+    ip_id: its identification, -1 under IPv6.
+    """
 
     packet: int
     source: str
@@ -24,6 +26,7 @@ class NaiveSegment(NamedTuple):
     wire_bytes: int
     tsval: int
     ts_us: int
+    ip_id: int
 
 
 def _open(path: str) -> tuple[int, list[tuple[float, bytes]]]:
@@ -89,6 +92,7 @@ def segments(path: str) -> list[NaiveSegment]:
                 total - header_bytes - tcp.off * 4,
                 struct.unpack(">I", stamps[:4])[0] if stamps else -1,
                 round(seconds * 1_000_000),
+                struct.unpack(">H", inner[4:6])[0] if inner[0] >> 4 == 4 else -1,
             )
         )
     return found
