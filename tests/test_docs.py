@@ -14,7 +14,9 @@ from dissector.cli.exits import EXITS
 from dissector.lake.document import lake_page
 from dissector.notices import NOTICES
 from dissector.report.result import SECTIONS
+from dissector.report.summary import Summary
 from dissector.schemas import TABLES
+from tests.dissector.report.made import RandomCapture, batch
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -91,6 +93,50 @@ def test_every_notice_exit_code_and_section_of_the_report_is_in_the_texts() -> N
     for code, _ in EXITS:
         assert re.search(rf"^\| {code} \|", ALL, re.MULTILINE)
     assert all(f"`{section}`" in README for section in SECTIONS)
+
+
+def keys_of(value: object) -> set[str]:
+    """All keys of a report's sections but names of things: outcomes, commands, topics."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            found.add(key)
+            if not (isinstance(inner, dict) and key.endswith(COUNTED)):
+                found |= keys_of(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            found |= keys_of(inner)
+    return found
+
+
+COUNTED = ("outcomes", "_by_reason", "_by_protocol", "_by_start", "_by_end", "_by_status",
+           "_by_command", "_by_code", "_by_severity", "by_cause", "by_request",
+           "limits_hit")  # fmt: skip
+
+
+def test_every_number_of_a_report_is_explained() -> None:
+    summary = Summary()
+    tables = RandomCapture(4).tables
+    for name in sorted(tables, key=lambda name: name != "frames"):
+        summary.add(name, batch(name, tables[name]))
+    report = summary.result()
+    page = TEXTS["metrics.md"]
+    # Columns of the lake that stand in lists are explained with the lake.
+    known = {column.name for table in TABLES.values() for column in table.columns}
+    for section in SECTIONS:
+        start = page.index(f"\n## {section}\n")
+        words = set(re.findall(r"\w+", page))
+        assert f"\n## {section}\n" in page[start:]
+        missing = keys_of(report[section]) - words - known - IN_LISTS
+        assert not missing, f"{section}: {sorted(missing)}"
+
+
+# Plain in the lists where they stand: a name, a place or a time of the row.
+IN_LISTS = {
+    "minute", "points", "p50_ms", "p99_ms", "max_ms", "mean_ms", "available_min", "available_max",
+    "stall_ms", "start_ts", "confirmed", "request_packet", "response_packet", "packet",
+    "send_outcome", "send_error_code",
+}  # fmt: skip
 
 
 def test_links_between_texts_lead_somewhere() -> None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from dissector.cli.options import Common, example, speaking_options, usable_cpus
+from dissector.cli.options import COMPLETE, Common, example, speaking_options, usable_cpus
 from dissector.cli.terminal import NORMAL, Paint, bytes_text, no_progress, progress_bar
 from dissector.errors import DependencyError
 
@@ -214,4 +214,22 @@ def version(common: Common) -> int:
     print(f"python {platform.python_version()}")
     for distribution, _, _ in _LIBRARIES:
         print(f"{distribution} {installed_version(distribution) or 'not installed'}")
+    return 0
+
+
+@click.command(
+    epilog=example(
+        "dissector completion bash >> ~/.bashrc\n"
+        "dissector completion fish > ~/.config/fish/completions/dissector.fish"
+    )
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print a completion script for bash, zsh or fish."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the shells that it is asked for here"
+    print(kind(context.find_root().command, {}, "dissector", COMPLETE).source())
     return 0

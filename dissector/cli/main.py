@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from dissector.cli.doctor import doctor, version
+from dissector.cli.doctor import completion, doctor, version
 from dissector.cli.exits import (
     EXIT_DEPENDENCY,
     EXIT_INPUT,
@@ -21,7 +21,7 @@ from dissector.cli.exits import (
 from dissector.cli.follow import follow
 from dissector.cli.lake import lake
 from dissector.cli.land import land
-from dissector.cli.options import CommandGroup
+from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.report import analyze, report, summary
 from dissector.cli.show import connections, fields, frames
 from dissector.cli.terminal import safe_text
@@ -55,6 +55,7 @@ def dissector() -> None:
 
 for _command in (
     land, report, analyze, summary, frames, connections, follow, fields, lake, doctor, version,
+    completion,
 ):  # fmt: skip
     dissector.add_command(_command)
 
@@ -124,6 +125,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> int:
     """Entry point of the command `dissector`."""
+    asked = os.environ.get(COMPLETE)
+    if asked:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(dissector, {}, "dissector", COMPLETE, asked)
     code = run(sys.argv[1:])
     try:
         sys.stdout.close()

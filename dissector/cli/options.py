@@ -138,6 +138,9 @@ class Common(NamedTuple):
         )
 
 
+# Set by the scripts of `dissector completion` when a shell asks what could come next.
+COMPLETE: Final = "_DISSECTOR_COMPLETE"
+
 _SPEAKING: Final = (
     click.option("-q", "--quiet", is_flag=True, help="Say only what went wrong or is missing."),
     click.option("-v", "--verbose", is_flag=True, help="Say more: one line per capture."),

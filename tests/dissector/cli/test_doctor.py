@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import doctor
-from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK
+from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK, EXIT_USAGE
 from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.cli.conftest import Command
 
@@ -76,3 +76,18 @@ def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(doctor.importlib, "import_module", missing)
     assert doctor.java_finding().state == "missing"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_that_asks_the_program(command: Command, shell: str) -> None:
+    found = command("completion", shell)
+    assert found.code == EXIT_OK
+    assert "dissector" in found.out and "_DISSECTOR_COMPLETE" in found.out
+    assert command("completion", "csh").code == EXIT_USAGE
+
+
+def test_a_shell_that_asks_is_told_what_could_come_next(process: Command) -> None:
+    found = process(
+        _DISSECTOR_COMPLETE="bash_complete", COMP_WORDS="dissector sum", COMP_CWORD="1"
+    )
+    assert (found.code, found.lines) == (EXIT_OK, ["plain,summary"])
