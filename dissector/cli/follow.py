@@ -198,7 +198,9 @@ def _first_pass(reading: "Reading", connection: int) -> Facts:
     facts.finish()
     if facts.ends is None:
         count = reading.account.rows.get("connections", 0)
-        there = f"there are 0 to {count - 1}" if count else "there are none"
+        there = "there is only 0" if count == 1 else f"they are 0 to {count - 1}"
+        if not count:
+            there = "there are none"
         raise UsageError(f"no connection {connection}, {there}; see dissector connections")
     return facts
 

@@ -14,6 +14,7 @@ from dissector.cli.options import (
     inputs_argument,
 )
 from dissector.cli.terminal import Words, bytes_text, counted, progress_bar
+from dissector.errors import OutputError
 
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
@@ -59,6 +60,11 @@ def land_inputs(
                     outcomes.append(outcome)
         except KeyboardInterrupt:
             is_interrupted = True
+        except OutputError:
+            for outcome in outcomes:
+                if outcome.landed is not None:
+                    common.words.missing(f"{outcome.landed.capture_id}: landed, and stays")
+            raise
     outcomes.sort(key=lambda outcome: outcome.number)
     for outcome in outcomes:
         reading.account.merge(outcome.account)

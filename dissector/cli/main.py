@@ -91,6 +91,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return "out of memory; --memory-limit 512MB makes it give up old state", EXIT_INPUT
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
+        if error.errno in _WRITE_ERRORS and not place:
+            place = "standard output: "
         code = EXIT_OUTPUT if error.errno in _WRITE_ERRORS else EXIT_INPUT
         return f"{place}{error.strerror or error}", code
     kind = type(error).__name__

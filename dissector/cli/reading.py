@@ -72,6 +72,7 @@ class Reading:
                 try:
                     told = _from(progress, done)
                     self.account.name = chain.base_name
+                    self.account.file_names = chain.shown_names
                     for block in dissect(chain, options, told):
                         self.account.add(block)
                         yield chain, block
@@ -91,10 +92,10 @@ class Reading:
             InputError: a part of the input is missing and the user wants all or nothing.
         """
         words = self.common.words
+        self.refuse_if_partial()
         if self.account.is_partial:
             for sentence in self.account.missing[: 1 + 4 * words.loudness]:
                 words.missing(sentence)
-        self.refuse_if_partial()
         if self.account.is_partial:
             words.missing(self.account.sentence())
         else:

@@ -29,6 +29,8 @@ class Slice:
     def __enter__(self) -> Self:
         if not self.path.parent.is_dir():
             raise OutputError(f"cannot write {self.path}: there is no folder {self.path.parent}")
+        if not os.access(self.path.parent, os.W_OK | os.X_OK):
+            raise OutputError(f"cannot write {self.path}; name a file in a folder that takes it")
         return self
 
     def __exit__(
@@ -37,7 +39,7 @@ class Slice:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             self._new.unlink()
 
     def add(self, chain: Any, batch: Any) -> None:
@@ -83,5 +85,7 @@ class Slice:
                 packets = write_slice(self._chain, wanted, sink) if self._chain else 0
             os.replace(self._new, self.path)
         except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror}") from error
+            raise OutputError(
+                f"cannot write {self.path}: {error.strerror}; make room or name another file"
+            ) from error
         return f"{counted(packets, 'packet')} written to {self.path}"

@@ -100,7 +100,7 @@ def _write(
     cluster: str | None,
     progress: Progress | None,
 ) -> Account:
-    account = Account(chain.base_name)
+    account = Account(chain.base_name, chain.shown_names)
     for block in dissect(chain, options, progress, digest=landing.digest, cluster=cluster):
         account.add(block)
         landing.write(block)

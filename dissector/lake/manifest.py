@@ -20,6 +20,7 @@ _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
 _ODD: Final = re.compile(r"[^a-z0-9_-]")
 _ID_DIGITS: Final = 12
 
+_MEND: Final = "remove it, and land the capture again"
 
 class PartFile(NamedTuple):
     """One Parquet file of a table: its name, rows, bytes, and the SHA-256 of the file in hex."""
@@ -131,7 +132,7 @@ def from_json(text: str, where: str) -> Manifest:
         content = json.loads(text)
         version = int(content["schema_version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{where} is not a readable manifest: {error}") from None
+        raise InputError(f"{where} is not a readable manifest: {error}; {_MEND}") from None
     if version > SCHEMA_VERSION:
         raise InputError(
             f"{where} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
@@ -140,7 +141,7 @@ def from_json(text: str, where: str) -> Manifest:
     try:
         return _read(content, version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where} is not a readable manifest: {error!r}") from None
+        raise InputError(f"{where} is not a readable manifest: {error!r}; {_MEND}") from None
 
 
 def read_manifests(lake: Path) -> list[Manifest]:

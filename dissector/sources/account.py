@@ -1,5 +1,7 @@
 """What a run read, kept and lost: sums over the rows that come out of the core."""
 
+import re
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from dissector.blocks import TableBlock
@@ -19,13 +21,14 @@ MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further one
 class Account:
     """Sums over all captures of a run; can be pickled and added up.
 
-    name: of the capture, for sentences. missing: a sentence for each part of the input that could
-    not be read, the first MAX_SENTENCES; missing_count: all of them; rows: by table; notices: by
-    code; ignored: packets by reason.
+    name: of the capture, and file_names: of its files, for sentences. missing: a sentence for each
+    part of the input that could not be read, the first MAX_SENTENCES; missing_count: all of them;
+    rows: by table; notices: by code; ignored: packets by reason.
     """
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", file_names: Sequence[str] = ()) -> None:
         self.name = name
+        self.file_names = tuple(file_names)
         self.files = 0
         self.packets = 0
         self.packets_tcp = 0
@@ -78,7 +81,20 @@ class Account:
         for row, code in enumerate(codes):
             self.notices[code] = self.notices.get(code, 0) + 1
             if code in MISSING_CODES:
-                self.miss(f"{self.name}: {texts[row]}" if self.name else str(texts[row]))
+                self.miss(self._named(str(texts[row])))
+
+    def _named(self, text: str) -> str:
+        """A notice's sentence with the name of the file in the place of its number."""
+
+        def name_of(found: re.Match[str]) -> str:
+            number = int(found[1])
+            return self.file_names[number] if number < len(self.file_names) else found[0]
+
+        named = re.sub(r"\bfile (\d+)\b", name_of, text)
+        if named != text:
+            return named
+        where = self.file_names[0] if len(self.file_names) == 1 else self.name
+        return f"{where}: {text}" if where else text
 
     def miss(self, sentence: str) -> None:
         """Note a part of the input that could not be read."""

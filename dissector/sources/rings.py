@@ -56,6 +56,11 @@ class Chain(NamedTuple):
         return STDIN in self.files
 
     @property
+    def shown_names(self) -> tuple[str, ...]:
+        """What its files are called in sentences."""
+        return tuple("standard input" if path == STDIN else path for path in self.files)
+
+    @property
     def stored_bytes(self) -> int:
         """Bytes of its files as they lie on disk, for progress; 0 for what is not there to ask."""
         return sum(os.path.getsize(path) for path in self.files if os.path.isfile(path))

@@ -55,7 +55,7 @@ def test_credentials_are_hidden_and_their_place_is_kept(process: Command, nacks:
 def test_a_connection_that_is_not_there_is_named(command: Command, nacks: Path) -> None:
     found = command("follow", nacks, "--connection", "99")
     assert (found.code, found.out) == (EXIT_USAGE, "")
-    assert "no connection 99, there are 0 to 0" in found.err
+    assert "no connection 99, there is only 0" in found.err
 
 
 def test_the_dump_names_both_ends(command: Command, nacks: Path) -> None:

@@ -30,7 +30,7 @@ def test_partial_input_is_landed_and_told(command: Command, tmp_path: Path, nack
     cut.write_bytes(nacks.read_bytes()[:-5])
     found = command("land", cut, tmp_path / "missing.pcap", "--lake", tmp_path / "lake")
     assert found.code == EXIT_PARTIAL and len(found.lines) == 1
-    assert "missing.pcap" in found.err and "cut-pcap" in found.err
+    assert "missing.pcap" in found.err and "cut.pcap ends inside" in found.err
     strict = command("land", cut, "--lake", tmp_path / "strict", "--strict")
     assert (strict.code, strict.out) == (EXIT_INPUT, "")
     assert not list((tmp_path / "strict").rglob("*.parquet"))

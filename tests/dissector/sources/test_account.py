@@ -23,14 +23,14 @@ def files(packets: int, used: int, **ignored: int) -> TableBlock:
     )
 
 
-def notices(*codes: str) -> TableBlock:
+def notices(*codes: str, text: str | None = None) -> TableBlock:
     names = sorted(set(codes))
     return TableBlock(
         "notices",
         len(codes),
         {
             "code": Coded(np.array([names.index(code) for code in codes], np.int64), names),
-            "text": [f"about {code}" for code in codes],
+            "text": [text or f"about {code}" for code in codes],
         },
     )
 
@@ -76,6 +76,19 @@ def test_damage_of_the_file_makes_a_run_partial(code: str) -> None:
     account.add(notices("gap_lost", code))
     assert account.is_partial and account.missing == [f"night: about {code}"]
     assert account.sentence().endswith("1 part of the input not read")
+
+
+def test_sentences_name_the_file_that_they_are_about() -> None:
+    account = Account("ring", ("ring.pcap0", "ring.pcap1"))
+    account.add(notices("truncated_tail", text="file 1 ends inside a record at byte 9"))
+    account.add(notices("unknown_link_type", text="link type 147 is not read"))
+    assert account.missing == [
+        "ring.pcap1 ends inside a record at byte 9",
+        "ring: link type 147 is not read",
+    ]
+    alone = Account("night", ("night.pcap",))
+    alone.add(notices("unknown_link_type", text="link type 147 is not read"))
+    assert alone.missing == ["night.pcap: link type 147 is not read"]
 
 
 def test_a_capture_of_unknown_link_types_only_is_unreadable() -> None:
