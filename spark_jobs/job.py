@@ -22,7 +22,7 @@ from dissector.report.names import CONSUMERS, LEGS, PRODUCERS, Names
 from dissector.report.output import write_report
 from dissector.report.parts import FILES, Parts, no_parts
 from dissector.report.result import build
-from dissector.report.summary import span_step_ns
+from dissector.report.summary import capture_steps, span_step_ns
 from spark_jobs import session
 from spark_jobs.counting import collect_all, collected
 from spark_jobs.tables import CONNECTION, LakeTables, lake_bytes
@@ -43,6 +43,7 @@ class Tables(LakeTables):
         super().__init__(spark, lake, captures)
         self.files = collected(self.read("capture_files"), FILES)
         self.step_ns = span_step_ns(self.files)
+        self.steps = capture_steps(self.files)
         self._kept: list[DataFrame] = []
 
     def keep(self, rows: DataFrame) -> None:
@@ -116,7 +117,8 @@ def parts(tables: Tables, args: argparse.Namespace, sections: dict[str, SectionF
     found = collect_all(frames)
     names = Names(*(found.pop(f"names.{name}") for name in ("legs", "producers", "consumers")))
     found = _with_packets(tables, found)
-    return Parts(no_parts().tables | {"files": tables.files} | found, names, tables.step_ns, {})
+    everything = no_parts().tables | {"files": tables.files} | found
+    return Parts(everything, names, tables.step_ns, {}, tables.steps)
 
 
 def run(

@@ -228,10 +228,16 @@ def transform_consumers(rows: DataFrame) -> DataFrame:
     return filled.select(*CONSUMERS.names)
 
 
-def transform_balances(rows: DataFrame, step_ns: int) -> DataFrame:
-    """Least and greatest balance per point of the series over time. rows: of states."""
+def transform_balances(rows: DataFrame, steps: DataFrame) -> DataFrame:
+    """Least and greatest balance per point of the series over time.
+
+    rows: of states. steps: capture and step_ns, the width of its points.
+    """
     known = rows.where(F.col("available_after").isNotNull() & (F.col("event") != "reset"))
-    point = floor_div(F.col("at_us") * NS_PER_US, step_ns)
+    known = known.join(F.broadcast(steps), on="capture", how="inner")
+    at_ns = F.col("at_us") * NS_PER_US
+    rest = F.pmod(at_ns, F.col("step_ns"))
+    point = F.call_function("div", at_ns - rest, F.col("step_ns"))
     return tally(known.withColumn("point", point), BALANCES)
 
 
@@ -239,10 +245,13 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What this section is made from, by the name of its part."""
     rows = states(tables.read("permits"), tables.read("connections")).persist()
     tables.keep(rows)
+    steps = tables.spark.createDataFrame(
+        list(tables.steps.items()), "capture string, step_ns bigint"
+    )
     return {
         "consumers": (transform_consumers(rows), CONSUMERS),
         "stalls": (transform_stalls(rows), STALLS),
-        "balances": (transform_balances(rows, tables.step_ns), BALANCES.schema()),
+        "balances": (transform_balances(rows, steps), BALANCES.schema()),
     }
 
 

@@ -27,7 +27,8 @@ class Reading:
     """One pass over all captures of a command line.
 
     account: what was read, kept and lost so far. chains: the captures, in order; those that could
-    not be opened are missing here and named in the account.
+    not be opened are missing here and named in the account. capture_ids: those that a lake would
+    give to the captures that were read to their end.
     """
 
     def __init__(self, inputs: Sequence[str], common: Common, mode: str = "auto") -> None:
@@ -43,6 +44,7 @@ class Reading:
         for problem in found.problems:
             self.account.miss(problem.text)
         self.total_bytes = sum(chain.stored_bytes for chain in self.chains)
+        self.capture_ids: dict[Chain, str] = {}
 
     def refuse_if_partial(self) -> None:
         """Raise if a part of the input is missing and the user wants all or nothing."""
@@ -61,6 +63,8 @@ class Reading:
         Raises:
             InputError: none of the captures could be read.
         """
+        from dissector.lake.digest import ChainDigest
+        from dissector.lake.manifest import capture_id
         from dissector.sources.dissect import dissect
 
         options = self.common.core_options(**core)
@@ -73,9 +77,11 @@ class Reading:
                     told = _from(progress, done)
                     self.account.name = chain.base_name
                     self.account.file_names = chain.shown_names
-                    for block in dissect(chain, options, told):
+                    digest = ChainDigest()
+                    for block in dissect(chain, options, told, digest=digest):
                         self.account.add(block)
                         yield chain, block
+                    self.capture_ids[chain] = capture_id(chain.base_name, digest.sha256())
                 except InputError as error:
                     failures.append(error)
                     self.account.miss(str(error))

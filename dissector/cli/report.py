@@ -131,11 +131,17 @@ def summary(
     try:
         for found, block in reading.blocks("reading", want_detail="none"):
             if block.table in TABLES:
-                numbers.add(block.table, arrow_batch(block), found.base_name)
+                # The id is known at the end of a capture; until then its files stand for it.
+                numbers.add(block.table, arrow_batch(block), "\n".join(found.files))
     except KeyboardInterrupt:
         is_interrupted = True
     code = reading.end(is_interrupted)
-    result = numbers.result()
+    result = numbers.result(
+        {
+            "\n".join(found.files): reading.capture_ids.get(found, found.base_name)
+            for found in reading.chains
+        }
+    )
     if is_json:
         print(json.dumps(result, indent=1))
     else:

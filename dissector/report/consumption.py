@@ -1,5 +1,6 @@
 """Consuming, row by row: deliveries, requests to deliver again, and the walk over permits."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from dissector.report.numbers import NS_PER_US
 from dissector.report.parts import CONSUMERS, MAX_EXAMPLES, REDELIVERED, REDELIVERED_ORDER, STALLS
 from dissector.report.rows import Rows, codes, nullable
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from dissector.report.tallies import BALANCES, DELIVERIES, REDELIVER_REQUESTS, Accumulator
+from dissector.report.tallies import BALANCES, DELIVERIES, REDELIVER_REQUESTS, Accumulator, concat
 from dissector.report.time_cells import TimeCells
 
 MAX_KEYS: Final = 1 << 19
@@ -112,7 +113,7 @@ class Permits:
         self._stalls: list[Int64Array] = []
         self._stall_rows = 0
         self._left_out = 0
-        self._balances = TimeCells(BALANCES, MAX_BALANCE_KEYS)
+        self._balances: dict[str, TimeCells] = {}
 
     def add(self, rows: Rows) -> None:
         """Take in rows of `permits`, in the order in which they were written."""
@@ -139,7 +140,14 @@ class Permits:
         if drawn.any():
             shown = rows.where(drawn)
             columns = shown.columns(*_CONSUMER, "available_after")
-            self._balances.add(columns, at_us[drawn] * NS_PER_US)
+            self._balances_of(rows.capture).add(columns, at_us[drawn] * NS_PER_US)
+
+    def _balances_of(self, capture: str) -> TimeCells:
+        """The balances of a capture, in points of its own width; all captures share the bound."""
+        if capture not in self._balances:
+            used = sum(cells.rows for cells in self._balances.values())
+            self._balances[capture] = TimeCells(BALANCES, max(0, MAX_BALANCE_KEYS - used))
+        return self._balances[capture]
 
     def _walk(self, matrix: Int64Array) -> None:
         stalls = np.zeros((matrix.shape[1], balance.STALL_COLUMNS), np.int64)
@@ -185,8 +193,11 @@ class Permits:
             self._state = np.concatenate((self._state, balance.new_state(len(self._state))))
         return slot
 
-    def tables(self, names: Names, step: int) -> dict[str, pa.Table]:
-        """End every consumer with its connection; consumers, stalls and balances over time."""
+    def tables(self, names: Names, steps: Mapping[str | None, int]) -> dict[str, pa.Table]:
+        """End every consumer with its connection; consumers, stalls and balances over time.
+
+        steps: width of a capture's points, no finer than those of `steps` here.
+        """
         ends = {
             (row["capture"], row["connection_id"]): row["last_ts_ns"]
             for row in names.legs.select(["capture", "connection_id", "last_ts_ns"]).to_pylist()
@@ -203,13 +214,15 @@ class Permits:
         return {
             "consumers": self._consumers(state),
             "stalls": self._stall_table(),
-            "balances": self._balances.table(step),
+            "balances": concat(
+                [cells.table(steps[name]) for name, cells in self._balances.items()],
+                BALANCES.schema(),
+            ),
         }
 
-    @property
-    def step(self) -> int:
-        """The finest step that the balances over time still have."""
-        return self._balances.step
+    def steps(self) -> dict[str | None, int]:
+        """The finest step that the balances of each capture still have."""
+        return {name: cells.step for name, cells in self._balances.items()}
 
     def _identity(self, slots: Int64Array) -> list[pa.Array]:
         keys = list(self._slots)
@@ -238,5 +251,5 @@ class Permits:
         """What was left out."""
         return {
             "summary_consumers_limit": self._left_out,
-            "summary_keys_limit": self._balances.left_out,
+            "summary_keys_limit": sum(cells.left_out for cells in self._balances.values()),
         }

@@ -4,6 +4,7 @@ Most of it are tallies (`dissector.report.tallies`). The rest are rows: what is 
 and what needs its own order of events (permits). All tables carry capture and connection.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -237,16 +238,19 @@ class Parts(NamedTuple):
 
     tables: every tally and every table of ROWS by its name. names: late names and proxy legs.
     step_ns: width of the points of series over time. limits: rows left out per bound that was hit.
+    steps: the same of each capture, for series of one connection: many nights may lie between two
+    captures of a lake.
     """
 
     tables: dict[str, pa.Table]
     names: Names
     step_ns: int
     limits: dict[str, int]
+    steps: Mapping[str | None, int]
 
 
 def no_parts() -> Parts:
     """The parts of nothing."""
     tables = {name: tally.schema().empty_table() for name, tally in TALLIES.items()}
     tables |= {name: schema.empty_table() for name, schema in ROWS.items()}
-    return Parts(tables, no_names(), 1_000_000, {})
+    return Parts(tables, no_names(), 1_000_000, {}, {})

@@ -122,20 +122,23 @@ class Summary:
         kept = {name: concat(found, _NAMES[name]) for name, found in self._kept.items()}
         found = names.Names(kept["connections"], kept["producers"], kept["consumers"])
         files = kept["capture_files"]
-        step = max(span_step_ns(files), self._sends.step, self._permits.step)
+        step = max(span_step_ns(files), self._sends.step)
+        steps = {**capture_steps(files)}
+        for name, least in self._permits.steps().items():
+            steps[name] = max(steps.get(name, 0), least)
         tables = {
             **no_parts().tables,
             **self._frames.tables(),
             **self._sends.tables(found, step),
             **self._deliveries.tables(),
-            **self._permits.tables(found, step),
+            **self._permits.tables(found, steps),
             "errors": self._errors.table(),
             "slow": self._slowest.table(),
             "files": files,
             "connections": self._connections.settle(),
             "notices": self._notices.settle(),
         }
-        return Parts(tables, found, step, self._limits())
+        return Parts(tables, found, step, self._limits(), steps)
 
     def _limits(self) -> dict[str, int]:
         found: dict[str, int] = {"summary_names_limit": self._kept_left_out}
@@ -163,6 +166,17 @@ def span_step_ns(files: pa.Table) -> int:
     return step_ns(first, last) if first is not None and last is not None else step_ns(0, 0)
 
 
+def capture_steps(files: pa.Table) -> dict[str | None, int]:
+    """The step of series of each capture, from the span of its own files (rows of FILES)."""
+    captures = pc.unique(files.column("capture"))
+    found = {}
+    for capture in captures:
+        column = files.column("capture")
+        mine = pc.equal(column, capture) if capture.is_valid else pc.is_null(column)
+        found[capture.as_py()] = span_step_ns(files.filter(mine))
+    return found
+
+
 def renamed(parts: Parts, ids: Mapping[str, str | None]) -> Parts:
     """The same parts with other names for captures."""
 
@@ -175,4 +189,7 @@ def renamed(parts: Parts, ids: Mapping[str, str | None]) -> Parts:
         return table.set_column(table.schema.get_field_index("capture"), "capture", column)
 
     tables = {name: rename(table) for name, table in parts.tables.items()}
-    return parts._replace(tables=tables, names=names.Names(*map(rename, parts.names)))
+    steps = {ids.get(name or "", name): step for name, step in parts.steps.items()}
+    return parts._replace(
+        tables=tables, names=names.Names(*map(rename, parts.names)), steps=steps
+    )

@@ -26,6 +26,11 @@ class TimeCells:
         """Keys beyond the bound."""
         return self._cells.left_out
 
+    @property
+    def rows(self) -> int:
+        """How many cells there are."""
+        return int(self._cells.settle().num_rows)
+
     def add(self, columns: Mapping[str, pa.Array], at_ns: Int64Array) -> None:
         """Sum up rows at their times, ns since 1970."""
         if len(at_ns) == 0:

@@ -124,13 +124,14 @@ def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
         if point["point"] is not None and point["available_after_max"] is not None
     ]  # fmt: skip
     points.sort(key=lambda point: int(point["point"]))
+    step_ns = parts.steps.get(row["capture"], parts.step_ns)
     names = ("consumer_name", "topic", "subscription", "first_grant")
     return {
         **{name: row[name] for name in (*_IDENTITY, *names)},
-        "step_ms": milliseconds(parts.step_ns),
+        "step_ms": milliseconds(step_ns),
         "points": [
             {
-                "ts": instant(point["point"] * parts.step_ns),
+                "ts": instant(point["point"] * step_ns),
                 "available_min": point["available_after_min"],
                 "available_max": point["available_after_max"],
             }

