@@ -101,6 +101,7 @@ def _svg(figure: Figure, name: str) -> str:
     text = re.sub(r'\sid="', f' id="{name}-', text)
     text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", text)
+    text = re.sub(r" font-family: [^;\"]+;?", "", text)
     for mark, variable in _INKS.items():
         text = text.replace(mark, f"var({variable})")
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text)

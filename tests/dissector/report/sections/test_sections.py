@@ -1,0 +1,240 @@
+"""Every section against a naive report: on rows made by chance, and on real captures."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dissector.buckets import bucket_bounds
+from dissector.report.result import SECTIONS
+from dissector.report.sections.checksum_failures import verdict
+from dissector.report.sections.errors import INCIDENT_PAUSE_NS, incidents
+from dissector.report.sections.redelivery import has_identity
+from dissector.report.sections.send_latency import NOT_JUDGED
+from dissector.report.sections.slowest import LISTS
+from dissector.report.summary import Summary
+from tests.dissector import observed
+from tests.dissector.report import made
+from tests.naive import report as naive
+
+REAL = (
+    "java-j74_corrupt.pcap", "java-j24_unload.pcap", "java-j40_slow_consumer.pcap",
+    "java-j16_dlq_retry.pcap", "java-j61_txn_abort.pcap", "cpp-s08_nack-proxy-any.pcap",
+    "mut-snap200-java-j03_batch_lz4.pcap", "mut-loss1-java-j24_unload.pcap",
+)  # fmt: skip
+
+
+@cache
+def tables_of(name: str) -> made.Tables:
+    """Rows of a capture, made by chance (a number) or real (a name); `ts` in µs."""
+    if name.isdigit():
+        tables = made.RandomCapture(int(name)).tables
+    else:
+        found = observed.tables_of(str(observed.CAPTURES / "pulsar-apache" / name))
+        tables = {
+            table: [
+                {
+                    key: int(value.timestamp() * 1_000_000 + 0.5) if key == "ts" else value
+                    for key, value in row.items()
+                }
+                for row in rows
+            ]
+            for table, rows in found.items()
+        }
+    return {
+        table: [
+            {column.name: row.get(column.name) for column in made.TABLES[table].columns}
+            for row in rows
+        ]
+        for table, rows in tables.items()
+    }
+
+
+@cache
+def report_of(name: str) -> dict[str, Any]:
+    summary = Summary()
+    tables = tables_of(name)
+    for table in sorted(tables, key=lambda table: table != "frames"):
+        rows = tables[table]
+        for start in range(0, len(rows), 61):
+            summary.add(table, made.batch(table, rows[start : start + 61]), "one")
+    return summary.result()
+
+
+each = pytest.mark.parametrize("name", ["1", "2", *REAL])
+
+
+@each
+def test_sends_and_their_latencies(name: str) -> None:
+    total = report_of(name)["send_latency"]["total"]
+    tables = naive.settled(tables_of(name))
+    expected = naive.send_latency(tables)
+    values = expected.pop("latencies")
+    assert {key: total[key] for key in expected} == expected
+    latency = total["latency_ms"]
+    assert latency["count"] == len(values)
+    if values:
+        assert latency["min"] == pytest.approx(values[0] / 1e6, abs=0.0006)
+        assert latency["max"] == pytest.approx(values[-1] / 1e6, abs=0.0006)
+        assert latency["mean"] == pytest.approx(sum(values) / len(values) / 1e6, abs=0.0006)
+        for key, permille in (("p50", 500), ("p90", 900), ("p99", 990), ("p999", 999)):
+            exact = naive.percentile(values, permille) / 1e6
+            assert latency[key] == pytest.approx(exact, rel=0.016, abs=0.0006), key
+    histogram = total["latency_histogram"]
+    edges = [bucket_bounds(bucket)[1] for bucket, _ in histogram]
+    assert naive.within(histogram, values, edges)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_messages_are_counted_once_however_often_they_are_sent(name: str) -> None:
+    tables = naive.settled(tables_of(name))
+    assert report_of(name)["send_latency"]["total"]["messages"] == naive.distinct_messages(tables)
+
+
+@each
+def test_groups_of_sends_add_up_to_the_total(name: str) -> None:
+    section = report_of(name)["send_latency"]
+    for grouping in ("by_topic", "by_producer", "by_client", "by_broker"):
+        for key in ("sends", "request_bytes", "tainted", "resent"):
+            assert sum(row[key] for row in section[grouping]) == section["total"][key], grouping
+    minutes = section["total"]["per_minute"]
+    assert sum(minute["sends"] for minute in minutes) == section["total"]["sends"]
+    judged = sum(section["total"]["not_judged"].get(key, 0) for key in NOT_JUDGED)
+    assert judged <= sum(section["total"]["outcomes"].values())
+
+
+@each
+def test_deliveries_and_why_they_came_again(name: str) -> None:
+    total = report_of(name)["redelivery"]["total"]
+    expected = naive.redelivery(naive.settled(tables_of(name)))
+    assert {key: total[key] for key in expected} == expected
+    assert total["asked_for"] + total["infrastructure"] == total["redelivered"]
+
+
+@each
+def test_permits_time_without_them_and_stalls(name: str) -> None:
+    total = report_of(name)["permit_utilization"]["total"]
+    expected = naive.permits(naive.settled(tables_of(name)))
+    stalls = expected.pop("stalls_us")
+    exhausted, observed_us = expected.pop("exhausted_us"), expected.pop("observed_us")
+    assert {key: total[key] for key in expected} == expected
+    assert total["observed_ms"] == pytest.approx(observed_us / 1000, abs=0.0006)
+    if observed_us:
+        assert total["exhausted_share"] == pytest.approx(exhausted / observed_us, abs=1e-6)
+    assert total["stalls"]["count"] == len(stalls)
+    assert total["stalls"]["total_ms"] == pytest.approx(sum(stalls) / 1000, abs=0.001)
+    confirmed = total["stalls"]["confirmed"]["count"]
+    assert confirmed + total["stalls"]["unconfirmed"]["count"] == len(stalls)
+
+
+@each
+def test_checksums(name: str) -> None:
+    total = report_of(name)["checksum_failures"]["total"]
+    tables = tables_of(name)
+    twins = {
+        row["connection_id"] for row in tables["connections"]
+        if row["leg"] == "broker" and row["twin_connection_id"] is not None
+    }  # fmt: skip
+    frames = [row for row in tables["frames"] if row["connection_id"] not in twins]
+    expected = naive.checksums({"frames": frames})
+    for key in ("ok", "mismatch", "absent", "not_evaluated"):
+        assert total[key] == expected.get(key, 0)
+    verdicts = sum(total[key] for key in ("confirmed_by_peer", "capture_artefact", "unconfirmed"))
+    assert verdicts == total["mismatch"]
+
+
+@each
+def test_coverage_adds_up(name: str) -> None:
+    total = report_of(name)["coverage"]["total"]
+    tables = tables_of(name)
+    assert total["frames"] == len(tables["frames"]) == sum(total["frames_by_status"].values())
+    assert total["connections"] == len(tables["connections"])
+    for key in ("stream_bytes", "decoded_bytes", "gap_bytes", "gaps", "unparsed_bytes"):
+        assert total[key] == sum(
+            (row[f"{key}_to_broker"] or 0) + (row[f"{key}_to_client"] or 0)
+            for row in tables["connections"]
+        )
+    ignored = sum(total["packets_ignored_by_reason"].values())
+    assert total["packets"] == total["packets_tcp"] + ignored
+    assert sum(total["notices_by_code"].values()) == len(tables["notices"])
+
+
+@each
+def test_the_slowest_are_the_slowest(name: str) -> None:
+    section = report_of(name)["slowest"]
+    rows = naive.settled(tables_of(name))["exchanges"]
+    for listed, kinds in LISTS.items():
+        values = sorted(
+            (row["latency_ns"] for row in rows
+             if row["kind"] in kinds and row["latency_ns"] is not None), reverse=True,
+        )[: len(section[listed])]  # fmt: skip
+        assert [row["latency_ms"] for row in section[listed]] == pytest.approx(
+            [value / 1e6 for value in values], abs=0.0006
+        )
+        for row in section[listed]:
+            assert row["request_packet"] is not None or row["request_frame_no"] is None
+
+
+# -- rules, one by one
+
+
+def _refused(at_s: float, **values: Any) -> dict[str, Any]:
+    row = {
+        "kind": "request", "request_command": "PRODUCER", "response_command": "ERROR",
+        "error_code": "ProducerBusy", "topic": "t", "subscription": None, "producer_name": None,
+        "sequence_id": None, "client_ip": "10.0.0.1", "at_ns": int(at_s * 1e9),
+    }  # fmt: skip
+    return row | values
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [
+        ([_refused(0), _refused(60), _refused(170)], [3]),
+        ([_refused(0), _refused(INCIDENT_PAUSE_NS / 1e9 + 1)], [1, 1]),
+        ([_refused(0), _refused(1, topic="other")], [1, 1]),
+        ([_refused(0), _refused(1, client_ip="10.0.0.9")], [2]),
+        ([_refused(0, topic=None), _refused(1, topic=None, client_ip="10.0.0.9")], [1, 1]),
+        ([_refused(0, kind="publish", sequence_id=1), _refused(1, kind="publish", sequence_id=2)],
+         [1, 1]),
+    ],
+    ids=["repeats", "a pause", "another topic", "another client", "no topic", "two messages"],
+)  # fmt: skip
+def test_repeats_of_one_refused_request_are_one_incident(
+    rows: list[dict[str, Any]], lengths: list[int]
+) -> None:
+    assert [len(run) for run in incidents(rows)] == lengths
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"refused_frame_no": 9}, "confirmed_by_peer"),
+        ({"send_outcome": "error", "send_error_code": "ChecksumError"}, "confirmed_by_peer"),
+        ({"send_outcome": "error", "send_error_code": "PersistenceError"}, "unconfirmed"),
+        ({"send_outcome": "ok"}, "capture_artefact"),
+        ({"send_outcome": "dup_or_dropped"}, "unconfirmed"),
+        ({}, "unconfirmed"),
+    ],
+    ids=["refused by the consumer", "refused by the broker", "another error", "confirmed send",
+         "a receipt without an id", "nobody says"],
+)  # fmt: skip
+def test_who_confirms_a_wrong_checksum(row: dict[str, Any], expected: str) -> None:
+    nothing = dict.fromkeys(("refused_frame_no", "send_outcome", "send_error_code"))
+    assert verdict(nothing | row) == expected
+
+
+def test_entries_of_topics_that_are_not_persistent_have_no_identity() -> None:
+    assert has_identity("persistent://a/b/c") and has_identity(None)
+    assert not has_identity("non-persistent://a/b/c")
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=list(SECTIONS))
+def test_a_section_of_nothing_has_its_keys(section: Callable[..., dict[str, Any]]) -> None:
+    from dissector.report.parts import no_parts
+    from dissector.report.result import settle
+
+    found = section(settle(no_parts()))
+    assert "total" in found and all(value == [] for key, value in found.items()
+                                    if key.startswith("by_"))  # fmt: skip

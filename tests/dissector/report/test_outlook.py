@@ -1,0 +1,78 @@
+"""What stands out: one remark for each section, marked by how bad it is."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from dissector.report.outlook import BAD, GOOD, LOOK, PLAIN, Remark, many, remarks
+from dissector.report.result import SECTIONS
+from dissector.report.summary import Summary
+from tests.dissector.report import made
+
+
+def empty() -> dict[str, Any]:
+    return copy.deepcopy(Summary().result())
+
+
+def of(report: dict[str, Any], section: str) -> list[Remark]:
+    return [remark for remark in remarks(report) if remark.section == section]
+
+
+def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:
+    found = {remark.section: remark.mark for remark in remarks(empty())}
+    assert found.pop("errors") == GOOD
+    assert set(found.values()) == {PLAIN}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "section", "mark", "words"),
+    [
+        ("checksum_failures.total", {"evaluated": 9}, "checksum_failures", GOOD, "All 9"),
+        ("checksum_failures.total", {"evaluated": 9, "mismatch": 2, "capture_artefact": 2},
+         "checksum_failures", BAD, "2 of 9 checksums do not match: 2 faulty in the capture only."),
+        ("redelivery.total", {"deliveries": 8}, "redelivery", GOOD, "No redeliveries in 8"),
+        ("redelivery.total", {"deliveries": 8, "redelivered": 3, "by_cause": {"consumer_gone": 3}},
+         "redelivery", LOOK, "3 of 8 deliveries were redeliveries (3 consumer gone)."),
+        ("coverage.total", {"tls_opaque_connections": 1}, "coverage", LOOK, "TLS"),
+        ("coverage.total", {"limits_hit": {"names_limit": 3}}, "coverage", BAD, "names_limit"),
+        ("coverage.total", {"stream_bytes": 4096, "decoded_share": 0.5, "gaps": 2,
+                            "gap_bytes": 1024}, "coverage", LOOK, "2 gaps of 1.00 KiB together."),
+        ("send_latency.total", {"sends": 5, "outcomes": {"conn_closed": 5}}, "send_latency", LOOK,
+         "5 sends, but no receipt that could be timed."),
+        ("errors.total", {"answers": 1, "incidents": 1}, "errors", LOOK, "1 request refused"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_numbers(
+    path: str, value: dict[str, Any], section: str, mark: str, words: str
+) -> None:
+    report = empty()
+    place: Any = report
+    for step in path.split("."):
+        place = place[step]
+    place.update(value)
+    assert [
+        remark for remark in of(report, section) if remark.mark == mark and words in remark.text
+    ], of(report, section)
+
+
+def test_stalls_say_whether_messages_were_waiting() -> None:
+    report = empty()
+    total = report["permit_utilization"]["total"]
+    total["consumers"] = 2
+    total["stalls"] |= {"count": 3, "longest_ms": 2500.0}
+    total["stalls"]["confirmed"]["count"] = 1
+    (remark,) = of(report, "permit_utilization")
+    assert remark.mark == LOOK
+    assert "3 times, at most 2.5 s; messages were seen waiting 1 of these times" in remark.text
+
+
+def test_every_remark_leads_to_a_section() -> None:
+    tables = made.RandomCapture(9).tables
+    summary = Summary()
+    for name in sorted(tables, key=lambda name: name != "frames"):
+        summary.add(name, made.batch(name, tables[name]))
+    found = remarks(summary.result())
+    assert {remark.section for remark in found} <= set(SECTIONS)
+    assert all(remark.text.endswith(".") for remark in found)
+    assert many(1, "entry", "entries") == "1 entry" and many(2000, "send") == "2,000 sends"

@@ -1,0 +1,83 @@
+"""A report on disk: complete or not at all, in the place of the one before."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dissector.errors import OutputError
+from dissector.report import output
+from dissector.report.output import arrow_value, lists, report_text, write_report
+from dissector.report.summary import Summary
+from tests.dissector.report import made
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    summary = Summary()
+    tables = made.RandomCapture(6, 60, 60).tables
+    for name in sorted(tables, key=lambda name: name != "frames"):
+        summary.add(name, made.batch(name, tables[name]), "c-one")
+    return summary.result()
+
+
+def test_json_tables_and_page_are_written(report: dict[str, Any], tmp_path: Path) -> None:
+    write_report(tmp_path / "out", report)
+    text = (tmp_path / "out" / "report.json").read_text("utf-8")
+    assert json.loads(text) == json.loads(json.dumps(report))
+    assert (tmp_path / "out" / "report.html").stat().st_size < 2 << 20
+    for name, rows in lists(report).items():
+        table = pq.read_table(tmp_path / "out" / "tables" / name / "part-00000.parquet")
+        assert table.num_rows == len(rows), name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_totals_are_tables_of_one_row_and_counts_are_pairs(report: dict[str, Any]) -> None:
+    found = lists(report)
+    assert found["send_latency_total"] == [report["send_latency"]["total"]]
+    assert "redelivery_by_subscription" in found and "sources" not in found
+    assert arrow_value({"ok": 3, "error": 1}) == [
+        {"name": "ok", "count": 3}, {"name": "error", "count": 1},
+    ]  # fmt: skip
+    assert arrow_value({"a": {"b": 1.5}, "c": {}}) == {"a": {"b": 1.5}, "c": None}
+
+
+def test_a_new_report_takes_the_place_of_the_old_one(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    write_report(tmp_path / "out", report)
+    write_report(tmp_path / "out", {"schema_version": 1, "sources": []}, has_page=False)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.json"]
+
+
+def test_other_files_are_not_touched(report: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match="holds other files"):
+        write_report(tmp_path / "out", report)
+    with pytest.raises(OutputError, match="is a file"):
+        write_report(tmp_path / "out" / "thesis.txt", report)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_a_write_that_fails_leaves_the_old_report(
+    report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(tmp_path / "out", {"schema_version": 1, "sources": []}, has_page=False)
+    before = (tmp_path / "out" / "report.json").read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(output, "_write_table", full)
+    with pytest.raises(OutputError, match="No space left"):
+        write_report(tmp_path / "out", report)
+    assert (tmp_path / "out" / "report.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_numbers_that_json_does_not_have_are_a_bug() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        report_text({"a": float("nan")})
