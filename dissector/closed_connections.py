@@ -1,6 +1,6 @@
 """Rows of the table `connections`, and addresses and directions of connections for other tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -41,8 +41,50 @@ _SIDE_COLUMNS: Final = (
     "first_seq",
     "last_seq",
 )
+_CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
+_CACHED_ADDRESSES: Final = 1 << 16
 _VLAN_BITS: Final = 12
 _VLAN_COUNT_AT: Final = 48
+
+
+class AddressCodes:
+    """Codes of the addresses of connections, by connection: a cache, as rows of few connections
+    follow each other by the million.
+
+    ends_of: (connection id) -> addresses of client and broker.
+    """
+
+    def __init__(self, ends_of: Callable[[int], tuple[str, str]]) -> None:
+        self._ends_of = ends_of
+        self._known = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
+        self._codes: dict[str, int] = {}
+        self._texts: list[str] = []
+
+    def columns(self, connections: Int64Array) -> dict[str, Column]:
+        """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
+        if len(self._texts) > _CACHED_ADDRESSES:
+            self._known[:] = NULL
+            self._codes, self._texts = {}, []
+        places = connections & (_CACHED_CONNECTIONS - 1)
+        missing = np.flatnonzero(self._known[0][places] != connections)
+        for connection in np.unique(connections[missing]).tolist():
+            self._look_up(connection)
+        known, client, broker = self._known[:, places]
+        # Two connections of one call may share a place.
+        for row in np.flatnonzero(known != connections).tolist():
+            client[row], broker[row] = self._look_up(int(connections[row]))
+        return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
+
+    def _look_up(self, connection: int) -> tuple[int, int]:
+        client, broker = (self._code(text) for text in self._ends_of(connection))
+        self._known[:, connection & (_CACHED_CONNECTIONS - 1)] = connection, client, broker
+        return client, broker
+
+    def _code(self, text: str) -> int:
+        code = self._codes.setdefault(text, len(self._texts))
+        if code == len(self._texts):
+            self._texts.append(text)
+        return code
 
 
 class ConnectionTable:
@@ -62,7 +104,7 @@ class ConnectionTable:
         self._facts = facts
         self._waiting: dict[int, list[tuple[int, Finding]]] = {}
         self._malformed: dict[tuple[int, int], int] = {}
-        self._ends: dict[int, tuple[str, str]] = {}
+        self._addresses = AddressCodes(self._ends_of)
 
     def hold(self, side: int, finding: Finding) -> None:
         """Keep a notice of a side until its direction is known, at the connection's end."""
@@ -75,26 +117,14 @@ class ConnectionTable:
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
-        ids, places = np.unique(connections, return_inverse=True)
-        ends = [self._ends_of(int(connection)) for connection in ids]
-        return {
-            "client_ip": Coded(places.astype(np.int64), [client for client, _ in ends]),
-            "broker_ip": Coded(places.astype(np.int64), [broker for _, broker in ends]),
-        }
+        return self._addresses.columns(connections)
 
     def _ends_of(self, connection: int) -> tuple[str, str]:
-        found = self._ends.get(connection)
-        if found is None:
-            rows = self._streams.connection_rows(
-                self._streams.slots_of(np.array([connection], np.int64))
-            )
-            client = self._client_side(rows, 0)[0]
-            found = (
-                _endpoint(rows, 0, client).text(),
-                _endpoint(rows, 0, 1 - client).text(),
-            )
-            self._ends[connection] = found
-        return found
+        rows = self._streams.connection_rows(
+            self._streams.slots_of(np.array([connection], np.int64))
+        )
+        client = self._client_side(rows, 0)[0]
+        return _endpoint(rows, 0, client).text(), _endpoint(rows, 0, 1 - client).text()
 
     def _client_side(self, rows: ConnectionRows, row: int) -> tuple[int, int]:
         """Which side is the client, and how that was told (place in ROLE_SOURCE_NAMES)."""

@@ -92,6 +92,7 @@ class Dissection:
     def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
         self._options = options
         self._specs = specs
+        self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader()
         self.packets = PacketReader(options.verify_checksums)
         held = _held_bytes(options)
@@ -305,7 +306,7 @@ class Dissection:
         for part in np.split(rows, edges):
             place = int(protocols[part[0]])
             columns = common_columns(block, part)
-            columns["protocol"] = Coded(np.zeros(len(part), np.int64), (self._specs[place].name,))
+            columns["protocol"] = Coded(protocols[part], self._names)
             columns.update(self._facts[place].frame_columns(block, part))
             found.append(TableBlock("frames", len(part), columns))
         return found

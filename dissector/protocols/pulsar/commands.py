@@ -6,7 +6,11 @@ holds its body. Request, producer and consumer ids all belong to one connection.
 
 from typing import Final, NamedTuple
 
+from dissector.blocks import Coded, Int64Array
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
+
+_COMMON_NUMBERS: Final = 128  # every command that is defined, with room
+_RARE_NUMBERS: Final = 4096
 
 # Either side sends it.
 EITHER: Final = UNKNOWN_DIRECTION
@@ -156,3 +160,31 @@ def command_name(number: int) -> str:
     """The name of a command, `UNKNOWN_83` for one that is not in the table."""
     known = COMMAND_BY_NUMBER.get(number)
     return known.name if known else f"UNKNOWN_{number}"
+
+
+class CommandNames:
+    """Names of commands for columns of numbers; they share one list, so that it is written once."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self._texts = [command_name(number) for number in range(_COMMON_NUMBERS)]
+        self._rare: dict[int, int] = {}
+
+    def column(self, numbers: Int64Array) -> Coded:
+        """The names of int64[rows] numbers; null where a number is, or stands for an event."""
+        is_rare = numbers >= _COMMON_NUMBERS
+        if not is_rare.any():
+            return Coded(numbers, self._texts)
+        if len(self._rare) > _RARE_NUMBERS:  # a sender may put any number there
+            self._start()
+        codes = numbers.copy()
+        codes[is_rare] = [self._code(number) for number in numbers[is_rare].tolist()]
+        return Coded(codes, self._texts)
+
+    def _code(self, number: int) -> int:
+        code = self._rare.setdefault(number, len(self._texts))
+        if code == len(self._texts):
+            self._texts.append(command_name(number))
+        return code

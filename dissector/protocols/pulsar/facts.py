@@ -11,7 +11,7 @@ from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import copied_spans
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
-from dissector.protocols.pulsar.commands import command_name
+from dissector.protocols.pulsar.commands import CommandNames
 from dissector.protocols.pulsar.consumption import PulsarConsumption
 from dissector.protocols.pulsar.details import DETAILS
 from dissector.protocols.pulsar.entries import Entries
@@ -83,6 +83,7 @@ class PulsarFacts:
         self._legs = Legs(options.place)
         self._detail = DETAILS[options.detail]
         self._redact = options.redact
+        self._commands = CommandNames()
         self._enums = _enum_texts(_ENUMS)
         self._subject_enums = {enum: _texts_of(enum) for enum in _SUBJECT_ENUMS.values()}
         self.findings = Findings()
@@ -137,7 +138,7 @@ class PulsarFacts:
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
         matrix = block.matrix
-        columns: dict[str, Column] = {"command": _commands(matrix[COLUMN_NUMBER["command"]][rows])}
+        columns: dict[str, Column] = {"command": self._commands.column(matrix[COLUMN_NUMBER["command"]][rows])}
         for name, texts in self._enums.items():
             columns[name] = _coded(matrix[COLUMN_NUMBER[name]][rows], texts)
         names = self._names.names
@@ -182,15 +183,8 @@ class PulsarFacts:
             for column in ("request_command", "response_command"):
                 values = block.columns.get(column)
                 if isinstance(values, np.ndarray):
-                    block.columns[column] = _commands(values)
+                    block.columns[column] = self._commands.column(values)
         return blocks
-
-
-def _commands(numbers: Int64Array) -> Coded:
-    """Names of commands; null where the number is (or stands for an event)."""
-    distinct, places = np.unique(numbers, return_inverse=True)
-    texts = [command_name(int(number)) if number >= 0 else "" for number in distinct]
-    return Coded(np.where(distinct >= 0, np.arange(len(distinct)), -1)[places], texts)
 
 
 def _coded(values: Int64Array, texts: list[str]) -> Coded:
