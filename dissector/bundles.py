@@ -8,12 +8,24 @@ of a column is its place in the class, so that a plan can also write by number:
 """
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.jit import register_bundle
+
+_LINE_ROWS: Final = 8  # int64 values in a cache line
+
+
+def spread_rows(rows: int) -> int:
+    """At least `rows`, such that a matrix of columns fills an odd number of cache lines per column.
+
+    Columns a power of two apart fall into the same few sets of the processor's cache and push each
+    other out: the packet pass took 88 ns per packet at 8192 rows and 33 ns at 8200.
+    """
+    lines = -(-rows // _LINE_ROWS)
+    return (lines | 1) * _LINE_ROWS
 
 
 class Bundle:
@@ -38,14 +50,14 @@ class Bundle:
 
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:
-        """A bundle of its own with every cell set to a value."""
-        return cls(np.full((len(cls._fields), rows), value, np.int64))
+        """A bundle of its own, a few rows longer than asked, with every cell set to a value."""
+        return cls(np.full((len(cls._fields), spread_rows(rows)), value, np.int64))
 
     def __iter__(self) -> Iterator[Int64Array]:
         return iter(self.matrix)
 
     def grown(self, rows: int, value: int = 0) -> Self:
         """A larger copy; the new cells hold a value."""
-        fresh = np.full((len(self._fields), rows), value, np.int64)
+        fresh = np.full((len(self._fields), spread_rows(rows)), value, np.int64)
         fresh[:, : self.matrix.shape[1]] = self.matrix
         return type(self)(fresh)

@@ -40,10 +40,14 @@ class State:
 
     def grow(self, **values: Any) -> None:
         """Put larger arrays in the place of those of these fields."""
+        is_new = False
         for name, value in values.items():
             assert name in self._fields
-            setattr(self, name, value)
-        self._describe()
+            if getattr(self, name) is not value:
+                setattr(self, name, value)
+                is_new = True
+        if is_new:
+            self._describe()
 
     def _describe(self) -> None:
         words = [word for name in self._fields for word in state_words(getattr(self, name))]

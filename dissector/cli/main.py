@@ -9,6 +9,9 @@ from typing import Final
 
 import click
 
+from dissector.cli import environment as _environment  # noqa: F401 - before numpy
+
+# isort: split
 from dissector.cli.doctor import completion, doctor, version
 from dissector.cli.exits import (
     EXIT_DEPENDENCY,

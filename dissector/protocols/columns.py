@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.bundles import Bundle
+from dissector.bundles import Bundle, spread_rows
 from dissector.limits import NULL
 
 # Directions, statuses, checksum verdicts and name sources: the number is the place in the names.
@@ -216,11 +216,12 @@ class IdColumns(Bundle):
     batch_size: Int64Array
     ack_set_at: Int64Array
     ack_set_count: Int64Array
+FIRST_FIELD: Final = COLUMN_NUMBER["request_id"]  # the columns before it are set by the framing
 
 
 def new_frame_columns(rows: int) -> tuple[Int64Array, FrameColumns]:
-    """A matrix int64[FRAME_COLUMN_COUNT, rows], all null, and the bundle of its rows."""
-    matrix = np.full((FRAME_COLUMN_COUNT, rows), NULL, np.int64)
+    """A matrix int64[FRAME_COLUMN_COUNT, rows or a few more], all null, and the bundle of its rows."""
+    matrix = np.full((FRAME_COLUMN_COUNT, spread_rows(rows)), NULL, np.int64)
     return matrix, FrameColumns(matrix)
 
 

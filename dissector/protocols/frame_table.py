@@ -70,16 +70,49 @@ WORDS: Final = {
 
 
 @kernel
-def _pick(matrix: Int64Array, columns: Int64Array, rows: Int64Array, out: Int64Array) -> None:
-    """Copy chosen cells: out[c, r] = matrix[columns[c], rows[r]]; a null column is told by NULL
-    in its first cell and no value behind it, which costs one pass over cells that are in cache."""
+def _find_live(matrix: Int64Array, columns: Int64Array, rows: Int64Array, live: Int64Array) -> int:
+    """Write the places in `columns` of those with a value in any of the rows; returns how many."""
+    count = 0
     for place in range(len(columns)):
-        column = columns[place]
-        for row in range(len(rows)):
-            out[place, row] = matrix[column, rows[row]]
+        cells = matrix[columns[place]]
+        row = 0
+        while row < len(rows) and cells[rows[row]] == NULL:
+            row += 1
+        if row < len(rows):
+            live[count] = place
+            count += 1
+    return count
 
 
-_COPIED: Final = (*PLAIN, *WORDS, "last_ts_ns")
+@kernel
+def _pick(matrix: Int64Array, columns: Int64Array, rows: Int64Array, out: Int64Array) -> None:
+    """Copy chosen cells: out[c, r] = matrix[columns[c], rows[r]]."""
+    first = rows[0]
+    is_run = rows[len(rows) - 1] - first == len(rows) - 1
+    for place in range(len(columns)):
+        cells = matrix[columns[place]]
+        if is_run:
+            for row in range(len(rows)):
+                out[place, row] = cells[first + row]
+        else:
+            for row in range(len(rows)):
+                out[place, row] = cells[rows[row]]
+
+
+def picked(block: FrameBlock, numbers: Int64Array, rows: Int64Array) -> dict[int, Int64Array]:
+    """Copies of columns of a block by place in `numbers`, those that are null in all rows left out.
+
+    Args:
+        numbers: int64[], column numbers. rows: int64[], at least one, rising.
+    """
+    live = np.empty(len(numbers), np.int64)
+    live = live[: _find_live(block.matrix, numbers, rows, live)]
+    cells = np.empty((len(live), len(rows)), np.int64)
+    _pick(block.matrix, numbers[live], rows, cells)
+    return dict(zip(live.tolist(), cells, strict=True))
+
+
+_COPIED: Final = (*PLAIN, *WORDS)
 _NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _COPIED], np.int64)
 
 
@@ -89,12 +122,11 @@ def common_columns(block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
     Args:
         rows: int64[], rows of the block that are frames, rising.
     """
-    cells = np.empty((len(_NUMBERS), len(rows)), np.int64)
-    _pick(block.matrix, _NUMBERS, rows, cells)
     columns: dict[str, Column] = {}
-    for name, values in zip(_COPIED, cells, strict=True):
+    for place, values in picked(block, _NUMBERS, rows).items():
+        name = _COPIED[place]
         columns[name] = Coded(values, WORDS[name]) if name in WORDS else values
-    columns["ts"] = cells[_COPIED.index("last_ts_ns")]
+    columns["ts"] = columns["last_ts_ns"]
     return columns
 
 
@@ -124,10 +156,10 @@ def copied_spans(
     Args:
         at, size: names of the frame columns that hold the spans.
     """
-    lengths = block.matrix[COLUMN_NUMBER[size]][rows]
-    if (lengths == NULL).all():
+    found = picked(block, np.array([COLUMN_NUMBER[size], COLUMN_NUMBER[at]], np.int64), rows)
+    if len(found) < 2:
         return None
-    starts = block.matrix[COLUMN_NUMBER[at]][rows]
+    lengths, starts = found[0], found[1]
     data = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
     out_starts = np.empty(len(rows), np.int64)
     _copy_spans(block.sources, block.frames.source[rows], starts, lengths, data, out_starts)

@@ -148,8 +148,8 @@ def grown_slots(state: FramingState) -> FramingState:
     """The same state with room for twice the connections."""
     old = len(state.free_slots)
     fresh = new_state(2 * old, 0, 0)
-    fresh.directions.matrix[:, : 2 * old] = state.directions.matrix
-    fresh.connections.matrix[:, :old] = state.connections.matrix
+    fresh.directions.matrix[:, : 2 * old] = state.directions.matrix[:, : 2 * old]
+    fresh.connections.matrix[:, :old] = state.connections.matrix[:, :old]
     free = int(state.counters[COUNTER_FREE_SLOTS])
     fresh.free_slots[:old] = np.arange(2 * old - 1, old - 1, -1, dtype=np.int64)
     fresh.free_slots[old : old + free] = state.free_slots[:free]

@@ -7,7 +7,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.limits import FRAME_BLOCK_ROWS, NULL
-from dissector.protocols.columns import COLUMN_NUMBER, new_frame_columns
+from dissector.protocols.columns import COLUMN_NUMBER, FIRST_FIELD, new_frame_columns
 from dissector.protocols.framing_state import COUNTER_ARENA_USED, COUNTER_FRAME_NO, new_state
 from dissector.protocols.interface import FrameBlock
 from dissector.protocols.runs import SOURCE_ARENA, Replay
@@ -46,7 +46,8 @@ class FrameOutput:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
         if self.rows:
             self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
-            self.matrix[:, : self.rows] = NULL
+            # Protocols make the columns of their own null before they fill them.
+            self.matrix[:FIRST_FIELD, : self.rows] = NULL
             self.rows = 0
         if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
             self._compact(len(self.state.arena))

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from dissector.blocks import TableBlock
+from dissector.limits import NULL
+from dissector.schemas.builders import numbers
 from dissector.schemas.rows import arrow_batch
 
 # Notices that say: a part of the input is not in the output (exit code 3).
@@ -61,9 +63,6 @@ class Account:
                 self.ignored[reason] = self.ignored.get(reason, 0) + count
 
     def _add_connections(self, block: TableBlock) -> None:
-        import pyarrow.compute as pc
-
-        batch = arrow_batch(block)
         for way in ("to_broker", "to_client"):
             for total, column in (
                 ("stream_bytes", "stream_bytes"),
@@ -71,8 +70,11 @@ class Account:
                 ("gap_bytes", "gap_bytes"),
                 ("cut_bytes", "snaplen_cut_bytes"),
             ):
-                more = pc.sum(batch.column(f"{column}_{way}")).as_py() or 0
-                setattr(self, total, getattr(self, total) + more)
+                values = block.columns.get(f"{column}_{way}")
+                if values is not None:
+                    found = numbers(values, 0, block.rows)
+                    more = int(found[found != NULL].sum())
+                    setattr(self, total, getattr(self, total) + more)
 
     def _add_notices(self, block: TableBlock) -> None:
         batch = arrow_batch(block)

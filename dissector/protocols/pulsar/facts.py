@@ -9,7 +9,7 @@ from dissector.codecs.names import NameTable
 from dissector.findings import Finding, Findings
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
-from dissector.protocols.frame_table import copied_spans
+from dissector.protocols.frame_table import copied_spans, picked
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 from dissector.protocols.pulsar.commands import CommandNames
 from dissector.protocols.pulsar.consumption import PulsarConsumption
@@ -55,6 +55,9 @@ _NAMED: Final = (
     "real_topic",
     "real_subscription",
 )
+# Frame columns of Pulsar's own that are read by number.
+_PICKED: Final = ("command", *_ENUMS, "marker_type", *_NAMED, "checksum_note")
+_NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _PICKED], np.int64)
 _SPANS: Final = (
     ("error_text", "error_text_at", "error_text_bytes", False),
     ("chunk_uuid", "chunk_uuid_at", "chunk_uuid_bytes", False),
@@ -137,15 +140,17 @@ class PulsarFacts:
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
-        matrix = block.matrix
-        columns: dict[str, Column] = {"command": self._commands.column(matrix[COLUMN_NUMBER["command"]][rows])}
-        for name, texts in self._enums.items():
-            columns[name] = _coded(matrix[COLUMN_NUMBER[name]][rows], texts)
-        names = self._names.names
-        for name in _NAMED:
-            columns[name] = Coded(matrix[COLUMN_NUMBER[name]][rows], names)
-        notes = matrix[COLUMN_NUMBER["checksum_note"]][rows]
-        columns["checksum_note"] = Coded(np.where(notes > 0, notes, -1), CHECKSUM_NOTE_NAMES)
+        columns: dict[str, Column] = {}
+        for place, values in picked(block, _NUMBERS, rows).items():
+            name = _PICKED[place]
+            if name == "command":
+                columns[name] = self._commands.column(values)
+            elif name in self._enums:
+                columns[name] = _coded(values, self._enums[name])
+            elif name == "checksum_note":
+                columns[name] = Coded(np.where(values > 0, values, -1), CHECKSUM_NOTE_NAMES)
+            else:
+                columns[name] = Coded(values, self._names.names)
         for name, at, size, is_hex in _SPANS:
             spans = copied_spans(block, rows, at, size, is_hex)
             if spans is not None:

@@ -33,7 +33,7 @@ from dissector.protocols.columns import (
     CHECKSUM_MISMATCH,
     CHECKSUM_NOT_EVALUATED,
     CHECKSUM_OK,
-    COLUMN_NUMBER,
+    FIRST_FIELD,
     COMPLETE,
     FRAME_COLUMN_COUNT,
     MALFORMED,
@@ -57,7 +57,6 @@ from dissector.protocols.pulsar.wanted import (
 # Why a checksum was not evaluated; the number of a note is the frame's status.
 CHECKSUM_NOTE_NAMES: Final = ("", "gap", "snaplen", "capture_end", "malformed")
 
-_FIRST_FIELD: Final = COLUMN_NUMBER["request_id"]  # the columns before it are set by the framing
 _SPANS_PER_FRAME: Final = 3
 _CLEAR_ROWS: Final = 512
 _RESOURCE_IS_CONSUMER: Final = 1
@@ -225,7 +224,7 @@ def clear(frames: FrameColumns, rows: int, protocol: int) -> None:
         for row in range(first, stop):
             if frames.protocol[row] != protocol and frames.protocol[row] >= 0:
                 others += 1
-        for column in range(_FIRST_FIELD, len(frames.matrix)):
+        for column in range(FIRST_FIELD, len(frames.matrix)):
             if others == 0:
                 frames.matrix[column, first:stop] = NULL
                 continue

@@ -1,0 +1,38 @@
+"""How the process of the command runs: one thread for numpy's algebra, memory kept, rare searches
+for garbage. Imported before anything that imports numpy; the library itself never does this.
+
+Measured on 300 MB of small frames, in processor time: memory given back to the system and asked for
+again cost 0.3 s, searches for garbage among the objects of a start 0.2 s, threads of an algebra
+library that nothing here uses 0.05 s.
+"""
+
+import ctypes
+import gc
+import os
+import sys
+from typing import Final
+
+_YOUNG_OBJECTS: Final = 200_000
+_KEPT_BYTES: Final = 256 << 20
+# Numbers of glibc's mallopt: keep free memory at the end of the heap; use the heap up to a size.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_LARGEST_MMAP_THRESHOLD: Final = 32 << 20
+
+
+def _keep_memory() -> None:
+    """Ask the allocator not to give memory back between two blocks, where it can be asked."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+_keep_memory()
+gc.set_threshold(_YOUNG_OBJECTS, 50, 100)
