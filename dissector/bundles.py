@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.jit import register_bundle
+from dissector.native.arguments import BUNDLE, Kind, array_words
 
 _LINE_ROWS: Final = 8  # int64 values in a cache line
 
@@ -35,18 +35,25 @@ class Bundle:
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _kind: ClassVar[Kind]
     matrix: Int64Array
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
-        register_bundle(cls, cls._fields)
+        cls._kind = (BUNDLE, cls.__module__, cls.__qualname__)
 
     def __init__(self, matrix: Int64Array) -> None:
         assert matrix.shape[0] == len(self._fields) and matrix.flags.c_contiguous
         self.matrix = matrix
         for number, name in enumerate(self._fields):
             setattr(self, name, matrix[number])
+        self._words = array_words(matrix)
+
+    def append_to(self, words: list[int]) -> Kind:
+        """Pass it to a kernel."""
+        words += self._words
+        return self._kind
 
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:

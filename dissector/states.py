@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.jit import compiled, state_type, state_words
+from dissector.native.arguments import STATE, Kind, append
 
 
 class State:
@@ -34,9 +34,6 @@ class State:
         for name, value in values.items():
             setattr(self, name, value)
         self._describe()
-        if compiled():
-            # The compiler looks here for the type of an argument.
-            self._numba_type_ = state_type(type(self), self._fields, list(values.values()))
 
     def grow(self, **values: Any) -> None:
         """Put larger arrays in the place of those of these fields."""
@@ -50,5 +47,14 @@ class State:
             self._describe()
 
     def _describe(self) -> None:
-        words = [word for name in self._fields for word in state_words(getattr(self, name))]
+        words: list[int] = []
+        kinds = tuple([append(getattr(self, name), words) for name in self._fields])
+        cls = type(self)
+        self._kind: Kind = (STATE, cls.__module__, cls.__qualname__, kinds)
         self.places = np.array(words, np.int64)
+        self._address = self.places.ctypes.data
+
+    def append_to(self, words: list[int]) -> Kind:
+        """Pass it to a kernel."""
+        words.append(self._address)
+        return self._kind

@@ -118,7 +118,7 @@ def kernel_finding() -> Finding:
     kept = [
         module
         for module in modules
-        if any((folder / f"{module}-{module_digest(module)}").glob("*.nbi"))
+        if any((folder / f"{module}-{module_digest(module)}").glob("*.kernel"))
     ]
     size = sum(path.stat().st_size for path in folder.rglob("*.nb?")) if folder.is_dir() else 0
     text = f"{len(kept)} of {len(modules)} modules compiled, {bytes_text(size)} in {folder}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte, le64
-from dissector.jit import compiled, cpu_features, inlined, instruction, kernel
+from dissector.jit import compiled, inlined, instruction, kernel, processor_features
 
 _POLYNOMIAL: Final = 0x82F6_3B78  # bits reversed
 _MASK: Final = 0xFFFF_FFFF
@@ -104,8 +104,7 @@ def crc32c_by_table(data: ByteArray, offset: int, length: int) -> int:
 
 
 def _has_instruction() -> bool:
-    triple, features = cpu_features()
-    return triple.startswith("x86_64") and "sse4.2" in features
+    return "sse4.2" in processor_features()  # a feature of x86-64 alone
 
 
 if compiled() and _has_instruction():

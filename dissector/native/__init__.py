@@ -1,0 +1,1 @@
+"""Compiled kernels without the compiler: how arguments are passed, code kept, loaded and made."""

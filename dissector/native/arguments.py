@@ -1,0 +1,164 @@
+"""Arguments of kernels as words of 64 bits, and the kinds that say what the words mean.
+
+A kernel is called with one pointer to words: for a number itself, for an array its address and
+shape, for bundles, states and tuples what is inside them. The *kind* of an argument is a tuple of
+texts and numbers that says so; equal kinds take the same machine code, so kinds are also the key
+under which code is kept. Neither needs the compiler, whose import alone costs a quarter of a second.
+"""
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+# (letter, ...): see the constants below.
+Kind = tuple[Any, ...]
+
+INTEGER: Final[Kind] = ("i",)
+BOOLEAN: Final[Kind] = ("b",)
+# ("a", dtype, dimensions, "C" or "A", is_readonly): address and shape, and strides in bytes if "A".
+ARRAY: Final = "a"
+BUNDLE: Final = "B"  # ("B", module, class): address and shape of its matrix
+STATE: Final = "S"  # ("S", module, class, kinds of its fields): address of its places
+TUPLE: Final = "t"  # ("t", module, class, kinds of its elements): what they are made of
+FUNCTION: Final = "F"  # ("F", signature): address
+
+_classes: dict[tuple[str, str], type] = {}  # those that were passed
+
+Appender = Callable[[Any, list[int]], Kind]
+
+
+def array_words(array: Any) -> list[int]:
+    """Address and shape of a C-contiguous array of one or two dimensions: 3 words."""
+    assert array.flags.c_contiguous and array.ndim <= 2
+    return [array.ctypes.data, *array.shape, *[1] * (2 - array.ndim)]
+
+
+def _array_kind(array: Any, words: list[int]) -> Kind:
+    flags = array.flags
+    if array.ndim > 2:
+        raise TypeError(f"a kernel takes arrays of at most two dimensions, not {array.ndim}")
+    if flags.c_contiguous:
+        words += array_words(array)
+        return (ARRAY, array.dtype.str, array.ndim, "C", not flags.writeable)
+    words += [array.ctypes.data, *array.shape, *array.strides]
+    return (ARRAY, array.dtype.str, array.ndim, "A", not flags.writeable)
+
+
+def _integer(value: Any, words: list[int]) -> Kind:
+    words.append(int(value))
+    return INTEGER
+
+
+def _boolean(value: Any, words: list[int]) -> Kind:
+    words.append(int(value))
+    return BOOLEAN
+
+
+def _tuple(value: Any, words: list[int]) -> Kind:
+    cls = type(value)
+    name = (cls.__module__, cls.__qualname__) if cls is not tuple else ("", "")
+    return (TUPLE, *name, tuple([append(part, words) for part in value]))
+
+
+_APPENDERS: Final[dict[type, Appender]] = {
+    int: _integer,
+    bool: _boolean,
+    np.bool_: _boolean,
+    np.ndarray: _array_kind,
+    tuple: _tuple,
+}
+
+
+def _appender_of(cls: type) -> Appender:
+    """How values of a class become words: what the class says itself, or what its base does."""
+    own = getattr(cls, "append_to", None)
+    if own is not None:
+        found: Appender = own
+    elif issubclass(cls, tuple):
+        found = _tuple
+    elif issubclass(cls, np.ndarray):
+        found = _array_kind
+    elif issubclass(cls, int | np.integer):
+        found = _integer
+    else:
+        raise TypeError(f"a kernel cannot take a {cls.__module__}.{cls.__qualname__}")
+    _APPENDERS[cls] = found
+    _classes[cls.__module__, cls.__qualname__] = cls
+    return found
+
+
+def append(value: Any, words: list[int]) -> Kind:
+    """Add the words of an argument; returns its kind.
+
+    Raises:
+        TypeError: kernels take no such thing.
+    """
+    cls = type(value)
+    return (_APPENDERS.get(cls) or _appender_of(cls))(value, words)
+
+
+def word_count(kind: Kind) -> int:
+    """How many words an argument of this kind has."""
+    letter = kind[0]
+    if letter == ARRAY:
+        return 3 if kind[3] == "C" else 1 + 2 * int(kind[2])
+    if letter == BUNDLE:
+        return 3
+    if letter == TUPLE:
+        return sum(map(word_count, kind[3]))
+    return 1
+
+
+# -- results: ["i"] signed, ["u"] unsigned, ["b"] flag, ["n"] None, ["t", module, class, [parts]]
+
+Maker = Callable[[Any, int], tuple[Any, int]]
+_MASK_64: Final = (1 << 64) - 1
+
+
+def class_named(module: str, name: str) -> Any:
+    """A class by its module and name."""
+    if (module, name) in _classes:
+        return _classes[module, name]
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def result_count(result: list[Any]) -> int:
+    """How many words a result takes."""
+    if result[0] == "t":
+        return sum(map(result_count, result[3]))
+    return 0 if result[0] == "n" else 1
+
+
+def maker_of(result: list[Any]) -> Maker:
+    """A function (words, place) -> the Python value of a result, and the place behind it."""
+    letter = result[0]
+    if letter == "n":
+        return lambda words, place: (None, place)
+    if letter == "i":
+        return lambda words, place: (words[place], place + 1)
+    if letter == "u":
+        return lambda words, place: (words[place] & _MASK_64, place + 1)
+    if letter == "b":
+        return lambda words, place: (words[place] != 0, place + 1)
+    makers = [maker_of(part) for part in result[3]]
+    cls = class_named(result[1], result[2]) if result[2] else None
+
+    def make(words: Any, place: int) -> tuple[Any, int]:
+        parts = []
+        for maker in makers:
+            part, place = maker(words, place)
+            parts.append(part)
+        return (tuple(parts) if cls is None else cls(*parts)), place
+
+    return make
+
+
+def word_array(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    """The type of so many words behind each other."""
+    return ctypes.c_int64 * count

@@ -1,0 +1,424 @@
+"""The compiler's side of kernels: its types for our arguments, and entries that take words.
+
+Imported only when there is something to compile.
+"""
+
+import hashlib
+import warnings
+from typing import Any, Final
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.datamodel import models
+from numba.core.registry import cpu_target
+from numba.core.sigutils import normalize_signature
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    register_model,
+    typeof_impl,
+)
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import as_dtype
+
+from dissector.native.arguments import (
+    ARRAY,
+    BUNDLE,
+    FUNCTION,
+    STATE,
+    TUPLE,
+    Kind,
+    class_named,
+    word_count,
+)
+from dissector.native.code import Code, bounds_checked
+
+# Callbacks are first-class functions, which the compiler calls experimental at every use.
+warnings.filterwarnings("ignore", category=numba.NumbaExperimentalFeatureWarning)
+
+_MATRIX: Final = types.Array(types.int64, 2, "C")
+_ROW: Final = types.Array(types.int64, 1, "C")
+_WORD: Final = ir.IntType(64)
+_WORD_BYTES: Final = 8
+
+
+class BundleType(types.Type):  # type: ignore[misc]
+    """The compiler's type of a matrix bundle: one array, and names for its rows."""
+
+    def __init__(self, name: str, fields: tuple[str, ...]) -> None:
+        self.fields = fields
+        super().__init__(name=f"Bundle({name}, {_short(fields)})")
+
+
+class StateType(types.Type):  # type: ignore[misc]
+    """The compiler's type of a State: one pointer, and the types of the arrays behind it."""
+
+    def __init__(self, name: str, fields: tuple[str, ...], kinds: tuple[Kind, ...]) -> None:
+        self.fields = fields
+        self.kinds = kinds
+        self.types = tuple(type_of(kind) for kind in kinds)
+        super().__init__(name=f"State({name}, {_short((fields, kinds))})")
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+@register_model(BundleType)
+class _BundleModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, [("matrix", _MATRIX)])
+
+
+@register_model(StateType)
+class _StateModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, [("places", types.CPointer(types.int64))])
+
+
+@infer_getattr
+class _BundleAttributes(AttributeTemplate):  # type: ignore[misc]
+    key = BundleType
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
+        if attr == "matrix":
+            return _MATRIX
+        return _ROW if attr in typ.fields else None
+
+
+@infer_getattr
+class _StateAttributes(AttributeTemplate):  # type: ignore[misc]
+    key = StateType
+
+    def generic_resolve(self, typ: Any, attr: str) -> Any:
+        return typ.types[typ.fields.index(attr)] if attr in typ.fields else None
+
+
+@lower_getattr_generic(BundleType)
+def _bundle_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    """A row as an array that borrows the matrix; the caller of the kernel keeps it alive."""
+    matrix_value = cgutils.create_struct_proxy(typ)(context, builder, value=value).matrix
+    if attr == "matrix":
+        return matrix_value
+    matrix = make_array(_MATRIX)(context, builder, value=matrix_value)
+    rows = cgutils.unpack_tuple(builder, matrix.shape, 2)[1]
+    number = context.get_constant(types.intp, typ.fields.index(attr))
+    row = make_array(_ROW)(context, builder)
+    item_bytes = context.get_constant(types.intp, _WORD_BYTES)
+    populate_array(
+        row,
+        data=builder.gep(matrix.data, [builder.mul(number, rows)]),
+        shape=[rows],
+        strides=[item_bytes],
+        itemsize=item_bytes,
+        meminfo=None,
+    )
+    return row._getvalue()
+
+
+@lower_getattr_generic(StateType)
+def _state_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
+    number = typ.fields.index(attr)
+    first = sum(map(word_count, typ.kinds[:number]))
+    places = cgutils.create_struct_proxy(typ)(context, builder, value=value).places
+    return _value_at(context, builder, typ.kinds[number], places, first)
+
+
+# -- types
+
+
+def type_of(kind: Kind) -> Any:
+    """The compiler's type of arguments of a kind."""
+    letter = kind[0]
+    if letter == ARRAY:
+        _, dtype, dimensions, layout, is_readonly = kind
+        return types.Array(
+            numba.from_dtype(np.dtype(dtype)), dimensions, layout, readonly=is_readonly
+        )
+    if letter == BUNDLE:
+        return _bundle_type(class_named(kind[1], kind[2]))
+    if letter == STATE:
+        cls = class_named(kind[1], kind[2])
+        return StateType(f"{kind[1]}.{kind[2]}", cls._fields, kind[3])
+    if letter == TUPLE:
+        parts = [type_of(part) for part in kind[3]]
+        cls = class_named(kind[1], kind[2]) if kind[2] else None
+        return types.BaseTuple.from_types(parts, cls)
+    if letter == FUNCTION:
+        return types.FunctionType(signature_of(kind[1]))
+    return types.boolean if letter == "b" else types.int64
+
+
+def _bundle_type(cls: type) -> BundleType:
+    return BundleType(f"{cls.__module__}.{cls.__qualname__}", cls._fields)  # type: ignore[attr-defined]
+
+
+def signature_of(text: str) -> Any:
+    """The signature that a text says."""
+    arguments, result = normalize_signature(text)
+    return result(*arguments)
+
+
+def teach(kernels: type, instructions: type) -> None:
+    """Tell the compiler what our global objects stand for.
+
+    Args:
+        kernels: the class of kernels, each with a `dispatcher`.
+        instructions: the class of processor instructions, each with name and widths.
+    """
+
+    def dispatcher_type(value: Any, context: Any) -> Any:
+        return types.Dispatcher(value.dispatcher)
+
+    def instruction_type(value: Any, context: Any) -> Any:
+        found = _intrinsic_of(value.name, value.result_bits, value.argument_bits)
+        return cpu_target.typing_context.resolve_value_type(found)
+
+    typeof_impl.register(kernels)(dispatcher_type)
+    typeof_impl.register(instructions)(instruction_type)
+
+
+_intrinsics: dict[tuple[str, int, tuple[int, ...]], Any] = {}
+
+
+def _intrinsic_of(name: str, result_bits: int, argument_bits: tuple[int, ...]) -> Any:
+    """One instruction of the processor with two arguments, cut to their widths."""
+    key = (name, result_bits, argument_bits)
+    if key in _intrinsics:
+        return _intrinsics[key]
+    signature = ir.FunctionType(
+        ir.IntType(result_bits), [ir.IntType(bits) for bits in argument_bits]
+    )
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        cut = [
+            builder.trunc(value, ir.IntType(bits)) if bits < 64 else value
+            for value, bits in zip(arguments, argument_bits, strict=True)
+        ]
+        function = cgutils.get_or_insert_function(builder.module, signature, name)
+        result = builder.call(function, cut)
+        return builder.zext(result, _WORD) if result_bits < 64 else result
+
+    def typed(_typing: Any, first: Any, second: Any) -> Any:
+        if isinstance(first, types.Integer) and isinstance(second, types.Integer):
+            return types.int64(types.int64, types.int64), generate
+        return None
+
+    found = _intrinsics[key] = intrinsic(typed)
+    # It may be first met in the middle of a compilation, after the compiler looked for what is new.
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    return found
+
+
+# -- compilation
+
+
+def new_dispatcher(function: Any, is_inlined: bool) -> Any:
+    """What the compiler knows of a kernel.
+
+    Without the runtime (_nrt) the compiler counts no references: kernels allocate nothing, so
+    nothing needs counting.
+    """
+    dispatcher = numba.njit(
+        nogil=True,
+        boundscheck=bounds_checked(),
+        error_model="numpy",
+        forceinline=is_inlined,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        _nrt=False,
+    )(function)
+    _type_constants_as_numbers(dispatcher)
+    return dispatcher
+
+
+def _type_constants_as_numbers(dispatcher: Any) -> None:
+    """Let a call with a constant use the code for any number.
+
+    The compiler types a constant argument as a literal and compiles the callee anew for each value:
+    one helper of a hash table was compiled ten times, most of 37 s for one module [M].
+    """
+    resolve = dispatcher.get_call_template
+
+    def resolve_numbers(arguments: Any, keywords: Any) -> Any:
+        return resolve(
+            [types.unliteral(each) for each in arguments],
+            {name: types.unliteral(each) for name, each in keywords.items()},
+        )
+
+    dispatcher.get_call_template = resolve_numbers
+
+
+@global_compiler_lock
+def compile_kernel(dispatcher: Any, name: str, kinds: tuple[Kind, ...]) -> Code:
+    """Compile a kernel for arguments of these kinds, behind an entry that takes their words.
+
+    The words of the result follow those of the arguments: a status, then its parts.
+    """
+    compiled = _compiled(dispatcher, tuple(type_of(kind) for kind in kinds))
+    context = cpu_target.target_context
+    module = context.create_module(f"entry.{name}")
+    symbol = f"dissector.{name}.{_short((name, kinds))[:16]}"
+    pointer = _WORD.as_pointer()
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer]), symbol)
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    words = entry.args[0]
+    values = []
+    place = 0
+    for kind in kinds:
+        values.append(_value_at(context, builder, kind, words, place))
+        place += word_count(kind)
+    described = compiled.fndesc
+    signature = context.call_conv.get_function_type(described.restype, described.argtypes)
+    callee = ir.Function(module, signature, described.llvm_func_name)
+    status, result = context.call_conv.call_function(
+        builder, callee, described.restype, described.argtypes, values
+    )
+    _store(builder, words, place, builder.sext(status.code, _WORD))
+    _put_result(context, builder, described.restype, result, words, place + 1)
+    builder.ret_void()
+    return _finished(context, compiled, module, symbol, _result_kind(described.restype))
+
+
+@global_compiler_lock
+def compile_function(dispatcher: Any, name: str, text: str) -> Code:
+    """Compile a function that kernels take as a value, with the signature that the text says."""
+    wanted = signature_of(text)
+    compiled = _compiled(dispatcher, wanted.args)
+    context = cpu_target.target_context
+    module = context.create_module(f"entry.{name}")
+    symbol = f"dissector.{name}.{_short((name, text))[:16]}"
+    described = compiled.fndesc
+    result_type = context.get_value_type(wanted.return_type)
+    arguments = [context.get_value_type(each) for each in described.argtypes]
+    entry = ir.Function(module, ir.FunctionType(result_type, arguments), symbol)
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    signature = context.call_conv.get_function_type(described.restype, described.argtypes)
+    callee = ir.Function(module, signature, described.llvm_func_name)
+    _, result = context.call_conv.call_function(
+        builder, callee, described.restype, described.argtypes, entry.args
+    )
+    builder.ret(context.cast(builder, result, described.restype, wanted.return_type))
+    return _finished(context, compiled, module, symbol, ["n"])
+
+
+def _compiled(dispatcher: Any, arguments: Any) -> Any:
+    dispatcher.get_call_template(arguments, {})
+    return dispatcher.overloads[tuple(arguments)]
+
+
+def _finished(context: Any, compiled: Any, module: Any, symbol: str, result: list[Any]) -> Code:
+    library = context.codegen().create_library(symbol)
+    library.enable_object_caching()
+    library.add_ir_module(module)
+    library.add_linking_library(compiled.library)
+    library.finalize()
+    externals = [
+        each.name
+        for group in (library._final_module.functions, library._final_module.global_variables)
+        for each in group
+        if each.is_declaration and not each.name.startswith("llvm.")
+    ]
+    return Code(bytes(library._get_compiled_object()), symbol, result, sorted(externals))
+
+
+# -- words
+
+
+def _load(builder: Any, words: Any, place: int) -> Any:
+    word = builder.load(builder.gep(words, [ir.Constant(_WORD, place)]))
+    # The arrays stay where they are while a kernel runs, whatever it writes.
+    word.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return word
+
+
+def _store(builder: Any, words: Any, place: int, value: Any) -> None:
+    builder.store(value, builder.gep(words, [ir.Constant(_WORD, place)]))
+
+
+def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) -> Any:
+    """The value of an argument whose words begin at `first`."""
+    letter = kind[0]
+    typ = type_of(kind)
+    if letter == ARRAY:
+        return _array_at(context, builder, typ, words, first)
+    if letter == BUNDLE:
+        bundle = cgutils.create_struct_proxy(typ)(context, builder)
+        bundle.matrix = _array_at(context, builder, _MATRIX, words, first)
+        return bundle._getvalue()
+    if letter == TUPLE:
+        parts = []
+        for part in kind[3]:
+            parts.append(_value_at(context, builder, part, words, first))
+            first += word_count(part)
+        return context.make_tuple(builder, typ, parts)
+    word = _load(builder, words, first)
+    if letter == STATE:
+        state = cgutils.create_struct_proxy(typ)(context, builder)
+        state.places = builder.inttoptr(word, _WORD.as_pointer())
+        return state._getvalue()
+    if letter == FUNCTION:
+        function = cgutils.create_struct_proxy(typ)(context, builder)
+        function.c_addr = builder.inttoptr(word, cgutils.voidptr_t)
+        return function._getvalue()
+    return builder.trunc(word, ir.IntType(1)) if letter == "b" else word
+
+
+def _array_at(context: Any, builder: Any, typ: Any, words: Any, first: int) -> Any:
+    array = make_array(typ)(context, builder)
+    shape = [_load(builder, words, first + 1 + place) for place in range(typ.ndim)]
+    item_bytes = context.get_constant(types.intp, as_dtype(typ.dtype).itemsize)
+    if typ.layout == "C":
+        strides = [item_bytes] if typ.ndim == 1 else [builder.mul(shape[1], item_bytes), item_bytes]
+    else:
+        behind = first + 1 + typ.ndim
+        strides = [_load(builder, words, behind + place) for place in range(typ.ndim)]
+    pointer = context.get_data_type(typ.dtype).as_pointer()
+    populate_array(
+        array,
+        data=builder.inttoptr(_load(builder, words, first), pointer),
+        shape=shape,
+        strides=strides,
+        itemsize=item_bytes,
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+def _result_kind(typ: Any) -> list[Any]:
+    """How the words of a result become a Python value."""
+    if isinstance(typ, types.BaseTuple):
+        cls = getattr(typ, "instance_class", None)
+        name = (cls.__module__, cls.__qualname__) if cls is not None else ("", "")
+        return ["t", *name, [_result_kind(part) for part in typ.types]]
+    if isinstance(typ, types.Integer):
+        return ["i"] if typ.signed else ["u"]
+    if isinstance(typ, types.Boolean):
+        return ["b"]
+    if isinstance(typ, types.NoneType):
+        return ["n"]
+    raise TypeError(f"a kernel that Python calls cannot return {typ}")
+
+
+def _put_result(
+    context: Any, builder: Any, typ: Any, value: Any, words: Any, place: int
+) -> int:
+    """Store the words of a result; returns the place behind them."""
+    if isinstance(typ, types.BaseTuple):
+        for number, part in enumerate(typ.types):
+            element = builder.extract_value(value, number)
+            place = _put_result(context, builder, part, element, words, place)
+        return place
+    if isinstance(typ, types.NoneType):
+        return place
+    if value.type.width < _WORD.width:
+        is_signed = isinstance(typ, types.Integer) and typ.signed
+        value = builder.sext(value, _WORD) if is_signed else builder.zext(value, _WORD)
+    _store(builder, words, place, value)
+    return place + 1
