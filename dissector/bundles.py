@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.native.arguments import BUNDLE, Kind, array_words
+from dissector.native.arguments import BUNDLE, RECORDS, Kind, array_words
 
 _LINE_ROWS: Final = 8  # int64 values in a cache line
 
@@ -35,13 +35,14 @@ class Bundle:
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _letter: ClassVar[str] = BUNDLE
     _kind: ClassVar[Kind]
     matrix: Int64Array
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
-        cls._kind = (BUNDLE, cls.__module__, cls.__qualname__)
+        cls._kind = (cls._letter, cls.__module__, cls.__qualname__)
 
     def __init__(self, matrix: Int64Array) -> None:
         assert matrix.shape[0] == len(self._fields) and matrix.flags.c_contiguous
@@ -67,4 +68,35 @@ class Bundle:
         """A larger copy; the new cells hold a value."""
         fresh = np.full((len(self._fields), spread_rows(rows)), value, np.int64)
         fresh[:, : self.matrix.shape[1]] = self.matrix
+        return type(self)(fresh)
+
+
+class Records(Bundle):
+    """A bundle whose matrix has a row per record, so that all of one record lies together.
+
+    For tables of which single records are touched here and there: in a bundle of columns each field
+    of a record is a miss of the cache of its own. Used like one; matrix: int64[rows, columns].
+    """
+
+    _letter: ClassVar[str] = RECORDS
+
+    def __init__(self, matrix: Int64Array) -> None:
+        assert matrix.shape[1] == len(self._fields) and matrix.flags.c_contiguous
+        self.matrix = matrix
+        for number, name in enumerate(self._fields):
+            setattr(self, name, matrix[:, number])
+        self._words = array_words(matrix)
+
+    @classmethod
+    def new(cls, rows: int, value: int = 0) -> Self:
+        """Records of their own with every cell set to a value."""
+        return cls(np.full((rows, len(cls._fields)), value, np.int64))
+
+    def __iter__(self) -> Iterator[Int64Array]:
+        return iter(self.matrix.T)
+
+    def grown(self, rows: int, value: int = 0) -> Self:
+        """A larger copy; the new cells hold a value."""
+        fresh = np.full((rows, len(self._fields)), value, np.int64)
+        fresh[: len(self.matrix)] = self.matrix
         return type(self)(fresh)

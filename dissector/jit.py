@@ -145,7 +145,6 @@ class Callback:
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         self.py_func = function
-        functools.update_wrapper(self, function)
         self._kind: Kind = (FUNCTION, signature)
         name = f"{function.__module__}.{function.__qualname__}"
 

@@ -1,10 +1,12 @@
 """Commands about the installation: doctor (what is there and how to mend it) and version."""
 
+import hashlib
 import importlib
 import platform
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -107,24 +109,26 @@ def kernel_modules() -> list[str]:
     return found
 
 
+def _warm_mark() -> Path:
+    """The file that says that every kernel, as it is now, was compiled by `doctor --warm`."""
+    from dissector.jit import cache_folder, module_digest
+
+    digests = "".join(module_digest(module) for module in kernel_modules())
+    return cache_folder() / f"warm-{hashlib.sha256(digests.encode()).hexdigest()[:24]}"
+
+
 def kernel_finding() -> Finding:
     """Whether the compiled passes lie in the cache, so that no command waits for the compiler."""
-    from dissector.jit import cache_folder, compiled, module_digest
+    from dissector.jit import cache_folder, compiled
 
     folder = cache_folder()
     if not compiled():
         return Finding("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
-    modules = kernel_modules()
-    kept = [
-        module
-        for module in modules
-        if any((folder / f"{module}-{module_digest(module)}").glob("*.kernel"))
-    ]
-    size = sum(path.stat().st_size for path in folder.rglob("*.nb?")) if folder.is_dir() else 0
-    text = f"{len(kept)} of {len(modules)} modules compiled, {bytes_text(size)} in {folder}"
-    if len(kept) == len(modules):
-        return Finding("kernels", "ok", text)
-    return Finding("kernels", "slow", text, "dissector doctor --warm")
+    files = list(folder.rglob("*.kernel")) if folder.is_dir() else []
+    size = bytes_text(sum(path.stat().st_size for path in files))
+    if _warm_mark().exists():
+        return Finding("kernels", "ok", f"compiled, {size} in {folder}")
+    return Finding("kernels", "slow", f"not all compiled in {folder}", "dissector doctor --warm")
 
 
 def findings() -> Iterator[Finding]:
@@ -162,6 +166,8 @@ def warm_up(common: Common) -> None:
         options = common.core_options(payload_sha256=True, properties=True)
         list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
     _warm_rare()
+    with suppress(OSError):
+        _warm_mark().touch()
 
 
 def _warm_rare() -> None:

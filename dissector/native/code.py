@@ -2,8 +2,8 @@
 
 Code is kept per module in a folder named by a digest over the module, every module of ours that it
 imports (at any depth), the compiler, the processor and the bounds-check switch: an edit recompiles
-what depends on it and nothing else. (The compiler's own cache looks at the file of the kernel only,
-and kept stale code after an edit to a bundle or a constant elsewhere.) A file holds one line of JSON
+what depends on it and nothing else. (The compiler's own cache looks only at the file of the kernel,
+and kept stale code after an edit to a bundle or a constant elsewhere.) A file holds a line of JSON
 and the object code; whatever cannot be read is compiled again.
 """
 
@@ -25,7 +25,8 @@ import llvmlite.binding as llvm
 PACKAGE: Final = "dissector"
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 _IMPORT: Final = re.compile(
-    r"^(?:from[ \t]+(dissector[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(dissector[\w.]*))",
+    r"^(?:from[ \t]+(dissector[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)"
+    r"|import[ \t]+(dissector[\w.]*))",
     re.MULTILINE,
 )
 # What code depends on beside what its module imports.
@@ -50,7 +51,7 @@ def bounds_checked() -> bool:
 
 
 def cache_folder() -> Path:
-    """The folder that holds compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
+    """The folder of compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
     chosen = os.environ.get("DISSECTOR_CACHE")
     if chosen:
         return Path(chosen)

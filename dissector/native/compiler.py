@@ -30,6 +30,7 @@ from dissector.native.arguments import (
     ARRAY,
     BUNDLE,
     FUNCTION,
+    RECORDS,
     STATE,
     TUPLE,
     Kind,
@@ -43,16 +44,19 @@ warnings.filterwarnings("ignore", category=numba.NumbaExperimentalFeatureWarning
 
 _MATRIX: Final = types.Array(types.int64, 2, "C")
 _ROW: Final = types.Array(types.int64, 1, "C")
+_STRIDED: Final = types.Array(types.int64, 1, "A")
 _WORD: Final = ir.IntType(64)
 _WORD_BYTES: Final = 8
 
 
 class BundleType(types.Type):  # type: ignore[misc]
-    """The compiler's type of a matrix bundle: one array, and names for its rows."""
+    """The compiler's type of a matrix bundle: one array, and names for its rows or columns."""
 
-    def __init__(self, name: str, fields: tuple[str, ...]) -> None:
+    def __init__(self, name: str, fields: tuple[str, ...], is_records: bool) -> None:
         self.fields = fields
-        super().__init__(name=f"Bundle({name}, {_short(fields)})")
+        self.is_records = is_records
+        self.field_type = _STRIDED if is_records else _ROW
+        super().__init__(name=f"Bundle({name}, {is_records}, {_short(fields)})")
 
 
 class StateType(types.Type):  # type: ignore[misc]
@@ -88,7 +92,7 @@ class _BundleAttributes(AttributeTemplate):  # type: ignore[misc]
     def generic_resolve(self, typ: Any, attr: str) -> Any:
         if attr == "matrix":
             return _MATRIX
-        return _ROW if attr in typ.fields else None
+        return typ.field_type if attr in typ.fields else None
 
 
 @infer_getattr
@@ -101,20 +105,25 @@ class _StateAttributes(AttributeTemplate):  # type: ignore[misc]
 
 @lower_getattr_generic(BundleType)
 def _bundle_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
-    """A row as an array that borrows the matrix; the caller of the kernel keeps it alive."""
+    """A field as an array that borrows the matrix; the caller of the kernel keeps it alive."""
     matrix_value = cgutils.create_struct_proxy(typ)(context, builder, value=value).matrix
     if attr == "matrix":
         return matrix_value
     matrix = make_array(_MATRIX)(context, builder, value=matrix_value)
-    rows = cgutils.unpack_tuple(builder, matrix.shape, 2)[1]
+    shape = cgutils.unpack_tuple(builder, matrix.shape, 2)
     number = context.get_constant(types.intp, typ.fields.index(attr))
-    row = make_array(_ROW)(context, builder)
+    row = make_array(typ.field_type)(context, builder)
     item_bytes = context.get_constant(types.intp, _WORD_BYTES)
+    if typ.is_records:
+        rows, start = shape[0], number
+        stride = context.get_constant(types.intp, _WORD_BYTES * len(typ.fields))
+    else:
+        rows, start, stride = shape[1], builder.mul(number, shape[1]), item_bytes
     populate_array(
         row,
-        data=builder.gep(matrix.data, [builder.mul(number, rows)]),
+        data=builder.gep(matrix.data, [start]),
         shape=[rows],
-        strides=[item_bytes],
+        strides=[stride],
         itemsize=item_bytes,
         meminfo=None,
     )
@@ -140,8 +149,9 @@ def type_of(kind: Kind) -> Any:
         return types.Array(
             numba.from_dtype(np.dtype(dtype)), dimensions, layout, readonly=is_readonly
         )
-    if letter == BUNDLE:
-        return _bundle_type(class_named(kind[1], kind[2]))
+    if letter in (BUNDLE, RECORDS):
+        fields = class_named(kind[1], kind[2])._fields
+        return BundleType(f"{kind[1]}.{kind[2]}", fields, letter == RECORDS)
     if letter == STATE:
         cls = class_named(kind[1], kind[2])
         return StateType(f"{kind[1]}.{kind[2]}", cls._fields, kind[3])
@@ -152,10 +162,6 @@ def type_of(kind: Kind) -> Any:
     if letter == FUNCTION:
         return types.FunctionType(signature_of(kind[1]))
     return types.boolean if letter == "b" else types.int64
-
-
-def _bundle_type(cls: type) -> BundleType:
-    return BundleType(f"{cls.__module__}.{cls.__qualname__}", cls._fields)  # type: ignore[attr-defined]
 
 
 def signature_of(text: str) -> Any:
@@ -348,7 +354,7 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
     typ = type_of(kind)
     if letter == ARRAY:
         return _array_at(context, builder, typ, words, first)
-    if letter == BUNDLE:
+    if letter in (BUNDLE, RECORDS):
         bundle = cgutils.create_struct_proxy(typ)(context, builder)
         bundle.matrix = _array_at(context, builder, _MATRIX, words, first)
         return bundle._getvalue()

@@ -1,6 +1,6 @@
 """The columns of packets and of the TCP segments inside them."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 

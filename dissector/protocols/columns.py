@@ -220,7 +220,7 @@ FIRST_FIELD: Final = COLUMN_NUMBER["request_id"]  # the columns before it are se
 
 
 def new_frame_columns(rows: int) -> tuple[Int64Array, FrameColumns]:
-    """A matrix int64[FRAME_COLUMN_COUNT, rows or a few more], all null, and the bundle of its rows."""
+    """A matrix int64[FRAME_COLUMN_COUNT, rows or a few more], all null, and its bundle."""
     matrix = np.full((FRAME_COLUMN_COUNT, spread_rows(rows)), NULL, np.int64)
     return matrix, FrameColumns(matrix)
 

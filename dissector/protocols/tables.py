@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.bundles import Bundle
+from dissector.bundles import Records
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
 
@@ -45,14 +45,14 @@ class HashTable(NamedTuple):
     used: Int64Array
 
 
-class Links(Bundle):
+class Links(Records):
     """Neighbours of each row in the one list it is in: int64[rows] each, ABSENT at the ends."""
 
     next: Int64Array
     previous: Int64Array
 
 
-class Ends(Bundle):
+class Ends(Records):
     """First and last row and length of each list: int64[lists] each, rows ABSENT when empty."""
 
     first: Int64Array

@@ -10,8 +10,8 @@ import numpy as np
 
 from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import spread_rows
 from dissector.jit import inlined, kernel
-from dissector.packet.columns import spread_rows
 from dissector.states import State
 from dissector.stream import layout
 from dissector.stream.columns import (

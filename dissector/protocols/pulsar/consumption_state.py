@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.bundles import Bundle
+from dissector.bundles import Bundle, Records
 from dissector.limits import (
     MAX_ACK_SET_WORDS,
     MAX_IDENTITY_PAGES,
@@ -239,7 +239,7 @@ class Groups(Bundle):
     previous: Int64Array
 
 
-class Deliveries(Bundle):
+class Deliveries(Records):
     """Open deliveries.
 
     messages: of the whole entry; count: those that came; left: those not acked; null if not read.
@@ -282,7 +282,7 @@ class Deliveries(Bundle):
     closing: Int64Array
 
 
-class Pages(Bundle):
+class Pages(Records):
     """64 neighbouring ids each. serial: of the group, whose row another group may have by now;
     seen: bit set of ids that were delivered; known: of those whose cell is filled; open: how many
     of them have an open delivery.
@@ -299,7 +299,7 @@ class Pages(Bundle):
     previous: Int64Array
 
 
-class Cells(Bundle):
+class Cells(Records):
     """The last delivery of each id; cell = page * PAGE_ENTRIES + place in it.
 
     delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*.
@@ -311,7 +311,7 @@ class Cells(Bundle):
     end: Int64Array
 
 
-class Nodes(Bundle):
+class Nodes(Records):
     """Ids delivered whose page was given back: 64 ids each, or 64 full nodes of the level below."""
 
     bits: Int64Array
@@ -322,7 +322,7 @@ class Nodes(Bundle):
     level: Int64Array
 
 
-class Published(Bundle):
+class Published(Records):
     """64 neighbouring entries each; known: bits of those with a stamp; leg as in keys."""
 
     topic: Int64Array
@@ -386,7 +386,7 @@ def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
         ages=Links(empty(Links, deliveries)),
         pages=Pages(empty(Pages, MAX_IDENTITY_PAGES)),
         cells=Cells(empty(Cells, MAX_IDENTITY_PAGES * PAGE_ENTRIES)),
-        nodes=Nodes(np.zeros((len(Nodes._fields), nodes), np.int64)),
+        nodes=Nodes.new(nodes),
         published=Published(empty(Published, published)),
         stamps=np.empty(published * PAGE_ENTRIES, np.int64),
         transactions=Transactions(empty(Transactions, MAX_TRANSACTIONS)),
@@ -398,12 +398,14 @@ def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
 
 def empty(bundle: type[Bundle], rows: int) -> Int64Array:
     """Cells for a bundle, not touched yet: memory that is never used costs nothing."""
-    return np.empty((len(bundle._fields), rows), np.int64)
+    columns = len(bundle._fields)
+    return np.empty((rows, columns) if issubclass(bundle, Records) else (columns, rows), np.int64)
 
 
 def _grown(old: Bundle, rows: int) -> Int64Array:
     cells = empty(type(old), rows)
-    cells[:, : old.matrix.shape[1]] = old.matrix
+    before = old.matrix.shape
+    cells[: before[0], : before[1]] = old.matrix
     return cells
 
 

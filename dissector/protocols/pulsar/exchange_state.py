@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.bundles import Bundle
+from dissector.bundles import Bundle, Records
 from dissector.limits import (
     MAX_ATTEMPT_SOURCES,
     MAX_ATTEMPTS,
@@ -91,7 +91,7 @@ LIMIT_SOURCES: Final = 5
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
 
 
-class PendingColumns(Bundle):
+class PendingColumns(Records):
     """Requests and early answers, int64[rows] each.
 
     list: SENDS, REQUESTS, EARLY; group: row in GroupColumns; side: of the request (of an early
@@ -141,7 +141,7 @@ class PendingColumns(Bundle):
     deadline_ns: Int64Array
 
 
-class GroupColumns(Bundle):
+class GroupColumns(Records):
     """Producers with sends, and the other requests of each connection; int64[rows] each.
 
     connection: row in ExchangeConnections; producer_id: NULL for the other requests; incarnation:
@@ -182,7 +182,7 @@ class SideColumns(Bundle):
     frame_end: Int64Array
 
 
-class AttemptColumns(Bundle):
+class AttemptColumns(Records):
     """Sends whose attempts are counted, int64[rows] each.
 
     source: topic and producer by name; sequence_id, chunk_id, crc32c_stored: the rest of the key;
