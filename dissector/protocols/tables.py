@@ -197,18 +197,26 @@ def find(table: HashTable, a: int, b: int, c: int, d: int) -> int:
     return int(table.values[find_slot(table, a, b, c, d)])
 
 
+@inlined
+def fill_slot(table: HashTable, slot: int, a: int, b: int, c: int, d: int, value: int) -> None:
+    """Put a key that is not there, with its row, into the free slot that find_slot gave for it."""
+    table.keys[slot, 0] = a
+    table.keys[slot, 1] = b
+    table.keys[slot, 2] = c
+    table.keys[slot, 3] = d
+    table.used[0] += 1
+    table.values[slot] = value
+
+
 @kernel
 def put(table: HashTable, a: int, b: int, c: int, d: int, value: int) -> int:
     """Set the row (>= 0) of a key; returns the one it had, or ABSENT. Needs a free slot."""
     slot = find_slot(table, a, b, c, d)
     before = table.values[slot]
     if before == ABSENT:
-        table.keys[slot, 0] = a
-        table.keys[slot, 1] = b
-        table.keys[slot, 2] = c
-        table.keys[slot, 3] = d
-        table.used[0] += 1
-    table.values[slot] = value
+        fill_slot(table, slot, a, b, c, d, value)
+    else:
+        table.values[slot] = value
     return int(before)
 
 
@@ -256,6 +264,12 @@ def _copy_keys(table: HashTable, larger: HashTable) -> None:
                 keys[slot, 3],
                 table.values[slot],
             )
+
+
+@inlined
+def has_room(table: HashTable, more: int) -> bool:
+    """Whether `more` further keys fill no more than half of the slots, for kernels."""
+    return bool(2 * (table.used[0] + more) <= len(table.values))
 
 
 @inlined
@@ -313,7 +327,7 @@ def chain_append(table: HashTable, links: Links, a: int, b: int, c: int, d: int,
     links.next[row] = ABSENT
     if head == ABSENT:
         links.previous[row] = row
-        put(table, a, b, c, d, row)
+        fill_slot(table, slot, a, b, c, d, row)
         return
     last = links.previous[head]
     links.next[last] = row

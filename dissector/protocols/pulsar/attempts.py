@@ -19,7 +19,9 @@ from dissector.protocols.pulsar.exchange_state import (
 )
 from dissector.protocols.tables import (
     ABSENT,
+    fill_slot,
     find,
+    find_slot,
     give_row,
     list_append,
     list_unlink,
@@ -66,11 +68,13 @@ def begin_attempt(
     """The attempt row of a send, with this send counted in it; ABSENT without room."""
     table = state.attempt_table
     attempts = state.attempts
-    row = find(table, source, sequence_id, chunk_id, crc32c_stored)
+    slot = find_slot(table, source, sequence_id, chunk_id, crc32c_stored)
+    row = table.values[slot]
     if row == ABSENT:
         row = take_row(state.attempt_pool)
         if row == ABSENT and _forget_some(state):
             row = take_row(state.attempt_pool)
+            slot = find_slot(table, source, sequence_id, chunk_id, crc32c_stored)
         if row == ABSENT:
             return ABSENT
         attempts.source[row] = source
@@ -79,7 +83,7 @@ def begin_attempt(
         attempts.crc32c_stored[row] = crc32c_stored
         attempts.count[row] = 0
         attempts.waiting[row] = 0
-        put(table, source, sequence_id, chunk_id, crc32c_stored, row)
+        fill_slot(table, slot, source, sequence_id, chunk_id, crc32c_stored, row)
     elif attempts.waiting[row] == 0:
         list_unlink(state.attempt_lists, state.attempt_links, source, row)
     attempts.count[row] += 1

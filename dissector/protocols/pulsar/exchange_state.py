@@ -82,10 +82,16 @@ COUNT_EVICTED: Final = 4  # rows given up because too many waited
 COUNT_SOURCES: Final = 5  # producers by name whose attempts are counted
 COUNT_HAND: Final = 6  # source whose oldest attempt is forgotten next when there is no room
 COUNT_PRODUCERS: Final = 7  # groups that are producers
-COUNTERS: Final = 8
+COUNT_AT: Final = 8  # row of the block to go on with
+COUNTERS: Final = 9
+
+# Keys that one row adds at most, to the table and to that of attempts.
+ROW_KEYS: Final = 5
+ROW_ATTEMPT_KEYS: Final = 2
 
 # Places in ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
 LIMIT_PRODUCERS: Final = 3
+LIMIT_ATTEMPTS: Final = 4
 LIMIT_SOURCES: Final = 5
 
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
@@ -283,7 +289,8 @@ def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
     beyond a bound the kernels make room themselves.
     """
     state.grow(
-        table=roomy(state.table, 5 * more), attempt_table=roomy(state.attempt_table, 2 * more)
+        table=roomy(state.table, ROW_KEYS * more),
+        attempt_table=roomy(state.attempt_table, ROW_ATTEMPT_KEYS * more),
     )
     rows = _wanted(state.connection_pool, more)
     if rows:

@@ -49,9 +49,11 @@ from dissector.protocols.pulsar.exchange_rows import (
     write_unanswered,
 )
 from dissector.protocols.pulsar.exchange_state import (
+    COUNT_AT,
     COUNT_NOW,
     COUNT_OUT,
     COUNT_ROW,
+    COUNT_SOURCES,
     EARLY,
     KEY_GROUP,
     KEY_LAST,
@@ -60,7 +62,11 @@ from dissector.protocols.pulsar.exchange_state import (
     KEY_SOURCE_POSITION,
     KEY_TURN,
     KEY_WATCHER,
+    LIMIT_ATTEMPTS,
+    LIMIT_SOURCES,
     REQUESTS,
+    ROW_ATTEMPT_KEYS,
+    ROW_KEYS,
     SENDS,
     ExchangeState,
 )
@@ -79,7 +85,7 @@ from dissector.protocols.pulsar.rules import (
     COMMAND_SLOTS,
     PRODUCER_SUBJECT,
 )
-from dissector.protocols.tables import ABSENT, find
+from dissector.protocols.tables import ABSENT, find, has_room
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 
@@ -90,10 +96,20 @@ def pair_frames(
     rows: int,
     protocol: int,
     run: Pairing,
-) -> None:
-    """Pair the frames of one protocol, in order; sets answered_* of those that answer."""
+) -> int:
+    """Pair the frames of one protocol, in order; sets answered_* of those that answer.
+
+    Begins at row counters[COUNT_AT] and stops there where the state has no room for another row.
+
+    Returns:
+        How many rows are left.
+    """
     counters = state.counters
-    for row in range(rows):
+    first = counters[COUNT_AT]
+    for row in range(first, rows):
+        if not _has_room(state):
+            return rows - row
+        counters[COUNT_AT] = row + 1
         counters[COUNT_ROW] += 1
         if frames.last_ts_ns[row] > counters[COUNT_NOW]:
             counters[COUNT_NOW] = frames.last_ts_ns[row]
@@ -118,6 +134,25 @@ def pair_frames(
             state.sides.hole_row[side] = counters[COUNT_ROW]
         else:
             _take_other(state, frames, row, connection, run)
+    return 0
+
+
+@inlined
+def _has_room(state: ExchangeState) -> bool:
+    """Whether the state can take what one row adds at most; see `make_room`."""
+    sources = state.counters[COUNT_SOURCES]
+    return bool(
+        has_room(state.table, ROW_KEYS)
+        and has_room(state.attempt_table, ROW_ATTEMPT_KEYS)
+        and state.pending_pool.free[0] > 1
+        and state.group_pool.free[0] > 1
+        and state.connection_pool.free[0] > 0
+        and (sources < len(state.attempt_lists.length) or sources == state.limits[LIMIT_SOURCES])
+        and (
+            state.attempt_pool.free[0] > 0
+            or len(state.attempt_pool.rows) == state.limits[LIMIT_ATTEMPTS]
+        )
+    )
 
 
 @kernel

@@ -18,6 +18,7 @@ from dissector.protocols.pulsar.attempts import set_leg
 from dissector.protocols.pulsar.exchange_columns import OUTCOME_NAMES, ExchangeColumns
 from dissector.protocols.pulsar.exchange_rows import Pairing
 from dissector.protocols.pulsar.exchange_state import (
+    COUNT_AT,
     COUNT_EVICTED,
     COUNT_NOTICES,
     COUNT_NOW,
@@ -34,6 +35,9 @@ from dissector.protocols.tables import ABSENT
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 _START_ROWS: Final = 1024
+# Room for rows is made in small steps: tables that are larger than what is in them are looked up in
+# memory that is not in the processor's cache.
+_ROOM_ROWS: Final = 64
 _REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
 _LAST: Final = (1 << 63) - 1
 _MS: Final = 1_000_000
@@ -92,13 +96,15 @@ class PulsarExchanges:
         """
         self._names = names
         state = self._state
-        make_room(state, rows, self._bounds)
-        state.counters[COUNT_OUT] = 0
-        state.counters[COUNT_NOTICES] = 0
+        state.counters[[COUNT_AT, COUNT_OUT, COUNT_NOTICES]] = 0
         error_texts = self._error_texts(frames, rows, sources)
         waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
         run = self._pairing(error_texts, waiting + 2 * rows)
-        pair_frames(state, frames, rows, self._protocol, run)
+        more = _ROOM_ROWS
+        make_room(state, more, self._bounds)
+        while pair_frames(state, frames, rows, self._protocol, run):
+            more *= 2
+            make_room(state, more, self._bounds)
         blocks = self._blocks(run, notices)
         self._keep_texts()
         return blocks
