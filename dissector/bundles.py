@@ -16,14 +16,17 @@ from dissector.blocks import Int64Array
 from dissector.native.arguments import BUNDLE, RECORDS, Kind, array_words
 
 _LINE_ROWS: Final = 8  # int64 values in a cache line
+_SPREAD_FROM: Final = 256  # columns of fewer rows stay close together
 
 
 def spread_rows(rows: int) -> int:
-    """At least `rows`, such that a matrix of columns fills an odd number of cache lines per column.
+    """At least `rows`, such that many rows fill an odd number of cache lines per column.
 
     Columns a power of two apart fall into the same few sets of the processor's cache and push each
     other out: the packet pass took 88 ns per packet at 8192 rows and 33 ns at 8200.
     """
+    if rows < _SPREAD_FROM:
+        return rows
     lines = -(-rows // _LINE_ROWS)
     return (lines | 1) * _LINE_ROWS
 

@@ -145,15 +145,18 @@ class Callback:
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         self.py_func = function
+        self._kernel = Kernel(function)
         self._kind: Kind = (FUNCTION, signature)
         name = f"{function.__module__}.{function.__qualname__}"
 
         def make() -> Code:
-            compiler = _compiler()
-            dispatcher = compiler.new_dispatcher(function, is_inlined=False)
-            return cast(Code, compiler.compile_function(dispatcher, name, signature))
+            dispatcher = self._kernel.dispatcher
+            return cast(Code, _compiler().compile_function(dispatcher, name, signature))
 
         self._address = load_address(_code_of(function, f"function {signature}", make))
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._kernel(*arguments)
 
     def append_to(self, words: list[int]) -> Kind:
         """Pass it to a kernel."""
