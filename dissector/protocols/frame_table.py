@@ -103,12 +103,13 @@ def picked(block: FrameBlock, numbers: Int64Array, rows: Int64Array) -> dict[int
     """Copies of columns of a block by place in `numbers`, those that are null in all rows left out.
 
     Args:
-        numbers: int64[], column numbers. rows: int64[], at least one, rising.
+        numbers: int64[], column numbers. rows: int64[], rising.
     """
     live = np.empty(len(numbers), np.int64)
     live = live[: _find_live(block.matrix, numbers, rows, live)]
     cells = np.empty((len(live), len(rows)), np.int64)
-    _pick(block.matrix, numbers[live], rows, cells)
+    if len(live):
+        _pick(block.matrix, numbers[live], rows, cells)
     return dict(zip(live.tolist(), cells, strict=True))
 
 
@@ -126,7 +127,8 @@ def common_columns(block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
     for place, values in picked(block, _NUMBERS, rows).items():
         name = _COPIED[place]
         columns[name] = Coded(values, WORDS[name]) if name in WORDS else values
-    columns["ts"] = columns["last_ts_ns"]
+    if "last_ts_ns" in columns:
+        columns["ts"] = columns["last_ts_ns"]
     return columns
 
 

@@ -25,7 +25,7 @@ def block_of(frames: Sequence[bytes], sources_used: int = 4) -> tuple[FrameColum
     columns.direction[:] = 0
     columns.protocol[:] = 0
     columns.status[:] = COMPLETE
-    columns.frame_no[:] = np.arange(1, len(frames) + 1)
+    columns.frame_no[: len(frames)] = np.arange(1, len(frames) + 1)
     columns.first_ts_ns[:] = columns.last_ts_ns[:] = columns.frame_no * 1000
     sources = [np.frombuffer(part + b"\0", np.uint8) for part in parts]
     return columns, (sources[0], sources[1], sources[2], sources[3])
