@@ -1,6 +1,6 @@
-"""How the process of the command runs: one thread for numpy's algebra, memory kept, rare searches
-for garbage. Imported before anything that imports numpy; the library itself never does this.
+"""How the command's process runs: memory is kept, garbage rarely searched, algebra in one thread.
 
+Imported before anything that imports numpy; the library itself never does this.
 Measured on 300 MB of small frames, in processor time: memory given back to the system and asked for
 again cost 0.3 s, searches for garbage among the objects of a start 0.2 s, threads of an algebra
 library that nothing here uses 0.05 s.

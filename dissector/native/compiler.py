@@ -268,6 +268,7 @@ def compile_kernel(dispatcher: Any, name: str, kinds: tuple[Kind, ...]) -> Code:
     The words of the result follow those of the arguments: a status, then its parts.
     """
     compiled = _compiled(dispatcher, tuple(type_of(kind) for kind in kinds))
+    result_kind = _result_kind(compiled.fndesc.restype)
     context = cpu_target.target_context
     module = context.create_module(f"entry.{name}")
     symbol = f"dissector.{name}.{_short((name, kinds))[:16]}"
@@ -289,7 +290,7 @@ def compile_kernel(dispatcher: Any, name: str, kinds: tuple[Kind, ...]) -> Code:
     _store(builder, words, place, builder.sext(status.code, _WORD))
     _put_result(context, builder, described.restype, result, words, place + 1)
     builder.ret_void()
-    return _finished(context, compiled, module, symbol, _result_kind(described.restype))
+    return _finished(context, compiled, module, symbol, result_kind)
 
 
 @global_compiler_lock

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.cli import select
 from dissector.cli.expression import (
     MAX_NESTING,
     Column,
@@ -121,8 +122,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         node = parse(text)
     except UsageError as error:
         assert str(error).isprintable()
-    else:
-        assert columns_of(node)
+        return
+    if not columns_of(node):
+        with pytest.raises(UsageError, match="a column name belongs"):
+            select.check(text, node, {})
 
 
 def test_columns_are_listed_in_order() -> None:

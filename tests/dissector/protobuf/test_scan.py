@@ -47,7 +47,7 @@ def run(parts: list[bytes]) -> tuple[np.ndarray, Output, list[int], NameTable]:
     """Every part into a row of its own."""
     names = NameTable(100, 1000)
     matrix = np.full((len(COLUMNS), len(parts)), NULL, np.int64)
-    spans = SpanColumns.new(len(parts))
+    spans = SpanColumns(np.zeros((len(SpanColumns._fields), len(parts)), np.int64))
     data = np.frombuffer(bytearray(b"".join(parts) + b"\x01"), np.uint8)
     lengths = np.array([len(part) for part in parts])
     spans.row[:] = np.arange(len(parts))
