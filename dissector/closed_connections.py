@@ -43,6 +43,7 @@ _SIDE_COLUMNS: Final = (
 )
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
+EndsOf = Callable[[int], tuple[str, str]]
 _VLAN_BITS: Final = 12
 _VLAN_COUNT_AT: Final = 48
 
@@ -51,16 +52,15 @@ class AddressCodes:
     """Codes of the addresses of connections, by connection: a cache, as rows of few connections
     follow each other by the million.
 
-    ends_of: (connection id) -> addresses of client and broker.
+    ends_of, where it is asked for: (connection id) -> addresses of client and broker.
     """
 
-    def __init__(self, ends_of: Callable[[int], tuple[str, str]]) -> None:
-        self._ends_of = ends_of
+    def __init__(self) -> None:
         self._known = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
         self._codes: dict[str, int] = {}
         self._texts: list[str] = []
 
-    def columns(self, connections: Int64Array) -> dict[str, Column]:
+    def columns(self, connections: Int64Array, ends_of: EndsOf) -> dict[str, Column]:
         """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
         if len(self._texts) > _CACHED_ADDRESSES:
             self._known[:] = NULL
@@ -68,15 +68,15 @@ class AddressCodes:
         places = connections & (_CACHED_CONNECTIONS - 1)
         missing = np.flatnonzero(self._known[0][places] != connections)
         for connection in np.unique(connections[missing]).tolist():
-            self._look_up(connection)
+            self._look_up(connection, ends_of)
         known, client, broker = self._known[:, places]
         # Two connections of one call may share a place.
         for row in np.flatnonzero(known != connections).tolist():
-            client[row], broker[row] = self._look_up(int(connections[row]))
+            client[row], broker[row] = self._look_up(int(connections[row]), ends_of)
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
-    def _look_up(self, connection: int) -> tuple[int, int]:
-        client, broker = (self._code(text) for text in self._ends_of(connection))
+    def _look_up(self, connection: int, ends_of: EndsOf) -> tuple[int, int]:
+        client, broker = (self._code(text) for text in ends_of(connection))
         self._known[:, connection & (_CACHED_CONNECTIONS - 1)] = connection, client, broker
         return client, broker
 
@@ -104,7 +104,7 @@ class ConnectionTable:
         self._facts = facts
         self._waiting: dict[int, list[tuple[int, Finding]]] = {}
         self._malformed: dict[tuple[int, int], int] = {}
-        self._addresses = AddressCodes(self._ends_of)
+        self._addresses = AddressCodes()
 
     def hold(self, side: int, finding: Finding) -> None:
         """Keep a notice of a side until its direction is known, at the connection's end."""
@@ -117,7 +117,7 @@ class ConnectionTable:
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
-        return self._addresses.columns(connections)
+        return self._addresses.columns(connections, self._ends_of)
 
     def _ends_of(self, connection: int) -> tuple[str, str]:
         rows = self._streams.connection_rows(

@@ -198,6 +198,7 @@ class Dissection:
         for ranges, count in self._streams.finish():
             self._take_ranges(ranges, count, buffers)
         self._framing.flush()
+        self._framing.close()
         self._close_connections()
         for facts in self._facts:
             self._out.extend(self._checked(facts.finish()))
@@ -244,10 +245,11 @@ class Dissection:
 
         Rows of `frames` come out before the rows of facts that name these frames.
         """
-        found = [row for facts in self._facts for row in self._checked(facts.advance(block))]
+        found = [row for facts in self._facts for row in facts.advance(block)]
         self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
-        self._out.extend(found)
+        found += [row for facts in self._facts for row in facts.settle()]
+        self._out.extend(self._checked(found))
 
     def _close_connections(self) -> None:
         """The rows of connections that are over and to which nothing more can be added.

@@ -148,6 +148,10 @@ class Framing:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
         self._output.flush()
 
+    def close(self) -> None:
+        """No more ranges come, and no frames go out."""
+        self._output.close()
+
     def release(self, connections: Int64Array) -> None:
         """Forget closed connections whose rows are written."""
         give_back_slots(self._output.state, connections)

@@ -64,15 +64,19 @@ class FactsOptions(NamedTuple):
 class Facts(Protocol):
     """Turns the frames of one protocol into rows; one object per capture.
 
-    `advance` fills the field columns of its own protocol's rows of a block in place and returns the
-    rows of all tables but `frames`, which closed there; `frame_columns` names the columns of the
-    `frames` table for chosen rows of the block just advanced; `connection_facts` says what is known
+    `advance` fills the field columns of its own protocol's rows of a block in place and gives rows
+    of other tables than `frames` that closed there; `frame_columns` names the columns of the
+    `frames` table for chosen rows of the block just advanced; `settle`, called next, returns the
+    other rows that closed in that block, which may have been made meanwhile by a thread of its own
+    (from `advance` on nobody else may change the block); `connection_facts` says what is known
     of a connection that is over, None if nothing, and forgets it; `finish` closes what is open.
     """
 
     findings: Findings
 
     def advance(self, block: FrameBlock) -> list[TableBlock]: ...
+
+    def settle(self) -> list[TableBlock]: ...
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]: ...
 

@@ -23,6 +23,10 @@ _DATA_OFFSET: Final = COLUMN_NUMBER["data_offset"]
 Sink = Callable[[FrameBlock], None]
 
 
+def _refuse(block: FrameBlock) -> None:
+    raise AssertionError(f"{block.rows} frames after the end")
+
+
 class FrameOutput:
     """Rows of frames on their way to the sink, and everything that must move with the arena.
 
@@ -51,6 +55,10 @@ class FrameOutput:
             self.rows = 0
         if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
             self._compact(len(self.state.arena))
+
+    def close(self) -> None:
+        """Forget the sink: nothing comes any more, and whoever owns both shall not be kept."""
+        self._sink = _refuse
 
     def grow_arena(self, wanted: int) -> None:
         """Make room for so many bytes more in the arena; hands the frames so far to the sink."""

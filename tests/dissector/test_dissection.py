@@ -1,12 +1,14 @@
 """A real capture through every stage: counts of an independent decoder, and closed accounts."""
 
+import gc
 import json
+import weakref
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from dissector.dissection import Options
+from dissector.dissection import Dissection, Options
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -41,3 +43,18 @@ def test_frames_and_accounts_of_a_real_capture(name):
     for row in tables["capture_files"]:
         ignored = sum(count for _, count in row["packets_ignored_by_reason"])
         assert row["packets"] == row["packets_tcp"] + ignored == MANIFEST[name]["packets"]
+
+
+def test_a_finished_dissection_leaves_at_once() -> None:
+    """Without waiting for a search for garbage: one holds megabytes, and a lake has thousands."""
+    gc.collect()
+    gc.disable()
+    try:
+        dissection = Dissection(Options())
+        dissection.start_file()
+        dissection.finish()
+        gone = weakref.ref(dissection)
+        del dissection
+        assert gone() is None
+    finally:
+        gc.enable()
