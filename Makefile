@@ -23,7 +23,7 @@ KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stre
 	test_buckets.py test_bundles.py test_states.py)
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-kernels lint bench golden clean
+.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -31,7 +31,6 @@ help:
 	@echo 'make test      install, then linter, types, all tests, and the kernels once more: with'
 	@echo '               bounds checks, and without the compiler'
 	@echo 'make bench     speed and memory per kind of traffic, as a table'
-	@echo 'make golden    rewrite the golden output of the tests; review the difference'
 	@echo 'make clean     remove what the others made'
 
 # -- set-up: each step leaves a stamp, so that a second call costs nothing
@@ -73,15 +72,18 @@ test: install $(VENV)/.dev-installed lint
 test-fast: install $(VENV)/.dev-installed
 	$(BIN)/python -m pytest -q -x tests/dissector
 
+# Both at once: a machine has two cores or more.
 test-kernels: $(VENV)/.dev-installed
-	DISSECTOR_BOUNDSCHECK=1 $(BIN)/python -m pytest -q $(KERNEL_TESTS)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q $(KERNEL_TESTS)
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-bounds test-plain
+
+test-bounds: $(VENV)/.dev-installed
+	DISSECTOR_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(KERNEL_TESTS)
+
+test-plain: $(VENV)/.dev-installed
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(KERNEL_TESTS)
 
 bench: install $(VENV)/.dev-installed
 	$(BIN)/python -m tests.bench
-
-golden: install $(VENV)/.dev-installed
-	$(BIN)/python -m tests.golden
 
 clean:
 	rm -rf $(VENV) demo bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -152,6 +152,17 @@ def test_captures_that_the_makefile_names_are_there() -> None:
     assert len(named) >= 6 and all((ROOT / name).is_file() for name in named)
 
 
+def test_what_the_makefile_runs_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for module in re.findall(r"python -m (tests\.\w+)", makefile):
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
+    for name in re.findall(r"^make (\w[\w-]*)", "\n".join(TEXTS.values()), re.MULTILINE):
+        assert f"\n{name}:" in makefile, name
+    tests = makefile.split("KERNEL_TESTS := $(addprefix tests/dissector/,")[1].split(")")[0]
+    for name in tests.replace("\\", " ").split():
+        assert (ROOT / "tests" / "dissector" / name).exists(), name
+
+
 def test_the_licence_is_the_one_that_the_package_says() -> None:
     assert (ROOT / "LICENSE").read_text("utf-8").lstrip().startswith("Apache License")
     assert 'license = "Apache-2.0"' in (ROOT / "pyproject.toml").read_text("utf-8")
