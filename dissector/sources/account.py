@@ -4,10 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from dissector.blocks import TableBlock
+from dissector.blocks import Coded, TableBlock
 from dissector.limits import NULL
 from dissector.schemas.builders import numbers
-from dissector.schemas.rows import arrow_batch
 
 # Notices that say: a part of the input is not in the output (exit code 3).
 MISSING_CODES: Final = (
@@ -48,18 +47,19 @@ class Account:
         """Count the rows of a block."""
         self.rows[block.table] = self.rows.get(block.table, 0) + block.rows
         if block.table == "capture_files":
-            self._add_files(arrow_batch(block).to_pylist())
+            self._add_files(block)
         elif block.table == "connections":
             self._add_connections(block)
         elif block.table == "notices":
             self._add_notices(block)
 
-    def _add_files(self, files: list[dict[str, Any]]) -> None:
-        for file in files:
-            self.files += 1
-            self.packets += file["packets"] or 0
-            self.packets_tcp += file["packets_tcp"] or 0
-            for reason, count in file["packets_ignored_by_reason"] or ():
+    def _add_files(self, block: TableBlock) -> None:
+        self.files += block.rows
+        self.packets += _total(block, "packets")
+        self.packets_tcp += _total(block, "packets_tcp")
+        listed: Any = block.columns["packets_ignored_by_reason"]
+        for counts in listed:
+            for reason, count in counts or ():
                 self.ignored[reason] = self.ignored.get(reason, 0) + count
 
     def _add_connections(self, block: TableBlock) -> None:
@@ -70,17 +70,14 @@ class Account:
                 ("gap_bytes", "gap_bytes"),
                 ("cut_bytes", "snaplen_cut_bytes"),
             ):
-                values = block.columns.get(f"{column}_{way}")
-                if values is not None:
-                    found = numbers(values, 0, block.rows)
-                    more = int(found[found != NULL].sum())
-                    setattr(self, total, getattr(self, total) + more)
+                more = _total(block, f"{column}_{way}")
+                setattr(self, total, getattr(self, total) + more)
 
     def _add_notices(self, block: TableBlock) -> None:
-        batch = arrow_batch(block)
-        codes = batch.column("code").to_pylist()
-        texts = batch.column("text")
-        for row, code in enumerate(codes):
+        kinds, texts = block.columns["code"], block.columns["text"]
+        assert isinstance(kinds, Coded) and isinstance(texts, list)
+        for row, kind in enumerate(kinds.codes.tolist()):
+            code = str(kinds.names[kind])
             self.notices[code] = self.notices.get(code, 0) + 1
             if code in MISSING_CODES:
                 self.miss(self._named(str(texts[row])))
@@ -157,3 +154,12 @@ class Account:
 
 def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _total(block: TableBlock, column: str) -> int:
+    """The sum of a column of numbers, nulls left out."""
+    values = block.columns.get(column)
+    if values is None:
+        return 0
+    found = numbers(values, 0, block.rows)
+    return int(found[found != NULL].sum())
