@@ -18,7 +18,7 @@ from dissector.limits import PART_ROWS, ROW_GROUP_ROWS
 from dissector.schemas import TABLES
 from dissector.schemas.builders import Gathered
 
-PAGE_ROWS: Final = 32_768  # rows of a page: what a column gathers then stays in the cache
+PAGE_ROWS: Final = 65_536  # rows of a page: what a column gathers then stays in the cache
 
 
 class PackedFiles:

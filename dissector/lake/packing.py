@@ -76,10 +76,11 @@ def _width(bits: int) -> int:
     if bits < 0:
         return 64
     width = 0
-    while bits != 0:
-        bits >>= 1
-        width += 1
-    return width
+    for step in (32, 16, 8, 4, 2, 1):
+        if bits >> step != 0:
+            width += step
+            bits >>= step
+    return width + (1 if bits != 0 else 0)
 
 
 @kernel
@@ -175,6 +176,17 @@ def _keep(rows: Int64Array, kept: Int64Array, bits: ByteArray) -> None:
         bits[group] = there
 
 
+@inlined
+def _range(values: Int64Array, count: int) -> tuple[int, int]:
+    """Least and most of the first values."""
+    least = 0x7FFF_FFFF_FFFF_FFFF
+    most = -0x7FFF_FFFF_FFFF_FFFF - 1
+    for k in range(count):
+        least = min(least, int(values[k]))
+        most = max(most, int(values[k]))
+    return least, most
+
+
 @kernel
 def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArray) -> NumberPage:
     """Encode integers with NULL; times go from ns to whole µs, rounded down.
@@ -189,21 +201,22 @@ def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArra
     values = 0
     for k in range(count):
         values += 1 if rows[k] != NULL else 0
+    if values == count and not is_time:
+        at = _put_levels(bits, count, values, out)
+        at = _pack_deltas(rows, values, kept, out, at)
+        least, most = _range(rows, values)
+        return NumberPage(at, values, least, most)
     if values == count:
         for k in range(count):
             kept[k] = rows[k]
     else:
         _keep(rows, kept, bits)
-    least = 0x7FFF_FFFF_FFFF_FFFF
-    most = -0x7FFF_FFFF_FFFF_FFFF - 1
     if is_time:
         for k in range(values):
             kept[k] = int(kept[k]) // _NS_PER_US
-    for k in range(values):
-        least = min(least, int(kept[k]))
-        most = max(most, int(kept[k]))
     at = _put_levels(bits, count, values, out)
     at = _pack_deltas(kept, values, kept[count:], out, at)
+    least, most = _range(kept, values)
     return NumberPage(at, values, least, most)
 
 
