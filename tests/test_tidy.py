@@ -104,6 +104,7 @@ MANY_PARAMETERS = {
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
+    ("dissector/protocols/framing.py", "split"): "one loop over ranges that stops at many places",
 }
 
 # Kernels and arithmetic that one module puts together are tested through it: what a test would
