@@ -96,6 +96,17 @@ MANY_PARAMETERS = {
     (f"{_PULSAR}/registry_steps.py", "register_frames"): A_PASS,
     (f"{_PULSAR}/registry_steps.py", "_take_reply"): A_PASS,
     (f"{_PULSAR}/registry_requests.py", "settle"): A_PLACE,
+    **{
+        ("dissector/protocols/framing.py", name): A_PASS
+        for name in (
+            "split",
+            "_take_data",
+            "_begin_chain",
+            "_skip_broken",
+            "_new_frame",
+            "_fill_frame",
+        )
+    },
     ("dissector/protocols/resync.py", "find_chain"): "a range of bytes, and how they are judged",
     ("dissector/protocols/resync.py", "_walk"): "a range of bytes, and how they are judged",
     ("dissector/protocols/tables.py", "fill_slot"): "a key of four numbers, and its slot and row",
