@@ -11,6 +11,11 @@ from typing import Final
 
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER, NULL
+from dissector.protocols.pulsar.attempt_chains import (
+    find_attempt,
+    link_attempt,
+    unlink_attempt,
+)
 from dissector.protocols.pulsar.exchange_state import (
     COUNT_HAND,
     COUNT_SOURCES,
@@ -19,9 +24,7 @@ from dissector.protocols.pulsar.exchange_state import (
 )
 from dissector.protocols.tables import (
     ABSENT,
-    fill_slot,
     find,
-    find_slot,
     give_row,
     list_append,
     list_unlink,
@@ -30,8 +33,7 @@ from dissector.protocols.tables import (
     take_row,
 )
 
-# The first word of keys in the table of attempts: below zero for sources, else the source.
-_KEY_SOURCE: Final = -1
+_KEY_SOURCE: Final = -1  # first word of the keys of sources
 _KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
 # Answered rows forgotten per answer at most: after a reconnect the unanswered ones wait at the end
 # of the queue, and those in front of them shall not take them along.
@@ -43,15 +45,15 @@ _HAND_STEPS: Final = 64
 def set_leg(state: ExchangeState, connection: int, is_proxy_leg: int) -> None:
     """Say whether a connection is the proxy's leg of a pair; its end must be said too."""
     if is_proxy_leg == 1:
-        put(state.attempt_table, _KEY_LEG, connection, 0, 0, 1)
+        put(state.source_table, _KEY_LEG, connection, 0, 0, 1)
     else:
-        remove(state.attempt_table, _KEY_LEG, connection, 0, 0)
+        remove(state.source_table, _KEY_LEG, connection, 0, 0)
 
 
 @kernel
 def source_of(state: ExchangeState, connection: int, topic: int, producer_name: int) -> int:
     """The source of a topic and a producer name, made if it is new; ABSENT without room."""
-    table = state.attempt_table
+    table = state.source_table
     leg = max(find(table, _KEY_LEG, connection, 0, 0), 0)
     source = find(table, _KEY_SOURCE, topic, producer_name, leg)
     if source == ABSENT and state.counters[COUNT_SOURCES] < state.limits[LIMIT_SOURCES]:
@@ -66,15 +68,13 @@ def begin_attempt(
     state: ExchangeState, source: int, sequence_id: int, chunk_id: int, crc32c_stored: int
 ) -> int:
     """The attempt row of a send, with this send counted in it; ABSENT without room."""
-    table = state.attempt_table
     attempts = state.attempts
-    slot = find_slot(table, source, sequence_id, chunk_id, crc32c_stored)
-    row = table.values[slot]
+    heads = state.attempt_heads
+    row = find_attempt(attempts, heads, source, sequence_id, chunk_id, crc32c_stored)
     if row == ABSENT:
         row = take_row(state.attempt_pool)
         if row == ABSENT and _forget_some(state):
             row = take_row(state.attempt_pool)
-            slot = find_slot(table, source, sequence_id, chunk_id, crc32c_stored)
         if row == ABSENT:
             return ABSENT
         attempts.source[row] = source
@@ -83,7 +83,7 @@ def begin_attempt(
         attempts.crc32c_stored[row] = crc32c_stored
         attempts.count[row] = 0
         attempts.waiting[row] = 0
-        fill_slot(table, slot, source, sequence_id, chunk_id, crc32c_stored, row)
+        link_attempt(attempts, heads, row)
     elif attempts.waiting[row] == 0:
         list_unlink(state.attempt_lists, state.attempt_links, source, row)
     attempts.count[row] += 1
@@ -107,16 +107,9 @@ def end_attempt(state: ExchangeState, row: int) -> None:
 @kernel
 def _forget_oldest(state: ExchangeState, source: int) -> None:
     """Forget the attempt row of a source that was answered longest ago."""
-    attempts = state.attempts
     row = state.attempt_lists.first[source]
     list_unlink(state.attempt_lists, state.attempt_links, source, row)
-    remove(
-        state.attempt_table,
-        source,
-        attempts.sequence_id[row],
-        attempts.chunk_id[row],
-        attempts.crc32c_stored[row],
-    )
+    unlink_attempt(state.attempts, state.attempt_heads, row)
     give_row(state.attempt_pool, row)
 
 

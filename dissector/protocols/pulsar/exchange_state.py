@@ -40,6 +40,7 @@ from dissector.limits import (
     MAX_SUBJECTS,
     NULL,
 )
+from dissector.protocols.pulsar.attempt_chains import AttemptColumns, link_all, new_heads
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
@@ -85,9 +86,7 @@ COUNT_PRODUCERS: Final = 7  # groups that are producers
 COUNT_AT: Final = 8  # row of the block to go on with
 COUNTERS: Final = 9
 
-# Keys that one row adds at most, to the table and to that of attempts.
-ROW_KEYS: Final = 5
-ROW_ATTEMPT_KEYS: Final = 2
+ROW_KEYS: Final = 5  # that one row adds to the table at most
 
 # Places in ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
 LIMIT_PRODUCERS: Final = 3
@@ -188,28 +187,13 @@ class SideColumns(Bundle):
     frame_end: Int64Array
 
 
-class AttemptColumns(Records):
-    """Sends whose attempts are counted, int64[rows] each.
-
-    source: topic and producer by name; sequence_id, chunk_id, crc32c_stored: the rest of the key;
-    count: attempts so far; waiting: how many of them have no answer yet.
-    """
-
-    source: Int64Array
-    sequence_id: Int64Array
-    chunk_id: Int64Array
-    crc32c_stored: Int64Array
-    count: Int64Array
-    waiting: Int64Array
-
-
 class ExchangeState(State):
     """Everything the kernels of exchanges change.
 
     limits: an ExchangeBounds, the first three for the lists of pending rows; order: those lists;
     group_lists: pending rows of each group; connection_lists: groups of each connection;
     chain_links and other_links: of the two chains of a pending row; attempt_lists: answered
-    attempts of each source.
+    attempts of each source; attempt_heads: of the chains by which attempts are found.
     """
 
     table: HashTable
@@ -232,8 +216,9 @@ class ExchangeState(State):
     member_links: Links
     chain_links: Links
     other_links: Links
-    attempt_table: HashTable
+    source_table: HashTable
     attempts: AttemptColumns
+    attempt_heads: Int64Array
     attempt_pool: Pool
     attempt_links: Links
     attempt_lists: Ends
@@ -274,8 +259,9 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
         member_links=new_links(rows),
         chain_links=new_links(rows),
         other_links=new_links(rows),
-        attempt_table=new_hash_table(1024),
-        attempts=AttemptColumns.new(attempts, NULL),
+        source_table=new_hash_table(1024),
+        attempts=AttemptColumns.new(attempts),
+        attempt_heads=new_heads(attempts),
         attempt_pool=new_pool(attempts),
         attempt_links=new_links(attempts),
         attempt_lists=new_ends(64),
@@ -290,7 +276,7 @@ def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
     """
     state.grow(
         table=roomy(state.table, ROW_KEYS * more),
-        attempt_table=roomy(state.attempt_table, ROW_ATTEMPT_KEYS * more),
+        source_table=roomy(state.source_table, more),
     )
     rows = _wanted(state.connection_pool, more)
     if rows:
@@ -321,10 +307,12 @@ def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
     rows = min(_wanted(state.attempt_pool, more), bounds.attempts)
     if rows > len(state.attempt_pool.rows):
         state.grow(
-            attempts=state.attempts.grown(rows, NULL),
+            attempts=state.attempts.grown(rows),
+            attempt_heads=new_heads(rows),
             attempt_pool=grown_pool(state.attempt_pool, rows),
             attempt_links=grown_links(state.attempt_links, rows),
         )
+        link_all(state.attempts, state.attempt_heads)
     rows = min(int(state.counters[COUNT_SOURCES]) + more, bounds.sources)
     if rows > len(state.attempt_lists.length):
         state.grow(attempt_lists=grown_ends(state.attempt_lists, 2 * rows))

@@ -65,7 +65,6 @@ from dissector.protocols.pulsar.exchange_state import (
     LIMIT_ATTEMPTS,
     LIMIT_SOURCES,
     REQUESTS,
-    ROW_ATTEMPT_KEYS,
     ROW_KEYS,
     SENDS,
     ExchangeState,
@@ -143,7 +142,7 @@ def _has_room(state: ExchangeState) -> bool:
     sources = state.counters[COUNT_SOURCES]
     return bool(
         has_room(state.table, ROW_KEYS)
-        and has_room(state.attempt_table, ROW_ATTEMPT_KEYS)
+        and has_room(state.source_table, 1)
         and state.pending_pool.free[0] > 1
         and state.group_pool.free[0] > 1
         and state.connection_pool.free[0] > 0
