@@ -18,7 +18,7 @@ from pyspark.sql.window import Window, WindowSpec
 from dissector.report.numbers import NS_PER_US
 from dissector.report.parts import CONSUMERS, STALLS
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from dissector.report.tallies import BALANCES
+from dissector.report.tallies import BALANCES, LAST_BITS, LAST_ZERO
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.tables import flag, floor_div, without_twins
@@ -238,7 +238,9 @@ def transform_balances(rows: DataFrame, steps: DataFrame) -> DataFrame:
     at_ns = F.col("at_us") * NS_PER_US
     rest = F.pmod(at_ns, F.col("step_ns"))
     point = F.call_function("div", at_ns - rest, F.col("step_ns"))
-    return tally(known.withColumn("point", point), BALANCES)
+    cut = F.greatest(F.least("available_after", F.lit(LAST_ZERO - 1)), F.lit(-LAST_ZERO))
+    last = F.col("frame_no") * (1 << LAST_BITS) + cut + LAST_ZERO
+    return tally(known.withColumns({"point": point, "last": last}), BALANCES)
 
 
 def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:

@@ -134,6 +134,7 @@ def test_every_number_of_a_report_is_explained() -> None:
 # Plain in the lists where they stand: a name, a place or a time of the row.
 IN_LISTS = {
     "minute", "points", "p50_ms", "p99_ms", "max_ms", "mean_ms", "available_min", "available_max",
+    "available_last",
     "stall_ms", "start_ts", "confirmed", "request_packet", "response_packet", "packet",
     "send_outcome", "send_error_code",
 }  # fmt: skip

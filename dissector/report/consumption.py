@@ -16,7 +16,15 @@ from dissector.report.numbers import NS_PER_US
 from dissector.report.parts import CONSUMERS, MAX_EXAMPLES, REDELIVERED, REDELIVERED_ORDER, STALLS
 from dissector.report.rows import Rows, codes, nullable
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from dissector.report.tallies import BALANCES, DELIVERIES, REDELIVER_REQUESTS, Accumulator, concat
+from dissector.report.tallies import (
+    BALANCES,
+    DELIVERIES,
+    LAST_BITS,
+    LAST_ZERO,
+    REDELIVER_REQUESTS,
+    Accumulator,
+    concat,
+)
 from dissector.report.time_cells import TimeCells
 
 MAX_KEYS: Final = 1 << 19
@@ -103,6 +111,12 @@ class Deliveries:
         return {"summary_keys_limit": self._deliveries.left_out + self._requests.left_out}
 
 
+def _last(matrix: Int64Array) -> pa.Array:
+    """What tells the last balance of a point (see tallies.LAST_BITS)."""
+    balance_there = np.clip(matrix[balance.AVAILABLE], -LAST_ZERO, LAST_ZERO - 1) + LAST_ZERO
+    return pa.array((matrix[balance.FRAME_NO] << LAST_BITS) + balance_there)
+
+
 class Permits:
     """The balance of every consumer incarnation, from rows of `permits` in order."""
 
@@ -140,6 +154,7 @@ class Permits:
         if drawn.any():
             shown = rows.where(drawn)
             columns = shown.columns(*_CONSUMER, "available_after")
+            columns["last"] = _last(matrix[:, drawn])
             self._balances_of(rows.capture).add(columns, at_us[drawn] * NS_PER_US)
 
     def _balances_of(self, capture: str) -> TimeCells:

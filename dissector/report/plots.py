@@ -266,8 +266,9 @@ def permit_balance(balance: Row | None) -> Pair | None:
         axes = figure.subplots()
         low = [point["available_min"] for point in points]
         high = [point["available_max"] for point in points]
-        axes.fill_between(across, low, high, step="post", color=FIRST, alpha=0.3, linewidth=0)
-        axes.step(across, low, where="post", color=FIRST, linewidth=1.3)
+        last = [point["available_last"] for point in points]
+        axes.vlines(across, low, high, color=FIRST, linewidth=2.4, alpha=0.45)
+        axes.step(across, last, where="post", color=FIRST, linewidth=1.3)
         axes.axhline(0, color=BAD, linewidth=1)
         if balance["first_grant"]:
             axes.axhline(balance["first_grant"], color=MUTED, linewidth=1, linestyle=(0, (3, 2)))
@@ -277,7 +278,11 @@ def permit_balance(balance: Row | None) -> Pair | None:
                  f"{point['ts'][11:23]}: {_range(point)} permits left")
                 for x, point in zip(across, points, strict=True)]  # fmt: skip
 
-    caption = "Permits left, least and greatest per step; dashed: the first grant; red: none left."
+    step = duration_text(balance["step_ms"]).removesuffix(" 0 s")
+    caption = (
+        f"Permits left, in steps of {step}: the last balance of a step and, as a bar, all between "
+        "its least and greatest. Dashed: the first grant; red: none left."
+    )
     return _pair("permits", draw, caption)
 
 

@@ -184,8 +184,12 @@ BALANCES: Final = Tally(
     (*CONNECTION, ("consumer_id", NUMBER), ("incarnation", NUMBER), ("point", NUMBER)),
     (),
     ("available_after",),
-    ("available_after",),
+    ("available_after", "last"),
 )
+# The last balance of a point is the greatest of these numbers: the frame's number above, the
+# balance below, cut to what fits there.
+LAST_BITS: Final = 24
+LAST_ZERO: Final = 1 << (LAST_BITS - 1)
 TALLIES: Final = {
     tally.name: tally
     for tally in (

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from dissector.report.numbers import NS_PER_US, Row, high, instant, milliseconds, nulls_last, share
 from dissector.report.parts import MAX_STALLS, Parts
-from dissector.report.tallies import BALANCES, rows
+from dissector.report.tallies import BALANCES, LAST_BITS, LAST_ZERO, rows
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -110,7 +110,7 @@ def chosen(consumers: list[Row]) -> Row | None:
 
 
 def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
-    """Least and greatest balance per step of time, of one consumer."""
+    """Least, greatest and last balance per step of time, of one consumer."""
     row = chosen(consumers)
     if row is None:
         return None
@@ -134,6 +134,7 @@ def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
                 "ts": instant(point["point"] * step_ns),
                 "available_min": point["available_after_min"],
                 "available_max": point["available_after_max"],
+                "available_last": (point["last_max"] & ((1 << LAST_BITS) - 1)) - LAST_ZERO,
             }
             for point in points
         ],

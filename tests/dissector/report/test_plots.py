@@ -32,7 +32,7 @@ def points(count: int) -> list[dict[str, Any]]:
     return [
         {"ts": f"2026-01-01T00:00:{place:02d}.000000Z", "messages": place, "request_bytes": 10,
          "p50_ms": 1.0 + place, "p99_ms": 2.0 + place, "available_min": place,
-         "available_max": place + 5}
+         "available_max": place + 5, "available_last": place + 1}
         for place in range(count)
     ]  # fmt: skip
 
@@ -40,7 +40,9 @@ def points(count: int) -> list[dict[str, Any]]:
 ALL = {
     "latency": lambda: plots.latency_distribution(latency(3_000_000, 4_000_000, 5_000_000)),
     "time": lambda: plots.over_time({"over_time": {"step_ms": 1000.0, "points": points(20)}}),
-    "permits": lambda: plots.permit_balance({"first_grant": 10, "points": points(20)}),
+    "permits": lambda: plots.permit_balance(
+        {"first_grant": 10, "step_ms": 50.0, "points": points(20)}
+    ),
     "causes": lambda: plots.redelivery_causes({"by_cause": {"explicit": 3, "unload": 900}}),
     "checksums": lambda: plots.checksum_verdicts(
         {"ok": 5, "confirmed_by_peer": 1, "unconfirmed": 0, "capture_artefact": 0, "absent": 2,
