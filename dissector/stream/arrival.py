@@ -171,6 +171,15 @@ def _take_late(cells: Int64Array, side: int, segment: Segment) -> None:
         cells[side + layout.LATE_BYTES] += segment.wire_bytes
 
 
+@inlined
+def note_early(cells: Int64Array, peer: int, number: int) -> None:
+    """Keep the furthest of what is acknowledged before anything of that side was captured."""
+    is_first = not cells[peer + SIDE_BITS] & layout.SIDE_HAS_RAW_ACK
+    if is_first or distance(number, cells[peer + ACKED]) > 0:
+        cells[peer + ACKED] = number
+        cells[peer + SIDE_BITS] |= layout.SIDE_HAS_RAW_ACK
+
+
 @kernel
 def take_acknowledgement(state: StreamState, base: int, side_no: int, segment: Segment) -> None:
     """Note what the sender of a segment has received from its peer."""
@@ -185,8 +194,7 @@ def take_acknowledgement(state: StreamState, base: int, side_no: int, segment: S
             cells[peer + layout.ISN] = sequence_at(number, -1)
             set_origin(cells, peer, number, state.registers[CLOCK])
         else:
-            cells[peer + ACKED] = number
-            cells[peer + SIDE_BITS] |= layout.SIDE_HAS_RAW_ACK
+            note_early(cells, peer, number)
         return
     before = cells[peer + ACKED]
     gain = distance(number, sequence_at(cells[peer + ORIGIN], before))

@@ -50,7 +50,7 @@ from dissector.limits import CLOCK_LEAP_MS, MAX_ACK_REACH, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream import layout
-from dissector.stream.arrival import take_packet
+from dissector.stream.arrival import note_early, take_packet
 from dissector.stream.columns import (
     DATA,
     ENDED_CAPTURE_END,
@@ -207,8 +207,7 @@ def _acknowledge(state: StreamState, base: int, side_no: int, segment: Segment) 
     cells = state.cells
     peer = side_at(base, 1 - side_no)
     if not cells[peer + SIDE_BITS] & SIDE_HAS_ORIGIN:
-        cells[peer + ACKED] = segment.acknowledgement
-        cells[peer + SIDE_BITS] |= layout.SIDE_HAS_RAW_ACK
+        note_early(cells, peer, segment.acknowledgement)
         return True
     before = cells[peer + ACKED]
     gain = distance(segment.acknowledgement, sequence_at(cells[peer + ORIGIN], before))

@@ -36,7 +36,8 @@ class Part(NamedTuple):
 @dataclass
 class NaiveSide:
     """One direction. origin: sequence number of offset 0, unwrapped; bytes: value by offset, None
-    where the snap length cut it; end: offset after the last byte sent (a FIN's place), if known."""
+    where the snap length cut it; end: offset after the last byte sent (a FIN's place), if known;
+    early: numbers that the peer acknowledged before anything of this direction was captured."""
 
     origin: int | None = None
     has_syn: bool = False
@@ -45,6 +46,7 @@ class NaiveSide:
     end: int | None = None
     bytes: dict[int, int | None] = field(default_factory=dict)
     packets: int = 0
+    early: list[int] = field(default_factory=list)
 
     def offset(self, sequence: int) -> int:
         """The offset of a sequence number that lies nearest to the highest one seen."""
@@ -113,11 +115,14 @@ def _take(connection: NaiveConnection, packet: Seen, overlap: str) -> None:
         _begin(side, start)
     elif side.origin is None:
         side.origin = start
+        side.acknowledged = max([0, *map(side.offset, side.early)])
     if packet.flags & ACK:
         if peer.origin is not None:
             peer.acknowledged = max(peer.acknowledged, peer.offset(packet.acknowledgement))
         elif packet.flags & SYN:
             _begin(peer, packet.acknowledgement)
+        else:
+            peer.early.append(packet.acknowledgement)
     if packet.flags & RST:
         return
     first = side.offset(start)

@@ -15,8 +15,9 @@ WRAP = 1 << 32
 class Shape:
     """What may happen, as chances per segment. jitter_ms: how much later the tap may see a packet
     than it was sent; steps: segments; wraps: chance that sequence numbers start anew soon; ending:
-    `fin`, `rst` or none."""
+    `fin`, `rst` or none; least: bytes of the shortest segment."""
 
+    least: int = 1
     steps: int = 30
     jitter_ms: float = 0
     again: float = 0
@@ -80,7 +81,7 @@ class _Sender:
     def send(self) -> None:
         """A segment of new bytes, and perhaps old ones once more."""
         side = self.generator.randrange(2)
-        payload = self.generator.randbytes(self.generator.randint(1, 40))
+        payload = self.generator.randbytes(self.generator.randint(self.shape.least, 40))
         start = len(self.sent[side])
         self.put(side, start, payload)
         self.sent[side] += payload
@@ -97,8 +98,9 @@ class _Sender:
             return
         _, side, first, _ = self.generator.choice(self.recent)
         last = max(end for _, other, _, end in self.recent if other == side)
-        start = self.generator.randrange(first, last)
-        end = min(last, start + self.generator.randint(1, 80))
+        least = self.shape.least
+        start = self.generator.randrange(first, max(first + 1, last - least + 1))
+        end = min(last, start + self.generator.randint(least, 80))
         payload = bytes(self.sent[side][start:end])
         if self.generator.random() < self.shape.conflicting:
             payload = bytes(value ^ 0x55 for value in payload)
