@@ -133,6 +133,7 @@ class Dissection:
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
         self._out: list[TableBlock] = []
+        self._is_settled = True
 
     # -- the driver's calls
 
@@ -199,6 +200,7 @@ class Dissection:
             self._take_ranges(ranges, count, buffers)
         self._framing.flush()
         self._framing.close()
+        self._settle()
         self._close_connections()
         for facts in self._facts:
             self._out.extend(self._checked(facts.finish()))
@@ -245,11 +247,19 @@ class Dissection:
 
         Rows of `frames` come out before the rows of facts that name these frames.
         """
+        self._settle()
         found = [row for facts in self._facts for row in facts.advance(block)]
+        self._is_settled = False
         self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
-        found += [row for facts in self._facts for row in facts.settle()]
         self._out.extend(self._checked(found))
+
+    def _settle(self) -> None:
+        """The rest of the last block's rows, before anything else is asked of the protocols."""
+        if not self._is_settled:
+            self._is_settled = True
+            for facts in self._facts:
+                self._out.extend(self._checked(facts.settle()))
 
     def _close_connections(self) -> None:
         """The rows of connections that are over and to which nothing more can be added.
@@ -259,6 +269,7 @@ class Dissection:
         """
         slots = self._streams.retired()
         if len(slots):
+            self._settle()
             over = self._streams.connection_rows(slots)
             self._gather_facts(over.connection_id)
             rows, findings = self._connections.close(over)

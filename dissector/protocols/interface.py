@@ -66,9 +66,9 @@ class Facts(Protocol):
 
     `advance` fills the field columns of its own protocol's rows of a block in place and gives rows
     of other tables than `frames` that closed there; `frame_columns` names the columns of the
-    `frames` table for chosen rows of the block just advanced; `settle`, called next, returns the
-    other rows that closed in that block, which may have been made meanwhile by a thread of its own
-    (from `advance` on nobody else may change the block); `connection_facts` says what is known
+    `frames` table for chosen rows of the block just advanced; `settle`, called before anything else
+    is, returns the other rows that closed in that block: until then a thread of its own may read
+    and fill the block's columns, but not the bytes behind it; `connection_facts` says what is known
     of a connection that is over, None if nothing, and forgets it; `finish` closes what is open.
     """
 

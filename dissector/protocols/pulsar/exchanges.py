@@ -94,10 +94,20 @@ class PulsarExchanges:
         Returns:
             At most one block, of exchanges: those that closed.
         """
+        return self.pair(frames, rows, self.read_texts(frames, rows, sources), names, notices)
+
+    def pair(
+        self,
+        frames: FrameColumns,
+        rows: int,
+        error_texts: Int64Array,
+        names: Sequence[bytes],
+        notices: Findings,
+    ) -> list[TableBlock]:
+        """The same with the texts that `read_texts` has read, without the bytes of the block."""
         self._names = names
         state = self._state
         state.counters[[COUNT_AT, COUNT_OUT, COUNT_NOTICES]] = 0
-        error_texts = self._error_texts(frames, rows, sources)
         waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
         run = self._pairing(error_texts, waiting + 2 * rows)
         more = _ROOM_ROWS
@@ -135,7 +145,7 @@ class PulsarExchanges:
         found = np.empty((2 * rows + 1, 4), np.int64)
         return Pairing(self._rules, error_texts, self._window_ns, ExchangeColumns(matrix), found)
 
-    def _error_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
+    def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
         """For each row the place of its error text in the list of texts; few rows have one."""
         places = np.full(max(rows, 1), NULL, np.int64)
         has_text = frames.error_text_bytes[:rows] >= 0
