@@ -55,18 +55,16 @@ def land(path: Path) -> Run:
         "land", str(path), "--lake", str(lake), "--quiet",
     ]  # fmt: skip
     begun = time.perf_counter()
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begun
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     manifest = json.loads(next((lake / "_manifest").glob("*.json")).read_text())
-    rows = {name: table["rows"] for name, table in manifest["tables"].items()}
-    packets = sum(
-        batch["packets"] for batch in _file_rows(lake)
-    )
-    return Run(seconds, usage.ru_maxrss * 1024, packets, rows["frames"])
+    frames = sum(part["rows"] for part in manifest["files"] if part["table"] == "frames")
+    packets = sum(row["packets"] for row in _file_rows(lake))
+    return Run(seconds, usage.ru_maxrss * 1024, packets, frames)
 
 
 def _file_rows(lake: Path) -> list[dict[str, int]]:
@@ -109,7 +107,7 @@ def main() -> None:
             f"{size / best.seconds:,.0f}",
             f"{max(run.peak_bytes for run in runs) / 1e6:,.0f}",
         )
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":
