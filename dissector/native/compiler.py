@@ -248,7 +248,7 @@ def _type_constants_as_numbers(dispatcher: Any) -> None:
     """Let a call with a constant use the code for any number.
 
     The compiler types a constant argument as a literal and compiles the callee anew for each value:
-    one helper of a hash table was compiled ten times, most of 37 s for one module [M].
+    one helper of a hash table was compiled ten times, most of 37 s for one module.
     """
     resolve = dispatcher.get_call_template
 
