@@ -1,6 +1,6 @@
 """Rows of the table `connections`, and addresses and directions of connections for other tables."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -95,13 +95,10 @@ class ConnectionTable:
         streams: Streams,
         framing: Framing,
         specs: Specs,
-        facts: dict[int, ConnectionFacts],
     ) -> None:
-        """facts: by connection, of those that are about to close, which are taken out of it."""
         self._streams = streams
         self._framing = framing
         self._specs = specs
-        self._facts = facts
         self._waiting: dict[int, list[tuple[int, Finding]]] = {}
         self._malformed: dict[tuple[int, int], int] = {}
         self._addresses = AddressCodes()
@@ -140,14 +137,20 @@ class ConnectionTable:
             return 1 - hinted[0], ROLE_BY_PORT
         return 0, ROLE_BY_FIRST_SEEN
 
-    def close(self, rows: ConnectionRows) -> tuple[TableBlock, list[Finding]]:
-        """The rows of connections that are over, and the notices that waited for them."""
+    def close(
+        self, rows: ConnectionRows, facts: Mapping[int, ConnectionFacts]
+    ) -> tuple[TableBlock, list[Finding]]:
+        """The rows of connections that are over, and the notices that waited for them.
+
+        Args:
+            facts: what their frames say of them, by connection.
+        """
         connections = rows.connection_id
-        found = [self._row(rows, row) for row in range(len(connections))]
-        columns: dict[str, Column] = {}
-        for name in found[0]:
-            values = [row[name] for row in found]
-            columns[name] = values
+        found = [
+            self._row(rows, row, facts.get(connection, _NO_FACTS))
+            for row, connection in enumerate(connections.tolist())
+        ]
+        columns: dict[str, Column] = {name: [row[name] for row in found] for name in found[0]}
         findings = [
             each
             for connection, row in zip(connections.tolist(), found, strict=True)
@@ -173,11 +176,10 @@ class ConnectionTable:
         self._waiting.clear()
         return left
 
-    def _row(self, rows: ConnectionRows, row: int) -> dict[str, Any]:
+    def _row(self, rows: ConnectionRows, row: int, said: ConnectionFacts) -> dict[str, Any]:
         connection = int(rows.connection_id[row])
         client, source = self._client_side(rows, row)
         ends = [_endpoint(rows, row, side) for side in (0, 1)]
-        said = self._facts.pop(connection, _NO_FACTS)
         first = int(rows.closed_first[row])
         found: dict[str, Any] = {
             "_client": client,

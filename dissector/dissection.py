@@ -90,7 +90,6 @@ class Dissection:
     """
 
     def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
-        self._options = options
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader()
@@ -127,8 +126,7 @@ class Dissection:
         ]
         self._findings = Findings()
         self._files = 0
-        self._said: dict[int, ConnectionFacts] = {}
-        self._connections = ConnectionTable(self._streams, self._framing, specs, self._said)
+        self._connections = ConnectionTable(self._streams, self._framing, specs)
         self._conversation = (
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
@@ -203,7 +201,7 @@ class Dissection:
         self._settle()
         self._close_connections()
         for facts in self._facts:
-            self._out.extend(self._checked(facts.finish()))
+            self._out.extend(self._addressed(facts.finish()))
             self._findings.add(facts.findings.take())
         self._findings.add(self._framing.findings)
         self._findings.add(self._connections.rest())
@@ -234,8 +232,7 @@ class Dissection:
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""
         found, rows = self._streams.take_notices()
-        cells = found if isinstance(found, np.ndarray) else found.matrix
-        for cell in cells[:, :rows].T.tolist():
+        for cell in found.matrix[:, :rows].T.tolist():
             kind, ts_ns, connection, side, frame_no, packet, offset, size, value, value2 = cell
             finding = Finding(
                 kind, ts_ns, connection, NULL, frame_no, packet, offset, size, value, value2
@@ -252,14 +249,14 @@ class Dissection:
         self._is_settled = False
         self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
-        self._out.extend(self._checked(found))
+        self._out.extend(self._addressed(found))
 
     def _settle(self) -> None:
         """The rest of the last block's rows, before anything else is asked of the protocols."""
         if not self._is_settled:
             self._is_settled = True
             for facts in self._facts:
-                self._out.extend(self._checked(facts.settle()))
+                self._out.extend(self._addressed(facts.settle()))
 
     def _close_connections(self) -> None:
         """The rows of connections that are over and to which nothing more can be added.
@@ -271,19 +268,20 @@ class Dissection:
         if len(slots):
             self._settle()
             over = self._streams.connection_rows(slots)
-            self._gather_facts(over.connection_id)
-            rows, findings = self._connections.close(over)
+            rows, findings = self._connections.close(over, self._said_of(over.connection_id))
             self._out.append(rows)
             self._findings.add(findings)
         self._streams.recycle()
 
-    def _gather_facts(self, connections: Int64Array) -> None:
+    def _said_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
         """What the protocols know of connections that are over."""
+        found = {}
         for connection in connections.tolist():
             for facts in self._facts:
                 said = facts.connection_facts(connection)
                 if said is not None:
-                    self._said[connection] = said
+                    found[connection] = said
+        return found
 
     def _count_malformed(self, block: FrameBlock) -> None:
         """A frame that was whole for the framing and cannot be read is not decoded."""
@@ -296,16 +294,14 @@ class Dissection:
                 int(frames.connection_id[row]), int(frames.side[row]), int(frames.frame_bytes[row])
             )
 
-    def _checked(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """Take notices out of a protocol's rows, and add addresses to its exchanges."""
-        rows: list[TableBlock] = []
+    def _addressed(self, blocks: list[TableBlock]) -> list[TableBlock]:
+        """A protocol's rows, its exchanges with the addresses of their connections."""
         for block in blocks:
             if block.table == "exchanges":
                 numbers = block.columns["connection_id"]
                 assert isinstance(numbers, np.ndarray), "a connection is named by its number"
                 block.columns.update(self._connections.addresses(numbers))
-            rows.append(block)
-        return rows
+        return blocks
 
     def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
         """The rows of `frames`: one block where all frames are of one protocol."""

@@ -91,8 +91,6 @@ MANY_PARAMETERS = {
     (f"{_PULSAR}/deliveries.py", "open_delivery"): A_PLACE,
     (f"{_PULSAR}/delivery_acks.py", "settle_each"): A_PLACE,
     (f"{_PULSAR}/delivery_acks.py", "settle_up_to"): A_PLACE,
-    (f"{_PULSAR}/exchanges.py", "advance"): A_PASS,
-    (f"{_PULSAR}/registry.py", "advance"): A_PASS,
     (f"{_PULSAR}/registry_steps.py", "register_frames"): A_PASS,
     (f"{_PULSAR}/registry_steps.py", "_take_reply"): A_PASS,
     (f"{_PULSAR}/registry_requests.py", "settle"): A_PLACE,

@@ -7,7 +7,6 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -112,7 +111,7 @@ def _write(
 def _commit(landing: Landing, options: Options, cluster: str | None) -> Landed:
     from importlib import metadata
 
-    told = {**asdict(options), "cluster": cluster}
+    told = {**options.as_json(), "cluster": cluster}
     return landing.commit(told, {"dissector": metadata.version("pulsar-dissector")})
 
 

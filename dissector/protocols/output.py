@@ -38,9 +38,10 @@ class FrameOutput:
         self._sink = sink
         self.state = new_state(SLOTS, ARENA_BYTES, 0)
         self.matrix, self.frames = new_frame_columns(FRAME_BLOCK_ROWS)
+        self.rows = 0
         # A block is read until the next one is handed out: two take turns.
         self._other = new_frame_columns(FRAME_BLOCK_ROWS)
-        self.rows = 0
+        self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
 
@@ -52,11 +53,11 @@ class FrameOutput:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
         if self.rows:
             self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
-            taken = self.matrix, self.frames
-            self.matrix, self.frames = self._other
-            self._other = taken
+            fresh, used = self._other, self._other_rows
+            self._other, self._other_rows = (self.matrix, self.frames), self.rows
+            self.matrix, self.frames = fresh
             # Protocols make the columns of their own null before they fill them.
-            self.matrix[:FIRST_FIELD] = NULL
+            self.matrix[:FIRST_FIELD, :used] = NULL
             self.rows = 0
         if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
             self._compact(len(self.state.arena))

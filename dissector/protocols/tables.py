@@ -14,7 +14,7 @@ kernel gives up an old row first. So no kernel meets a full table. A *memory* is
 size for hints: a new key pushes out the oldest.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,6 +43,21 @@ class HashTable(NamedTuple):
     keys: Int64Array
     values: Int64Array
     used: Int64Array
+
+
+class InLists(Protocol):
+    """A bundle whose rows stand in lists: the rows before and after, ABSENT at the ends."""
+
+    next: Int64Array
+    previous: Int64Array
+
+
+class HasLists(Protocol):
+    """A bundle that owns lists: first and last row, ABSENT when empty, and length of each."""
+
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
 
 
 class Links(Records):
@@ -130,13 +145,6 @@ def new_ends(lists: int) -> Ends:
 def new_pool(capacity: int) -> Pool:
     """A pool with all rows free; row 0 is handed out first."""
     return Pool(np.arange(capacity - 1, -1, -1, dtype=np.int64), np.full(1, capacity, np.int64))
-
-
-def grown_array(array: Int64Array, rows: int, fill: int) -> Int64Array:
-    """A copy with `rows` rows (first dimension), the new ones filled with `fill`."""
-    larger = np.full((rows, *array.shape[1:]), fill, array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 def grown_links(links: Links, rows: int) -> Links:
@@ -290,7 +298,7 @@ def give_row(pool: Pool, row: int) -> None:
 
 
 @inlined
-def list_append(ends: Ends, links: Links, which: int, row: int) -> None:
+def list_append(ends: HasLists, links: InLists, which: int, row: int) -> None:
     """Put a row at the end of a list; it must be in no list of these links."""
     last = ends.last[which]
     links.next[row] = ABSENT
@@ -304,7 +312,7 @@ def list_append(ends: Ends, links: Links, which: int, row: int) -> None:
 
 
 @inlined
-def list_unlink(ends: Ends, links: Links, which: int, row: int) -> None:
+def list_unlink(ends: HasLists, links: InLists, which: int, row: int) -> None:
     """Take a row out of the list it is in."""
     before = links.previous[row]
     after = links.next[row]

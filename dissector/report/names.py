@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.report.tallies import concat
-
 LEGS: Final = pa.schema(
     [
         ("capture", pa.string()),
@@ -134,8 +132,3 @@ def name_consumers(table: pa.Table, names: Names) -> pa.Table:
     }
     into = {source: name for source, name in into.items() if name in table.schema.names}
     return _filled(table, names.consumers, keys, into)
-
-
-def gather(schema: pa.Schema, batches: list[pa.Table]) -> pa.Table:
-    """Rows that were kept, as one table of a schema above."""
-    return concat(batches, schema)

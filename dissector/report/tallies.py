@@ -325,11 +325,6 @@ class Accumulator:
         self.settle()
 
 
-def constant(value: object, length: int, kind: str = TEXT) -> pa.Array:
-    """A column that says the same in all rows."""
-    return pa.repeat(pa.scalar(value, _TYPES[kind]), length)
-
-
 def where(condition: pa.Array, value: pa.Array | pa.Scalar | int) -> pa.Array:
     """value where the condition holds, null elsewhere."""
     return pc.if_else(pc.fill_null(condition, False), value, pa.scalar(None, pa.int64()))

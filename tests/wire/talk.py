@@ -181,8 +181,9 @@ class _Passes:
 
     def advance(self, block: Any) -> None:
         frames, rows, ids, words, names, sources, _ = block
-        for each in (self._registry, self._exchanges):
-            self._keep(each.advance(frames, rows, ids, words, names, sources, self._notices))
+        self._keep(self._registry.advance(frames, rows, names, sources, self._notices))
+        texts = self._exchanges.read_texts(frames, rows, sources)
+        self._keep(self._exchanges.pair(frames, rows, texts, names, self._notices))
         self._keep(self._consumption.advance(frames, rows, ids, words, names, self._notices))
 
     def _keep(self, blocks: list[TableBlock]) -> None:

@@ -31,8 +31,8 @@ from dissector.protocols.pulsar.consumption_state import (
     STOCK_GROUPS,
     ConsumptionState,
 )
-from dissector.protocols.pulsar.records import append_row, give_row, take_row, unlink_row
-from dissector.protocols.tables import ABSENT, find, put, remove
+from dissector.protocols.pulsar.records import give_row, take_row
+from dissector.protocols.tables import ABSENT, find, list_append, list_unlink, put, remove
 
 FAILOVER: Final = 2  # subscription type on the wire
 _GAP_STEPS: Final = 64
@@ -83,7 +83,7 @@ def add_consumer(
         row = take_row(consumers, state.counters, STOCK_CONSUMERS)
         if row == ABSENT and state.lists.length[LIST_GONE] > 0:
             row = state.lists.first[LIST_GONE]
-            unlink_row(state.lists, state.gone, LIST_GONE, row)
+            list_unlink(state.lists, state.gone, LIST_GONE, row)
             _detach(state, row)
     if row == ABSENT:
         row = OVERFLOW_CONSUMER
@@ -99,7 +99,7 @@ def add_consumer(
         return row
     consumers.connection_row[row] = connection_row
     put(state.table, connection, consumer_id, 0, KEY_CONSUMER, row)
-    append_row(state.connections, consumers, connection_row, row)
+    list_append(state.connections, consumers, connection_row, row)
     learn_names(state, row, names, kinds)
     return row
 
@@ -189,13 +189,13 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
     row = find(state.table, a, b, c, kind)
     if row != ABSENT:
         if groups.members[row] == 0:
-            unlink_row(state.lists, groups, LIST_IDLE, row)
+            list_unlink(state.lists, groups, LIST_IDLE, row)
         groups.members[row] += 1
         return row
     row = take_row(groups, state.counters, STOCK_GROUPS)
     if row == ABSENT and state.lists.length[LIST_IDLE] > 0:
         row = state.lists.first[LIST_IDLE]
-        unlink_row(state.lists, groups, LIST_IDLE, row)
+        list_unlink(state.lists, groups, LIST_IDLE, row)
         remove(
             state.table,
             groups.key_a[row],
@@ -228,7 +228,7 @@ def _leave(state: ConsumptionState, group: int) -> None:
         return
     state.groups.members[group] -= 1
     if state.groups.members[group] == 0:
-        append_row(state.lists, state.groups, LIST_IDLE, group)
+        list_append(state.lists, state.groups, LIST_IDLE, group)
 
 
 @kernel
@@ -238,7 +238,7 @@ def _detach(state: ConsumptionState, row: int) -> None:
     connection_row = consumers.connection_row[row]
     if connection_row == ABSENT:
         return
-    unlink_row(state.connections, consumers, connection_row, row)
+    list_unlink(state.connections, consumers, connection_row, row)
     consumers.connection_row[row] = ABSENT
     connection = consumers.connection[row]
     if find_consumer(state, connection, consumers.id[row]) == row:
@@ -273,14 +273,14 @@ def retire(state: ConsumptionState, row: int) -> None:
         consumers.state[row] = STATE_CLOSED
         consumers.unacked[row] = 0
         consumers.unread[row] = 0
-        append_row(state.lists, state.gone, LIST_GONE, row)
+        list_append(state.lists, state.gone, LIST_GONE, row)
 
 
 @inlined
 def revive(state: ConsumptionState, row: int) -> None:
     """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
     if state.consumers.state[row] == STATE_CLOSED:
-        unlink_row(state.lists, state.gone, LIST_GONE, row)
+        list_unlink(state.lists, state.gone, LIST_GONE, row)
         state.consumers.known_at[row] = -1
         note_staying(state, row)
 

@@ -37,13 +37,13 @@ from dissector.protocols.pulsar.identities import (
     page_to_give_up,
 )
 from dissector.protocols.pulsar.published import leg_of, published_ns
-from dissector.protocols.pulsar.records import append_row, has_row, take_row
+from dissector.protocols.pulsar.records import has_row, take_row
 from dissector.protocols.pulsar.redelivery import (
     cause_of_forgotten,
     cause_of_known,
     cause_of_unseen,
 )
-from dissector.protocols.tables import ABSENT
+from dissector.protocols.tables import ABSENT, list_append
 
 
 @inlined
@@ -225,8 +225,8 @@ def _append(state: ConsumptionState, consumer: int, delivery: int) -> None:
             behind == ledger and deliveries.entry[last] > deliveries.entry[delivery]
         ):
             state.consumers.is_ascending[consumer] = 0
-    append_row(state.consumers, deliveries, consumer, delivery)
-    append_row(state.lists, state.ages, LIST_AGES, delivery)
+    list_append(state.consumers, deliveries, consumer, delivery)
+    list_append(state.lists, state.ages, LIST_AGES, delivery)
 
 
 @inlined

@@ -29,8 +29,8 @@ from dissector.protocols.pulsar.consumption_state import (
     ConsumptionState,
 )
 from dissector.protocols.pulsar.published import leg_of, published_ns
-from dissector.protocols.pulsar.records import give_row, unlink_row
-from dissector.protocols.tables import ABSENT
+from dissector.protocols.pulsar.records import give_row
+from dissector.protocols.tables import ABSENT, list_unlink
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 _CLASS_BITS: Final = 4  # of a piece: its size class below, its place above
@@ -78,8 +78,8 @@ def end_delivery(state: ConsumptionState, delivery: int, outcome: int) -> None:
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
     deliveries.outcome[delivery] = outcome
-    unlink_row(consumers, deliveries, consumer, delivery)
-    unlink_row(state.lists, state.ages, LIST_AGES, delivery)
+    list_unlink(consumers, deliveries, consumer, delivery)
+    list_unlink(state.lists, state.ages, LIST_AGES, delivery)
     if consumers.length[consumer] == 0:
         consumers.is_ascending[consumer] = 1
     left = deliveries.left[delivery]

@@ -13,7 +13,7 @@ from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL, REORDER_WINDOW_MS
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import FrameColumns, IdColumns
+from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.attempts import set_leg
 from dissector.protocols.pulsar.exchange_columns import OUTCOME_NAMES, ExchangeColumns
 from dissector.protocols.pulsar.exchange_rows import Pairing
@@ -45,7 +45,7 @@ _HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "pro
 
 
 class PulsarExchanges:
-    """State of one capture; `advance` takes the blocks in order, `finish` closes what waits.
+    """State of one capture; `pair` takes the blocks in order, `finish` closes what waits.
 
     closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
     all blocks, events included, from 1) of the frame or event that closed each of its rows.
@@ -74,28 +74,6 @@ class PulsarExchanges:
         make_room(self._state, 1, self._bounds)
         set_leg(self._state, connection, int(is_proxy_leg))
 
-    def advance(
-        self,
-        frames: FrameColumns,
-        rows: int,
-        ids: IdColumns,
-        words: Int64Array,
-        names: Sequence[bytes],
-        sources: Sources,
-        notices: Findings,
-    ) -> list[TableBlock]:
-        """Pair the requests and answers of a block; sets answered_* of the frames that answer.
-
-        Args:
-            names: texts of the name codes.
-            sources: the byte arrays that frames.source selects.
-            notices: gets what is odd.
-
-        Returns:
-            At most one block, of exchanges: those that closed.
-        """
-        return self.pair(frames, rows, self.read_texts(frames, rows, sources), names, notices)
-
     def pair(
         self,
         frames: FrameColumns,
@@ -104,7 +82,16 @@ class PulsarExchanges:
         names: Sequence[bytes],
         notices: Findings,
     ) -> list[TableBlock]:
-        """The same with the texts that `read_texts` has read, without the bytes of the block."""
+        """Pair the requests and answers of a block; sets answered_* of the frames that answer.
+
+        Args:
+            error_texts: what `read_texts` said of the block.
+            names: texts of the name codes.
+            notices: gets what is odd.
+
+        Returns:
+            At most one block, of exchanges: those that closed.
+        """
         self._names = names
         state = self._state
         state.counters[[COUNT_AT, COUNT_OUT, COUNT_NOTICES]] = 0
@@ -146,7 +133,10 @@ class PulsarExchanges:
         return Pairing(self._rules, error_texts, self._window_ns, ExchangeColumns(matrix), found)
 
     def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
-        """For each row the place of its error text in the list of texts; few rows have one."""
+        """For each row the place of its error text in the list of texts; few rows have one.
+
+        It alone needs the bytes of the block, so that `pair` may run after they are gone.
+        """
         places = np.full(max(rows, 1), NULL, np.int64)
         has_text = frames.error_text_bytes[:rows] >= 0
         is_mine = frames.protocol[:rows] == self._protocol

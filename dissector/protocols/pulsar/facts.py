@@ -102,11 +102,7 @@ class PulsarFacts:
         self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
         names = self._names.update()
         self._notice_legs(block)
-        out = self._named(
-            self._registry.advance(
-                frames, rows, fields.ids, fields.words, names, block.sources, self.findings
-            )
-        )
+        out = self._named(self._registry.advance(frames, rows, names, block.sources, self.findings))
         texts = self._exchanges.read_texts(frames, rows, block.sources)
         self._relation = self._aside.submit(self._relate, block, fields, texts, names)
         out += self._entries.advance(frames, rows, block.sources, fields.words, self.findings)

@@ -345,10 +345,3 @@ class FieldDecoder:
             findings=findings,
             finding_count=int(found),
         )
-
-
-def read_fields(
-    frames: FrameColumns, rows: int, sources: Sources, names: NameTable, protocol: int
-) -> Fields:
-    """As FieldDecoder.decode, for one block alone."""
-    return FieldDecoder(names, protocol).decode(frames, rows, sources)

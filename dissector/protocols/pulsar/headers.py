@@ -11,7 +11,7 @@ The type always comes first in a BaseCommand (tag 0x08), and the number of the f
 command's body equals the type: that is what makes a header recognisable anywhere in a stream.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -41,15 +41,6 @@ _WITHIN_HEADER: Final = 40  # a command up to this size is short enough to look 
 _DIRECTIONS: Final[Int64Array] = np.full(128, -1, np.int64)  # by command number; -1: no such one
 for _command in COMMANDS:
     _DIRECTIONS[_command.number] = _command.direction
-
-
-class Header(NamedTuple):
-    """The sizes and the command of a frame; see read_header."""
-
-    total_bytes: int
-    command_bytes: int
-    command: int
-    body: int
 
 
 @inlined

@@ -25,8 +25,8 @@ from dissector.protocols.pulsar.consumption_state import (
     STOCK_PAGES,
     ConsumptionState,
 )
-from dissector.protocols.pulsar.records import append_row, give_row, take_row, unlink_row
-from dissector.protocols.tables import ABSENT, find, put, remove
+from dissector.protocols.pulsar.records import give_row, take_row
+from dissector.protocols.tables import ABSENT, find, list_append, list_unlink, put, remove
 
 _FULL: Final = -1  # a bit set with all 64 bits
 _TRIES: Final = 64  # how far to look for something that may be given up
@@ -81,8 +81,8 @@ def page_to_give_up(state: ConsumptionState) -> int:
         page = lists.first[LIST_PAGES]
         if state.pages.open[page] == 0:
             return int(page)
-        unlink_row(lists, state.pages, LIST_PAGES, page)
-        append_row(lists, state.pages, LIST_PAGES, page)
+        list_unlink(lists, state.pages, LIST_PAGES, page)
+        list_append(lists, state.pages, LIST_PAGES, page)
     return int(lists.first[LIST_PAGES])
 
 
@@ -97,7 +97,7 @@ def give_up_page(state: ConsumptionState, page: int) -> None:
         _remember(state, serial, pages.ledger[page], pages.number[page], pages.seen[page])
     remove(state.table, serial, pages.ledger[page], pages.number[page], KEY_PAGE)
     pages.serial[page] = ABSENT  # so that no guess hits it
-    unlink_row(state.lists, pages, LIST_PAGES, page)
+    list_unlink(state.lists, pages, LIST_PAGES, page)
     give_row(pages, state.counters, STOCK_PAGES, page)
 
 
@@ -115,7 +115,7 @@ def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entr
     pages.known[page] = 0
     pages.open[page] = 0
     put(state.table, serial, ledger, number, KEY_PAGE, page)
-    append_row(state.lists, pages, LIST_PAGES, page)
+    list_append(state.lists, pages, LIST_PAGES, page)
     return page
 
 

@@ -13,7 +13,7 @@ from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_NAMES, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns, IdColumns
+from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.pulsar.registry_state import (
     CLOSED_BY_NAMES,
     COUNT_NOTICES,
@@ -69,8 +69,6 @@ class PulsarRegistry:
         self,
         frames: FrameColumns,
         rows: int,
-        ids: IdColumns,
-        words: Int64Array,
         names: Sequence[bytes],
         sources: Sources,
         notices: Findings,

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.report.numbers import NS_PER_US, Row, high, instant, milliseconds, nulls_last, share
@@ -193,9 +192,3 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
         "longest_stalls": _stall_rows(stalls, by_consumer),
         "balance_over_time": _balance(parts, consumers),
     }
-
-
-def consumer_rows(table: pa.Table) -> list[Row]:
-    """The rows from which `chosen` picks, after legs and names are settled."""
-    found: list[Row] = table.to_pylist()
-    return found

@@ -16,7 +16,6 @@ from dissector.report.names import (
     LEGS,
     PRODUCERS,
     Names,
-    gather,
     name_consumers,
     name_producers,
     twin_count,
@@ -268,7 +267,6 @@ def test_the_second_leg_of_a_proxy_is_left_out_only_where_its_twin_is_there() ->
     kept = without_twins(rows, names)
     assert kept.column("connection_id").to_pylist() == [4, 3, 1, 2]
     assert twin_count(names) == 1
-    assert gather(LEGS, [names.legs, names.legs]).num_rows == 8
 
 
 def test_every_table_of_the_parts_has_a_schema() -> None:

@@ -9,13 +9,11 @@ from dissector.protocols.pulsar.records import (
     FREE,
     STOCK_COUNTERS,
     USED,
-    append_row,
     give_row,
     has_row,
     take_row,
-    unlink_row,
 )
-from dissector.protocols.tables import ABSENT, Ends, new_ends
+from dissector.protocols.tables import ABSENT, Ends, list_append, list_unlink, new_ends
 
 ROWS = 8
 
@@ -51,11 +49,11 @@ def test_lists_of_rows(steps: list[tuple[str, int, int]]) -> None:
                 assert row == ABSENT
                 continue
             assert 0 <= row < ROWS and row not in in_use
-            append_row(owners, rows, owner, row)
+            list_append(owners, rows, owner, row)
             naive[owner].append(row)
         elif naive[owner]:
             row = naive[owner].pop(number % len(naive[owner]))
-            unlink_row(owners, rows, owner, row)
+            list_unlink(owners, rows, owner, row)
             give_row(rows, counters, 0, row)
         assert [listed(owners, rows, each) for each in (0, 1)] == naive
         assert counters[USED] == len(naive[0]) + len(naive[1])
