@@ -1,0 +1,60 @@
+"""Real captures under damage: every frame whose bytes are all there comes out, and no other."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.hard.damage import Tap
+from tests.hard.tape import dissected
+from tests.naive.frames import Stream, judge, streams_of
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+# Long and short frames, batches, many consumers, big messages; Apache's broker and a small one.
+NAMES = (
+    "pulsar/cpp-s02_single_1k.pcap",
+    "pulsar/cpp-s03_batch_none.pcap",
+    "pulsar/cpp-s07_shared_rq1000.pcap",
+    "pulsar/cpp-s24_big.pcap",
+    "pulsar/go_client.pcap",
+    "pulsar-apache/cpp-s08_nack.pcap",
+    "pulsar-apache/java-j24_unload.pcap",
+    "pulsar-apache/java-j60_txn_commit.pcap",
+)
+each_capture = pytest.mark.parametrize("name", NAMES)
+each_share = pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
+
+
+@cache
+def tap_of(name: str) -> tuple[Tap, dict[object, Stream]]:
+    """A capture and its undamaged streams."""
+    tap = Tap.read((CAPTURES / name).read_bytes())
+    return tap, streams_of(tap.segments())  # type: ignore[return-value]
+
+
+@each_capture
+def test_undamaged_captures_are_the_reference(name: str) -> None:
+    tap, streams = tap_of(name)
+    found = judge(streams, tap.segments(), dissected(tap.bytes()))
+    assert (found.missed, found.invented) == ([], [])
+    assert found.there == sum(len(stream.frames) for stream in streams.values())
+
+
+@each_share
+@each_capture
+def test_b32_lost_packets_cost_only_their_frames(name: str, share: float) -> None:
+    tap, streams = tap_of(name)
+    for seed in range(3):
+        bad = tap.without(share, seed)
+        found = judge(streams, bad.segments(), dissected(bad.bytes()))
+        assert (found.missed, found.invented) == ([], []), seed
+
+
+@each_capture
+def test_b30_order_and_copies_cost_nothing(name: str) -> None:
+    tap, streams = tap_of(name)
+    for seed, bad in enumerate(
+        (tap.shuffled(3, 0), tap.shuffled(150, 1), tap.doubled(0.3, 2), tap.doubled(1, 3))
+    ):
+        found = judge(streams, bad.segments(), dissected(bad.bytes()))
+        assert (found.missed, found.invented) == ([], []), seed

@@ -1,0 +1,155 @@
+"""Which frames a damaged capture still holds, worked out from the undamaged one: slow and plain.
+
+The undamaged capture tells every stream and, frame behind frame, where its frames lie. Of the
+damaged one only the sequence numbers of its packets are looked at: a frame is there if each of its
+bytes is in some packet. Nothing is recognised, searched or put in order.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tests.naive.packets import NaiveSegment
+
+SYN = 2
+_HALF = 1 << 31
+
+Flow = tuple[str, int, str, int]  # source and its port, destination and its port
+Span = tuple[int, int]  # first offset in the undamaged stream, and the one behind the last
+
+
+@dataclass
+class Stream:
+    """One direction of the undamaged capture. origin: sequence number of its first byte."""
+
+    origin: int
+    data: bytearray = field(default_factory=bytearray)
+    frames: list[Span] = field(default_factory=list)
+
+    def offset(self, sequence: int) -> int:
+        """Where a sequence number lies; streams here are shorter than 2 GiB."""
+        return (sequence - self.origin + _HALF) % (1 << 32) - _HALF
+
+
+class Verdict(NamedTuple):
+    """What a dissection of a damaged capture gave, held against what was there.
+
+    there: frames whose bytes were all there; missed: those of them that did not come out whole;
+    invented: whole frames that came out and are none of the undamaged streams.
+    """
+
+    there: int
+    missed: list[tuple[Flow, Span]]
+    invented: list[tuple[Flow, Span, int]]
+
+
+def flow_of(segment: NaiveSegment) -> Flow:
+    """Where a packet comes from and goes to."""
+    return (segment.source, segment.source_port, segment.destination, segment.destination_port)
+
+
+def frames_in(data: bytes | bytearray) -> list[Span]:
+    """The frames of a stream that begins with one, by their lengths alone."""
+    found = []
+    at = 0
+    while at + 4 <= len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if end > len(data):
+            break
+        found.append((at, end))
+        at = end
+    return found
+
+
+def streams_of(segments: Iterable[NaiveSegment]) -> dict[Flow, Stream]:
+    """The streams of an undamaged capture, each seen from its SYN, and their frames."""
+    found: dict[Flow, Stream] = {}
+    for each in segments:
+        flow = flow_of(each)
+        if each.flags & SYN:
+            found[flow] = Stream((each.sequence + 1) & 0xFFFF_FFFF)
+            continue
+        stream = found[flow]
+        at = stream.offset(each.sequence)
+        if 0 <= at <= len(stream.data) < at + len(each.payload):
+            stream.data += each.payload[len(stream.data) - at :]
+    for stream in found.values():
+        stream.frames = frames_in(stream.data)
+    return found
+
+
+def surviving(
+    streams: Mapping[Flow, Stream], segments: Iterable[NaiveSegment]
+) -> dict[Flow, bytearray]:
+    """For each byte of each stream whether some packet of the damaged capture holds it."""
+    found = {flow: bytearray(len(stream.data)) for flow, stream in streams.items()}
+    for each in segments:
+        if each.flags & SYN:
+            continue
+        at = streams[flow_of(each)].offset(each.sequence)
+        mask = found[flow_of(each)]
+        first, last = max(at, 0), min(at + len(each.payload), len(mask))
+        if first < last:
+            mask[first:last] = b"\1" * (last - first)
+    return found
+
+
+def whole(stream: Stream, mask: bytearray) -> set[Span]:
+    """The frames of a stream whose bytes are all there."""
+    return {span for span in stream.frames if mask.find(0, *span) < 0}
+
+
+def headed(stream: Stream, mask: bytearray, header_bytes: int = 4) -> set[Span]:
+    """The frames of a stream whose first bytes are there."""
+    return {span for span in stream.frames if mask.find(0, span[0], span[0] + header_bytes) < 0}
+
+
+def placed(
+    streams: Mapping[Flow, Stream], tables: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[tuple[Flow, Span, Mapping[str, Any]]]:
+    """Rows of frames with their places in the undamaged streams."""
+    found = []
+    connections = {row["connection_id"]: row for row in tables["connections"]}
+    for row in tables.get("frames", ()):
+        of = connections[row["connection_id"]]
+        client, broker = (of["client_ip"], of["client_port"]), (of["broker_ip"], of["broker_port"])
+        way = "to_client" if row["direction"] == "to_client" else "to_broker"
+        if row["direction"] == "unknown":
+            # Either direction: the one whose undamaged stream has such a frame, else the first.
+            options = [("to_broker", (*client, *broker)), ("to_client", (*broker, *client))]
+        else:
+            options = [(way, (*client, *broker) if way == "to_broker" else (*broker, *client))]
+        spans = [(flow, _span(streams[flow], of, side, row)) for side, flow in options]
+        known = [each for each in spans if each[1] in streams[each[0]].frames]
+        found.append((*(known or spans)[0], row))
+    return found
+
+
+def _span(stream: Stream, of: Mapping[str, Any], way: str, row: Mapping[str, Any]) -> Span:
+    isn, first = of[f"isn_{way}"], of[f"first_seq_{way}"]
+    if isn is None and first is None:
+        return (-1, -1)
+    base = stream.offset(first if isn is None else isn + 1)
+    start = base + row["stream_offset"]
+    return (start, start + row["frame_bytes"])
+
+
+def judge(
+    streams: Mapping[Flow, Stream],
+    damaged: Iterable[NaiveSegment],
+    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Verdict:
+    """Hold the rows of a damaged capture against the undamaged streams."""
+    masks = surviving(streams, damaged)
+    there = {(flow, span) for flow in streams for span in whole(streams[flow], masks[flow])}
+    rows = [each for each in placed(streams, tables) if each[2]["status"] == "complete"]
+    out = {(flow, span) for flow, span, _ in rows}
+    truth = {(flow, span) for flow in streams for span in streams[flow].frames}
+    return Verdict(
+        len(there),
+        sorted(there - out),
+        sorted(
+            {(flow, span, row["connection_id"]) for flow, span, row in rows
+             if (flow, span) not in truth}
+        ),
+    )  # fmt: skip
