@@ -15,6 +15,7 @@ from pyspark.sql.window import Window
 from dissector.report.numbers import NS_PER_MINUTE, PERCENTILES
 from dissector.report.parts import EXACT, MESSAGES
 from dissector.report.sections.send_latency import GROUPINGS
+from dissector.report.sends import REPLICATOR
 from dissector.report.tallies import (
     LOGICAL,
     SEND_MINUTES,
@@ -36,13 +37,18 @@ _KEY: Final = ["key_topic", "key_producer", *(f"key_{name}" for name in _PLACE)]
 def publishes(exchanges: DataFrame, producers: DataFrame, connections: DataFrame) -> DataFrame:
     """Sends and orphan receipts, once each, with late names and what all transforms need."""
     rows = without_twins(exchanges.where(F.col("kind") == "publish"), connections)
-    rows = name_producers(rows, producers)
+    # What tells a producer's messages apart; see dissector.report.sends.message_ids.
+    is_replicator = F.col("producer_name").startswith(REPLICATOR)
+    by_crc = is_replicator & F.col("sequence_id").isNotNull()
+    message_id = F.coalesce(F.when(by_crc, F.col("crc32c_stored")), F.col("sequence_id"))
+    rows = name_producers(rows.withColumn("message_id", message_id), producers)
     is_request = F.col("outcome") != "orphan_response"
     is_timed = (F.col("outcome") == "ok") & F.col("latency_ns").isNotNull()
     attempt = F.coalesce(F.col("attempt"), F.lit(1))
     return rows.select(
         *_LEAF,
         "outcome",
+        "message_id",
         "sequence_id",
         "chunk_id",
         "crc32c_stored",
@@ -67,7 +73,8 @@ def publishes(exchanges: DataFrame, producers: DataFrame, connections: DataFrame
 
 def transform_sends(rows: DataFrame) -> DataFrame:
     """Sums per producer and outcome. rows: of publishes."""
-    return tally(rows.withColumn("transmits", flag(F.col("transmit_ns").isNotNull())), SENDS)
+    rows = rows.withColumn("transmits", flag(F.col("transmit_ns").isNotNull()))
+    return tally(rows.withColumn("messages", F.col("message_count")), SENDS)
 
 
 def transform_transmits(rows: DataFrame) -> DataFrame:
@@ -112,7 +119,7 @@ def message_keys(rows: DataFrame) -> DataFrame:
 def _distinct(
     rows: DataFrame, grouping: str, extra: Sequence[str], shown: Sequence[str]
 ) -> DataFrame:
-    largest = rows.groupBy(*_KEY, *extra, "sequence_id").agg(
+    largest = rows.groupBy(*_KEY, *extra, "message_id").agg(
         F.max(F.coalesce("message_count", F.lit(0))).alias("messages")
     )
     counted = largest.groupBy(*_KEY, *extra).agg(F.sum("messages").alias("messages"))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from dissector.report.parts import MAX_EXAMPLES, REDELIVERED
-from dissector.report.tallies import DELIVERIES, RECONSUMED, REDELIVER_REQUESTS
+from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.tables import CONNECTION, flag
@@ -58,6 +58,12 @@ def transform_reconsumed(frames: DataFrame) -> DataFrame:
     return tally(rows, RECONSUMED)
 
 
+def transform_placeholders(messages: DataFrame) -> DataFrame:
+    """Places of delivered batches that a compaction emptied, of rows of messages."""
+    rows = messages.where(F.col("is_compacted_out") & (F.col("direction") == "to_client"))
+    return tally(rows.withColumn("placeholders", F.lit(1).cast("bigint")), PLACEHOLDERS)
+
+
 def transform_examples(deliveries: DataFrame) -> DataFrame:
     """The first redelivered entries of each connection, of rows of deliveries."""
     order = Window.partitionBy(*CONNECTION).orderBy("frame_no")
@@ -78,6 +84,7 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
             REDELIVER_REQUESTS.schema(),
         ),
         "reconsumed": (transform_reconsumed(tables.read("frames")), RECONSUMED.schema()),
+        "placeholders": (transform_placeholders(tables.read("messages")), PLACEHOLDERS.schema()),
         "redelivered": (transform_examples(deliveries), REDELIVERED),
     }
 

@@ -59,6 +59,10 @@ def _share(value: float | None) -> str:
     return "-" if value is None else share_text(value)
 
 
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
 def _name(value: str | None) -> str:
     return safe_text(value) if value is not None else "(unknown)"
 
@@ -140,7 +144,7 @@ def _permits(report: Numbers) -> Iterator[str]:
             f"{group['delivered']:,}",
             _share(group["utilization"]),
             _share(group["exhausted_share"]),
-            f"{group['stalls']['confirmed']['count']:,}",
+            _count(group["stalls"]["confirmed"]["count"]),
             f"{_name(group['subscription'])} of {_name(group['topic'])}"
             + ("" if group["baseline_known"] else " (balance not known throughout)"),
         )

@@ -122,7 +122,7 @@ def summary(
     conditions = read_conditions(fail_on)
     from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
-    from dissector.report.summary import TABLES, Summary
+    from dissector.report.summary import Summary, is_wanted
     from dissector.schemas.rows import arrow_batch
 
     reading = Reading(inputs, common, chain)
@@ -130,7 +130,7 @@ def summary(
     is_interrupted = False
     try:
         for found, block in reading.blocks("reading", want_detail="none"):
-            if block.table in TABLES:
+            if is_wanted(block):
                 # The id is known at the end of a capture; until then its files stand for it.
                 numbers.add(block.table, arrow_batch(block), "\n".join(found.files))
     except KeyboardInterrupt:

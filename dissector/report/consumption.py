@@ -21,6 +21,7 @@ from dissector.report.tallies import (
     DELIVERIES,
     LAST_BITS,
     LAST_ZERO,
+    PLACEHOLDERS,
     REDELIVER_REQUESTS,
     Accumulator,
     concat,
@@ -48,6 +49,7 @@ class Deliveries:
         self._packets = packets
         self._deliveries = Accumulator(DELIVERIES, MAX_KEYS)
         self._requests = Accumulator(REDELIVER_REQUESTS, MAX_KEYS)
+        self._placeholders = Accumulator(PLACEHOLDERS, MAX_KEYS)
         group = ("capture", "connection_id")
         self._examples = Foremost(REDELIVERED, group, REDELIVERED_ORDER, MAX_EXAMPLES)
 
@@ -98,9 +100,18 @@ class Deliveries:
             }
         )
 
+    def add_messages(self, rows: Rows) -> None:
+        """Take in rows of `messages`: of them, delivered ones that a compaction took away."""
+        rows = rows.where(rows.flags("is_compacted_out") & rows.equals("direction", "to_client"))
+        if len(rows):
+            ones = pa.array(np.ones(len(rows), np.int64))
+            columns = rows.columns("connection_id", "topic")
+            self._placeholders.add({**columns, "placeholders": ones})
+
     def tables(self) -> dict[str, pa.Table]:
         """The tallies and the examples."""
         return {
+            "placeholders": self._placeholders.settle(),
             "deliveries": self._deliveries.settle(),
             "redeliver_requests": self._requests.settle(),
             "redelivered": self._examples.table(),
@@ -108,7 +119,8 @@ class Deliveries:
 
     def limits(self) -> dict[str, int]:
         """Keys left out."""
-        return {"summary_keys_limit": self._deliveries.left_out + self._requests.left_out}
+        tallies = (self._deliveries, self._requests, self._placeholders)
+        return {"summary_keys_limit": sum(tally.left_out for tally in tallies)}
 
 
 def _last(matrix: Int64Array) -> pa.Array:

@@ -65,6 +65,9 @@ def _permits(report: Row) -> Remark:
     stalls = total["stalls"]
     if not total["consumers"]:
         return Remark(PLAIN, "permit_utilization", "No consumer was seen.")
+    if stalls["count"] is None:
+        text = f"The balance of {many(total['consumers'], 'consumer')} is not known."
+        return Remark(PLAIN, "permit_utilization", text)
     stuck = stalls["open_at_end"]["count"]
     if stalls["count"] or stuck:
         longest = max(stalls["longest_ms"] or 0, stalls["open_at_end"]["longest_ms"] or 0)
@@ -74,7 +77,13 @@ def _permits(report: Row) -> Remark:
             f"were seen waiting {count_text(stalls['confirmed']['count'])} of these times."
         )
         return Remark(LOOK, "permit_utilization", text)
-    who = "The consumer" if total["consumers"] == 1 else f"Each of {total['consumers']:,} consumers"
+    reasons = total["not_judged"]
+    judged = total["consumers"] - sum(
+        reasons[name] for name in ("baseline_unknown", "delivered_without_known_balance")
+    )
+    who = "The consumer" if judged == 1 else f"Each of {judged:,} consumers"
+    if judged < total["consumers"]:
+        who = f"{who} whose balance is known"
     text = f"{who} had permits left, or was without for less than a second."
     return Remark(GOOD, "permit_utilization", text)
 

@@ -59,6 +59,19 @@ class Rows:
         plain: Mask = matches.to_numpy(zero_copy_only=False)
         return plain
 
+    def starts_with(self, name: str, prefix: str) -> Mask:
+        """Where a text column begins with this (never where it is null)."""
+        column = self.column(name)
+        is_coded = pa.types.is_dictionary(column.type)
+        texts = column.dictionary if is_coded else column
+        found: Mask = pc.fill_null(pc.starts_with(texts, prefix), False).to_numpy(
+            zero_copy_only=False
+        )
+        if not is_coded:
+            return found
+        places: Int64Array = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)
+        return np.append(found, False).astype(np.bool_)[places]
+
     def known(self, name: str) -> Mask:
         """Where a column has a value."""
         return np.asarray(pc.is_valid(self.column(name)).to_numpy(zero_copy_only=False))

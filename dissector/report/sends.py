@@ -26,6 +26,7 @@ from dissector.report.time_cells import TimeCells
 
 MAX_KEYS: Final = 1 << 19  # keys of one tally
 MAX_RUNS: Final = 1 << 20  # runs of sequence ids
+REPLICATOR: Final = "pulsar.repl."  # how the names of a broker's replication producers begin
 MAX_WAITING: Final = 1 << 18  # sends that are not settled by their first attempt
 
 LEAF_NAMES: Final = (
@@ -79,6 +80,17 @@ class Leaves:
         return pa.table(arrays, schema=LEAVES)
 
 
+def message_ids(sends: Rows) -> Int64Array:
+    """int64[rows], what tells the messages of one producer apart: the sequence id, NULL if unknown.
+
+    A replicator sends on what several producers published, each with sequence ids of its own; its
+    entries are told apart by their checksum, which an entry that is sent again keeps.
+    """
+    ids, crc = sends.numbers("sequence_id"), sends.numbers("crc32c_stored")
+    by_crc = sends.starts_with("producer_name", REPLICATOR) & (crc != NULL) & (ids != NULL)
+    return np.where(by_crc, crc, ids)
+
+
 def _int(mask: Mask) -> pa.Array:
     return pa.array(mask.astype(np.int64))
 
@@ -115,11 +127,10 @@ class Sends:
             leaves = self._leaves.of(sends)
             self._add_times(sends)
             counts = sends.numbers("message_count")
-            has_id = sends.numbers("sequence_id") != NULL
+            ids = message_ids(sends)
+            has_id = ids != NULL
             self._runs.add(
-                leaves[has_id],
-                sends.numbers("sequence_id")[has_id],
-                np.where(counts == NULL, 0, counts)[has_id],
+                leaves[has_id], ids[has_id], np.where(counts == NULL, 0, counts)[has_id]
             )
             self._add_attempts(sends, leaves)
 
@@ -131,6 +142,7 @@ class Sends:
         columns = rows.columns(*LEAF_NAMES, "outcome")
         counted = {
             "sends": pa.array(np.ones(len(rows), np.int64)),
+            "messages": rows.column("message_count"),
             "tainted": _int(rows.flags("tainted")),
             "resent": _int(rows.numbers("attempt") > 1),
             "request_bytes": rows.column("request_bytes"),

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.blocks import TableBlock
 from dissector.report import names
 from dissector.report.consumption import Deliveries, Permits
 from dissector.report.exchange_rows import Errors, Slowest
@@ -31,7 +32,7 @@ _NAMES: Final = {
     "capture_files": FILES,
 }
 
-# The tables that a summary reads; rows of others need not be handed to it.
+# The tables that a summary reads whole (see is_wanted); rows of others need not be handed to it.
 TABLES: Final = frozenset(
     (
         "capture_files",
@@ -46,6 +47,17 @@ TABLES: Final = frozenset(
         "notices",
     )
 )
+
+
+def is_wanted(block: TableBlock) -> bool:
+    """Whether a summary has to see a block of rows.
+
+    Of `messages` only those with places that a compaction emptied; making batches of all the
+    others would cost more than everything else.
+    """
+    if block.table == "messages":
+        return bool((np.asarray(block.columns.get("is_compacted_out", ())) == 1).any())
+    return block.table in TABLES
 
 
 class Summary:
@@ -72,11 +84,11 @@ class Summary:
         """Take in rows of one table.
 
         Args:
-            table: its name; rows of tables that are not in TABLES are ignored.
+            table: its name; rows of tables that it does not read are ignored.
             batch: with all columns of the table (text plain or dictionary-encoded).
             capture: any word that tells captures apart; `result` can put ids in its place.
         """
-        if table not in TABLES or batch.num_rows == 0:
+        if table not in (*TABLES, "messages") or batch.num_rows == 0:
             return
         rows = Rows(batch, capture)
         if table in _NAMES:
@@ -93,6 +105,8 @@ class Summary:
         elif table == "acks":
             self._deliveries.add_acks(rows)
             self._frames.add_acks(rows)
+        elif table == "messages":
+            self._deliveries.add_messages(rows)
         elif table == "permits":
             self._permits.add(rows)
         elif table == "connections":

@@ -105,6 +105,7 @@ SENDS: Final = Tally(
     (*_PRODUCER, ("outcome", TEXT)),
     (
         "sends",
+        "messages",
         "tainted",
         "resent",
         "request_bytes",
@@ -165,6 +166,8 @@ RECONSUMED: Final = Tally(
     ),
     ("publishes", "messages"),
 )
+# Places of batches that a compaction emptied: delivered and paid for, but no messages any more.
+PLACEHOLDERS: Final = Tally("placeholders", (*CONNECTION, ("topic", TEXT)), ("placeholders",))
 CHECKSUMS: Final = Tally(
     "checksums",
     (
@@ -204,6 +207,7 @@ TALLIES: Final = {
         DELIVERIES,
         REDELIVER_REQUESTS,
         RECONSUMED,
+        PLACEHOLDERS,
         CHECKSUMS,
         BALANCES,
     )

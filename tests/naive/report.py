@@ -60,6 +60,14 @@ def _counted(values: list[Any]) -> dict[str, int]:
     return found
 
 
+def _message_id(row: Row) -> int | None:
+    """The sequence id; the checksum for a replicator, which sends on for several producers."""
+    is_replicator = (row["producer_name"] or "").startswith("pulsar.repl.")
+    has_crc = row.get("crc32c_stored") is not None and row["sequence_id"] is not None
+    number: int | None = row["crc32c_stored"] if is_replicator and has_crc else row["sequence_id"]
+    return number
+
+
 def send_latency(tables: Tables) -> Row:
     """Counts of sends, and their latencies in ns, sorted."""
     sends = [row for row in tables["exchanges"] if row["kind"] == "publish"]
@@ -70,7 +78,7 @@ def send_latency(tables: Tables) -> Row:
         if row["message_count"] is None:
             unknown += 1
             continue
-        key = (row["topic"], row["producer_name"], row["sequence_id"])
+        key = (row["topic"], row["producer_name"], _message_id(row))
         if None in key[:2]:
             key = (*key, row["connection_id"], row["producer_id"], row["incarnation"])
         largest[key] = max(largest.get(key, 0), row["message_count"])
@@ -93,7 +101,7 @@ def distinct_messages(tables: Tables) -> int:
     largest: dict[tuple[Any, ...], int] = {}
     for row in tables["exchanges"]:
         if row["kind"] == "publish" and row["outcome"] != "orphan_response":
-            key = (row["topic"], row["producer_name"], row["sequence_id"])
+            key = (row["topic"], row["producer_name"], _message_id(row))
             largest[key] = max(largest.get(key, 0), row["message_count"] or 0)
     return sum(largest.values())
 
@@ -123,8 +131,8 @@ def redelivery(tables: Tables) -> Row:
     }
 
 
-def permits(tables: Tables) -> Row:
-    """Grants, deliveries, time without permits, and stalls."""
+def permits(tables: Tables, *, is_all_observed: bool = False) -> Row:
+    """Grants, deliveries, time without permits, and stalls; times of consumers that are judged."""
     consumers: dict[tuple[int, int, int], list[Row]] = {}
     for row in tables["permits"]:
         key = (row["connection_id"], row["consumer_id"], row["incarnation"])
@@ -133,6 +141,8 @@ def permits(tables: Tables) -> Row:
     stalls: list[int] = []
     exhausted = observed = 0
     for key, rows in consumers.items():
+        if not (is_all_observed or _is_judged(rows)):
+            continue
         spent, seen, found = _balance(rows, max(ends.get(key[0], 0), rows[-1]["ts"]))
         exhausted += spent
         observed += seen
@@ -149,6 +159,15 @@ def permits(tables: Tables) -> Row:
         "observed_us": observed,
         "stalls_us": sorted(stalls),
     }
+
+
+def _is_judged(rows: list[Row]) -> bool:
+    """Whether the balance was known while the consumer was delivered something."""
+    changes = [row for row in rows if row["event"] != "reset"]
+    known = [row for row in changes if row["available_after"] is not None]
+    taken = [row for row in known if row["event"] == "delivery" and row["delta"]]
+    is_idle = all(row["event"] != "delivery" for row in changes)
+    return bool(known) and (bool(taken) or is_idle or len(known) == len(changes))
 
 
 def _balance(rows: list[Row], end_us: int) -> tuple[int, int, list[int]]:

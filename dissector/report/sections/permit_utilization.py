@@ -31,8 +31,29 @@ def _times(durations_us: list[int]) -> Row:
     }
 
 
+def _nothing() -> Row:
+    """What _times says where no balance is known: not that there was none."""
+    return {"count": None, "total_ms": None, "longest_ms": None}
+
+
+def is_judged(row: Row) -> bool:
+    """Whether what is known of a consumer's balance says how it used its permits.
+
+    Not so where every delivery lies outside the time of known balance: the grants of that time
+    would stand beside nothing delivered, which looks like an idle consumer and is none.
+    """
+    has_all = not row["deliveries"] or not row["unknown_rows"]
+    return bool(row["known_rows"] and (row["known_delivered"] or has_all))
+
+
 def _stalls(stalls: list[Row], consumers: list[Row]) -> Row:
-    """Stalls that a grant ended; `confirmed` are those after which a delivery came at once."""
+    """Stalls that a grant ended; `confirmed` are those after which a delivery came at once.
+
+    consumers: those that were judged; where there are none everything is None.
+    """
+    if not consumers:
+        kinds = ("confirmed", "unconfirmed", "open_at_end", "idle_or_broker_limited")
+        return {**_nothing(), **{kind: _nothing() for kind in kinds}}
     return {
         **_times([row["stall_us"] for row in stalls]),
         "confirmed": _times([row["stall_us"] for row in stalls if row["confirmed"]]),
@@ -55,8 +76,9 @@ def _busy_us(row: Row) -> int:
 
 def _group(consumers: list[Row], stalls: list[Row]) -> Row:
     """The numbers of some consumer incarnations together."""
-    judged = [row for row in consumers if row["known_rows"]]
-    observed = sum(row["observed_us"] for row in consumers)
+    judged = [row for row in consumers if is_judged(row)]
+    whose = {_identity(row) for row in judged}
+    observed = sum(row["observed_us"] for row in judged)
     delivered = sum(row["known_delivered"] for row in judged)
     allowed = sum(max(0, row["start_balance"]) + row["known_granted"] for row in judged)
     least = [row["available_min"] for row in judged if row["available_min"] is not None]
@@ -66,24 +88,30 @@ def _group(consumers: list[Row], stalls: list[Row]) -> Row:
         "deliveries": sum(row["deliveries"] for row in consumers),
         "delivered": sum(row["delivered"] for row in consumers),
         "utilization": share(delivered, max(1, allowed)) if judged else None,
-        "occupancy": share(sum(_busy_us(row) for row in consumers), observed),
-        "exhausted_share": share(sum(row["exhausted_us"] for row in consumers), observed),
+        "utilization_of": {"delivered": delivered, "allowed": allowed} if judged else None,
+        "occupancy": share(sum(_busy_us(row) for row in judged), observed),
+        "exhausted_share": share(sum(row["exhausted_us"] for row in judged), observed),
         "observed_ms": _us(observed),
         "overshoot": max(0, -min(least)) if least else None,
-        "unacked_max": high(row["unacked_max"] for row in consumers),
-        "stalls": _stalls(stalls, consumers),
+        "unacked_max": high(row["unacked_max"] for row in judged),
+        "stalls": _stalls([row for row in stalls if _identity(row) in whose], judged),
     }
 
 
 def _summed(consumers: list[Row], stalls: list[Row]) -> Row:
     """A group of several consumers, with how many of them could not be judged."""
     unknown = sum(not row["known_rows"] for row in consumers)
-    partly = sum(bool(row["known_rows"] and row["unknown_rows"]) for row in consumers)
+    partly = sum(bool(is_judged(row) and row["unknown_rows"]) for row in consumers)
+    outside = sum(bool(row["known_rows"] and not is_judged(row)) for row in consumers)
     return {
         "consumers": len(consumers),
         **_group(consumers, stalls),
-        "baseline_known": unknown == 0 and partly == 0 if consumers else None,
-        "not_judged": {"baseline_unknown": unknown, "baseline_known_later": partly},
+        "baseline_known": unknown + partly + outside == 0 if consumers else None,
+        "not_judged": {
+            "baseline_unknown": unknown,
+            "delivered_without_known_balance": outside,
+            "baseline_known_partly": partly,
+        },
     }
 
 
@@ -94,7 +122,7 @@ def _consumer(row: Row, stalls: list[Row]) -> Row:
         "first_grant": row["first_grant"],
         **_group([row], stalls),
         "baseline_known": row["unknown_rows"] == 0,
-        "not_judged": {"changes_before_baseline": row["unknown_rows"]},
+        "not_judged": {"changes_of_unknown_balance": row["unknown_rows"]},
     }
 
 
@@ -105,7 +133,7 @@ def _interest(row: Row) -> tuple[Any, ...]:
 
 def chosen(consumers: list[Row]) -> Row | None:
     """The consumer whose balance the report draws; None if no balance is known."""
-    return min((row for row in consumers if row["known_rows"]), key=_interest, default=None)
+    return min((row for row in consumers if is_judged(row)), key=_interest, default=None)
 
 
 def _balance(parts: Parts, consumers: list[Row]) -> Row | None:

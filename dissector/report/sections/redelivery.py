@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share
 from dissector.report.parts import MAX_EXAMPLES, Parts
-from dissector.report.tallies import DELIVERIES, RECONSUMED, REDELIVER_REQUESTS, rows
+from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS, rows
 
 # Causes that say the application asked for it; the others come from the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -161,9 +161,17 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         if row["topic"] is not None and row["subscription"] is not None
     }
     aside = _aside(parts, pairs)
+    emptied = {
+        row["topic"]: row["placeholders"]
+        for row in rows(parts.tables["placeholders"], PLACEHOLDERS, ["topic"])
+    }
+    by_topic = _listed(deliveries, requests, aside, ("topic",))
     return {
-        "total": _group(deliveries, requests, aside),
-        "by_topic": _listed(deliveries, requests, aside, ("topic",)),
+        "total": {
+            **_group(deliveries, requests, aside),
+            "compacted_out": sum(emptied.values()),
+        },
+        "by_topic": [{**row, "compacted_out": emptied.get(row["topic"], 0)} for row in by_topic],
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
         "examples": _examples(parts),
     }

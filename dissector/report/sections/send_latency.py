@@ -141,8 +141,10 @@ def _group(lists: _Lists, key: Group) -> Row:
     transmits = lists.transmits.get(key, [])
     logical = lists.logical.get(key, [])
     outcomes: dict[str | None, int] = {}
+    contents: dict[str | None, int] = {}
     for row in sends:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["sends"]
+        contents[row["outcome"]] = contents.get(row["outcome"], 0) + row["messages"]
     requests = [row for row in sends if row["outcome"] != "orphan_response"]
     total = {name: sum(row[name] for row in requests) for name in SENDS.sums}
     not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
@@ -152,6 +154,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         "messages": lists.messages.get(key, 0),
         "request_bytes": total["request_bytes"],
         "outcomes": known(outcomes),
+        "messages_by_outcome": known(contents),
         "tainted": total["tainted"],
         "latency_ms": durations(
             _buckets(minutes, "latencies"),

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 START_NS: Final = 1_750_000_000_000_000_000
 SECOND_NS: Final = 1_000_000_000
-_PRODUCERS: Final = ("p-0", "p-1", None)
+_PRODUCERS: Final = ("p-0", "pulsar.repl.a-->b", None)
 _OUTCOMES: Final = (
     "ok", "ok", "ok", "ok", "ok", "ok", "error", "dup_or_dropped", "dropped_after_close",
     "unanswered_at_end", "lost_in_gap", "other_side_not_captured",
@@ -144,7 +144,7 @@ class RandomCapture:
                 }
             )  # fmt: skip
         for connection in (0, 2, 3):
-            for producer, name in enumerate(("p-0", "p-1", "late")):
+            for producer, name in enumerate(("p-0", "pulsar.repl.a-->b", "late")):
                 self.tables["producers"].append(
                     {"connection_id": connection, "producer_id": producer, "incarnation": 0,
                      "topic": "persistent://t/n/a", "name": name}

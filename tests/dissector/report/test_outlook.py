@@ -62,6 +62,7 @@ def test_stalls_say_whether_messages_were_waiting() -> None:
     total["consumers"] = 2
     total["stalls"] |= {"count": 3, "longest_ms": 2500.0}
     total["stalls"]["confirmed"]["count"] = 1
+    total["stalls"]["open_at_end"]["count"] = 0
     (remark,) = of(report, "permit_utilization")
     assert remark.mark == LOOK
     assert "3 times, at most 2.5 s; messages were seen waiting 1 of these times" in remark.text

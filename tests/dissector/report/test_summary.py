@@ -50,8 +50,8 @@ def test_numbers_do_not_depend_on_how_rows_come() -> None:
 
 def test_rows_of_other_tables_are_ignored() -> None:
     found = Summary()
-    found.add("messages", made.batch("messages", [{"connection_id": 1}]))
-    found.add("nothing", made.batch("messages", []))
+    found.add("nothing", made.batch("messages", [{"connection_id": 1}]))
+    found.add("messages", made.batch("messages", []))
     assert found.result() == Summary().result()
 
 
