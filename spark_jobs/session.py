@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,13 +165,17 @@ def under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _local_environment(home: Path) -> None:
-    """Tell Spark's launcher scripts, which read the environment, where everything is."""
+def _local_environment(home: Path, is_local: bool) -> None:
+    """Tell Spark's launcher scripts, which read the environment, where everything is.
+
+    is_local: all runs on this machine; elsewhere PYSPARK_PYTHON may name the workers' Python.
+    """
     import pyspark
 
     os.environ["JAVA_HOME"] = str(home)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if is_local or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
@@ -180,12 +185,18 @@ def shuffle_partitions(lake_bytes: int, cores: int) -> int:
     return max(1, min(lake_bytes // (32 << 20) + 1, 8 * max(1, cores)))
 
 
-def start(master: str | None = None, lake_bytes: int = 0, name: str = "dissector") -> SparkSession:
+def start(
+    master: str | None = None,
+    lake_bytes: int = 0,
+    name: str = "dissector",
+    more: Mapping[str, str] | None = None,
+) -> SparkSession:
     """The session that jobs run in.
 
     Args:
         master: a Spark master; None = local[*] (under spark-submit: what it was told).
         lake_bytes: size of what will be read; small lakes get few shuffle partitions.
+        more: further settings, which go before ours; under spark-submit they come too late.
 
     Raises:
         DependencyError: no Java, or Spark does not start.
@@ -199,7 +210,7 @@ def start(master: str | None = None, lake_bytes: int = 0, name: str = "dissector
     chosen = master or "local[*]"
     java = find_java()
     home = launcher_home(java)
-    _local_environment(home)
+    _local_environment(home, chosen == "local" or chosen.startswith("local["))
     parts = shuffle_partitions(lake_bytes, os.cpu_count() or 1)
     is_small = lake_bytes < SMALL_LAKE_BYTES and chosen.startswith("local")
     options = f"-Dlog4j2.configurationFile=file:{home / 'log4j2.properties'} -Duser.timezone=UTC"
@@ -218,6 +229,7 @@ def start(master: str | None = None, lake_bytes: int = 0, name: str = "dissector
     }
     if chosen.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    settings |= more or {}
     builder = builder.master(chosen)
     for key, value in settings.items():
         builder = builder.config(key, value)

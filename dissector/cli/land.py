@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from dissector.cli.options import (
+    Command,
     Common,
     chain_option,
     dissecting_options,
@@ -65,14 +66,23 @@ def land_inputs(
                 if outcome.landed is not None:
                     common.words.missing(f"{outcome.landed.capture_id}: landed, and stays")
             raise
+    take_outcomes(reading, outcomes)
+    return reading, outcomes, is_interrupted
+
+
+def take_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
+    """Add outcomes to the account of a reading, in the order of the command line, and tell them.
+
+    Raises:
+        InputError: nothing could be read.
+    """
     outcomes.sort(key=lambda outcome: outcome.number)
     for outcome in outcomes:
         reading.account.merge(outcome.account)
-        _tell(outcome, common.words)
+        _tell(outcome, reading.common.words)
     if outcomes and all(outcome.landed is None for outcome in outcomes):
         assert outcomes[0].error is not None
         raise outcomes[0].error
-    return reading, outcomes, is_interrupted
 
 
 def _tell(outcome: "Outcome", words: Words) -> None:
@@ -93,6 +103,30 @@ def _tell(outcome: "Outcome", words: Words) -> None:
     words.detail(f"{landed.capture_id}: {what}")
 
 
+_LANDING: Final = (
+    inputs_argument,
+    click.option(
+        "--lake",
+        required=True,
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Write to this lake.",
+    ),
+    click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster."),
+    click.option("--properties", is_flag=True, help="Keep the properties of messages."),
+    click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."),
+    chain_option,
+    dissecting_options,
+)
+
+
+def landing_options(command: Command) -> Command:
+    """Give a command all that says what to land, how, and into which lake."""
+    for option in reversed(_LANDING):
+        command = option(command)
+    return command
+
+
 @click.command(
     epilog=example(
         "dissector land night.pcap --lake lake\n"
@@ -100,19 +134,7 @@ def _tell(outcome: "Outcome", words: Words) -> None:
         "zstdcat night.pcap.zst | dissector land - --lake lake"
     )
 )
-@inputs_argument
-@click.option(
-    "--lake",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Write to this lake.",
-)
-@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
-@click.option("--properties", is_flag=True, help="Keep the properties of messages.")
-@click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload.")
-@chain_option
-@dissecting_options
+@landing_options
 def land(
     common: Common,
     inputs: tuple[str, ...],
@@ -128,9 +150,16 @@ def land(
     """
     want = {"properties": properties, "payload_sha256": payload_sha256}
     reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, chain, cluster, want)
+    return end_landing(reading, outcomes, lake, is_interrupted)
+
+
+def end_landing(
+    reading: "Reading", outcomes: Sequence["Outcome"], lake: Path, is_interrupted: bool
+) -> int:
+    """Print the ids of what was landed and say what was read; returns the exit code."""
     for outcome in outcomes:
         if outcome.landed is not None:
             print(outcome.landed.capture_id)
     landed = sum(outcome.landed is not None for outcome in outcomes)
-    common.words.detail(f"{counted(landed, 'capture')} in {lake}")
+    reading.common.words.detail(f"{counted(landed, 'capture')} in {lake}")
     return reading.end(is_interrupted)

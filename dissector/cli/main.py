@@ -102,12 +102,12 @@ def _explain(error: Exception) -> tuple[str, int]:
     return f"internal error, please report it: {kind}: {error}; --debug shows more", EXIT_INPUT
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
     """Run one command and return its exit code; errors end as one line on stderr."""
     is_debug = "--debug" in arguments
     try:
-        with dissector.make_context("dissector", list(arguments)) as context:
-            code = dissector.invoke(context)
+        with command.make_context(command.name, list(arguments)) as context:
+            code = command.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as end:

@@ -142,18 +142,19 @@ def land_chains(
         return
     done = 0
     for number, chain in enumerate(chains):
-        yield _landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
+        yield landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
         done += chain.stored_bytes
 
 
-def _landed_or_failed(
+def landed_or_failed(
     number: int,
     chain: Chain,
     lake: Path,
     options: Options,
     cluster: str | None,
-    progress: Progress | None,
+    progress: Progress | None = None,
 ) -> Outcome:
+    """land_chain, where a capture that cannot be read is an outcome with its error."""
     try:
         account, landed = land_chain(chain, lake, options, cluster, progress)
     except InputError as error:
@@ -189,7 +190,7 @@ def _work(channel: Connection) -> None:
     try:
         while (task := channel.recv()) is not None:
             assert isinstance(task, _Task)
-            channel.send(_landed_or_failed(*task, _Reporter(channel)))
+            channel.send(landed_or_failed(*task, _Reporter(channel)))
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
         return
     except DissectorError as error:
