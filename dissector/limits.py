@@ -22,6 +22,11 @@ MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets count
 # -- packets
 MAX_VLAN_TAGS: Final = 4  # deeper stacks are counted as `vlan_depth`
 MAX_EXTENSION_HEADERS: Final = 16  # IPv6; more are counted as `extension_depth`
+MAX_TUNNEL_DEPTH: Final = 8  # tunnels in tunnels; deeper ones are counted as `tunnel_depth`
+MAX_TUNNELS: Final = 1 << 16  # distinct ones of a capture; further ones share one number
+MAX_FRAGMENTED_PACKETS: Final = 1 << 13  # waiting for fragments; then the oldest is given up
+MAX_FRAGMENT_BYTES: Final = 32 << 20  # of waiting fragments, 64 added for each; likewise
+FRAGMENT_TIMEOUT_MS: Final = 30_000  # after its first fragment a packet is given up, as Linux does
 
 # -- streams
 REORDER_WINDOW_MS: Final = 200  # default of --reorder-window
@@ -37,6 +42,7 @@ MAX_ACK_REACH: Final = 64 << 20  # an acknowledgement further beyond all data se
 MAX_START_BACK: Final = 16 << 20  # how far before its first packet a mid-stream side may begin
 RST_REACH_BYTES: Final = 1 << 20  # an RST further ahead of its stream is outside the window
 DUPLICATE_WINDOW_MS: Final = 50  # copies by the tap are that close; retransmissions hardly ever
+TAG_REACH_BYTES: Final = 4 << 20  # so far off, numbers still fit a stream seen with another tag
 CLOCK_LEAP_MS: Final = 3_600_000  # a time that far ahead counts when a second packet confirms it
 SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it for 127 s
 LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its addresses

@@ -1,7 +1,7 @@
 """Connections: address pairs to rows, opening, ageing, closing, reuse.
 
-The key of a connection is the tunnel, the IP version and both endpoints with the lower one first;
-VLANs belong to it only on request, because a mirror often tags one direction only.
+The key of a connection is the IP version and both endpoints with the lower one first. Where the
+same key is in use behind several tags (VLANs, tunnels), tags.py tells the connections apart.
 
 Every connection is in one list of least recent use: SYN only (nothing but unanswered SYNs, given up
 early and first, so that a scan stays cheap), open, or lingering (closed, still owning late packets
@@ -54,14 +54,18 @@ _OTHER_LOW: Final = 0x6A09_E667_F3BC_C909
 _PORTS: Final = 0x3C6E_F372_FE94_F82B
 _HIGH: Final = 0x1F83_D9AB_FB41_BD6B
 _OTHER_HIGH: Final = 0x5BE0_CD19_137E_2179
-_REST: Final = 0x510E_527F_ADE6_82D1
+_TUNNEL: Final = 0x510E_527F_ADE6_82D1
+_TAG_MASK: Final = (1 << 62) - 1
 _SECOND_NS: Final = 1_000_000_000
 _SYN_ONLY_SECONDS: Final = SYN_ONLY_TIMEOUT_MS // 1000
 _LINGER_SECONDS: Final = LINGER_MS // 1000
 
 
 class Key(NamedTuple):
-    """An address pair, lower endpoint first. is_upper: 1 if the source is the upper endpoint."""
+    """An address pair, lower endpoint first, and what was around the packet.
+
+    tag: of tunnel and vlans together; is_upper: 1 if the source is the upper endpoint.
+    """
 
     lower_high: int
     lower_low: int
@@ -70,12 +74,13 @@ class Key(NamedTuple):
     ports: int
     tunnel: int
     vlans: int
+    tag: int
     hash: int
     is_upper: int
 
 
 @inlined
-def key_at(segments: SegmentColumns, row: int, vlan_in_key: int) -> Key:
+def key_at(segments: SegmentColumns, row: int) -> Key:
     """The key of a segment's connection."""
     high = segments.source_high[row]
     low = segments.source_low[row]
@@ -93,10 +98,10 @@ def key_at(segments: SegmentColumns, row: int, vlan_in_key: int) -> Key:
         port, other_port = other_port, port
     ports = (segments.ip_version[row] << 32) | (port << 16) | other_port
     tunnel = segments.tunnel[row]
-    vlans = segments.vlans[row] if vlan_in_key else 0
+    vlans = segments.vlans[row]
     value = scatter(low, _LOW) ^ scatter(other_low, _OTHER_LOW) ^ scatter(ports, _PORTS)
     value ^= scatter(high, _HIGH) ^ scatter(other_high, _OTHER_HIGH)
-    value = mix(value ^ scatter(tunnel ^ (vlans << 8), _REST))
+    value = mix(value)
     return Key(
         high,
         low,
@@ -105,27 +110,32 @@ def key_at(segments: SegmentColumns, row: int, vlan_in_key: int) -> Key:
         ports,
         tunnel,
         vlans,
+        (vlans ^ scatter(tunnel, _TUNNEL)) & _TAG_MASK,
         (value >> 16) & 0xFFFF_FFFF,
         is_upper,
     )
 
 
 @inlined
+def has_key(cells: Int64Array, base: int, key: Key) -> bool:
+    """Whether a connection is between the endpoints of a key."""
+    return bool(
+        cells[base + layout.LOWER_LOW] == key.lower_low
+        and cells[base + layout.UPPER_LOW] == key.upper_low
+        and cells[base + layout.PORTS] == key.ports
+        and cells[base + layout.LOWER_HIGH] == key.lower_high
+        and cells[base + layout.UPPER_HIGH] == key.upper_high
+    )
+
+
+@inlined
 def find_connection(cells: Int64Array, index: Int64Array, key: Key) -> int:
-    """The address of a connection's row, or -1."""
+    """The row of the connection whose last packet from this endpoint had the same tag, or -1."""
     mask = len(index) - 1
     at = key.hash & mask
     while index[at] >= 0:
         base = index[at]
-        if (
-            cells[base + layout.LOWER_LOW] == key.lower_low
-            and cells[base + layout.UPPER_LOW] == key.upper_low
-            and cells[base + layout.PORTS] == key.ports
-            and cells[base + layout.LOWER_HIGH] == key.lower_high
-            and cells[base + layout.UPPER_HIGH] == key.upper_high
-            and cells[base + layout.TUNNEL] == key.tunnel
-            and cells[base + layout.KEY_VLANS] == key.vlans
-        ):
+        if has_key(cells, base, key) and cells[base + layout.LOWER_TAG + key.is_upper] == key.tag:
             return int(base)
         at = (at + 1) & mask
     return -1
@@ -266,7 +276,7 @@ def _make_room(state: StreamState) -> None:
 
 
 @kernel
-def open_connection(state: StreamState, key: Key, segment: Segment, vlans: int) -> int:
+def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
     """A row for a new connection, entered everywhere; the caller has seen to a free row.
 
     The sender becomes side 0, unless it answers (SYN and ACK): then the opener was not captured
@@ -285,12 +295,13 @@ def open_connection(state: StreamState, key: Key, segment: Segment, vlans: int) 
     cells[base + layout.UPPER_HIGH] = key.upper_high
     cells[base + layout.UPPER_LOW] = key.upper_low
     cells[base + layout.PORTS] = key.ports
-    cells[base + layout.TUNNEL] = key.tunnel
-    cells[base + layout.KEY_VLANS] = key.vlans
+    for place in range(2):
+        cells[base + layout.LOWER_TAG + place] = layout.NO_TAG
+        cells[base + layout.LOWER_OTHER_TAG + place] = layout.NO_TAG
     cells[base + KEY_HASH] = key.hash
     cells[base + CONNECTION_ID] = registers[layout.NEXT_ID]
     registers[layout.NEXT_ID] += 1
-    _clear_connection(cells, base, segment, vlans)
+    _clear_connection(cells, base, segment)
     is_answer = (segment.flags & (layout.TCP_SYN | layout.TCP_ACK)) == (
         layout.TCP_SYN | layout.TCP_ACK
     )
@@ -307,13 +318,12 @@ def open_connection(state: StreamState, key: Key, segment: Segment, vlans: int) 
 
 
 @kernel
-def _clear_connection(cells: Int64Array, base: int, segment: Segment, vlans: int) -> None:
+def _clear_connection(cells: Int64Array, base: int, segment: Segment) -> None:
     cells[base + layout.SLOW] = layout.SLOW_START
     cells[base + layout.FIRST_TS] = segment.ts_ns
     cells[base + layout.LAST_TS] = segment.ts_ns
     cells[base + layout.FIRST_PACKET] = segment.packet
     cells[base + layout.LAST_PACKET] = segment.packet
-    cells[base + layout.VLANS] = vlans
     cells[base + layout.CLOSED_FIRST] = -1
     cells[base + layout.OPENER] = -1
     cells[base + layout.SYN_TS] = NULL

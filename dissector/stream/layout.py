@@ -14,8 +14,8 @@ LOWER_LOW: Final = 1
 UPPER_HIGH: Final = 2
 UPPER_LOW: Final = 3
 PORTS: Final = 4  # IP version << 32 | lower endpoint's port << 16 | upper endpoint's port
-TUNNEL: Final = 5
-KEY_VLANS: Final = 6  # 0 unless VLANs tell connections apart
+LOWER_TAG: Final = 5  # tag (see tags.py) of the last packet from the lower endpoint, NO_TAG
+UPPER_TAG: Final = 6  # and from the upper one
 KEY_HASH: Final = 7
 CONNECTION_ID: Final = 8
 SLOW: Final = 9  # bits SLOW_*; 0: the fast path may take its packets
@@ -40,6 +40,9 @@ PREVIOUS: Final = 28
 FOLLOWING: Final = 29  # in its list, or the next free row
 READY: Final = 30  # place in the queue of connections with work, 0 none
 CAP_NOTICED: Final = 31
+LOWER_OTHER_TAG: Final = 32  # the tag before LOWER_TAG, NO_TAG
+UPPER_OTHER_TAG: Final = 33
+TUNNEL: Final = 34  # number of the first tunnel around a packet, 0 none
 CONNECTION_CELLS: Final = 40
 
 # -- a side: bytes that this side sent
@@ -102,6 +105,7 @@ CONNECTION_CLOSED: Final = 4  # its CLOSE row is out
 CONNECTION_DETACHED: Final = 8  # no packet can find it any more
 CONNECTION_FROM_SYN: Final = 16
 CONNECTION_HAS_COPIES: Final = 32  # a copy by the tap was seen beyond doubt
+CONNECTION_NATIVE: Final = 256  # a packet was seen outside any tunnel
 CONNECTION_FREE: Final = 128  # the row belongs to no connection
 CONNECTION_RTT_PENDING: Final = 64  # SYN and SYN-ACK were seen, the opener's ACK not yet
 
@@ -205,4 +209,5 @@ LETTER_GAP: Final = 6
 LETTER_RETRANSMISSION: Final = 7
 LETTER_ZERO_WINDOW: Final = 8
 
+NO_TAG: Final = -1
 NEVER: Final = 1 << 62

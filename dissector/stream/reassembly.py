@@ -102,6 +102,7 @@ from dissector.stream.release import arm_missing_end, fire_timers, release, reli
 from dissector.stream.segment import Segment, segment_at
 from dissector.stream.sequence import distance, sequence_at
 from dissector.stream.state import StreamState
+from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 
 _LEAP_NS: Final = CLOCK_LEAP_MS * 1_000_000
 _PORT_REUSED: Final = NOTICE_NUMBER["port_reused"]
@@ -127,27 +128,30 @@ def _room_for(state: StreamState, segment: Segment) -> int:
 
 
 @inlined
-def _connection_of(state: StreamState, key: Key, segment: Segment, vlans: int) -> int:
+def _connection_of(state: StreamState, key: Key, segment: Segment) -> int:
     """The row of the connection that a segment belongs to; closes and opens ones as needed."""
     cells = state.cells
     registers = state.registers
     registers[VERDICT] = OURS
-    base = find_connection(cells, state.index, key)
+    base = find_tagged(state, key, segment)
+    before = -1
     if base >= 0:
         last = cells[base + LAST_TS]
         if last != NULL and segment.ts_ns > last + registers[layout.IDLE_NS]:
             close_now(state, base, ENDED_IDLE)
-            base = -1
+            before, base = base, -1
         elif segment.flags & TCP_SYN:
             side_no = key.is_upper ^ (cells[base + BITS] & 1)
             registers[VERDICT] = judge_syn(cells, base, side_no, segment)
             if registers[VERDICT] == REUSE:
                 note(state, base, _PORT_REUSED, side_no, NULL, NULL)
                 close_now(state, base, ENDED_REUSED)
-                base = -1
+                before, base = base, -1
     if base < 0:
         registers[VERDICT] = OURS
-        base = open_connection(state, key, segment, vlans)
+        base = open_connection(state, key, segment)
+        inherit_tags(state, base, before, key)
+    keep_tag(cells, base, key)
     return base
 
 
@@ -166,10 +170,8 @@ def _take_slowly(
     set_clock(state, segment.ts_ns, _LEAP_NS)
     if registers[layout.CLOCK_TICK] != second:
         expire(state)
-    key = key_at(segments, row, registers[layout.VLAN_IN_KEY])
-    base = _connection_of(state, key, segment, segments.vlans[row])
-    if state.cells[base + layout.VLANS] == 0:
-        state.cells[base + layout.VLANS] = segments.vlans[row]
+    key = key_at(segments, row)
+    base = _connection_of(state, key, segment)
     side_no = key.is_upper ^ (state.cells[base + BITS] & 1)
     if segment.source == 0:
         take_packet(state, base, side_no, segment, buffers.block)
@@ -232,7 +234,7 @@ def _take_fast(
     cells = state.cells
     registers = state.registers
     segment = segment_at(segments, row)
-    key = key_at(segments, row, registers[layout.VLAN_IN_KEY])
+    key = key_at(segments, row)
     base = find_connection(cells, state.index, key)
     if base < 0:
         return False

@@ -44,7 +44,7 @@ class StreamOptions(NamedTuple):
     """What a user may choose. Times in ms, sizes in bytes; see dissector.limits for the defaults.
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
-    vlan_in_key: equal addresses in different VLANs are different connections.
+    vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
     block_rows: ranges handed on at once.
     """
 
