@@ -55,6 +55,9 @@ NOTICES: Final = (
         "info",
         "connection {value} has the same addresses and ports behind another VLAN or tunnel",
     ),
+    NoticeKind("wrong_checksum", "info", "damaged segment of {value} bytes: a better copy counts"),
+    NoticeKind("two_clocks", "info", "packets were captured twice, {value} ns apart: two clocks"),
+    NoticeKind("urgent_data", "info", "urgent data: it is kept where it stands in the stream"),
     # -- frames
     NoticeKind("role_flipped", "info", "the first command shows the opener to be the broker"),
     NoticeKind("role_wait_limit", "warning", "the role was decided without a one-way command"),

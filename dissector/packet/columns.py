@@ -34,7 +34,8 @@ class SegmentColumns(Bundle):
     signed 64-bit halves, big-endian (IPv4: high 0, low the 32 bits); source_port, destination_port.
     tunnel: 0, or the number of the tunnel stack that carried it (packet room's list of tunnels);
     vlans: up to four VLAN ids, 12 bits each, outermost lowest, bits 48-50 the count.
-    sequence, acknowledgement: 0 to 2^32-1; flags: the low 8 (plus NS) TCP flag bits; window: raw.
+    sequence, acknowledgement: 0 to 2^32-1; flags: the 16 bits that hold the
+    nine TCP flags, lowest, and the header's length in words, highest; window: raw.
     ip_id: identification of IPv4 or -1; hop_limit; tsval, tsecr: TCP time stamps or -1.
     is_padded etc. are not kept: packet lengths were already trusted to the IP header.
     """

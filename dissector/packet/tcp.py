@@ -10,7 +10,7 @@ from dissector.packet.reasons import TCP_CUT, TCP_MALFORMED, USED
 
 HEADER_BYTES: Final = 20
 _NEEDED_BYTES: Final = 16  # up to the window: less of a header places nothing in a stream
-_FLAGS: Final = 0x1FF
+_FLAGS: Final = 0xF1FF  # without three bits that mean nothing
 _OPTION_END: Final = 0
 _OPTION_NOTHING: Final = 1
 _OPTION_TIME_STAMPS: Final = 8
@@ -29,7 +29,7 @@ class Transport(NamedTuple):
     """What the TCP header says.
 
     reason: USED, or why the packet is not read; payload: position of the first payload byte; flags:
-    the low nine flag bits.
+    nine flag bits, and in the highest four the header's length in words.
     """
 
     reason: int

@@ -9,12 +9,26 @@ from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_ACK_REACH, MAX_SEQUENCE_JUMP, MAX_START_BACK, NULL
+from dissector.limits import (
+    MAX_ACK_REACH,
+    MAX_SEQUENCE_JUMP,
+    MAX_START_BACK,
+    NULL,
+    RST_REACH_BYTES,
+)
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import layout
 from dissector.stream.columns import DATA, GAP_CUT
 from dissector.stream.connections import join_list, side_at, touch
-from dissector.stream.duplicates import is_remembered, remember, signature
+from dissector.stream.doubt import is_doubtful
+from dissector.stream.duplicates import (
+    WINDOW_NS,
+    note_identification,
+    remember,
+    remembered,
+    shows_its_age,
+    signature,
+)
 from dissector.stream.ending import take_fin, take_reset
 from dissector.stream.handshake import (
     STRAY,
@@ -44,6 +58,7 @@ from dissector.stream.layout import (
     TCP_FIN,
     TCP_RST,
     TCP_SYN,
+    TCP_URG,
     TOP,
 )
 from dissector.stream.output import note
@@ -53,6 +68,9 @@ from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
 
 _OVERLAP_CONFLICT: Final = NOTICE_NUMBER["overlap_conflict"]
+_TWO_CLOCKS: Final = NOTICE_NUMBER["two_clocks"]
+_URGENT_DATA: Final = NOTICE_NUMBER["urgent_data"]
+_WRONG_CHECKSUM: Final = NOTICE_NUMBER["wrong_checksum"]
 _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
 _FAR_SEGMENTS: Final = 3  # that follow on each other move a stream to a place far away
 
@@ -92,19 +110,28 @@ def _is_copy(
     """Whether the tap has shown this packet before; remembers it if not."""
     cells = state.cells
     way = cells[base + layout.CONNECTION_ID] * 2 + side_no
+    side = side_at(base, side_no)
     value = signature(segment, way, data)
-    if is_remembered(state.signatures, value, segment.ts_ns):
+    apart = remembered(state.signatures, value, segment.ts_ns)
+    is_copy = False
+    if 0 <= apart <= WINDOW_NS:
         is_bare = segment.wire_bytes == 0 and not segment.flags & (TCP_SYN | TCP_FIN | TCP_RST)
-        if (
+        is_copy = (
             not (is_bare and segment.ip_id <= 0)
-            or cells[base + BITS] & layout.CONNECTION_HAS_COPIES
-        ):
-            if segment.wire_bytes > 0:
-                cells[base + BITS] |= layout.CONNECTION_HAS_COPIES
-            cells[side_at(base, side_no) + layout.DUPLICATE_PACKETS] += 1
-            return True
-    remember(state.signatures, value, segment.ts_ns)
-    return False
+            or cells[base + BITS] & layout.CONNECTION_HAS_COPIES != 0
+        )
+    elif apart >= 0 and shows_its_age(cells, side, segment):
+        is_copy = True
+        if not cells[base + BITS] & layout.CONNECTION_TWO_CLOCKS:
+            cells[base + BITS] |= layout.CONNECTION_TWO_CLOCKS
+            note(state, base, _TWO_CLOCKS, side_no, NULL, apart)
+    if not is_copy:
+        remember(state.signatures, value, segment.ts_ns)
+        return False
+    if segment.wire_bytes > 0:
+        cells[base + BITS] |= layout.CONNECTION_HAS_COPIES
+    cells[side + layout.DUPLICATE_PACKETS] += 1
+    return True
 
 
 @kernel
@@ -123,6 +150,11 @@ def take_packet(
     if state.registers[layout.VERDICT] == STRAY:
         cells[side + layout.STRAY_PACKETS] += 1
         return
+    note_identification(cells, side, segment.ip_id)
+    if is_doubtful(cells, base, side, segment, data):
+        _take_doubtful(state, base, side_no, segment, data)
+        return
+    state.registers[layout.DOUBTFUL] = 0
     cells[side + layout.LAST_TSVAL] = segment.tsval
     is_plain_syn = segment.flags & (TCP_SYN | TCP_ACK) == TCP_SYN
     if cells[base + layout.LIST] == layout.LIST_SYN_ONLY and not is_plain_syn:
@@ -142,10 +174,34 @@ def take_packet(
         return
     start = segment.sequence + (1 if segment.flags & TCP_SYN else 0)
     offset = offset_near(start, cells[side + ORIGIN], cells[side + NEXT])
+    if segment.flags & TCP_URG and not cells[side + SIDE_BITS] & layout.SIDE_URGENT:
+        cells[side + SIDE_BITS] |= layout.SIDE_URGENT
+        note(state, base, _URGENT_DATA, side_no, offset, segment.wire_bytes)
     if segment.wire_bytes > 0 or segment.flags & TCP_FIN:
         _take_payload(state, base, side_no, segment, data, offset)
     elif _is_last_number(cells, side, offset) and not segment.flags & TCP_SYN:
         cells[side + layout.KEEPALIVE_PACKETS] += 1
+
+
+@kernel
+def _take_doubtful(
+    state: StreamState, base: int, side_no: int, segment: Segment, data: ByteArray
+) -> None:
+    """A damaged segment: its payload waits for a better copy, nothing else of it counts."""
+    cells = state.cells
+    side = side_at(base, side_no)
+    offset = offset_near(segment.sequence, cells[side + ORIGIN], cells[side + NEXT])
+    note(state, base, _WRONG_CHECKSUM, side_no, offset, segment.wire_bytes)
+    if (
+        segment.wire_bytes == 0
+        or segment.flags & (TCP_SYN | TCP_RST)
+        or not cells[side + SIDE_BITS] & SIDE_HAS_ORIGIN
+        or abs(offset - cells[side + TOP]) > RST_REACH_BYTES
+    ):
+        cells[side + layout.STRAY_PACKETS] += 1
+        return
+    state.registers[layout.DOUBTFUL] = 1
+    _take_payload(state, base, side_no, segment, data, offset)
 
 
 @inlined
@@ -250,7 +306,7 @@ def _take_payload(
         return
     if segment.wire_bytes > 0:
         _take_data(state, base, side_no, segment, data, offset)
-    if segment.flags & TCP_FIN:
+    if segment.flags & TCP_FIN and not state.registers[layout.DOUBTFUL]:
         take_fin(state, base, side_no, segment, end)
 
 
@@ -329,11 +385,12 @@ def _let_wait(
     at = segment.offset + first - offset
     packet = segment.packet
     ts_ns = segment.ts_ns
+    doubtful = state.registers[layout.DOUBTFUL]
     fresh = 0
     again = 0
     if first < there:
         taken = insert(
-            state, side, Span(DATA, first, there, at, offset, end, packet, ts_ns), data
+            state, side, Span(DATA, first, there, at, offset, end, packet, ts_ns, doubtful), data
         )
         fresh += taken.fresh
         again += taken.again
@@ -343,7 +400,7 @@ def _let_wait(
     first = max(first, there)
     if first < limit:
         taken = insert(
-            state, side, Span(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns), data
+            state, side, Span(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns, 0), data
         )
         fresh += taken.fresh
         again += taken.again

@@ -18,6 +18,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import SegmentColumns
 from dissector.stream import layout
 from dissector.stream.columns import ENDED_IDLE
+from dissector.stream.doubt import address_sum
 from dissector.stream.index import enter, find_value, leave
 from dissector.stream.layout import (
     BITS,
@@ -299,6 +300,9 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
         cells[base + layout.LOWER_TAG + place] = layout.NO_TAG
         cells[base + layout.LOWER_OTHER_TAG + place] = layout.NO_TAG
     cells[base + KEY_HASH] = key.hash
+    cells[base + layout.ADDRESS_SUM] = address_sum(
+        key.lower_high, key.lower_low, key.upper_high, key.upper_low
+    )
     cells[base + CONNECTION_ID] = registers[layout.NEXT_ID]
     registers[layout.NEXT_ID] += 1
     _clear_connection(cells, base, segment)
@@ -337,6 +341,7 @@ def _clear_connection(cells: Int64Array, base: int, segment: Segment) -> None:
         cells[side + layout.RANGE_PACKET] = NULL
         cells[side + layout.RANGE_TS] = NULL
         cells[side + layout.LAST_TSVAL] = -1
+        cells[side + layout.LAST_IP_ID] = NULL
         cells[side + layout.ISN] = NULL
         cells[side + layout.FIRST_SEQ] = NULL
         cells[side + layout.ZERO_SINCE] = NULL

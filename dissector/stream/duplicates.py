@@ -3,8 +3,13 @@
 A mirror of two ports, or a capture on all interfaces, shows one packet several times within
 milliseconds, with another MAC, VLAN or hop limit. A retransmission is a new packet: another IP
 identification, later time stamps, hardly ever the same acknowledgement and window. So two packets
-are copies when sequence, acknowledgement, flags, window, IP identification, time stamps, length
-and the first and last eight payload bytes are equal, within DUPLICATE_WINDOW_MS.
+are copies when sequence, acknowledgement, flags, window, IP identification, time stamps, length and
+the first and last eight payload bytes are equal, within DUPLICATE_WINDOW_MS.
+
+Further apart they are copies if the packet itself shows that it is old: its sender numbers packets,
+each with another IP identification, and this one repeats; or its time stamp is older than one that
+the sender has used since. So two taps whose clocks differ do not turn every packet into a
+retransmission; the notice `two_clocks` says by how much they differ.
 
 Hashes of the last 65,536 packets of all connections are kept in buckets of four (one cache line);
 the first of a bucket makes room. Where that forgets a packet, its copy counts as sent again.
@@ -17,14 +22,22 @@ from typing import Final
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte, le64
 from dissector.jit import inlined, kernel
-from dissector.limits import DUPLICATE_WINDOW_MS
+from dissector.limits import DUPLICATE_WINDOW_MS, NULL
+from dissector.stream.layout import (
+    DUPLICATE_PACKETS,
+    LAST_IP_ID,
+    LAST_TSVAL,
+    PACKETS,
+    SIDE_BITS,
+    SIDE_IDS_REPEAT,
+)
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import mix, scatter
+from dissector.stream.sequence import distance, mix, scatter
 
 BUCKETS: Final = 1 << 14
 _BUCKET_CELLS: Final = 8  # four pairs of hash and time
 DUPLICATE_CELLS: Final = BUCKETS * _BUCKET_CELLS
-_WINDOW_NS: Final = DUPLICATE_WINDOW_MS * 1_000_000
+WINDOW_NS: Final = DUPLICATE_WINDOW_MS * 1_000_000
 
 # Odd multipliers without structure, one per part of a packet.
 _WAY: Final = 0x1C69_B3F7_4AC4_AE35
@@ -61,15 +74,34 @@ def _bucket(value: int) -> int:
 
 
 @kernel
-def is_remembered(signatures: Int64Array, value: int, ts_ns: int) -> bool:
-    """Whether a packet of this signature was captured less than the window before or after."""
+def remembered(signatures: Int64Array, value: int, ts_ns: int) -> int:
+    """How far, in ns, the packet of this signature lies whose capture was nearest; NULL: none."""
     start = _bucket(value)
+    nearest = NULL
     for place in range(start, start + _BUCKET_CELLS, 2):
         if signatures[place] == value:
-            seen = signatures[place + 1]
-            if seen - _WINDOW_NS <= ts_ns <= seen + _WINDOW_NS:
-                return True
-    return False
+            apart = abs(ts_ns - signatures[place + 1])
+            if nearest == NULL or apart < nearest:
+                nearest = apart
+    return int(nearest)
+
+
+@inlined
+def shows_its_age(cells: Int64Array, side: int, segment: Segment) -> bool:
+    """Whether a packet that is equal to an earlier one of its side cannot have been sent anew."""
+    if segment.ip_id > 0 and not cells[side + SIDE_BITS] & SIDE_IDS_REPEAT:
+        others = cells[side + PACKETS] - cells[side + DUPLICATE_PACKETS] > 2
+        return bool(others or segment.ip_id != cells[side + LAST_IP_ID])
+    latest = cells[side + LAST_TSVAL]
+    return bool(segment.tsval >= 0 and latest >= 0 and distance(segment.tsval, latest) < 0)
+
+
+@inlined
+def note_identification(cells: Int64Array, side: int, ip_id: int) -> None:
+    """Keep in mind whether a side gives every packet an IP identification of its own."""
+    if ip_id > 0 and ip_id == cells[side + LAST_IP_ID]:
+        cells[side + SIDE_BITS] |= SIDE_IDS_REPEAT
+    cells[side + LAST_IP_ID] = ip_id
 
 
 @inlined

@@ -53,7 +53,7 @@ def take_fin(state: StreamState, base: int, side_no: int, segment: Segment, at: 
     cells[side + TOP] = max(cells[side + TOP], at)
     if cells[base + CLOSED_FIRST] < 0:
         cells[base + CLOSED_FIRST] = side_no
-    insert_fin(state, side, Span(FIN, at, at, 0, at + 1, at - 1, segment.packet, segment.ts_ns))
+    insert_fin(state, side, Span(FIN, at, at, 0, at + 1, at - 1, segment.packet, segment.ts_ns, 0))
 
 
 @inlined

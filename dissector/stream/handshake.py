@@ -73,7 +73,8 @@ def judge_syn(cells: Int64Array, base: int, side_no: int, segment: Segment) -> i
         return OURS if _can_begin(cells, side, segment) else REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
-        return STRAY if cells[side + SIDE_BITS] & SIDE_RELEASED else OURS
+        is_late = cells[side + SIDE_BITS] & SIDE_RELEASED or cells[side + layout.HEAD] >= 0
+        return STRAY if is_late else OURS
     if cells[base + layout.LIST] == layout.LIST_SYN_ONLY:
         return REUSE
     at = offset_near(segment.sequence, cells[side + ORIGIN], cells[side + TOP])

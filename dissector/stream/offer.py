@@ -15,6 +15,8 @@ from dissector.stream.layout import (
     HEAD,
     NEVER,
     NEXT,
+    NODE_DOUBTFUL,
+    NODE_LENGTH,
     NODE_OFFSET,
     NODE_OPENED,
     NODE_PACKET,
@@ -75,6 +77,19 @@ def _hole_due(state: StreamState, side: int, peer: int, head: int) -> int:
 
 
 @inlined
+def _doubt_due(state: StreamState, side: int, peer: int, head: int) -> int:
+    """The clock at which a doubtful first node is used although no better copy came."""
+    cells = state.cells
+    opened = state.nodes[head + NODE_OPENED]
+    if cells[peer + layout.PACKETS] == 0:
+        return int(opened + state.registers[WINDOW_NS])
+    end = state.nodes[head + NODE_OFFSET] + state.nodes[head + NODE_LENGTH]
+    if cells[side + ACKED] >= end:
+        return -NEVER  # its receiver took it
+    return int(opened + state.registers[layout.UNACKED_NS])
+
+
+@inlined
 def _is_unbelieved(cells: Int64Array, side: int, end: int) -> bool:
     """Whether a hole is so long that one segment behind it is no proof of it."""
     return bool(
@@ -124,12 +139,18 @@ def offer_of(state: StreamState, side: int, peer: int, is_over: bool) -> Offer:
     end = nodes[head + NODE_OFFSET]
     if end == 1 and bits & layout.SIDE_STARTED_EMPTY and not bits & SIDE_RELEASED:
         cells[side + NEXT] = 1  # the first packet was a keep-alive, one byte before the stream
+    is_pressed = is_over or bits & (SIDE_GIVE_UP | SIDE_RESYNC) != 0
     if end <= cells[side + NEXT]:
-        return Offer(NODE, first_turn, first_turn, NEVER)
-    due = _hole_due(state, side, peer, head)
-    if is_over or clock >= due or bits & (SIDE_GIVE_UP | SIDE_RESYNC):
-        what = UNBELIEVED if _is_unbelieved(cells, side, end) else HOLE
-        return Offer(what, turn, turn, NEVER)
+        if is_pressed or not nodes[head + NODE_DOUBTFUL]:
+            return Offer(NODE, first_turn, first_turn, NEVER)
+        due = _doubt_due(state, side, peer, head)
+        if clock >= due:
+            return Offer(NODE, first_turn, first_turn, NEVER)
+    else:
+        due = _hole_due(state, side, peer, head)
+        if is_pressed or clock >= due:
+            what = UNBELIEVED if _is_unbelieved(cells, side, end) else HOLE
+            return Offer(what, turn, turn, NEVER)
     hold = nodes[head + NODE_OPENED] + window
     if clock < hold:
         return Offer(NOTHING, NEVER, first_turn, min(hold, due))

@@ -4,18 +4,24 @@ A node is a run of stream bytes of one packet (DATA, with its bytes copied to th
 the snap length cut off (GAP_CUT), or the end of the stream (FIN, length 0). Nodes leave at the
 front only, and new ones cover only what no node covers, so an insertion never moves anything.
 
-The list is a skip list of four levels (one node in eight rises a level, by a hash of a running
-number, so the same input gives the same list). Appending, by far the most frequent, is constant
-time; other places are found in logarithmic time up to some 4,000 nodes of a side and in 1/500 of
-the nodes beyond. A segment costs one step per node that it overlaps, which is at most one per byte
-compared. How far ahead a sequence number jumps costs nothing. Nodes and bytes are bounded together:
+The list is a skip list of six levels (one node in eight rises a level, by a hash of a running
+number and a seed that every process draws anew, so that no sender can know where the levels are;
+what comes out does not depend on it). Appending, by far the most frequent, is constant time; other
+places are found in logarithmic time up to some 260,000 nodes of a side, more than the limits of
+held bytes allow. A segment costs one step per node that it overlaps, which is at most one per byte
+of it. How far ahead a sequence number jumps costs nothing. Nodes and bytes are bounded together:
 every node is charged NODE_CHARGE_BYTES beside its bytes against the limits of held bytes.
 
 Two copies of waiting bytes that differ are a conflict: counted, and the overlap policy says which
-copy stays, by where the new segment starts and ends: `first` the waiting one; `last` the new one;
-`linux` the new one if it starts earlier, or equally and ends later; `windows` the new one if it
-starts earlier and ends later. Bytes that have left are not held any more: a later copy of them is
-counted as sent again without being compared.
+copy stays. `first`: the waiting one. `last`: the new one. `windows`: the copy whose segment starts
+lower, else the waiting one; BSD and its descendants, Windows and macOS among them, trim the front
+of what arrives and keep what they have, but let it run over segments that start behind its start.
+`linux`: the same, and of segments that start equally the one that ends later. A node keeps the
+bounds of the segment whose copy it is, and is split where only a part of it changes hands.
+
+Whatever the policy, a copy with a right checksum wins over one with a wrong one (doubt.py). Bytes
+that have left are not held any more: a later copy of them is counted as sent again without being
+compared.
 """
 
 from typing import NamedTuple
@@ -42,17 +48,23 @@ from dissector.stream.layout import (
     LEVELS,
     NEXT,
     NODE_AT,
+    NODE_DOUBTFUL,
     NODE_FLAGS,
+    NODE_FROM,
     NODE_KIND,
     NODE_LENGTH,
     NODE_NEXT,
     NODE_OFFSET,
     NODE_OPENED,
+    NODE_PACKET,
+    NODE_TO,
+    NODE_TS,
     NODES,
     OVERLAP,
     OVERLAP_FIRST,
     OVERLAP_LAST,
     OVERLAP_LINUX,
+    STEPS,
     TAIL,
     TOP,
 )
@@ -64,7 +76,8 @@ class Span(NamedTuple):
     """Bytes of a segment that shall wait.
 
     kind: DATA, GAP_CUT or FIN; start, end: stream offsets; at: of a byte at offset `start` in the
-    packet's buffer; whole_start, whole_end: the segment they are part of.
+    packet's buffer; whole_start, whole_end: the segment they are part of; doubtful: 1 if its
+    checksum is wrong.
     """
 
     kind: int
@@ -75,6 +88,14 @@ class Span(NamedTuple):
     whole_end: int
     packet: int
     ts_ns: int
+    doubtful: int
+
+
+class Edges(NamedTuple):
+    """A range of stream offsets."""
+
+    start: int
+    end: int
 
 
 class Taken(NamedTuple):
@@ -103,6 +124,7 @@ def find_before(state: StreamState, side: int, offset: int) -> None:
         while following >= 0 and nodes[following + NODE_OFFSET] < offset:
             at = following
             following = nodes[at + NODE_NEXT + level]
+            registers[STEPS] += 1
         registers[BEFORE + level] = at
 
 
@@ -121,8 +143,8 @@ def _step_over(state: StreamState, node: int) -> None:
 
 
 @inlined
-def _levels(serial: int) -> int:
-    value = mix(serial) >> 7
+def _levels(serial: int, seed: int) -> int:
+    value = mix(serial ^ seed) >> 7
     levels = 1
     while levels < LEVELS and value & 7 == 0:
         levels += 1
@@ -159,11 +181,14 @@ def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> in
     nodes[node + NODE_LENGTH] = end - start
     nodes[node + NODE_AT] = -1
     nodes[node + NODE_KIND] = span.kind
-    nodes[node + layout.NODE_PACKET] = span.packet
-    nodes[node + layout.NODE_TS] = span.ts_ns
+    nodes[node + NODE_PACKET] = span.packet
+    nodes[node + NODE_TS] = span.ts_ns
     nodes[node + NODE_FLAGS] = flags
     nodes[node + NODE_OPENED] = opened
-    levels = _levels(registers[layout.NODE_SERIAL])
+    nodes[node + NODE_FROM] = span.whole_start
+    nodes[node + NODE_TO] = span.whole_end
+    nodes[node + NODE_DOUBTFUL] = span.doubtful
+    levels = _levels(registers[layout.NODE_SERIAL], registers[layout.LEVEL_SEED])
     nodes[node + layout.NODE_LEVELS] = levels
     for level in range(levels):
         before = registers[BEFORE + level]
@@ -207,39 +232,115 @@ def _keep_bytes(state: StreamState, node: int, data: ByteArray, at: int) -> None
 
 
 @inlined
-def _new_copy_wins(policy: int, span: Span, start: int, end: int) -> bool:
-    """Whether a span's bytes replace those of a node start..end."""
+def _new_copy_wins(state: StreamState, node: int, span: Span) -> bool:
+    """Whether a span's bytes replace those of a node, which are there as well."""
+    nodes = state.nodes
+    policy = state.registers[OVERLAP]
+    first = nodes[node + NODE_FROM]
+    if nodes[node + NODE_DOUBTFUL] != span.doubtful:
+        return span.doubtful == 0
     if policy == OVERLAP_FIRST:
         return False
     if policy == OVERLAP_LAST:
         return True
-    if policy == OVERLAP_LINUX:
-        return span.whole_start < start or (span.whole_start == start and span.whole_end > end)
-    return span.whole_start < start and span.whole_end > end
+    if span.whole_start == first:
+        return bool(policy == OVERLAP_LINUX and span.whole_end > nodes[node + NODE_TO])
+    return bool(span.whole_start < first)
+
+
+@inlined
+def _differing(state: StreamState, node: int, span: Span, data: ByteArray, range_of: Edges) -> int:
+    """How many bytes of a range differ between a span and a node that has them."""
+    held = state.nodes[node + NODE_AT] + range_of.start - state.nodes[node + NODE_OFFSET]
+    new = span.at + range_of.start - span.start
+    differing = 0
+    for index in range(range_of.end - range_of.start):
+        if byte(state.heap, held + index) != byte(data, new + index):
+            differing += 1
+    return differing
 
 
 @kernel
-def _compare(
-    state: StreamState, node: int, span: Span, data: ByteArray, start: int, end: int
-) -> int:
-    """Compare start..end of a span with a waiting node; returns the bytes that differ.
+def _cut_off(state: StreamState, side: int, node: int, offset: int) -> int:
+    """Split a node before an offset inside it; the place last searched is then before the second
+    part. Returns the second part. The caller has seen to a free node."""
+    nodes = state.nodes
+    _step_over(state, node)
+    length = offset - nodes[node + NODE_OFFSET]
+    kind = nodes[node + NODE_KIND]
+    end = nodes[node + NODE_OFFSET] + nodes[node + NODE_LENGTH]
+    whole_start = nodes[node + NODE_FROM]
+    whole_end = nodes[node + NODE_TO]
+    span = Span(
+        kind, offset, end, 0, whole_start, whole_end, nodes[node + NODE_PACKET],
+        nodes[node + NODE_TS], nodes[node + NODE_DOUBTFUL],
+    )  # fmt: skip
+    # What the second part's link charges the first part gives back.
+    moved = end - offset if kind == DATA else 0
+    nodes[node + NODE_LENGTH] = length
+    flags = nodes[node + NODE_FLAGS]
+    nodes[node + NODE_FLAGS] = flags & ~ENDS_PACKET
+    part = _link(state, side, span, offset, end)
+    _charge(state, side, 0, -moved)
+    nodes[part + NODE_FLAGS] = flags & ~STARTS_PACKET
+    nodes[part + NODE_OPENED] = nodes[node + NODE_OPENED]
+    if kind == DATA:
+        nodes[part + NODE_AT] = nodes[node + NODE_AT] + length
+    return part
 
-    Where the policy prefers the new copy its bytes are written over the waiting ones.
-    """
+
+@inlined
+def _hand_over(state: StreamState, node: int, span: Span, data: ByteArray) -> None:
+    """Let all bytes of a node be those of a span, which covers it."""
     nodes = state.nodes
     heap = state.heap
-    if span.kind != DATA or nodes[node + NODE_KIND] != DATA:
-        return 0
-    first = nodes[node + NODE_OFFSET]
-    held = nodes[node + NODE_AT] + start - first
+    start = nodes[node + NODE_OFFSET]
+    length = nodes[node + NODE_LENGTH]
     new = span.at + start - span.start
-    wins = _new_copy_wins(state.registers[OVERLAP], span, first, first + nodes[node + NODE_LENGTH])
+    held = nodes[node + NODE_AT]
+    for index in range(length):
+        heap[held + index] = data[new + index]
+    if nodes[node + NODE_DOUBTFUL] > span.doubtful:
+        # Only now are these bytes there.
+        flags = RETRANSMITTED
+        if start == span.whole_start:
+            flags |= STARTS_PACKET
+        if start + length == span.whole_end:
+            flags |= ENDS_PACKET
+        nodes[node + NODE_FLAGS] = flags
+        nodes[node + NODE_PACKET] = span.packet
+        nodes[node + NODE_TS] = span.ts_ns
+    nodes[node + NODE_FROM] = span.whole_start
+    nodes[node + NODE_TO] = span.whole_end
+    nodes[node + NODE_DOUBTFUL] = span.doubtful
+
+
+@kernel
+def _meet(
+    state: StreamState, side: int, node: int, span: Span, data: ByteArray, range_of: Edges
+) -> int:
+    """A range of a span is waiting already, in a node; returns the bytes that differ.
+
+    Where the new copy is preferred its bytes take the place of the waiting ones. The place last
+    searched is then behind everything up to the range's end.
+    """
+    nodes = state.nodes
     differing = 0
-    for index in range(end - start):
-        if byte(heap, held + index) != byte(data, new + index):
-            differing += 1
-            if wins:
-                heap[held + index] = data[new + index]
+    nodes[node + NODE_FLAGS] |= RETRANSMITTED
+    wins = False
+    if span.kind == DATA and nodes[node + NODE_KIND] == DATA:
+        differing = _differing(state, node, span, data, range_of)
+        wins = _new_copy_wins(state, node, span)
+    if wins:
+        if nodes[node + NODE_OFFSET] < range_of.start:
+            node = _cut_off(state, side, node, range_of.start)
+        if range_of.end < nodes[node + NODE_OFFSET] + nodes[node + NODE_LENGTH]:
+            _cut_off(state, side, node, range_of.end)
+        else:
+            _step_over(state, node)
+        _hand_over(state, node, span, data)
+    else:
+        _step_over(state, node)
     return differing
 
 
@@ -250,24 +351,26 @@ def insert(state: StreamState, side: int, span: Span, data: ByteArray) -> Taken:
     data: the packet's buffer. The caller has seen to room in heap and nodes.
     """
     nodes = state.nodes
+    registers = state.registers
     at = span.start
     again = 0
     conflicts = 0
     fresh = 0
     find_before(state, side, at)
-    following = state.registers[BEFORE]
+    following = registers[BEFORE]
     if following < 0:
         following = _node_after(state, side)
     while at < span.end:
+        registers[STEPS] += 1
         if following >= 0 and nodes[following + NODE_OFFSET] <= at:
             end = nodes[following + NODE_OFFSET] + nodes[following + NODE_LENGTH]
             if end > at:
                 end = min(end, span.end)
-                conflicts += _compare(state, following, span, data, at, end)
+                conflicts += _meet(state, side, following, span, data, Edges(at, end))
                 again += end - at
-                nodes[following + NODE_FLAGS] |= RETRANSMITTED
                 at = end
-            _step_over(state, following)
+            else:
+                _step_over(state, following)
         else:
             end = span.end if following < 0 else min(span.end, nodes[following + NODE_OFFSET])
             node = _link(state, side, span, at, end)
@@ -313,7 +416,10 @@ def shift_offsets(state: StreamState, side: int, by: int) -> None:
     """Add a number to the offsets of all nodes of a side: its offset 0 became known late."""
     node = state.cells[side + HEAD]
     while node >= 0:
+        state.registers[STEPS] += 1
         state.nodes[node + NODE_OFFSET] += by
+        state.nodes[node + NODE_FROM] += by
+        state.nodes[node + NODE_TO] += by
         node = state.nodes[node + NODE_NEXT]
 
 

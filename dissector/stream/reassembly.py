@@ -71,7 +71,8 @@ from dissector.stream.connections import (
     set_clock,
     side_at,
 )
-from dissector.stream.duplicates import is_remembered, remember, signature
+from dissector.stream.doubt import WRONG, checksum_of
+from dissector.stream.duplicates import note_identification, remember, remembered, signature
 from dissector.stream.handshake import OURS, REUSE, judge_syn
 from dissector.stream.layout import (
     ACKED,
@@ -91,8 +92,6 @@ from dissector.stream.layout import (
     SIDE_BITS,
     SIDE_HAS_ORIGIN,
     TCP_ACK,
-    TCP_FIN,
-    TCP_RST,
     TCP_SYN,
     TOP,
     VERDICT,
@@ -106,6 +105,7 @@ from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 
 _LEAP_NS: Final = CLOCK_LEAP_MS * 1_000_000
 _PORT_REUSED: Final = NOTICE_NUMBER["port_reused"]
+_SPARE_NODES: Final = 8
 _NOTICE_ROOM: Final = 16  # more than one packet can cause before anything is released
 
 
@@ -118,9 +118,9 @@ def _room_for(state: StreamState, segment: Segment) -> int:
     if registers[layout.HEAP_USED] + segment.captured_bytes > len(state.heap):
         return NEED_HEAP
     free = registers[layout.FREE_NODES]
-    # One node per waiting node that the segment can touch, and some for its ends, cut and FIN.
+    # One node per waiting node that the segment can touch; those for its ends, cut and FIN.
     waiting = len(state.nodes) // NODE_CELLS - free
-    if free < min(segment.wire_bytes, waiting) + 4:
+    if free < min(segment.wire_bytes, waiting) + _SPARE_NODES:
         return NEED_NODES
     if registers[layout.FREE_ROWS] < 1:
         return NEED_ROWS
@@ -191,7 +191,7 @@ def _is_plain(state: StreamState, base: int, side: int, segment: Segment) -> boo
     clock = max(ts_ns, registers[CLOCK])
     return (
         cells[base + layout.SLOW] == 0
-        and segment.flags & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK) == TCP_ACK
+        and segment.flags == TCP_ACK
         and segment.window != 0
         and segment.captured_bytes == segment.wire_bytes
         and segment.sequence == sequence_at(cells[side + ORIGIN], cells[side + NEXT])
@@ -249,8 +249,13 @@ def _take_fast(
     letter = layout.LETTER_DATA if length > 0 else layout.LETTER_ACK
     if not cells[base + layout.HISTORY_SEEN] >> (letter + 9 * side_no) & 1:
         return False
-    if length == 0 and is_remembered(state.signatures, value, segment.ts_ns):
+    if length == 0 and remembered(state.signatures, value, segment.ts_ns) != NULL:
         return False
+    # Where a side's checksums say nothing, no packet is read for them.
+    if cells[side + layout.GOOD_CHECKSUMS] > 0:
+        if checksum_of(cells[base + layout.ADDRESS_SUM], segment, data) == WRONG:
+            return False
+        cells[side + layout.GOOD_CHECKSUMS] += 1
     registers[CLOCK] = max(registers[CLOCK], segment.ts_ns)
     registers[layout.LEAP_TS] = -layout.NEVER
     if not _acknowledge(state, base, side_no, segment):
@@ -259,6 +264,7 @@ def _take_fast(
     registers[layout.PACKET] = segment.packet
     cells[side + PACKETS] += 1
     cells[side + layout.LAST_TSVAL] = segment.tsval
+    note_identification(cells, side, segment.ip_id)
     cells[base + layout.LAST_PACKET] = segment.packet
     cells[base + LAST_TS] = max(cells[base + LAST_TS], segment.ts_ns)
     if length > 0:

@@ -39,6 +39,7 @@ from dissector.stream.layout import (
     HELD,
     NEVER,
     NEXT,
+    NODE_DOUBTFUL,
     NODE_KIND,
     NODE_LENGTH,
     NODE_OFFSET,
@@ -97,6 +98,7 @@ def _put_node(state: StreamState, base: int, side_no: int) -> None:
     put_range(
         state, base, Piece(side_no, kind, offset, length, source, at, packet, ts_ns, flags, 0)
     )
+    is_doubtful = nodes[head + NODE_DOUBTFUL] != 0
     drop_first(state, side)
     cells[side + NEXT] = offset + length
     cells[side + TURN] = max(cells[side + TURN], packet)
@@ -104,6 +106,8 @@ def _put_node(state: StreamState, base: int, side_no: int) -> None:
     cells[side + layout.RANGE_TS] = ts_ns
     cells[side + layout.STREAM_BYTES] += length
     cells[side + SIDE_BITS] |= SIDE_RELEASED
+    if is_doubtful:
+        cells[side + SIDE_BITS] &= ~SIDE_GIVE_UP
     if kind == GAP_CUT:
         cells[side + layout.SNAPLEN_CUT_BYTES] += length
     if kind == FIN:
@@ -273,7 +277,9 @@ def give_up_oldest(state: StreamState, base: int) -> bool:
         since = NEVER
         if cells[side + SIDE_BITS] & SIDE_START_OPEN:
             since = cells[side + layout.START_SINCE]
-        elif head >= 0 and nodes[head + NODE_OFFSET] > cells[side + NEXT]:
+        elif head >= 0 and (
+            nodes[head + NODE_OFFSET] > cells[side + NEXT] or nodes[head + NODE_DOUBTFUL]
+        ):
             since = nodes[head + NODE_OPENED]
         if since < oldest:
             oldest = since
@@ -393,6 +399,7 @@ def relieve(state: StreamState) -> int:
     excess = state.registers[layout.HELD_TOTAL] - state.registers[layout.HELD_LIMIT] * 7 // 8
     place = 1
     while place <= timers[0] and excess > 0:
+        state.registers[layout.STEPS] += 1
         base = timers[3 * place + 2] // layout.ROW_CELLS * layout.ROW_CELLS
         held = cells[side_at(base, 0) + HELD] + cells[side_at(base, 1) + HELD]
         if held > 0 and cells[base + layout.READY] == 0:

@@ -4,13 +4,15 @@ from typing import NamedTuple
 
 from dissector.jit import inlined
 from dissector.packet.columns import SegmentColumns
-from dissector.stream.layout import TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN
+from dissector.stream.layout import TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN, TCP_URG
 
-_USED_FLAGS = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK
+_USED_FLAGS = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK | TCP_URG
 
 
 class Segment(NamedTuple):
-    """A row of SegmentColumns without the addresses; flags: FIN, SYN, RST and ACK only."""
+    """A row of SegmentColumns without the addresses; flags: FIN, SYN, RST, ACK and URG
+    only; header_bytes: of TCP, right before the payload if nothing of it is missing; 0: not known.
+    """
 
     packet: int
     ts_ns: int
@@ -24,11 +26,12 @@ class Segment(NamedTuple):
     window: int
     ip_id: int
     tsval: int
+    header_bytes: int
 
 
 @inlined
 def segment_at(segments: SegmentColumns, row: int) -> Segment:
-    """The segment of a row; PSH, URG and the rest of the flags are left out."""
+    """The segment of a row; PSH and the rest of the flags are left out."""
     captured = segments.captured_bytes[row]
     return Segment(
         segments.packet[row],
@@ -43,4 +46,5 @@ def segment_at(segments: SegmentColumns, row: int) -> Segment:
         segments.window[row],
         segments.ip_id[row],
         segments.tsval[row],
+        (segments.flags[row] >> 12) * 4,
     )

@@ -94,6 +94,8 @@ def new_state(options: StreamOptions) -> StreamState:
     registers[layout.FREE_NODE] = -1
     registers[layout.LIST_HEAD : layout.LIST_HEAD + layout.LISTS] = -1
     registers[layout.LIST_TAIL : layout.LIST_TAIL + layout.LISTS] = -1
+    # Every process draws its own: no input can know beforehand where lists are slow.
+    registers[layout.LEVEL_SEED] = hash("levels") & 0x7FFF_FFFF
     registers[layout.WINDOW_NS] = options.reorder_window_ms * _MS
     registers[layout.UNACKED_NS] = max(options.unacked_hole_ms, options.reorder_window_ms) * _MS
     registers[layout.IDLE_NS] = options.idle_timeout_ms * _MS

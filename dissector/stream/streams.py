@@ -133,6 +133,11 @@ class Streams:
         """Bytes waiting now, each waiting segment charged in addition."""
         return int(self._state.registers[layout.HELD_TOTAL])
 
+    @property
+    def steps(self) -> int:
+        """Steps taken so far along lists whose length the input decides: a measure of cost."""
+        return int(self._state.registers[layout.STEPS])
+
     def advance(
         self, segments: SegmentColumns, rows: int, buffers: PacketBuffers
     ) -> Iterator[tuple[RangeColumns, int]]:
@@ -234,7 +239,7 @@ class Streams:
             add_heap(state, int(segments.captured_bytes[row]))
         elif status == layout.NEED_NODES:
             have = len(state.nodes) // layout.NODE_CELLS
-            add_nodes(state, max(have, int(segments.wire_bytes[row])))
+            add_nodes(state, have)
         elif status == layout.NEED_ROWS:
             add_rows(state, len(state.cells) // layout.ROW_CELLS)
 

@@ -27,7 +27,7 @@ from dissector.stream.columns import (
 )
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import SideRows, Streams
-from tests.wire.packets import ACK, RST, SYN
+from tests.wire.packets import ACK, RST, SYN, tcp
 from tests.wire.packets import FIN as FIN_FLAG
 
 MS = 1_000_000
@@ -41,7 +41,8 @@ RST_ACK = RST | ACK
 class Packet(NamedTuple):
     """A TCP packet. ms: capture time; side: 0 the client sends; sequence, acknowledgement: any
     integers, taken modulo 2^32; captured: payload bytes that the snap length leaves (None: all);
-    ip_id: None gives every packet one of its own; port: the client's, tells connections apart.
+    ip_id: None gives every packet one of its own; port: the client's, tells connections apart;
+    checksum: `right` or `wrong` puts a TCP header before the payload, else there is none.
     """
 
     ms: float
@@ -56,6 +57,7 @@ class Packet(NamedTuple):
     tsval: int = -1
     port: int = 40000
     vlans: int = 0
+    checksum: str = ""
 
 
 class Piece(NamedTuple):
@@ -131,6 +133,8 @@ def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
     data = bytearray(b"\0")
     for row, packet in enumerate(packets):
         payload = packet.payload[: packet.captured]
+        head = _header(packet)
+        data += head
         client = (0x0A000001, packet.port)
         broker = (0x0A000002, 6650)
         source, destination = (client, broker) if packet.side == 0 else (broker, client)
@@ -152,7 +156,7 @@ def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
             "vlans": packet.vlans,
             "sequence": packet.sequence & 0xFFFFFFFF,
             "acknowledgement": packet.acknowledgement & 0xFFFFFFFF,
-            "flags": packet.flags,
+            "flags": packet.flags | len(head) // 4 << 12,
             "window": packet.window,
             "ip_id": row + 1 if packet.ip_id is None else packet.ip_id,
             "hop_limit": 64,
@@ -165,6 +169,22 @@ def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
     return segments, PacketBuffers(
         np.frombuffer(bytes(data), np.uint8).copy(), np.zeros(1, np.uint8)
     )
+
+
+def _header(packet: Packet) -> bytes:
+    """A TCP header whose checksum is right or wrong, if the packet is to have one."""
+    if not packet.checksum:
+        return b""
+    whole = tcp(
+        packet.payload,
+        sequence=packet.sequence,
+        acknowledgement=packet.acknowledgement,
+        flags=packet.flags,
+        addresses=("10.0.0.1", "10.0.0.2"),
+        window=77,
+    )
+    wrong = bytes([whole[16] ^ 1]) if packet.checksum == "wrong" else whole[16:17]
+    return whole[:16] + wrong + whole[17:20]
 
 
 def streamed(

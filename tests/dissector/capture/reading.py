@@ -85,7 +85,7 @@ def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment
                 int(columns.destination_port[row]),
                 int(columns.sequence[row]),
                 int(columns.acknowledgement[row]),
-                int(columns.flags[row]),
+                int(columns.flags[row]) & 0x1FF,
                 int(columns.window[row]),
                 data[offset : offset + size].tobytes(),
                 int(columns.wire_bytes[row]),

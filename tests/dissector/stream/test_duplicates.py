@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dissector.limits import DUPLICATE_WINDOW_MS
-from dissector.stream.duplicates import DUPLICATE_CELLS, is_remembered, remember, signature
+from dissector.limits import DUPLICATE_WINDOW_MS, NULL
+from dissector.stream.duplicates import DUPLICATE_CELLS, remember, remembered, signature
 from dissector.stream.segment import Segment
 from tests.wire.segments import MS, Packet, handshake, streamed
 
-ONE = Segment(5, 1000, 0, 0, 20, 20, 1001, 5001, 16, 500, 77, 123)
+ONE = Segment(5, 1000, 0, 0, 20, 20, 1001, 5001, 16, 500, 77, 123, 0)
 DATA = np.arange(64, dtype=np.uint8)
 COPY = Packet(10, 0, 1001, b"abcdefghij", 5001, ip_id=9, tsval=50, window=700)
 
@@ -30,16 +30,14 @@ def test_anything_else_is_another_packet(change: dict[str, int]) -> None:
     assert signature(ONE, 3, DATA) != signature(ONE, 2, DATA)
 
 
-def test_a_signature_is_remembered_for_the_window() -> None:
+def test_a_signature_is_remembered_with_its_time() -> None:
     cells = np.zeros(DUPLICATE_CELLS, np.int64)
-    window = DUPLICATE_WINDOW_MS * MS
     value = signature(ONE, 3, DATA)
-    assert not is_remembered(cells, value, 1000)
-    remember(cells, value, 10 * window)
-    for ts_ns in (9 * window, 10 * window, 11 * window):
-        assert is_remembered(cells, value, ts_ns)
-    assert not is_remembered(cells, value, 11 * window + 1)
-    assert not is_remembered(cells, value, 9 * window - 1)
+    assert remembered(cells, value, 1000) == NULL
+    remember(cells, value, 5000)
+    assert [remembered(cells, value, ts_ns) for ts_ns in (4000, 5000, 9000)] == [1000, 0, 4000]
+    remember(cells, value, 8000)
+    assert remembered(cells, value, 9000) == 1000
 
 
 def test_a_bucket_keeps_the_last_four() -> None:
@@ -47,7 +45,7 @@ def test_a_bucket_keeps_the_last_four() -> None:
     same_bucket = [1 + number for number in range(5)]
     for value in same_bucket:
         remember(cells, value, 1000)
-    assert [is_remembered(cells, value, 1000) for value in same_bucket] == [False] + [True] * 4
+    assert [remembered(cells, value, 1000) for value in same_bucket] == [NULL] + [0] * 4
 
 
 @pytest.mark.parametrize(
@@ -55,19 +53,42 @@ def test_a_bucket_keeps_the_last_four() -> None:
     [
         ({"ms": 10.5}, {"duplicate": 1}),
         ({"ms": 10 + DUPLICATE_WINDOW_MS}, {"duplicate": 1}),
-        ({"ms": 11 + DUPLICATE_WINDOW_MS}, {"retransmitted": 1}),
         ({"ip_id": 10}, {"retransmitted": 1}),
         ({"tsval": 51}, {"retransmitted": 1}),
         ({"window": 701}, {"retransmitted": 1}),
         ({"payload": b"abcdefghiX"}, {"retransmitted": 1}),
     ],
-    ids=["at once", "in the window", "later", "IP id", "time stamp", "window", "content"],
+    ids=["at once", "in the window", "IP id", "time stamp", "window", "content"],
 )
 def test_copies_and_retransmissions_are_counted_apart(change: dict, counted: dict) -> None:
     found = streamed([*handshake(), COPY, COPY._replace(**change)])
     assert found.counted() == counted
     assert found.data() == b"abcdefghij"
     assert ("T" in found.connections[0]["history"]) == ("retransmitted" in counted)
+
+
+LATER_MS = 11 + DUPLICATE_WINDOW_MS
+
+
+def test_a_late_packet_that_shows_its_age_is_a_copy() -> None:
+    """Every other packet of the sender has an IP identification of its own."""
+    found = streamed([*handshake(), COPY, COPY._replace(ms=LATER_MS)])
+    assert found.counted() == {"duplicate": 1}
+    assert found.codes() == ["two_clocks"]
+    assert found.notices[0]["value"] == (LATER_MS - 10) * MS
+
+
+def test_a_sender_that_repeats_its_identifications_sends_again() -> None:
+    before = [packet._replace(ip_id=9) for packet in handshake()]
+    assert streamed([*before, COPY, COPY._replace(ms=LATER_MS)]).counted() == {"retransmitted": 1}
+
+
+@pytest.mark.parametrize(("tsval", "counted"), [(50, "retransmitted"), (51, "duplicate")])
+def test_a_time_stamp_older_than_the_senders_last_shows_age(tsval: int, counted: str) -> None:
+    packets = [*handshake(), COPY._replace(ip_id=0)]
+    packets.append(Packet(20, 0, 1011, b"k", 5001, ip_id=0, tsval=tsval))
+    packets.append(COPY._replace(ip_id=0, ms=LATER_MS))
+    assert streamed(packets).counted() == {counted: 1}
 
 
 def test_without_an_ip_id_repeated_acknowledgements_are_no_copies() -> None:

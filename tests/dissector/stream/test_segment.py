@@ -9,7 +9,7 @@ from tests.wire.segments import Packet, columns_of
 @pytest.mark.parametrize("flags", range(0, 512, 37))
 def test_only_the_flags_that_matter_are_kept(flags: int) -> None:
     segments, _ = columns_of([Packet(0, 0, 1, flags=flags)])
-    assert segment_at(segments, 0).flags == flags & (1 | 2 | 4 | 16)
+    assert segment_at(segments, 0).flags == flags & (1 | 2 | 4 | 16 | 32)
 
 
 def test_a_row_is_read_as_it_is() -> None:
@@ -21,6 +21,12 @@ def test_a_row_is_read_as_it_is() -> None:
     assert (found.ip_id, found.tsval) == (6, 5)
     data = buffers.block[found.offset : found.offset + found.captured_bytes]
     assert data.tobytes() == b"abcd"
+
+
+def test_the_length_of_the_header_stands_with_the_flags() -> None:
+    segments, _ = columns_of([Packet(0, 0, 1, flags=0x10 | 8 << 12)])
+    found = segment_at(segments, 0)
+    assert (found.flags, found.header_bytes) == (0x10, 32)
 
 
 def test_a_packet_never_has_more_bytes_than_it_says() -> None:

@@ -1,0 +1,80 @@
+"""Segments whose TCP checksum is wrong where their sender's checksums are right.
+
+A host that leaves checksums to its network card shows wrong ones at its own tap: none of them means
+anything, and nearly all captures of clients and brokers are like that. Where a sender's checksums
+are right, though, a wrong one means that the packet was damaged: its receiver dropped it, and what
+it carried comes again.
+
+So the checksum of a segment is judged by those before it of its side. Of a doubtful segment only
+the payload is taken, and it waits: for a copy with a right checksum, which replaces it whatever the
+overlap policy; or for proof that the receiver took it, that is, its acknowledgement. Without either
+it is used in the end, as late as a hole would be given up, because damaged bytes are worth more
+than none.
+
+Not judged are segments that were not captured whole; checksums of 0; and those that hold the sum of
+the pseudo header alone, which is what a driver leaves for the card to complete.
+"""
+
+from typing import Final
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import be16
+from dissector.codecs.ones_sum import folded, ones_sum
+from dissector.jit import inlined, kernel
+from dissector.stream import layout
+from dissector.stream.layout import BAD_CHECKSUMS, GOOD_CHECKSUMS
+from dissector.stream.segment import Segment
+
+UNKNOWN: Final = 0
+RIGHT: Final = 1
+WRONG: Final = 2
+
+_CHECKSUM_AT: Final = 16
+_HEADER_BYTES: Final = 20
+_PROTOCOL: Final = 6
+_GOOD_PER_BAD: Final = 8  # a card that joins segments leaves stale checksums among right ones
+
+
+@inlined
+def _words_of(half: int) -> int:
+    """The sum of the four 16-bit words of an address half."""
+    total = (half & 0xFFFF) + ((half >> 16) & 0xFFFF)
+    return total + ((half >> 32) & 0xFFFF) + ((half >> 48) & 0xFFFF)
+
+
+@inlined
+def address_sum(high: int, low: int, other_high: int, other_low: int) -> int:
+    """What addresses and protocol add to every TCP checksum of a connection."""
+    one = _words_of(high) + _words_of(low)
+    return _PROTOCOL + one + _words_of(other_high) + _words_of(other_low)
+
+
+@kernel
+def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
+    """Whether a segment's checksum is RIGHT or WRONG, or UNKNOWN. addresses: see address_sum."""
+    start = segment.offset - segment.header_bytes
+    if (
+        segment.header_bytes < _HEADER_BYTES
+        or segment.captured_bytes < segment.wire_bytes
+        or start < 0
+    ):
+        return UNKNOWN
+    size = segment.header_bytes + segment.wire_bytes
+    pseudo = folded(addresses + (size & 0xFFFF) + (size >> 16))
+    field = be16(data, start + _CHECKSUM_AT)
+    if field == 0 or field == pseudo or field == folded(addresses):
+        return UNKNOWN
+    return RIGHT if folded(pseudo + ones_sum(data, start, start + size)) == 0xFFFF else WRONG
+
+
+@inlined
+def is_doubtful(cells: Int64Array, base: int, side: int, segment: Segment, data: ByteArray) -> bool:
+    """Whether a segment was damaged, as far as its side's checksums tell; counts its own."""
+    verdict = checksum_of(cells[base + layout.ADDRESS_SUM], segment, data)
+    if verdict == RIGHT:
+        cells[side + GOOD_CHECKSUMS] += 1
+    if verdict != WRONG:
+        return False
+    cells[side + BAD_CHECKSUMS] += 1
+    good = cells[side + GOOD_CHECKSUMS]
+    return bool(good > 0 and cells[side + BAD_CHECKSUMS] <= 1 + good // _GOOD_PER_BAD)

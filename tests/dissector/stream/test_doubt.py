@@ -1,0 +1,138 @@
+"""Damaged segments: who is judged, what their bytes become."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from dissector.stream.columns import DATA
+from dissector.stream.doubt import RIGHT, UNKNOWN, WRONG, address_sum, checksum_of
+from dissector.stream.segment import Segment
+from dissector.stream.state import StreamOptions
+from tests.wire import packets
+from tests.wire.packets import RST, SYN
+from tests.wire.segments import FIN_ACK, SMALL, SYN_ACK, Packet, Piece, streamed
+
+ADDRESSES = address_sum(0, 0x0A000001, 0, 0x0A000002)
+
+
+def judged(segment: bytes, captured: int | None = None) -> int:
+    """The verdict on a TCP segment of 10.0.0.1 and 10.0.0.2."""
+    header = (segment[12] >> 4) * 4
+    wire = len(segment) - header
+    seen = wire if captured is None else captured
+    plain = Segment(1, 0, 0, header, seen, wire, 0, 0, 16, 0, 0, 0, header)
+    return checksum_of(ADDRESSES, plain, np.frombuffer(segment, np.uint8).copy())
+
+
+@pytest.mark.parametrize("payload", [b"", b"a", b"ab", bytes(range(256)) * 200])
+@pytest.mark.parametrize("options", [b"", packets.time_stamps(7, 9)])
+def test_right_and_wrong_checksums_are_told_apart(payload: bytes, options: bytes) -> None:
+    segment = packets.tcp(payload, options=options, sequence=77)
+    assert judged(segment) == RIGHT
+    for place in {4, len(segment) - 1}:
+        damaged = bytearray(segment)
+        damaged[place] ^= 0x10
+        assert judged(bytes(damaged)) == WRONG
+
+
+def test_checksums_left_to_the_card_say_nothing() -> None:
+    segment = packets.tcp(b"payload", addresses=None)
+    assert judged(segment) == UNKNOWN
+    pseudo = b"\x0a\x00\x00\x01\x0a\x00\x00\x02\x00\x06"
+    for length in (len(segment), 0):
+        sum_ = packets.internet_checksum(pseudo + struct.pack(">H", length)) ^ 0xFFFF
+        assert judged(segment[:16] + struct.pack(">H", sum_) + segment[18:]) == UNKNOWN
+
+
+def test_a_segment_cut_by_the_snap_length_is_not_judged() -> None:
+    assert judged(packets.tcp(b"payload", sequence=3), captured=6) == UNKNOWN
+
+
+def sound(*parts: Packet) -> list[Packet]:
+    """A handshake, and packets, all with right checksums unless they say otherwise."""
+    opening = [
+        Packet(0, 0, 1000, flags=SYN),
+        Packet(1, 1, 5000, b"", 1001, SYN_ACK),
+        Packet(2, 0, 1001, b"", 5001),
+    ]
+    return [each._replace(checksum=each.checksum or "right") for each in [*opening, *parts]]
+
+
+BAD = Packet(10, 0, 1001, b"abXdef", 5001, checksum="wrong", ip_id=50)
+GOOD = Packet(300, 0, 1001, b"abcdef", 5001, ip_id=51)
+
+
+def test_a_better_copy_takes_the_place_of_damaged_bytes() -> None:
+    found = streamed(sound(BAD, Packet(11, 0, 1007, b"ghi", 5001), GOOD))
+    assert found.pieces() == [Piece("data", 0, 9, b"abcdefghi")]
+    assert found.codes() == ["wrong_checksum", "overlap_conflict"]
+    assert found.side()["conflict_bytes"] == 1
+    # The time of the bytes is that of the packet that brought them.
+    assert [row["packet"] for row in found.ranges if row["kind"] == DATA] == [6, 5]
+
+
+@pytest.mark.parametrize("overlap", ["first", "last", "linux", "windows"])
+def test_a_damaged_copy_never_wins(overlap: str) -> None:
+    options = SMALL._replace(overlap=overlap)
+    waiting = Packet(10, 0, 1003, b"cdef", 5001)
+    bad = Packet(11, 0, 1002, b"bXXXXX", 5001, checksum="wrong")
+    found = streamed(sound(waiting, bad, Packet(12, 0, 1001, b"ab", 5001)), options)
+    assert found.data()[:6] == b"abcdef"
+    assert found.side()["conflict_bytes"] == 4
+
+
+def test_a_better_copy_may_have_other_bounds() -> None:
+    first = Packet(300, 0, 1001, b"abc", 5001)
+    second = Packet(301, 0, 1004, b"defgh", 5001)
+    found = streamed(sound(BAD, first, second))
+    assert found.pieces() == [Piece("data", 0, 8, b"abcdefgh")]
+
+
+def test_bytes_that_their_receiver_took_are_used() -> None:
+    taken = Packet(12, 1, 5001, b"", 1007)
+    found = streamed(sound(BAD, taken, Packet(13, 0, 1007, b"ghi", 5001)))
+    assert found.data() == b"abXdefghi"
+    assert found.times(DATA)[0] == 5
+
+
+@pytest.mark.parametrize(("one_way", "ms"), [(True, 220), (False, 60_020)])
+def test_without_a_better_copy_they_are_used_as_late_as_a_hole(one_way: bool, ms: int) -> None:
+    probes = [Packet(at, 0, 1007, b"", 5001, ip_id=at) for at in range(20, 61_000, 20)]
+    made = [each for each in sound(BAD, *probes) if not (one_way and each.side)]
+    found = streamed(made)
+    assert found.data() == b"abXdef"
+    released = found.times(DATA)[0]
+    assert made[released - 1].ms == pytest.approx(ms, abs=20)
+
+
+def test_nothing_else_of_a_damaged_packet_counts() -> None:
+    bad = [
+        Packet(10, 1, 5001, b"", 1500, checksum="wrong"),
+        Packet(11, 0, 1001, b"", 5001, RST, checksum="wrong"),
+        Packet(12, 0, 1001, b"", 5001, FIN_ACK, checksum="wrong"),
+        Packet(13, 0, 9_000_000, b"far", 5001, checksum="wrong"),
+    ]
+    many = [Packet(3 + n / 100, side, (1001, 5001)[side], b"", (5001, 1001)[side])
+            for n in range(60) for side in (0, 1)]  # fmt: skip
+    found = streamed(sound(*many, *bad, Packet(20, 0, 1001, b"abc", 5001)))
+    assert found.data() == b"abc"
+    assert found.connections[0]["ended"] == "capture_end"
+    assert found.counted(0, 1)["stray"] == 1
+    assert found.counted(0, 0)["stray"] == 3
+
+
+def test_where_many_checksums_are_wrong_none_means_anything() -> None:
+    packets_ = [Packet(10 + n, 0, 1001 + 3 * n, b"abc", 5001, checksum="wrong") for n in range(9)]
+    found = streamed(sound(*packets_, Packet(30, 1, 5001, b"", 1028)))
+    assert found.data() == b"abc" * 9
+    assert found.codes() == ["wrong_checksum"]
+
+
+def test_pressure_lets_damaged_bytes_out() -> None:
+    options = StreamOptions(block_rows=64, held_bytes_per_connection=2000)
+    rest = [Packet(11 + n, 0, 1007 + 100 * n, bytes(100), 5001) for n in range(40)]
+    found = streamed(sound(BAD, *rest), options)
+    assert found.data() == b"abXdef" + bytes(4000)
+    assert found.side()["gap_bytes"] == 0
+    assert "held_bytes_limit" in found.codes()
