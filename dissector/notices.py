@@ -33,6 +33,17 @@ NOTICES: Final = (
         "error",
         "the compressed data of file {value} is cut or corrupt; all before was read",
     ),
+    NoticeKind(
+        "captured_longer", "info", "{value} packets claim more captured bytes than the wire had"
+    ),
+    NoticeKind("unusable_time", "warning", "{value} packets carry a time beyond all years"),
+    NoticeKind("long_fraction", "info", "{value} packets carry a fraction of a second over 1 s"),
+    NoticeKind("untimed_packets", "warning", "{value} packets carry no time"),
+    NoticeKind(
+        "filter_matched_nothing",
+        "warning",
+        "the capture filter of file {value2} let nothing pass; port filters miss tagged packets",
+    ),
     NoticeKind("notices_limit", "warning", "{value} further notices are not listed"),
     # -- packets and streams
     NoticeKind("unknown_link_type", "error", "link type {value} is not read"),

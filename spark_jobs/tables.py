@@ -20,8 +20,8 @@ def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) ->
     """The captures that a report counts.
 
     Args:
-        wanted: ids; none = all. A capture whose files are all in another one of the same base
-            name is left out then, since it would be counted twice.
+        wanted: ids; none = all. A capture whose files are all in another one is left out then,
+            under whatever name, since it would be counted twice.
 
     Raises:
         UsageError: an id is not in the lake, or the lake has no capture.
@@ -39,13 +39,13 @@ def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) ->
 
 
 def _is_contained(capture: Manifest, captures: Sequence[Manifest]) -> bool:
-    """Whether all files of a capture are in another, longer one of the same base name."""
+    """Whether all files of a capture are in another one, of equal ones in one of a lower id."""
     files = {source.sha256 for source in capture.sources}
     if not files:
         return False
     for other in captures:
         theirs = {source.sha256 for source in other.sources}
-        if other.base_name == capture.base_name and files < theirs:
+        if files < theirs or (files == theirs and other.capture_id < capture.capture_id):
             return True
     return False
 

@@ -22,10 +22,19 @@ INTERFACE_LIMIT: Final = -2  # described after limits.MAX_INTERFACES others
 
 # Places in the scan state, an int64 array that lives as long as a capture.
 LAST_TS_NS: Final = 0  # of the last packet with a time stamp; NULL before
-CAPTURED_LONGER: Final = 1  # records that claim more captured bytes than the wire had
-UNUSABLE_TIMES: Final = 2  # time stamps beyond the years that 64-bit nanoseconds can say
-PACKET_DROPS: Final = 3  # drops counted in packet blocks of the old kind
-SCAN_STATE_ROWS: Final = 4
+PACKET_DROPS: Final = 1  # drops counted in packet blocks of the old kind
+# Oddities of packets: how many, and in the next place the row of the first one, -1 before.
+CAPTURED_LONGER: Final = 2  # claim more captured bytes than the wire had
+UNUSABLE_TIMES: Final = 4  # of the years beyond those that 64-bit nanoseconds can say
+LONG_FRACTIONS: Final = 6  # the fraction of a second is a second or more
+UNTIMED: Final = 8  # of a kind without a time stamp
+SCAN_STATE_ROWS: Final = 10
+ODDITIES: Final = (
+    (CAPTURED_LONGER, "captured_longer"),
+    (UNUSABLE_TIMES, "unusable_time"),
+    (LONG_FRACTIONS, "long_fraction"),
+    (UNTIMED, "untimed_packets"),
+)
 
 
 class ScanProgress(NamedTuple):
@@ -77,7 +86,17 @@ def new_scan_state() -> Int64Array:
     """The state before the first packet of a capture."""
     state = np.zeros(SCAN_STATE_ROWS, np.int64)
     state[LAST_TS_NS] = NULL
+    for oddity, _ in ODDITIES:
+        state[oddity + 1] = -1
     return state
+
+
+@inlined
+def count_oddity(state: Int64Array, oddity: int, row: int) -> None:
+    """One more odd packet; the row of the first is kept."""
+    if state[oddity + 1] < 0:
+        state[oddity + 1] = row
+    state[oddity] += 1
 
 
 @inlined

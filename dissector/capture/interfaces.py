@@ -6,7 +6,7 @@ These blocks are few, so that plain Python reads them; the packets go through th
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from dissector.capture.columns import InterfaceColumns, new_interface_columns
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
 
 _BYTE_ORDER_MAGIC: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
+_OPTION_COMMENT: Final = 1  # of any block
+_OPTION_NAME: Final = 2  # of an interface description
+_OPTION_FILTER: Final = 11  # of an interface description
 _OPTION_DROPPED: Final = 5  # of interface statistics: by the interface
 _OPTION_OS_DROPPED: Final = 7  # of interface statistics: by the operating system
 _OPTION_RESOLUTION: Final = 9  # of an interface description
@@ -52,6 +55,17 @@ def read_section(block: bytes) -> SectionStart | None:
     return SectionStart(order, size, major == _SECTION_VERSION)
 
 
+class InterfaceTexts(NamedTuple):
+    """What an interface description says in words; empty where it says nothing.
+
+    capture_filter: the filter that packets had to pass; of one in machine code its bytes.
+    """
+
+    name: str = ""
+    comment: str = ""
+    capture_filter: str = ""
+
+
 def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]]:
     """Code and value of each option that is whole; ends at the end mark or at the first odd one."""
     while len(body) - offset >= 4:
@@ -67,13 +81,15 @@ class Interfaces:
     """All interfaces of a capture.
 
     columns: what the scans read, grown as needed; count: how many are described, at most
-    limits.MAX_INTERFACES (further ones are counted in `beyond_limit` and have no number).
+    limits.MAX_INTERFACES (further ones are counted in `beyond_limit` and have no number); texts: by
+    number what is said of an interface in words, where anything is.
     """
 
     def __init__(self) -> None:
         self.columns: InterfaceColumns = new_interface_columns(16)
         self.count = 0
         self.beyond_limit = 0
+        self.texts: dict[int, InterfaceTexts] = {}
         self._dropped: dict[tuple[int, int], int] = {}
 
     def add(
@@ -115,12 +131,17 @@ class Interfaces:
             return False
         link_type, _, snaplen = struct.unpack_from(f"{order}HHI", block, 8)
         resolution, offset_seconds = _MICROSECONDS, 0
+        texts = InterfaceTexts()
         for code, value in _options(block[:-4], 16, order):
             if code == _OPTION_RESOLUTION and len(value) == 1:
                 resolution = value[0]
             elif code == _OPTION_OFFSET and len(value) == 8:
                 (offset_seconds,) = struct.unpack(f"{order}q", value)
-        self.add(link_type, snaplen, resolution, offset_seconds)
+            else:
+                texts = _with_text(texts, code, value)
+        number = self.add(link_type, snaplen, resolution, offset_seconds)
+        if any(texts) and number < MAX_INTERFACES:
+            self.texts[number] = texts
         return True
 
     def count_drops(self, block: bytes, order: str, first_interface: int) -> None:
@@ -142,6 +163,29 @@ class Interfaces:
         """Drops at all interfaces from a number on; None if no statistics say anything."""
         drops = [count for (number, _), count in self._dropped.items() if number >= first_interface]
         return sum(drops) if drops else None
+
+
+def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
+    """The texts with that of one more option."""
+    if code == _OPTION_COMMENT:
+        said = value.decode(errors="replace")
+        return texts._replace(comment=f"{texts.comment}\n{said}" if texts.comment else said)
+    if code == _OPTION_NAME:
+        return texts._replace(name=value.decode(errors="replace"))
+    if code == _OPTION_FILTER:
+        is_text = value[:1] == b"\0"
+        said = value[1:].decode(errors="replace") if is_text else value[1:].hex()
+        return texts._replace(capture_filter=said)
+    return texts
+
+
+def packet_comments(data: bytes, order: str) -> list[str]:
+    """The comments among the options of a packet block."""
+    return [
+        value.decode(errors="replace")
+        for code, value in _options(data, 0, order)
+        if code == _OPTION_COMMENT
+    ]
 
 
 def _resolution(resolution: int) -> tuple[int, int, int]:

@@ -1,5 +1,6 @@
 """The records of a pcap file: microseconds or nanoseconds, either byte order, long headers too."""
 
+import struct
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
@@ -8,15 +9,18 @@ from dissector.capture.columns import (
     CORRUPT,
     FULL,
     LAST_TS_NS,
+    LONG_FRACTIONS,
     NEED_DATA,
     ScanProgress,
+    count_oddity,
     load32,
 )
 from dissector.jit import kernel
 from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet.columns import PacketColumns
 
-HEADER_BYTES: Final = 24  # of the file
+HEADER_BYTES: Final = 24  # of the file, in all formats but Ixia's
+_IXIA_HEADER_BYTES: Final = 28  # which adds the length of all records
 
 # What a file may claim for one packet whatever its snap length says: writers with large receive
 # offload exceed their own snap length, but not by more than this.
@@ -28,7 +32,7 @@ class PcapLayout(NamedTuple):
 
     is_big_endian: 0 or 1; unit_ns: 1 or 1000, of the time fraction; record_header_bytes: 16, or 24
     in the modified format of old Linux distributions; longest_bytes: longest credible packet;
-    interface: index of the file's only interface.
+    interface: index of the file's only interface; lengths: one of IN_ORDER, SWAPPED, LESSER_FIRST.
     """
 
     is_big_endian: int
@@ -36,16 +40,41 @@ class PcapLayout(NamedTuple):
     record_header_bytes: int
     longest_bytes: int
     interface: int
+    lengths: int
 
 
-# Magic number as read big-endian: byte order, unit of the fraction, bytes of a record header.
+# Which of a record's two lengths is that of the captured bytes. The first versions of the format
+# had them the other way round, and version 2.3 was written by programs of both minds.
+IN_ORDER: Final = 0
+SWAPPED: Final = 1
+LESSER_FIRST: Final = 2
+_SWAPPED_BEFORE: Final = (2, 3)
+_EITHER_WAY: Final = (2, 3)
+_DG_UX: Final = 543  # the major version that the tcpdump of DG/UX writes, lengths swapped
+
+
+class _Variant(NamedTuple):
+    """What a magic number says."""
+
+    is_big_endian: int
+    unit_ns: int
+    record_header_bytes: int
+    header_bytes: int = HEADER_BYTES
+
+
+# By the magic number as read big-endian.
 _MAGICS: Final = {
-    0xA1B2C3D4: (1, 1000, 16),
-    0xD4C3B2A1: (0, 1000, 16),
-    0xA1B23C4D: (1, 1, 16),
-    0x4D3CB2A1: (0, 1, 16),
-    0xA1B2CD34: (1, 1000, 24),
-    0x34CDB2A1: (0, 1000, 24),
+    0xA1B2C3D4: _Variant(1, 1000, 16),
+    0xD4C3B2A1: _Variant(0, 1000, 16),
+    0xA1B23C4D: _Variant(1, 1, 16),
+    0x4D3CB2A1: _Variant(0, 1, 16),
+    0xA1B2CD34: _Variant(1, 1000, 24),
+    0x34CDB2A1: _Variant(0, 1000, 24),
+    # Ixia's, of its hardware and of its software.
+    0x1C0001AC: _Variant(1, 1, 16, _IXIA_HEADER_BYTES),
+    0xAC01001C: _Variant(0, 1, 16, _IXIA_HEADER_BYTES),
+    0x1C0001AB: _Variant(1, 1000, 16, _IXIA_HEADER_BYTES),
+    0xAB01001C: _Variant(0, 1000, 16, _IXIA_HEADER_BYTES),
 }
 
 
@@ -54,18 +83,39 @@ def is_pcap(magic: int) -> bool:
     return magic in _MAGICS
 
 
-def byte_order(magic: int) -> str:
-    """ "big" or "little", as int.from_bytes wants it."""
-    return "big" if _MAGICS[magic][0] else "little"
+def header_bytes(magic: int) -> int:
+    """The length of the header of a file with this magic number."""
+    return _MAGICS[magic].header_bytes
 
 
-def pcap_layout(magic: int, snaplen: int, interface: int) -> PcapLayout:
-    """How the records of a file with this magic number and snap length (0 = none) read."""
-    is_big_endian, unit_ns, record_header_bytes = _MAGICS[magic]
+class PcapHeader(NamedTuple):
+    """What a file header says. link_type: with what else stands in that field; snaplen: 0 = none.
+
+    layout: how the records read, their interface left to be filled in.
+    """
+
+    link_type: int
+    snaplen: int
+    layout: PcapLayout
+
+
+def read_header(head: bytes) -> PcapHeader:
+    """The header at the start of some bytes, at least HEADER_BYTES of a file that `is_pcap`."""
+    variant = _MAGICS[int.from_bytes(head[:4], "big")]
+    order = ">" if variant.is_big_endian else "<"
+    major, minor, _, _, snaplen, link_type = struct.unpack_from(f"{order}HHIIII", head, 4)
+    lengths = IN_ORDER
+    if (major, minor) < _SWAPPED_BEFORE or major == _DG_UX:
+        lengths = SWAPPED
+    elif (major, minor) == _EITHER_WAY:
+        lengths = LESSER_FIRST
     longest = min(max(snaplen, LONGEST_WITHOUT_SNAPLEN), MAX_RECORD_BYTES)
     if snaplen == 0:
         longest = MAX_RECORD_BYTES
-    return PcapLayout(is_big_endian, unit_ns, record_header_bytes, longest, interface)
+    layout = PcapLayout(
+        variant.is_big_endian, variant.unit_ns, variant.record_header_bytes, longest, 0, lengths
+    )
+    return PcapHeader(link_type, snaplen, layout)
 
 
 @kernel
@@ -80,7 +130,7 @@ def scan_pcap(
     """Find whole records in data[start:end].
 
     A record that is too long, or whose header is all zeros (a file that was preallocated or lost
-    its end in a crash), is damaged: nothing after it can be trusted, as records have no mark.
+    its end in a crash), is damaged: where the next one begins must be searched for.
 
     Args:
         packets: written from row 0. state: scan state, updated.
@@ -104,14 +154,18 @@ def scan_pcap(
         fraction = load32(data, position + 4, order)
         captured = load32(data, position + 8, order)
         wire = load32(data, position + 12, order)
+        if layout.lengths != IN_ORDER and (layout.lengths == SWAPPED or captured > wire):
+            captured, wire = wire, captured
         if captured > layout.longest_bytes or (seconds | fraction | captured | wire) == 0:
             status = CORRUPT
             break
         if captured > end - position - header_bytes:
             break
         if captured > wire:
-            state[CAPTURED_LONGER] += 1
+            count_oddity(state, CAPTURED_LONGER, row)
             wire = captured
+        if fraction * layout.unit_ns >= 1_000_000_000:
+            count_oddity(state, LONG_FRACTIONS, row)
         last_ts_ns = seconds * 1_000_000_000 + fraction * layout.unit_ns
         packets.offset[row] = position + header_bytes
         packets.captured_bytes[row] = captured

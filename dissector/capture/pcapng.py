@@ -18,9 +18,11 @@ from dissector.capture.columns import (
     NEED_DATA,
     NO_INTERFACE,
     PACKET_DROPS,
+    UNTIMED,
     UNUSABLE_TIMES,
     InterfaceColumns,
     ScanProgress,
+    count_oddity,
     load32,
 )
 from dissector.codecs.integers import be16, le16
@@ -35,6 +37,7 @@ SIMPLE_PACKET: Final = 3
 INTERFACE_STATISTICS: Final = 5
 ENHANCED_PACKET: Final = 6
 
+PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
 _LARGEST: Final = 0x7FFF_FFFF_FFFF_FFFF
 _NO_DROP_COUNT: Final = 0xFFFF
@@ -70,7 +73,7 @@ def _enhanced(data: ByteArray, position: int, order: int) -> _Packet:
         load32(data, position + 8, order),
         load32(data, position + 12, order),
         load32(data, position + 16, order),
-        28,
+        PACKET_OFFSET,
         load32(data, position + 20, order),
         load32(data, position + 24, order),
     )
@@ -90,7 +93,7 @@ def _old(data: ByteArray, position: int, order: int, state: Int64Array) -> _Pack
         interface_id,
         load32(data, position + 12, order),
         load32(data, position + 16, order),
-        28,
+        PACKET_OFFSET,
         load32(data, position + 20, order),
         load32(data, position + 24, order),
     )
@@ -164,13 +167,15 @@ def _place(
         if interface >= 0:
             ts_ns = time_ns(packet.units_high, packet.units_low, interfaces, interface)
         if ts_ns == NULL:
-            state[UNUSABLE_TIMES] += 1
+            count_oddity(state, UNUSABLE_TIMES, row)
+    else:
+        count_oddity(state, UNTIMED, row)
     if ts_ns == NULL:
         ts_ns = 0 if state[LAST_TS_NS] == NULL else state[LAST_TS_NS]
     else:
         state[LAST_TS_NS] = ts_ns
     if packet.captured > packet.wire:
-        state[CAPTURED_LONGER] += 1
+        count_oddity(state, CAPTURED_LONGER, row)
     packets.interface[row] = interface
     packets.ts_ns[row] = ts_ns
     packets.captured_bytes[row] = packet.captured

@@ -1,12 +1,10 @@
 """CaptureReader: buffers of the files of one capture in, packet columns out. It opens nothing.
 
-A file starts in FORMAT (its first bytes decide); a pcap file then is RECORDS to its end, a pcapng
-file is RECORDS inside a section and SEARCH between a damaged block and the next section header that
-is credible. OVER: a pcap record was damaged; the rest of the file is passed over. What was found
-out about the file comes from `finish_file`, what concerns the whole capture from `finish`.
+A file starts in FORMAT (its first bytes decide) and then is RECORDS; between damage and the next
+place where records are credible (`capture.search`) it is SEARCH. OVER: it is no capture. What was
+found out about the file comes from `finish_file`, what concerns the whole capture from `finish`.
 """
 
-import re
 import struct
 from typing import Final, NamedTuple
 
@@ -18,26 +16,30 @@ from dissector.capture.columns import (
     CORRUPT,
     FULL,
     LAST_TS_NS,
+    ODDITIES,
     PACKET_DROPS,
     CaptureNotice,
     ScanProgress,
     new_scan_state,
 )
-from dissector.capture.interfaces import Interfaces, read_section
+from dissector.capture.interfaces import Interfaces, packet_comments, read_section
 from dissector.capture.pcap import (
-    HEADER_BYTES,
     PcapLayout,
-    byte_order,
+    header_bytes,
     is_pcap,
-    pcap_layout,
+    read_header,
     scan_pcap,
 )
 from dissector.capture.pcapng import (
+    ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
+    OLD_PACKET,
+    PACKET_OFFSET,
     SECTION_HEADER,
     Section,
     scan_pcapng,
 )
+from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
 from dissector.limits import NULL, PACKET_BLOCK_ROWS
 from dissector.packet.columns import new_packet_columns
 
@@ -45,8 +47,8 @@ PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
 HEAD_BYTES: Final = 12  # enough to tell the format
 
-_SECTION_MARK: Final = re.compile(b"\n\r\r\n")
 _SECTION_BYTES: Final = 28  # shortest section header block
+_LONGEST_HEADER: Final = 28  # of a pcap file
 
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
 
@@ -116,6 +118,8 @@ class _File:
         self.damaged_at = 0
         self.layout: PcapLayout | None = None
         self.section: Section | None = None
+        self.lost_section: Section | None = None  # the one in which damage is searched through
+        self.is_resumed = False  # this section goes on behind damage
         self.first_ts_ns: int | None = None
         self.last_ts_ns: int | None = None
         self.clock_steps = 0
@@ -139,6 +143,7 @@ class CaptureReader:
         self._largest_step = CaptureNotice("clock_step", value=0)
         self._previous_ts_ns: int | None = None
         self._dropped: int | None = None
+        self._first_odd: dict[int, int] = {}
         self._files = 0
         self._file = _File(0, 1, 0, 0)
 
@@ -171,9 +176,13 @@ class CaptureReader:
             file.offset += position - before
         if rows:
             self._note_times(rows)
+            self._note_oddities()
         first_packet = self.next_packet
         self.next_packet += rows
         if is_last and not is_more and position < end:
+            if not self._is_cut_only(data, position, end):
+                self._start_search(position)
+                return Scan(rows, first_packet, position, True)
             self._add_problem("truncated_tail", file.offset)
             position = end
         return Scan(rows, first_packet, position, is_more)
@@ -190,6 +199,8 @@ class CaptureReader:
             dropped = (dropped or 0) + packet_drops
         if dropped is not None:
             self._dropped = (self._dropped or 0) + dropped
+        if self.next_packet == file.first_packet and self._is_filtered(first, count):
+            self.notices.append(CaptureNotice("filter_matched_nothing", value2=file.index))
         return FileFacts(
             file.format,
             self.next_packet - file.first_packet,
@@ -204,10 +215,37 @@ class CaptureReader:
             tuple(file.problems),
         )
 
+    def comments(self, data: ByteArray, row: int) -> list[str]:
+        """The comments of one of the packets that the last feed gave, from the buffer it was given.
+
+        Only packet blocks of pcapng have any.
+        """
+        section = self._file.section
+        at = int(self.packets.offset[row]) - PACKET_OFFSET
+        if self._file.layout is not None or section is None or at < 0:
+            return []
+        order = ">" if section.is_big_endian else "<"
+        kind, size = struct.unpack(f"{order}II", data[at : at + 8].tobytes())
+        # A simple packet's bytes begin earlier in its block: then this is inside another one.
+        captured = int(self.packets.captured_bytes[row])
+        if kind not in (ENHANCED_PACKET, OLD_PACKET) or size < PACKET_OFFSET + captured + 4:
+            return []
+        rest = data[at + PACKET_OFFSET + captured + (-captured % 4) : at + size - 4].tobytes()
+        return packet_comments(rest, order)
+
+    def _is_filtered(self, first: int, count: int) -> bool:
+        """Whether one of these interfaces had a capture filter."""
+        said = [self.interfaces.texts.get(number) for number in range(first, count)]
+        return any(texts.capture_filter for texts in said if texts is not None)
+
     def finish(self) -> list[CaptureNotice]:
         """All notices of the capture, those that concern it as a whole last."""
         if self.clock_steps:
             self.notices.append(self._largest_step._replace(value2=self.clock_steps))
+        for oddity, code in ODDITIES:
+            if self._state[oddity]:
+                count = int(self._state[oddity])
+                self.notices.append(CaptureNotice(code, self._first_odd[oddity], value=count))
         if self._dropped:
             self.notices.append(CaptureNotice("interface_drops", value=self._dropped))
         return self.notices
@@ -232,21 +270,21 @@ class CaptureReader:
         if file.format == PCAPNG:
             file.phase = _RECORDS
             return position, True
-        if end - position < (HEADER_BYTES if file.format == PCAP else HEAD_BYTES):
-            return position, False
         if file.format is None:
+            if end - position < HEAD_BYTES:
+                return position, False
             file.phase = _OVER
             self._add_problem("corrupt_record", file.offset)
             return position, True
-        head = data[position : position + HEADER_BYTES].tobytes()
-        magic = int.from_bytes(head[:4], "big")
-        order = "big" if byte_order(magic) == "big" else "little"
-        snaplen = int.from_bytes(head[16:20], order)  # type: ignore[arg-type]
-        link_type = int.from_bytes(head[20:24], order)  # type: ignore[arg-type]
-        interface = self.interfaces.add(link_type, snaplen)
-        file.layout = pcap_layout(magic, snaplen, interface)
+        head = data[position : min(end, position + _LONGEST_HEADER)].tobytes()
+        size = header_bytes(int.from_bytes(head[:4], "big"))
+        if len(head) < size:
+            return position, False
+        header = read_header(head)
+        interface = self.interfaces.add(header.link_type, header.snaplen)
+        file.layout = header.layout._replace(interface=interface)
         file.phase = _RECORDS
-        return position + HEADER_BYTES, True
+        return position + size, True
 
     def _scan(self, data: ByteArray, position: int, end: int) -> tuple[int, int, bool]:
         """One call of the compiled scan and what it left to Python."""
@@ -256,8 +294,7 @@ class CaptureReader:
                 data, position, end, file.layout, self.packets, self._state
             )
             if done.status == CORRUPT and done.rows == 0:
-                file.phase = _OVER
-                self._add_problem("corrupt_record", file.offset)
+                return (0, *self._start_search(position))
             return done.rows, done.consumed, done.status in (FULL, CORRUPT)
         if file.section is None:
             return (0, *self._start_section(data, position, end))
@@ -280,7 +317,11 @@ class CaptureReader:
         if kind == SECTION_HEADER:
             return self._start_section(data, position, end)
         block = data[position : position + size].tobytes()
-        if kind == INTERFACE_DESCRIPTION:
+        if kind == INTERFACE_DESCRIPTION and file.is_resumed:
+            # Whether one was lost before it is not known, so neither is its number.
+            self._add_problem("skipped_section", file.offset)
+            file.section = section._replace(is_skipped=1)
+        elif kind == INTERFACE_DESCRIPTION:
             if not self.interfaces.describe(block, order):
                 return self._start_search(position)
             file.section = section._replace(interfaces=section.interfaces + 1)
@@ -303,42 +344,61 @@ class CaptureReader:
             return self._start_search(position)
         if not found.is_known:
             self._add_problem("skipped_section", file.offset)
+        file.is_resumed = False
         file.section = Section(
             int(found.order == ">"), int(not found.is_known), self.interfaces.count, 0
         )
         return after, True
 
     def _start_search(self, position: int) -> tuple[int, bool]:
-        """A block is damaged: what follows is read again from the next section header on."""
+        """A record is damaged: reading goes on where records are credible again."""
         file = self._file
         file.phase = _SEARCH
-        file.section = None
+        file.lost_section, file.section = file.section, None
         file.damaged_at = file.offset
         self._add_problem("corrupt_record", file.offset)
         return position, True
 
     def _search(self, data: ByteArray, position: int, end: int, is_last: bool) -> tuple[int, bool]:
-        """Look for a credible section header; returns where to go on and whether it is there."""
+        """Look for credible records; returns where to go on and whether they are there."""
         file = self._file
         here = position + int(file.offset == file.damaged_at)
-        while True:
-            mark = _SECTION_MARK.search(data.data, here, end)
-            if mark is None:
-                # The mark itself may straddle the end of the buffer.
-                return (end if is_last else max(position, end - 3)), False
-            here = mark.start()
-            found = read_section(data[here : min(end, here + _SECTION_BYTES)].tobytes())
-            is_whole = found is not None and here + found.block_bytes <= end
-            if not is_last and (end - here < _SECTION_BYTES or (found and not is_whole)):
-                return here, False
-            if found is not None and is_whole:
-                after = here + found.block_bytes
-                if data[after - 4 : after].tobytes() == data[here + 4 : here + 8].tobytes():
-                    skipped = file.offset + here - position - file.damaged_at
-                    self._add_problem("skipped_section", file.damaged_at, skipped)
-                    file.phase = _RECORDS
-                    return here, True
-            here += 1
+        found = self._found(data, min(here, end), end, is_last)
+        if found.answer != HERE:
+            return found.position, False
+        skipped = file.offset + found.position - position - file.damaged_at
+        self._add_problem("skipped_section", file.damaged_at, skipped)
+        file.phase = _RECORDS
+        file.section, file.is_resumed = file.lost_section, True
+        return found.position, True
+
+    def _found(self, data: ByteArray, position: int, end: int, is_last: bool) -> Place:
+        """The next place from which records can be read."""
+        file = self._file
+        bounds = position, end
+        if file.layout is None:
+            order = -1 if file.lost_section is None else file.lost_section.is_big_endian
+            found: Place = find_blocks(data, bounds, order, int(is_last))
+            return found
+        last_ts_ns = int(self._state[LAST_TS_NS])
+        last = NULL if last_ts_ns == NULL else last_ts_ns // 1_000_000_000
+        found = find_records(data, bounds, file.layout, last, int(is_last))
+        return found
+
+    def _is_cut_only(self, data: ByteArray, position: int, end: int) -> bool:
+        """Whether the record that the end of the file cuts is what it seems: a length that was
+        damaged swallows what follows, and records are found in there."""
+        file = self._file
+        if file.phase != _RECORDS or (file.layout is None and file.section is None):
+            return True
+        file.lost_section = file.section
+        return self._found(data, position + 1, end, True).answer == NOT_HERE
+
+    def _note_oddities(self) -> None:
+        """Remember the number of the first packet of each oddity in the rows just read."""
+        for oddity, _ in ODDITIES:
+            if oddity not in self._first_odd and self._state[oddity]:
+                self._first_odd[oddity] = self.next_packet + int(self._state[oddity + 1])
 
     def _note_times(self, rows: int) -> None:
         """Earliest and latest time of the file, and steps back, over the packets just read."""

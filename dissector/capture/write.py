@@ -1,6 +1,7 @@
 """A minimal pcapng writer: blocks as bytes. Times are nanoseconds; lengths stay as they were."""
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from dissector.capture.pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER
@@ -59,9 +60,10 @@ def interface_block(link_type: int, snaplen: int = 0, name: str = "", comment: s
 
 
 def packet_block(
-    data: bytes, ts_ns: int, wire_bytes: int, interface: int = 0, comment: str = ""
+    data: bytes, ts_ns: int, wire_bytes: int, interface: int = 0, comments: Sequence[str] = ()
 ) -> bytes:
     """One packet. ts_ns: since 1970, not negative; wire_bytes: its length before it was cut."""
     units = max(ts_ns, 0)
     head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFF_FFFF, len(data), wire_bytes)
-    return _block(ENHANCED_PACKET, head + _padded(data) + _options(_text(_OPTION_COMMENT, comment)))
+    options = [option for each in comments for option in _text(_OPTION_COMMENT, each)]
+    return _block(ENHANCED_PACKET, head + _padded(data) + _options(options))

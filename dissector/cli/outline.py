@@ -216,6 +216,8 @@ def _short(text: str) -> str:
 
 
 def _lacks(total: Numbers) -> Iterator[str]:
+    if total["dropped_by_interface"]:
+        yield f"{counted(total['dropped_by_interface'], 'packet')} dropped by the interface"
     if total["gap_bytes"]:
         yield f"{bytes_text(total['gap_bytes'])} in {counted(total['gaps'], 'gap')} never captured"
     if total["snaplen_cut_bytes"]:

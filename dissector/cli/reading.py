@@ -43,6 +43,8 @@ class Reading:
         raise_if_nothing(found.problems, len(found.chains))
         for problem in found.problems:
             self.account.miss(problem.text)
+        for sentence in found.repeated:
+            common.words.say(sentence)
         self.total_bytes = sum(chain.stored_bytes for chain in self.chains)
         self.capture_ids: dict[Chain, str] = {}
 

@@ -33,6 +33,7 @@ class Account:
         self.files = 0
         self.packets = 0
         self.packets_tcp = 0
+        self.dropped = 0
         self.stream_bytes = 0
         self.decoded_bytes = 0
         self.gap_bytes = 0
@@ -57,6 +58,7 @@ class Account:
         self.files += block.rows
         self.packets += _total(block, "packets")
         self.packets_tcp += _total(block, "packets_tcp")
+        self.dropped += _total(block, "dropped_by_interface")
         listed: Any = block.columns["packets_ignored_by_reason"]
         for counts in listed:
             for reason, count in counts or ():
@@ -104,8 +106,8 @@ class Account:
     def merge(self, other: Self) -> None:
         """Add the sums of another capture."""
         for name in (
-            "files", "packets", "packets_tcp", "stream_bytes", "decoded_bytes", "gap_bytes",
-            "cut_bytes",
+            "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
+            "gap_bytes", "cut_bytes",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("rows", "notices", "ignored"):
@@ -134,6 +136,8 @@ class Account:
         if messages:
             found += f", {_counted(messages, 'message')}"
         lost = []
+        if self.dropped:
+            lost.append(f"{_counted(self.dropped, 'packet')} dropped by the interface")
         if self.gap_bytes:
             lost.append(f"{_counted(self.gap_bytes, 'byte')} never captured")
         if self.cut_bytes:

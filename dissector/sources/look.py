@@ -7,16 +7,18 @@ found backwards from there, otherwise the file is read through (never kept).
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.pcap import (
-    HEADER_BYTES,
+    IN_ORDER,
     LONGEST_WITHOUT_SNAPLEN,
     PcapLayout,
-    pcap_layout,
+    header_bytes,
+    read_header,
 )
 from dissector.capture.reader import HEAD_BYTES, PCAP, CaptureReader, capture_format
 from dissector.sources.decompress import InputBytes
@@ -123,6 +125,39 @@ def last_ts_ns(path: str) -> int | None:
         source.close()
 
 
+def _pieces(source: InputBytes) -> Iterator[bytes]:
+    """The plain bytes of an input, in pieces of one size but for the last."""
+    piece = bytearray(_READ_BYTES)
+    while True:
+        size = 0
+        while size < len(piece):
+            count = source.read_into(memoryview(piece)[size:])
+            if count == 0:
+                break
+            size += count
+        yield bytes(piece[:size])
+        if size < len(piece):
+            return
+
+
+def longer_of(one: str, other: str) -> str | None:
+    """Which of two files holds all bytes of the other, uncompressed; `one` if they are equal.
+
+    None if neither does, or if one of them cannot be read to its end.
+    """
+    try:
+        with closing(InputBytes(one)) as first, closing(InputBytes(other)) as second:
+            for mine, theirs in zip(_pieces(first), _pieces(second), strict=False):
+                common = min(len(mine), len(theirs))
+                if mine[:common] != theirs[:common]:
+                    return None
+                if len(mine) != len(theirs):
+                    return one if len(mine) > len(theirs) else other
+    except OSError:
+        return None
+    return one if first.problem is None or second.problem is not None else other
+
+
 def _last_of_pcap(path: str) -> int | None:
     """Time of the last record of a large uncompressed pcap file, from its end alone.
 
@@ -131,14 +166,17 @@ def _last_of_pcap(path: str) -> int | None:
     not found or not unique, as when the file is cut.
     """
     with open(path, "rb") as file:
-        head = file.read(HEADER_BYTES + 4)
+        head = file.read(_FIRST_BYTES)
         size = os.fstat(file.fileno()).st_size
-        if capture_format(head) != PCAP or size <= _TAIL_BYTES + len(head):
+        if capture_format(head[:HEAD_BYTES]) != PCAP or size <= _TAIL_BYTES + len(head):
             return None
         file.seek(size - _TAIL_BYTES)
         tail = file.read(_TAIL_BYTES)
-    layout = pcap_layout(int.from_bytes(head[:4], "big"), 0, 0)
-    first = int.from_bytes(head[HEADER_BYTES:], "big" if layout.is_big_endian else "little")
+    layout = read_header(head).layout
+    if layout.lengths != IN_ORDER:
+        return None
+    at = header_bytes(int.from_bytes(head[:4], "big"))
+    first = int.from_bytes(head[at : at + 4], "big" if layout.is_big_endian else "little")
     return _last_in_tail(tail, layout, first)
 
 

@@ -7,10 +7,14 @@ the name (`tap.pcap`, `tap.pcap1`, or with -W `tap.pcap00`), tcpdump -G a time i
 capture as far as their times do not overlap. The order is that of the first packets, since the
 numbers of a ring start again. Other files are captures of their own: numbers elsewhere in a name
 ("run1.pcap") are no tool's.
+
+A file that is there twice, under whatever name and compressed or not, counts once; so does one that
+is the beginning of another, as when a copy was made while the file was still being written.
 """
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -19,7 +23,7 @@ from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources.decompress import STDIN
 from dissector.sources.files import FileProblem, file_name, is_file
 from dissector.sources.inputs import expand, looks_like_a_capture
-from dissector.sources.look import Look, last_ts_ns, look
+from dissector.sources.look import Look, last_ts_ns, longer_of, look
 
 ChainMode = Literal["auto", "all", "none"]
 
@@ -67,10 +71,14 @@ class Chain(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The captures to read, and the inputs that cannot be (see `files.raise_if_nothing`)."""
+    """The captures to read, and the inputs that cannot be (see `files.raise_if_nothing`).
+
+    repeated: sentences about files whose packets are all in another one.
+    """
 
     chains: list[Chain]
     problems: list[FileProblem]
+    repeated: list[str]
 
 
 class _RingName(NamedTuple):
@@ -96,6 +104,11 @@ def _ring_name(path: str) -> _RingName:
         if rest.strip("-_. "):
             base, mark = rest.lstrip("-_ "), f"{found[0]}/{mark}"
     return _RingName(base, mark)
+
+
+def _ring_place(path: str) -> tuple[str, str]:
+    """What the files of one ring have in common: folder and base name."""
+    return os.path.dirname(os.path.realpath(path)), _ring_name(path).base
 
 
 def base_name(files: Sequence[str]) -> str:
@@ -141,6 +154,9 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
             looks[path] = seen
         elif not is_found or looks_like_a_capture(path):
             problems.append(seen.problem)
+    repeated = _repeated(looks.values())
+    paths = [path for path in paths if path not in repeated]
+    looks = {path: seen for path, seen in looks.items() if path not in repeated}
     if mode == "all" and len(paths) > 1:
         if len(looks) < len(paths):
             raise UsageError("standard input and pipes cannot be chained with files; give either")
@@ -149,7 +165,38 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
         groups = _rings(paths, looks)
     else:
         groups = [[path] for path in paths]
-    return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems)
+    said = [f"{path}: all of it is in {other}, and read once" for path, other in repeated.items()]
+    return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems, said)
+
+
+def _repeated(looks: Iterable[Look]) -> dict[str, str]:
+    """Files that are equal to another one or its beginning, and that other one.
+
+    Only files that begin with the same packet time are compared, and only up to the first byte that
+    differs. Of equal ones that is kept which has most neighbours in its ring, then the first.
+    """
+    seen_all = list(looks)
+    rings = [_ring_place(seen.path) for seen in seen_all]
+    neighbours = Counter(rings)
+    kept: dict[int, list[str]] = {}
+    found: dict[str, str] = {}
+    order = sorted(range(len(rings)), key=lambda number: -neighbours[rings[number]])
+    for seen in [seen_all[number] for number in order]:
+        if seen.first_ts_ns is None:
+            continue
+        others = kept.setdefault(seen.first_ts_ns, [])
+        for place, other in enumerate(others):
+            longer = longer_of(other, seen.path)
+            if longer == other:
+                found[seen.path] = other
+                break
+            if longer == seen.path:
+                found = {path: longer if it == other else it for path, it in found.items()}
+                found[other] = others[place] = longer
+                break
+        else:
+            others.append(seen.path)
+    return found
 
 
 def _natural(path: str) -> tuple[tuple[int, str], ...]:
@@ -177,7 +224,7 @@ def _rings(paths: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:
     alone: list[list[str]] = []
     for path in paths:
         ring = _ring_name(path)
-        group = groups.setdefault((os.path.dirname(os.path.realpath(path)), ring.base), {})
+        group = groups.setdefault(_ring_place(path), {})
         if path not in looks or ring.mark in group:
             alone.append([path])  # the same place in the ring twice, as with x.pcap and x.pcap.gz
         else:

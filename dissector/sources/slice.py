@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.interfaces import InterfaceTexts
 from dissector.capture.reader import CaptureReader
 from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.packet.columns import SegmentColumns
@@ -117,13 +118,14 @@ class _Writer:
             self._numbers[interface] = len(self._numbers)
             columns = reader.interfaces.columns
             link_type, snaplen = int(columns.link_type[interface]), int(columns.snaplen[interface])
-            self._sink.write(interface_block(link_type, max(snaplen, 0)))
+            texts = reader.interfaces.texts.get(interface, InterfaceTexts())
+            self._sink.write(interface_block(link_type, max(snaplen, 0), texts.name, texts.comment))
         start = int(packets.offset[row])
         content = data[start : start + int(packets.captured_bytes[row])].tobytes()
         ts_ns, wire_bytes = int(packets.ts_ns[row]), int(packets.wire_bytes[row])
-        comment = f"packet {number}"
+        comments = [f"packet {number}", *reader.comments(data, row)]
         self._sink.write(
-            packet_block(content, ts_ns, wire_bytes, self._numbers[interface], comment)
+            packet_block(content, ts_ns, wire_bytes, self._numbers[interface], comments)
         )
         self.packets += 1
 

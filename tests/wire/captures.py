@@ -14,6 +14,11 @@ LOOP = 108
 MICROSECONDS = 0xA1B2C3D4
 NANOSECONDS = 0xA1B23C4D
 MODIFIED = 0xA1B2CD34
+IXIA_HARDWARE = 0x1C0001AC
+IXIA_SOFTWARE = 0x1C0001AB
+OF_NANOSECONDS = (NANOSECONDS, IXIA_HARDWARE)
+VERSION = (2, 4)
+SWAPPED_LENGTHS = (2, 2)  # the last version whose records have the wire length first
 
 
 class Record(NamedTuple):
@@ -30,17 +35,28 @@ def pcap_header(
     snaplen: int = 262144,
     magic: int = NANOSECONDS,
     order: str = "<",
+    version: tuple[int, int] = VERSION,
 ) -> bytes:
     """The header of a pcap file; order: "<" little-endian, ">" big-endian."""
-    return struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, snaplen, link_type)
+    head = struct.pack(f"{order}IHHiIII", magic, *version, 0, 0, snaplen, link_type)
+    return head + (bytes(4) if magic in (IXIA_HARDWARE, IXIA_SOFTWARE) else b"")
 
 
-def pcap_record(record: Record, *, magic: int = NANOSECONDS, order: str = "<") -> bytes:
+def pcap_record(
+    record: Record,
+    *,
+    magic: int = NANOSECONDS,
+    order: str = "<",
+    version: tuple[int, int] = VERSION,
+) -> bytes:
     """One record of a pcap file."""
     seconds, rest = divmod(record.ts_ns, 1_000_000_000)
-    fraction = rest if magic == NANOSECONDS else rest // 1000
+    fraction = rest if magic in OF_NANOSECONDS else rest // 1000
     wire_bytes = len(record.data) if record.wire_bytes is None else record.wire_bytes
-    head = struct.pack(f"{order}IIII", seconds, fraction, len(record.data), wire_bytes)
+    lengths = (len(record.data), wire_bytes)
+    if version <= SWAPPED_LENGTHS:
+        lengths = lengths[::-1]
+    head = struct.pack(f"{order}IIII", seconds, fraction, *lengths)
     if magic == MODIFIED:
         head += struct.pack(f"{order}IHBB", 2, 0x0800, 0, 0)
     return head + record.data
@@ -53,10 +69,15 @@ def pcap(
     snaplen: int = 262144,
     magic: int = NANOSECONDS,
     order: str = "<",
+    version: tuple[int, int] = VERSION,
 ) -> bytes:
     """A whole pcap file."""
-    head = pcap_header(link_type=link_type, snaplen=snaplen, magic=magic, order=order)
-    return head + b"".join(pcap_record(record, magic=magic, order=order) for record in records)
+    head = pcap_header(
+        link_type=link_type, snaplen=snaplen, magic=magic, order=order, version=version
+    )
+    return head + b"".join(
+        pcap_record(record, magic=magic, order=order, version=version) for record in records
+    )
 
 
 def option(code: int, value: bytes, order: str = "<") -> bytes:
@@ -86,9 +107,9 @@ def interface(
     resolution: int | None = None,
     offset_seconds: int | None = None,
     order: str = "<",
+    options: bytes = b"",
 ) -> bytes:
     """An interface description block. resolution: the if_tsresol byte, None = microseconds."""
-    options = b""
     if resolution is not None:
         options += option(9, bytes([resolution]), order)
     if offset_seconds is not None:

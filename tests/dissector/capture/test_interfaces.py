@@ -1,9 +1,10 @@
 """Section headers, interface descriptions and statistics, also hostile ones."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.capture.interfaces import Interfaces, read_section
+from dissector.capture.interfaces import Interfaces, packet_comments, read_section
 from tests.wire.captures import interface, option, section, statistics
 
 
@@ -57,3 +58,23 @@ def test_an_offset_beyond_nanoseconds_leaves_no_usable_time():
     interfaces = Interfaces()
     number = interfaces.add(1, 0, offset_seconds=1 << 60)
     assert interfaces.columns.multiplier[number] == 0
+
+
+def test_words_of_an_interface_are_kept():
+    interfaces = Interfaces()
+    said = [(1, b"of the mirror"), (2, b"tap0"), (11, b"\0tcp port 6650"), (1, b"again")]
+    block = interface(options=b"".join(option(*each) for each in said))
+    assert interfaces.describe(block, "<")
+    assert interfaces.texts == {0: ("tap0", "of the mirror\nagain", "tcp port 6650")}
+    assert interfaces.describe(interface(options=option(11, b"\1\2")), "<")
+    assert interfaces.texts[1].capture_filter == "02"
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_comments_of_a_packet_are_found_among_its_options(order):
+    options = option(2, bytes(4), order) + option(1, b"one", order)
+    options += option(1, b"two", order) + option(0, b"", order)
+    assert packet_comments(options + option(1, b"behind the end", order), order) == [
+        "one",
+        "two",
+    ]

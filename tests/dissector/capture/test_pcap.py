@@ -5,16 +5,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.capture.pcap import byte_order, is_pcap, pcap_layout
+from dissector.capture.pcap import IN_ORDER, SWAPPED, header_bytes, is_pcap, read_header
 from dissector.limits import MAX_RECORD_BYTES
 from tests.dissector.capture.reading import read_capture
 from tests.wire import captures
-from tests.wire.captures import MICROSECONDS, MODIFIED, NANOSECONDS, Record
+from tests.wire.captures import (
+    IXIA_HARDWARE,
+    IXIA_SOFTWARE,
+    MICROSECONDS,
+    MODIFIED,
+    NANOSECONDS,
+    OF_NANOSECONDS,
+    Record,
+)
 
-VARIANTS = [
-    (magic, order) for magic in (MICROSECONDS, NANOSECONDS, MODIFIED) for order in ("<", ">")
-]
-NAMES = {MICROSECONDS: "us", NANOSECONDS: "ns", MODIFIED: "modified"}
+NAMES = {
+    MICROSECONDS: "us",
+    NANOSECONDS: "ns",
+    MODIFIED: "modified",
+    IXIA_HARDWARE: "Ixia ns",
+    IXIA_SOFTWARE: "Ixia us",
+}
+VARIANTS = [(magic, order) for magic in NAMES for order in ("<", ">")]
 variants = pytest.mark.parametrize(
     ("magic", "order"), VARIANTS, ids=[f"{NAMES[m]}{o}" for m, o in VARIANTS]
 )
@@ -35,7 +47,7 @@ def rows(reading):
 
 
 def expected(found, magic):
-    unit = 1 if magic == NANOSECONDS else 1000
+    unit = 1 if magic in OF_NANOSECONDS else 1000
     return [(r.ts_ns // unit * unit, r.data, r.wire_bytes or len(r.data)) for r in found]
 
 
@@ -79,7 +91,7 @@ def test_a_cut_tail_keeps_what_is_before_it(found, data):
         assert reading.facts[0].is_truncated
 
 
-def test_a_record_of_absurd_length_ends_the_file_there():
+def test_a_record_of_absurd_length_with_nothing_behind_it_ends_the_file_there():
     good = captures.pcap([Record(10**18, b"abc")])
     head = np.array([1, 2, MAX_RECORD_BYTES + 1, 5], "<u4").tobytes()
     reading = read_capture([good + head + b"x" * 1000])
@@ -123,11 +135,26 @@ def test_a_packet_longer_than_the_snap_length_is_read_up_to_a_mebibyte():
 @variants
 def test_layout_follows_the_magic_number(magic, order):
     first = int.from_bytes(captures.pcap_header(magic=magic, order=order)[:4], "big")
-    assert is_pcap(first) and not is_pcap(first + 1)
-    assert byte_order(first) == ("big" if order == ">" else "little")
-    layout = pcap_layout(first, 0, 5)
-    assert layout.interface == 5
+    assert is_pcap(first) and not is_pcap(first ^ 0x100)
+    head = read_header(captures.pcap_header(magic=magic, order=order, snaplen=0, link_type=113))
+    assert (head.link_type, head.snaplen) == (113, 0)
+    assert header_bytes(first) == (28 if magic in (IXIA_HARDWARE, IXIA_SOFTWARE) else 24)
+    layout = head.layout
     assert layout.is_big_endian == (order == ">")
-    assert layout.unit_ns == (1 if magic == NANOSECONDS else 1000)
+    assert layout.unit_ns == (1 if magic in OF_NANOSECONDS else 1000)
     assert layout.record_header_bytes == (24 if magic == MODIFIED else 16)
     assert layout.longest_bytes == MAX_RECORD_BYTES
+    assert layout.lengths == IN_ORDER
+
+
+@pytest.mark.parametrize("version", [(2, 0), (2, 2), (543, 0)])
+def test_the_first_versions_had_the_lengths_the_other_way_round(version):
+    assert read_header(captures.pcap_header(version=version)).layout.lengths == SWAPPED
+
+
+def test_of_version_2_3_the_lesser_length_is_that_of_the_captured_bytes():
+    record = Record(10**18, b"abc", wire_bytes=9)
+    head = captures.pcap_header(version=(2, 3))
+    swapped = captures.pcap_record(record, version=(2, 2))
+    reading = read_capture([head + captures.pcap_record(record) + swapped])
+    assert rows(reading) == [(10**18, b"abc", 9)] * 2

@@ -19,7 +19,7 @@ packets = st.lists(
 def test_written_packets_read_back(found, comment):
     file = section_block(comment, "tests") + interface_block(1) + interface_block(276, 96, "any")
     for ts_ns, data, more, text in found:
-        file += packet_block(data, ts_ns, len(data) + more, more % 2, text)
+        file += packet_block(data, ts_ns, len(data) + more, more % 2, [text])
     reading = read_capture([file])
     assert reading.facts[0].problems == ()
     assert reading.facts[0].link_types == (1, 276)
@@ -30,7 +30,7 @@ def test_written_packets_read_back(found, comment):
 
 def test_another_reader_understands_it():
     file = section_block("made by a test") + interface_block(113, 0, "any")
-    file += packet_block(b"abc", 1_700_000_000_123_456_789, 3, comment="first")
+    file += packet_block(b"abc", 1_700_000_000_123_456_789, 3, comments=["first"])
     reader = dpkt.pcapng.Reader(io.BytesIO(file))
     assert reader.datalink() == 113
     [(seconds, data)] = list(reader)
@@ -38,7 +38,7 @@ def test_another_reader_understands_it():
 
 
 def test_long_comments_are_cut_at_a_character():
-    block = packet_block(b"", 0, 0, comment="\N{EURO SIGN}" * 30_000)
+    block = packet_block(b"", 0, 0, comments=["\N{EURO SIGN}" * 30_000])
     assert len(block) <= 32 + 4 + 65536 + 4
     file = section_block() + interface_block(1) + block
     assert read_capture([file]).facts[0].problems == ()

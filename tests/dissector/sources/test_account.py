@@ -64,6 +64,16 @@ def test_everything_is_counted_and_told() -> None:
     )
 
 
+def test_drops_of_the_interface_are_lost_packets() -> None:
+    account = Account()
+    account.add(TableBlock("capture_files", 2, {
+        "packets": [3, 4], "packets_tcp": [3, 4], "dropped_by_interface": [None, 2],
+        "packets_ignored_by_reason": [[], []],
+    }))  # fmt: skip
+    account.merge(account)
+    assert account.sentence().endswith("; 4 packets dropped by the interface")
+
+
 def test_nothing_lost_is_said() -> None:
     account = Account()
     account.add(files(1, 1))

@@ -128,18 +128,35 @@ def test_a_sliver_of_overlap_is_reordering_at_the_border(tmp_path):
 
 
 def test_rings_of_two_folders_stay_apart(tmp_path):
-    for folder in ("one", "two"):
+    for later, folder in enumerate(("one", "two")):
         (tmp_path / folder).mkdir()
-        stored(tmp_path / folder, "a.pcap0", 1, 2)
-        stored(tmp_path / folder, "a.pcap1", 3, 4)
+        stored(tmp_path / folder, "a.pcap0", 1, 2 + later / 2)
+        stored(tmp_path / folder, "a.pcap1", 3, 4 + later)
     assert names(chains([str(tmp_path)])) == [["a.pcap0", "a.pcap1"]] * 2
 
 
-def test_the_same_capture_packed_and_plain_is_two(tmp_path):
+def test_the_same_capture_packed_and_plain_is_one(tmp_path):
     files = [stored(tmp_path, "x.pcap", 1), stored(tmp_path, "x.pcap.gz", 1, pack=gzip.compress)]
+    plan = chains(files)
+    assert names(plan) == [["x.pcap"]]
+    assert plan.repeated == [f"{files[1]}: all of it is in {files[0]}, and read once"]
+
+
+def test_of_one_name_packed_and_plain_with_other_packets_are_two(tmp_path):
+    files = [stored(tmp_path, "x.pcap", 1), stored(tmp_path, "x.pcap.gz", 2, pack=gzip.compress)]
     plan = chains(files)
     assert names(plan) == [["x.pcap"], ["x.pcap.gz"]]
     assert {chain.base_name for chain in plan.chains} == {"x-pcap"}
+
+
+def test_a_file_that_holds_another_one_stands_for_it(tmp_path):
+    long = stored(tmp_path, "tap.pcap", 1, 2, 3)
+    early = stored(tmp_path, "copy.pcap", 1, 2)
+    other = stored(tmp_path, "other.pcap", 1, 2, 4)
+    for order in ([long, early, other], [other, early, long], [early, other, long]):
+        plan = chains(order)
+        assert sorted(names(plan)) == [["other.pcap"], ["tap.pcap"]]
+        assert len(plan.repeated) == 1 and plan.repeated[0].startswith(early)
 
 
 def test_files_without_packets_close_the_chain(tmp_path):
@@ -150,8 +167,8 @@ def test_files_without_packets_close_the_chain(tmp_path):
 
 def test_all_puts_everything_in_time_order(tmp_path):
     files = [
-        stored(tmp_path, "x10.cap", 3),
-        stored(tmp_path, "x2.cap", 3),
+        stored(tmp_path, "x10.cap", 3, 4),
+        stored(tmp_path, "x2.cap", 3, 5),
         stored(tmp_path, "a", 1),
     ]
     assert names(chains(files, "all")) == [["a", "x2.cap", "x10.cap"]]

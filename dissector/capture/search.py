@@ -1,0 +1,172 @@
+"""Where reading goes on behind damage: the next place from which records follow one another.
+
+Records of pcap have no mark, blocks of pcapng outside a section header neither. What they have is a
+header that is credible only here and there, and a length that leads to the next one. A place counts
+when several in a row are credible, or when a shorter row leads exactly to the end of the file. The
+answer is the same however the bytes are cut into buffers: a place that cannot be judged yet waits
+for more bytes.
+"""
+
+from typing import Final, NamedTuple
+
+from dissector.blocks import ByteArray
+from dissector.capture.columns import load32
+from dissector.capture.pcap import IN_ORDER, LONGEST_WITHOUT_SNAPLEN, SWAPPED, PcapLayout
+from dissector.codecs.integers import be32
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+
+# What a search says of a place.
+NOT_HERE: Final = 0
+HERE: Final = 1
+UNDECIDED: Final = 2  # more bytes are needed
+
+_CONFIRMING: Final = 4  # credible records in a row: 16 bytes each that chance does not give
+_DAY_SECONDS: Final = 86_400  # neighbours in a capture are closer in time
+_CONFIRMING_BLOCKS: Final = 3
+_BLOCK_OVERHEAD_BYTES: Final = 12
+_LONGEST_BLOCK: Final = LONGEST_WITHOUT_SNAPLEN + 4096  # of those that a search believes in
+_SECTION_HEADER: Final = 0x0A0D0D0A
+_BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
+_SWAPPED_ORDER_MAGIC: Final = 0x4D3C2B1A
+_SHORTEST_SECTION: Final = 28
+_PACKET_KINDS: Final = (2, 3, 6)
+
+
+class Place(NamedTuple):
+    """position: of what was found, or from where bytes are still needed; answer: see above."""
+
+    position: int
+    answer: int
+
+
+@inlined
+def _record_bytes(
+    data: ByteArray, position: int, layout: PcapLayout, last_seconds: int
+) -> tuple[int, int]:
+    """Length with its header and second of the record at a place, or -1 if it is not credible."""
+    order = layout.is_big_endian
+    seconds = load32(data, position, order)
+    fraction = load32(data, position + 4, order)
+    captured = load32(data, position + 8, order)
+    wire = load32(data, position + 12, order)
+    if layout.lengths != IN_ORDER and (layout.lengths == SWAPPED or captured > wire):
+        captured, wire = wire, captured
+    if captured > wire or wire == 0 or wire > LONGEST_WITHOUT_SNAPLEN:
+        return -1, 0
+    if fraction * layout.unit_ns >= 1_000_000_000:
+        return -1, 0
+    if last_seconds != NULL and abs(seconds - last_seconds) > _DAY_SECONDS:
+        return -1, 0
+    return layout.record_header_bytes + captured, seconds
+
+
+@inlined
+def _records_here(
+    data: ByteArray, bounds: tuple[int, int], layout: PcapLayout, last_seconds: int, is_last: int
+) -> int:
+    """Whether records follow one another from bounds[0] on."""
+    position, end = bounds
+    enough = 2 if last_seconds == NULL else 1
+    for count in range(_CONFIRMING):
+        left = end - position
+        if left == 0 and is_last:
+            return HERE if count >= enough else NOT_HERE
+        if left < layout.record_header_bytes:
+            if not is_last:
+                return UNDECIDED
+            return HERE if count > enough else NOT_HERE
+        size, last_seconds = _record_bytes(data, position, layout, last_seconds)
+        if size < 0:
+            return NOT_HERE
+        if size > left:
+            if not is_last:
+                return UNDECIDED
+            return HERE if count > enough else NOT_HERE
+        position += size
+    return HERE
+
+
+@kernel
+def find_records(
+    data: ByteArray, bounds: tuple[int, int], layout: PcapLayout, last_seconds: int, is_last: int
+) -> Place:
+    """Find the first place in data from which records of a pcap file follow one another.
+
+    Args:
+        bounds: where in data to start and to end; is_last: 1 = the file ends there.
+        last_seconds: time of the last good record, NULL if there was none.
+    """
+    position, end = bounds
+    while position < end:
+        answer = _records_here(data, (position, end), layout, last_seconds, is_last)
+        if answer != NOT_HERE:
+            return Place(position, answer)
+        position += 1
+    return Place(end, NOT_HERE)
+
+
+@inlined
+def _block_bytes(data: ByteArray, position: int, left: int, order: int) -> int:
+    """Length of the block at a place, 0 if more bytes are needed to say, -1 if none is credible."""
+    if left < 8:
+        return 0
+    if load32(data, position, order) == _SECTION_HEADER:
+        if left < 12:
+            return 0
+        magic = be32(data, position + 8)
+        if magic not in (_BYTE_ORDER_MAGIC, _SWAPPED_ORDER_MAGIC):
+            return -1
+        order = 1 if magic == _BYTE_ORDER_MAGIC else 0
+        if load32(data, position + 4, order) < _SHORTEST_SECTION:
+            return -1
+    size = load32(data, position + 4, order)
+    if size < _BLOCK_OVERHEAD_BYTES or size > _LONGEST_BLOCK or size & 3 != 0:
+        return -1
+    if size > left:
+        return 0
+    return size if load32(data, position + size - 4, order) == size else -1
+
+
+@inlined
+def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: int) -> int:
+    """Whether blocks follow one another from bounds[0] on, packets among them or a new section."""
+    position, end = bounds
+    has_packet = 0
+    for _ in range(_CONFIRMING_BLOCKS):
+        if position == end and is_last:
+            break
+        size = _block_bytes(data, position, end - position, order)
+        if size == 0 and not is_last:
+            return UNDECIDED
+        if size == 0:
+            break
+        if size < 0:
+            return NOT_HERE
+        kind = load32(data, position, order)
+        if kind == _SECTION_HEADER:
+            return HERE
+        if kind in _PACKET_KINDS:
+            has_packet = 1
+        position += size
+    return HERE if has_packet else NOT_HERE
+
+
+@kernel
+def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: int) -> Place:
+    """Find the first place in data where a section begins, or blocks of the running one go on.
+
+    Args:
+        bounds: where in data to start and to end; is_last: 1 = the file ends there.
+        order: 1 if the running section is big-endian, 0 if little-endian, -1 if there is none: then
+            only a section header counts.
+    """
+    position, end = bounds
+    while position < end:
+        is_section = end - position < 4 or load32(data, position, 0) == _SECTION_HEADER
+        if is_section or order >= 0:
+            answer = _blocks_here(data, (position, end), max(order, 0), is_last)
+            if answer != NOT_HERE:
+                return Place(position, answer)
+        position += 1
+    return Place(end, NOT_HERE)
