@@ -41,7 +41,9 @@ earlier bytes are a prefix of the new ones, and the files have the same base nam
 shorter one; a shorter one is not landed when the longer is there. That a shorter one is a prefix is
 told by digests kept in the manifest: exactly at the ends of files, elsewhere up to the last
 thousandth of the longer capture (at least 256 bytes). Files that are part of another capture of
-the same base name are named on landing.
+the same base name are named on landing. A report counts files once, whatever their names: it leaves
+out a capture whose files are all in another one. Of several inputs of one command, those with the
+same bytes, or with the beginning of another's, are read once.
 
 ## Crashes
 
