@@ -69,9 +69,7 @@ class Ended(NamedTuple):
 Command = Callable[..., Ended]
 
 
-def check_codes(
-    command: Command, path: Path, code: int, words: str = ""
-) -> None:
+def check_codes(command: Command, path: Path, code: int, words: str = "") -> None:
     """Every command that reads captures ends with this code and says these words."""
     lake = path.parent / "lake"
     for name in COMMANDS:

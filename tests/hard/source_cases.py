@@ -94,6 +94,7 @@ def frame_checksum_bits() -> bytes:
 
 # -- B10: interfaces
 
+
 def _of_link(record: Record, link_type: int) -> bytes:
     """An Ethernet frame as another link layer has it."""
     if link_type == RAW:
@@ -154,6 +155,7 @@ def interface_after_packets() -> bytes:
 
 # -- B11: blocks
 
+
 @case("B11")
 def sections_of_both_orders() -> bytes:
     """Two sections, the second of the other byte order, with interfaces numbered anew."""
@@ -196,6 +198,7 @@ def packets_without_time() -> bytes:
 
 
 # -- B12: damage
+
 
 @case("B12")
 def cut_tail() -> bytes:
@@ -266,6 +269,7 @@ def huge_block() -> bytes:
 
 # -- B13: files without packets
 
+
 @case("B13")
 def empty() -> bytes:
     return b""
@@ -292,6 +296,7 @@ def header_only_of_blocks() -> bytes:
 
 
 # -- B14: time
+
 
 @case("B14")
 def year_2038() -> bytes:

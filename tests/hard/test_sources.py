@@ -44,8 +44,10 @@ def test_b09_nanoseconds_are_kept() -> None:
 
 def damaged(packed: bytes) -> bytes:
     middle = len(packed) * 2 // 3
-    return packed[:middle] + bytes(byte ^ 0x5A for byte in packed[middle : middle + 50]) + (
-        packed[middle + 50 :]
+    return (
+        packed[:middle]
+        + bytes(byte ^ 0x5A for byte in packed[middle : middle + 50])
+        + (packed[middle + 50 :])
     )
 
 
@@ -302,7 +304,6 @@ def test_b14_times_that_cannot_be_are_not_used() -> None:
     assert commands(tables) == commands(whole())
     (notice,) = [each for each in tables["notices"] if each["code"] == "unusable_time"]
     assert notice["packet"] == 5 and notice["text"].startswith("3 packets")
-
 
 
 def test_b13_nothing_readable_raises_for_a_driver() -> None:
