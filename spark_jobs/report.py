@@ -11,7 +11,17 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from spark_jobs import checksum, coverage, errors, job, latency, permits, redelivery
+from spark_jobs import (
+    checksum,
+    coverage,
+    errors,
+    job,
+    latency,
+    lifetimes,
+    permits,
+    redelivery,
+    round_trips,
+)
 
 SECTIONS: Final[dict[str, job.SectionFrames]] = {
     coverage.SECTION: coverage.frames,
@@ -20,6 +30,10 @@ SECTIONS: Final[dict[str, job.SectionFrames]] = {
     redelivery.SECTION: redelivery.frames,
     checksum.SECTION: checksum.frames,
     "errors": errors.error_frames,
+    "publish_to_delivery": lifetimes.transit_frames,
+    "ack_latency": lifetimes.ack_frames,
+    "requests": round_trips.request_frames,
+    "connecting": round_trips.setup_frames,
     "slowest": errors.slow_frames,
 }
 

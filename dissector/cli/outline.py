@@ -105,7 +105,7 @@ def _sends(report: Numbers) -> Iterator[str]:
     rows = [
         (
             *(_ms(group["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")),
-            f"{group['sends']:,}",
+            _count(group["sends"]),
             f"{group['outcomes'].get('ok', 0):,}",
             _name(group["topic"]),
         )
@@ -115,7 +115,7 @@ def _sends(report: Numbers) -> Iterator[str]:
         total = section["total"]
         latency = [_ms(total["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")]
         answered = total["outcomes"].get("ok", 0)
-        rows.append((*latency, f"{total['sends']:,}", f"{answered:,}", "all topics"))
+        rows.append((*latency, _count(total["sends"]), f"{answered:,}", "all topics"))
     heads = ("p50", "p90", "p99", "max", "sends", "answered", "topic")
     yield from _table(heads, rows, len(groups) + (len(groups) > 1))
 
@@ -140,8 +140,8 @@ def _permits(report: Numbers) -> Iterator[str]:
     groups = report["permit_utilization"]["by_subscription"]
     rows = [
         (
-            f"{group['granted']:,}",
-            f"{group['delivered']:,}",
+            _count(group["granted"]),
+            _count(group["delivered"]),
             _share(group["utilization"]),
             _share(group["exhausted_share"]),
             _count(group["stalls"]["confirmed"]["count"]),
@@ -159,8 +159,8 @@ def _redeliveries(report: Numbers) -> Iterator[str]:
     groups = [each for each in report["redelivery"]["by_subscription"] if each["redelivered"]]
     rows = [
         (
-            f"{group['redelivered']:,}",
-            f"{group['deliveries']:,}",
+            _count(group["redelivered"]),
+            _count(group["deliveries"]),
             _share(group["rate_messages"]),
             f"{_name(group['subscription'])} of {_name(group['topic'])}"
             f" ({_counts(group['by_cause'])})",

@@ -21,7 +21,13 @@ LEGS: Final = pa.schema(
         ("broker_ip", pa.string()),
         ("broker_port", pa.int64()),
         ("protocol", pa.string()),
+        ("started", pa.string()),
+        ("ended", pa.string()),
+        ("first_ts_ns", pa.int64()),
         ("last_ts_ns", pa.int64()),
+        ("handshake_rtt_ns", pa.int64()),
+        ("packets_to_broker", pa.int64()),
+        ("packets_to_client", pa.int64()),
     ]
 )
 PRODUCERS: Final = pa.schema(
@@ -44,6 +50,7 @@ CONSUMERS: Final = pa.schema(
         ("name", pa.string()),
         ("subscription", pa.string()),
         ("subscription_type", pa.string()),
+        ("opened_frame_no", pa.int64()),
     ]
 )
 _KEYS: Final = ("capture", "connection_id")
@@ -81,6 +88,28 @@ def _twins(names: Names) -> pa.Table:
 def twin_count(names: Names) -> int:
     """How many connections are left out because another one carries the same frames."""
     return int(_twins(names).num_rows)
+
+
+def blind(names: Names) -> dict[str, int]:
+    """Connections of a known protocol of which a direction is missing, by that direction."""
+    legs = names.legs
+    is_read = pc.fill_null(pc.is_in(legs.column("protocol"), pa.array(("pulsar", "cursus"))), False)
+    read = legs.filter(is_read)
+    return {
+        way: pc.sum(pc.equal(pc.fill_null(read.column(f"packets_{way}"), 0), 0)).as_py() or 0
+        for way in ("to_broker", "to_client")
+    }
+
+
+def is_blind(names: Names, way: str) -> bool:
+    """Whether nothing of a direction was captured, of any connection of a known protocol.
+
+    What travels in it was not seen then, which is something else than that there was none.
+    """
+    legs = names.legs
+    is_read = pc.fill_null(pc.is_in(legs.column("protocol"), pa.array(("pulsar", "cursus"))), False)
+    connections = pc.sum(is_read).as_py() or 0
+    return 0 < connections == blind(names)[way]
 
 
 def without_twins(table: pa.Table, names: Names) -> pa.Table:

@@ -4,7 +4,7 @@ Sums stay integers until the last step. Durations are printed in milliseconds wi
 shares with six. A share of nothing and a percentile of nothing are None, never 0.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -109,6 +109,25 @@ def durations(
     return found
 
 
+def histogram(found: Iterable[Row], count: str) -> dict[int, int]:
+    """The histogram of rows that have a bucket. count: how many values a row stands for."""
+    buckets: dict[int, int] = {}
+    for row in found:
+        if row["bucket"] is not None and row[count]:
+            buckets[row["bucket"]] = buckets.get(row["bucket"], 0) + row[count]
+    return buckets
+
+
+def timed(found: Sequence[Row], count: str, what: str) -> Row:
+    """`durations` of rows of a tally. count: its sum of timed values; what: what was timed, ns."""
+    return durations(
+        histogram(found, count),
+        sum(row[what] for row in found),
+        low(row[f"{what}_min"] for row in found),
+        high(row[f"{what}_max"] for row in found),
+    )
+
+
 def low(values: Iterable[int | None]) -> int | None:
     """The least of the known values."""
     return min((value for value in values if value is not None), default=None)
@@ -122,6 +141,11 @@ def high(values: Iterable[int | None]) -> int | None:
 def nulls_last(*values: Any) -> tuple[tuple[bool, Any], ...]:
     """A sort key of values of which some are None."""
     return tuple((value is None, "" if value is None else value) for value in values)
+
+
+def unseen(row: Row, *keys: str) -> Row:
+    """A row without the counts of what travels in a direction that was not captured."""
+    return row | {key: None for key in keys if key in row}
 
 
 def known(counts: Mapping[str | None, int]) -> dict[str, int]:

@@ -30,9 +30,16 @@ def many(count: int, one: str, several: str | None = None) -> str:
     return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
 
 
+def _not_captured(section: str, what: str) -> Remark:
+    """That a direction is missing, where otherwise it would look as if nothing had happened."""
+    return Remark(LOOK, section, f"{what} is not in the capture: this is not known.")
+
+
 def _latency(report: Row) -> Remark:
     total = report["send_latency"]["total"]
     latency, sends = total["latency_ms"], total["sends"]
+    if sends is None:
+        return _not_captured("send_latency", "What clients send")
     if not sends:
         return Remark(PLAIN, "send_latency", "Nothing was published.")
     if not latency["count"]:
@@ -90,6 +97,8 @@ def _permits(report: Row) -> Remark:
 
 def _redelivery(report: Row) -> Remark:
     total = report["redelivery"]["total"]
+    if total["deliveries"] is None:
+        return _not_captured("redelivery", "What brokers send")
     if not total["deliveries"]:
         return Remark(PLAIN, "redelivery", "Nothing was delivered.")
     if not total["redelivered"]:
@@ -130,6 +139,8 @@ def _checksums(report: Row) -> Remark:
 
 def _errors(report: Row) -> Remark:
     total = report["errors"]["total"]
+    if total["answers"] is None:
+        return _not_captured("errors", "What brokers answer")
     if not total["answers"]:
         return Remark(GOOD, "errors", "No request was refused.")
     codes = [row["error_code"] or "no code" for row in report["errors"]["by_code"][:3]]
@@ -156,6 +167,10 @@ def _coverage(report: Row) -> list[Remark]:
             f"stream could be decoded; {' and '.join(lost) or 'no gaps'}."
         )
         found.append(Remark(mark, "coverage", text))
+    one_way = sum(total["one_way_connections"].values())
+    if one_way:
+        text = f"Of {many(one_way, 'connection')} only one direction was captured."
+        found.append(Remark(LOOK, "coverage", text))
     if total["tls_opaque_connections"]:
         count = many(total["tls_opaque_connections"], "connection")
         found.append(Remark(LOOK, "coverage", f"{count} encrypted by TLS and not decoded."))

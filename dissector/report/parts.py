@@ -190,6 +190,23 @@ MISMATCHES: Final = _schema(
     answer_frame_no=_INT,
     refused_frame_no=_INT,
 )
+# Requests by which a client finds its broker and opens something there.
+SETUP_COMMANDS: Final = ("CONNECT", "PARTITIONED_METADATA", "LOOKUP", "PRODUCER", "SUBSCRIBE")
+SETUP: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    request_command=_TEXT,
+    topic=_TEXT,
+    client_ip=_TEXT,
+    outcome=_TEXT,
+    error_code=_TEXT,
+    request_first_ns=_INT,
+    response_last_ns=_INT,
+    request_frame_no=_INT,
+    response_frame_no=_INT,
+)
+# Distinct entries (ledger and entry): with a receipt, delivered, or one of both.
+ENTRIES: Final = _schema(cluster=_TEXT, confirmed=_INT, delivered=_INT, either=_INT)
 # Exact percentiles (`--exact`): grouping as the name of the list, measure latency, transmit or
 # logical.
 EXACT: Final = _schema(
@@ -214,6 +231,8 @@ ROWS: Final = {
     "slow": SLOW,
     "redelivered": REDELIVERED,
     "mismatches": MISMATCHES,
+    "setup": SETUP,
+    "entries": ENTRIES,
     "exact": EXACT,
 }
 

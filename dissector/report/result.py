@@ -5,14 +5,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from dissector.report.explained import explained
 from dissector.report.names import name_consumers, name_producers, without_twins
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.parts import Parts
+from dissector.report.sections.ack_latency import ack_latency
 from dissector.report.sections.checksum_failures import checksum_failures
+from dissector.report.sections.connecting import connecting
 from dissector.report.sections.coverage import coverage
 from dissector.report.sections.errors import errors
 from dissector.report.sections.permit_utilization import permit_utilization
+from dissector.report.sections.publish_to_delivery import publish_to_delivery
 from dissector.report.sections.redelivery import redelivery
+from dissector.report.sections.requests import requests
 from dissector.report.sections.send_latency import send_latency
 from dissector.report.sections.slowest import slowest
 
@@ -25,10 +30,14 @@ SECTIONS: Final[dict[str, Callable[[Parts], dict[str, Any]]]] = {
     "redelivery": redelivery,
     "checksum_failures": checksum_failures,
     "errors": errors,
+    "publish_to_delivery": publish_to_delivery,
+    "ack_latency": ack_latency,
+    "requests": requests,
+    "connecting": connecting,
     "slowest": slowest,
 }
 # Tables whose rows count once per connection, whatever is in the capture twice.
-_OF_WIRE: Final = ("files", "connections", "frames", "notices", "messages", "exact")
+_OF_WIRE: Final = ("files", "connections", "frames", "notices", "messages", "entries", "exact")
 
 
 def settle(parts: Parts) -> Parts:
@@ -63,8 +72,10 @@ def _sources(parts: Parts) -> list[Row]:
 def build(parts: Parts, sections: Iterable[str] = tuple(SECTIONS)) -> dict[str, Any]:
     """The report: {schema_version, sources, and per section its total and lists}."""
     settled = settle(parts)
-    return {
-        "schema_version": REPORT_VERSION,
-        "sources": _sources(settled),
-        **{name: SECTIONS[name](settled) for name in sections},
-    }
+    return explained(
+        {
+            "schema_version": REPORT_VERSION,
+            "sources": _sources(settled),
+            **{name: SECTIONS[name](settled) for name in sections},
+        }
+    )

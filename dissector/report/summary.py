@@ -16,9 +16,11 @@ from dissector.report import names
 from dissector.report.consumption import Deliveries, Permits
 from dissector.report.exchange_rows import Errors, Slowest
 from dissector.report.frame_rows import FrameRows, PacketMemory
+from dissector.report.lifetimes import Lifetimes
 from dissector.report.numbers import high, low, step_ns
 from dissector.report.parts import FILES, Parts, no_parts
 from dissector.report.result import build
+from dissector.report.round_trips import RoundTrips
 from dissector.report.rows import Rows
 from dissector.report.sends import Sends
 from dissector.report.tallies import CONNECTIONS, NOTICES, Accumulator, concat
@@ -74,6 +76,8 @@ class Summary:
         self._slowest = Slowest(packets)
         self._deliveries = Deliveries(packets)
         self._permits = Permits()
+        self._trips = RoundTrips()
+        self._lifetimes = Lifetimes()
         self._connections = Accumulator(CONNECTIONS, 1 << 16)
         self._notices = Accumulator(NOTICES, 1 << 16)
         self._kept: dict[str, list[pa.Table]] = {name: [] for name in _NAMES}
@@ -95,15 +99,20 @@ class Summary:
             self._keep(table, rows)
         if table == "frames":
             self._frames.add(rows)
+            self._trips.add_frames(rows)
         elif table == "exchanges":
             self._frames.add_exchanges(rows)
             self._sends.add(rows)
             self._errors.add(rows)
             self._slowest.add(rows)
+            self._trips.add(rows)
+            self._lifetimes.add_exchanges(rows)
         elif table == "deliveries":
             self._deliveries.add(rows)
+            self._lifetimes.add_deliveries(rows)
         elif table == "acks":
             self._deliveries.add_acks(rows)
+            self._lifetimes.add_acks(rows)
             self._frames.add_acks(rows)
         elif table == "messages":
             self._deliveries.add_messages(rows)
@@ -146,6 +155,8 @@ class Summary:
             **self._sends.tables(found, step),
             **self._deliveries.tables(),
             **self._permits.tables(found, steps),
+            **self._trips.tables(),
+            **self._lifetimes.tables(found, files),
             "errors": self._errors.table(),
             "slow": self._slowest.table(),
             "files": files,
@@ -157,7 +168,8 @@ class Summary:
     def _limits(self) -> dict[str, int]:
         found: dict[str, int] = {"summary_names_limit": self._kept_left_out}
         found["summary_keys_limit"] = self._connections.left_out + self._notices.left_out
-        for part in (self._frames, self._sends, self._deliveries, self._permits, self._errors):
+        parts = (self._frames, self._sends, self._deliveries, self._permits, self._errors)
+        for part in (*parts, self._trips, self._lifetimes):
             for name, count in part.limits().items():
                 found[name] = found.get(name, 0) + count
         return found

@@ -150,6 +150,42 @@ DELIVERIES: Final = Tally(
     (),
     ("redelivery_count",),
 )
+# From a delivery to its ack; bucket is null where no ack was timed.
+ACK_TIMES: Final = Tally(
+    "ack_times",
+    (*_CONSUMER, ("outcome", TEXT), ("bucket", NUMBER)),
+    ("deliveries", "timed", "ack_latency_ns"),
+    ("ack_latency_ns",),
+    ("ack_latency_ns",),
+)
+ACK_COMMANDS: Final = Tally(
+    "ack_commands",
+    (*_CONSUMER, ("ack_type", TEXT), ("is_answered", FLAG)),
+    ("ack_commands", "ids"),
+)
+# From a publish to its delivery; timed: first deliveries without a wanted delay.
+TRANSITS: Final = Tally(
+    "transits",
+    (*_CONSUMER, ("is_redelivered", FLAG), ("is_delayed", FLAG), ("bucket", NUMBER)),
+    ("deliveries", "timed", "publish_to_delivery_ns"),
+    ("publish_to_delivery_ns",),
+    ("publish_to_delivery_ns",),
+)
+# Requests that are no publishes; asked_by: client or broker, for PING alone.
+REQUESTS: Final = Tally(
+    "requests",
+    (
+        *CONNECTION,
+        ("kind", TEXT),
+        ("request_command", TEXT),
+        ("asked_by", TEXT),
+        ("outcome", TEXT),
+        ("bucket", NUMBER),
+    ),
+    ("requests", "tainted", "latencies", "latency_ns"),
+    ("latency_ns",),
+    ("latency_ns",),
+)
 REDELIVER_REQUESTS: Final = Tally(
     "redeliver_requests", _CONSUMER, ("ids_requested", "requests_for_all")
 )
@@ -205,6 +241,10 @@ TALLIES: Final = {
         SEND_POINTS,
         LOGICAL,
         DELIVERIES,
+        ACK_TIMES,
+        ACK_COMMANDS,
+        TRANSITS,
+        REQUESTS,
         REDELIVER_REQUESTS,
         RECONSUMED,
         PLACEHOLDERS,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dissector.report.names import twin_count
+from dissector.report.names import blind, twin_count
 from dissector.report.numbers import Row, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts
 from dissector.report.tallies import CONNECTIONS, FRAMES, NOTICES, rows
@@ -130,6 +130,8 @@ def coverage(parts: Parts) -> dict[str, Any]:
     )
     notices = rows(parts.tables["notices"], NOTICES)
     total = _group(files, connections, frames, notices)
+    lacking = blind(parts.names)
+    total["one_way_connections"] = {way: count for way, count in lacking.items() if count}
     total["broker_leg_connections"] = twin_count(parts.names)
     total["limits_hit"] = _limits(total, parts.limits)
     captures = sorted({file["capture"] for file in files}, key=nulls_last)

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import NS_PER_S, Row, instant, known, milliseconds, nulls_last
+from dissector.report.names import is_blind
+from dissector.report.numbers import NS_PER_S, Row, instant, known, milliseconds, nulls_last, unseen
 from dissector.report.parts import MAX_INCIDENTS, Parts
 
 # Clients repeat a refused request with growing pauses, at most a minute apart by default; a longer
@@ -111,8 +112,11 @@ def errors(parts: Parts) -> dict[str, Any]:
         )
     )
     # Texts of one code differ in names and numbers; a run may hold several, its first one counts.
+    total = _group(found, runs)
+    if is_blind(parts.names, "to_client"):
+        total = unseen(total, "answers", "incidents", "connections", "topics")
     return {
-        "total": _group(found, runs),
+        "total": total,
         "by_code": _listed(found, runs, ("error_code",)),
         "by_text": _texts(found),
         "incidents": listed[:MAX_INCIDENTS],

@@ -4,12 +4,26 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from dissector.report.numbers import NS_PER_US, Row, high, instant, milliseconds, nulls_last, share
+from dissector.report.names import is_blind
+from dissector.report.numbers import (
+    NS_PER_US,
+    Row,
+    high,
+    instant,
+    milliseconds,
+    nulls_last,
+    share,
+    unseen,
+)
 from dissector.report.parts import MAX_STALLS, Parts
 from dissector.report.tallies import BALANCES, LAST_BITS, LAST_ZERO, rows
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
+
+# What is counted in frames of one direction.
+_DELIVERED: Final = ("deliveries", "delivered")
+_GRANTED: Final = ("grants", "granted", "first_grant")
 
 _IDENTITY: Final = ("capture", "connection_id", "consumer_id", "incarnation")
 
@@ -213,10 +227,16 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
     )
     listed = [_consumer(row, stalls_of.get(_identity(row), [])) for row in consumers]
     listed.sort(key=lambda row: (-row["delivered"], nulls_last(*_identity(row))))
-    return {
+    section: dict[str, Any] = {
         "total": _summed(consumers, stalls),
         "by_subscription": subscriptions,
         "by_consumer": listed,
         "longest_stalls": _stall_rows(stalls, by_consumer),
         "balance_over_time": _balance(parts, consumers),
     }
+    for way, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
+        if is_blind(parts.names, way):
+            section["total"] = unseen(section["total"], *keys)
+            for name in ("by_subscription", "by_consumer"):
+                section[name] = [unseen(row, *keys) for row in section[name]]
+    return section

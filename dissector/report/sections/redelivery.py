@@ -3,7 +3,10 @@
 import re
 from typing import Any, Final
 
-from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share
+import pyarrow as pa
+
+from dissector.report.names import is_blind
+from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share, unseen
 from dissector.report.parts import MAX_EXAMPLES, Parts
 from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS, rows
 
@@ -11,6 +14,12 @@ from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDEL
 ASKED_FOR: Final = ("explicit", "txn_abort")
 _ASIDE: Final = re.compile(r"^(?P<origin>.*)-(?P<kind>DLQ|RETRY)(?:-partition-\d+)?$")
 _KINDS: Final = {"DLQ": "dead_letter_publishes", "RETRY": "retry_publishes"}
+
+# What is counted in MESSAGE frames.
+_OF_DELIVERIES: Final = (
+    "deliveries", "messages", "redelivered", "redelivered_messages", "asked_for", "infrastructure",
+    "counted_by_broker", "seen_before", "compacted_out",
+)  # fmt: skip
 
 Group = tuple[Any, ...]
 
@@ -111,6 +120,11 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
             {
                 "no_identity": unjudged,
                 "message_count_unknown": sum(row["counts_unknown"] for row in deliveries),
+                "subscribed_before_capture": sum(
+                    row["deliveries"]
+                    for row in deliveries
+                    if row["is_older"] and not row["is_redelivered"]
+                ),
             }
         ),
     }
@@ -146,13 +160,26 @@ def _examples(parts: Parts) -> list[Row]:
     return found[:MAX_EXAMPLES]
 
 
+def _with_age(parts: Parts) -> pa.Table:
+    """The tally of deliveries, with whether their consumer was opened before the capture."""
+    names = ("capture", "connection_id", "consumer_id", "incarnation")
+    older = {
+        tuple(row[name] for name in names)
+        for row in parts.names.consumers.select([*names, "opened_frame_no"]).to_pylist()
+        if row["opened_frame_no"] is None
+    }
+    table = parts.tables["deliveries"]
+    keys = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    return table.append_column("is_older", pa.array([key in older for key in keys], pa.bool_()))
+
+
 def redelivery(parts: Parts) -> dict[str, Any]:
     """The section `redelivery`: total, by_topic, by_subscription, examples."""
     keys = ["topic", "subscription"]
     deliveries = rows(
-        parts.tables["deliveries"],
+        _with_age(parts),
         DELIVERIES,
-        [*keys, "is_redelivered", "redelivery_cause", "outcome"],
+        [*keys, "is_redelivered", "redelivery_cause", "outcome", "is_older"],
     )
     requests = rows(parts.tables["redeliver_requests"], REDELIVER_REQUESTS, keys)
     pairs = {
@@ -166,7 +193,7 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         for row in rows(parts.tables["placeholders"], PLACEHOLDERS, ["topic"])
     }
     by_topic = _listed(deliveries, requests, aside, ("topic",))
-    return {
+    section: dict[str, Any] = {
         "total": {
             **_group(deliveries, requests, aside),
             "compacted_out": sum(emptied.values()),
@@ -175,3 +202,8 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
         "examples": _examples(parts),
     }
+    if is_blind(parts.names, "to_client"):
+        section["total"] = unseen(section["total"], *_OF_DELIVERIES)
+        for name in ("by_topic", "by_subscription"):
+            section[name] = [unseen(row, *_OF_DELIVERIES) for row in section[name]]
+    return section

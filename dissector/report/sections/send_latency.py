@@ -5,11 +5,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.report.names import is_blind
 from dissector.report.numbers import (
     NS_PER_MINUTE,
     Row,
     durations,
     high,
+    histogram,
     instant,
     known,
     low,
@@ -17,6 +19,7 @@ from dissector.report.numbers import (
     milliseconds,
     nulls_last,
     quantile_ns,
+    unseen,
 )
 from dissector.report.parts import Parts
 from dissector.report.tallies import LOGICAL, SEND_MINUTES, SEND_POINTS, SENDS, TRANSMITS, rows
@@ -60,15 +63,6 @@ def _grouped(found: list[Row], keys: tuple[str, ...]) -> Cells:
     return groups
 
 
-def _buckets(found: list[Row], count: str) -> dict[int, int]:
-    """The histogram of rows that have a bucket."""
-    buckets: dict[int, int] = {}
-    for row in found:
-        if row["bucket"] is not None and row[count]:
-            buckets[row["bucket"]] = buckets.get(row["bucket"], 0) + row[count]
-    return buckets
-
-
 def _per_minute(found: list[Row]) -> list[Row]:
     """What was sent in each minute of capture time, minutes without sends left out."""
     minutes: dict[int, list[Row]] = {}
@@ -83,7 +77,7 @@ def _per_minute(found: list[Row]) -> list[Row]:
 
 def _cell(found: list[Row]) -> Row:
     """One point of a series over time."""
-    buckets = _buckets(found, "latencies")
+    buckets = histogram(found, "latencies")
     count = sum(buckets.values())
     least, most = low(r["latency_ns_min"] for r in found), high(r["latency_ns_max"] for r in found)
 
@@ -157,14 +151,14 @@ def _group(lists: _Lists, key: Group) -> Row:
         "messages_by_outcome": known(contents),
         "tainted": total["tainted"],
         "latency_ms": durations(
-            _buckets(minutes, "latencies"),
+            histogram(minutes, "latencies"),
             total["latency_ns"],
             low(row["latency_ns_min"] for row in requests),
             high(row["latency_ns_max"] for row in requests),
             lists.exact.get(("latency", *key)),
         ),
         "transmit_ms": durations(
-            _buckets(transmits, "transmits"),
+            histogram(transmits, "transmits"),
             total["transmit_ns"],
             low(row["transmit_ns_min"] for row in requests),
             high(row["transmit_ns_max"] for row in requests),
@@ -172,7 +166,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         ),
         "resent": total["resent"],
         "logical_latency_ms": durations(
-            _buckets(logical, "logicals"),
+            histogram(logical, "logicals"),
             sum(row["logical_ns"] for row in logical),
             low(row["logical_ns_min"] for row in logical),
             high(row["logical_ns_max"] for row in logical),
@@ -206,9 +200,9 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         lists = _Lists(parts, grouping)
         if grouping == "total":
             section["total"] = _group(lists, ())
-            histogram = _buckets(lists.minutes.get((), []), "latencies")
+            buckets = histogram(lists.minutes.get((), []), "latencies")
             section["total"]["latency_histogram"] = [
-                list(item) for item in sorted(histogram.items())
+                list(item) for item in sorted(buckets.items())
             ]
             section["total"]["over_time"] = _over_time(parts)
             continue
@@ -217,4 +211,10 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         ]
         groups.sort(key=lambda row: (-row["sends"], nulls_last(*(row[key] for key in keys))))
         section[grouping] = groups
+    if is_blind(parts.names, "to_broker"):
+        keys = ("sends", "messages", "request_bytes", "resent")
+        for name, found in section.items():
+            section[name] = (
+                unseen(found, *keys) if name == "total" else [unseen(row, *keys) for row in found]
+            )
     return section

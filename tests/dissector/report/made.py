@@ -140,7 +140,8 @@ class RandomCapture:
                     "broker_ip": "10.0.1.1", "broker_port": 6650, "started": "syn",
                     "ended": "capture_end", "role_source": "syn", "leg": leg[0],
                     "twin_connection_id": leg[1], "first_ts_ns": START_NS,
-                    "last_ts_ns": START_NS + 40 * SECOND_NS, **sizes,
+                    "last_ts_ns": START_NS + 40 * SECOND_NS,
+                    "handshake_rtt_ns": None if number == 1 else 100_000_000 * number, **sizes,
                 }
             )  # fmt: skip
         for connection in (0, 2, 3):
@@ -187,6 +188,8 @@ class RandomCapture:
             attempt=None if topic is None else pick.choice((1, 1, 2, 3)),
             error_code=pick.choice(("ChecksumError", "PersistenceError"))
             if outcome == "error" else None,
+            ledger_id=7 if outcome == "ok" else None,
+            entry_id=sequence if outcome == "ok" else None,
             client_ip=f"10.0.0.{connection % 2}", broker_ip=f"10.0.1.{producer % 2}",
         )  # fmt: skip
         self.tables["exchanges"].append(row)
@@ -243,6 +246,9 @@ class RandomCapture:
              "redelivery_count": pick.choice((0, 0, 1, 4)), "is_redelivered": is_again,
              "redelivery_cause": pick.choice(("explicit", "seek")) if is_again else None,
              "previous_frame_no": 1 if is_again else None,
+             "ack_latency_ns": pick.choice((None, pick.randrange(10**9))),
+             "publish_to_delivery_ns": pick.choice((None, pick.randrange(10**9))),
+             "deliver_at_ms": pick.choice((None, None, 0, 7)),
              "outcome": pick.choice(("acked", "unacked_at_end"))}
         )  # fmt: skip
         if is_bad or pick.random() < 0.2:
@@ -250,6 +256,7 @@ class RandomCapture:
                 {**who, "frame_no": self._frame("ACK", who["connection_id"], direction="to_broker"),
                  "ts": self._now_ns // 1000, "action": pick.choice(("ack", "redeliver")),
                  "ledger_id": pick.choice((ledger, None)), "entry_id": entry,
+                 "request_id": pick.choice((None, 5)), "ack_type": "Individual",
                  "validation_error": pick.choice(("ChecksumMismatch", None)) if is_bad else None}
             )  # fmt: skip
         return frame_no
@@ -257,6 +264,7 @@ class RandomCapture:
     def _requests(self) -> None:
         self._now_ns = START_NS
         for number in range(40):
+            self._round_trips(number)
             at = self._tick(20 * SECOND_NS)
             refused = number % 3 != 0
             request = self._frame("PRODUCER", 0, direction="to_broker")
@@ -271,6 +279,27 @@ class RandomCapture:
                     error_text=f"text {number % 2}" if refused else None, message_count=None,
                 )
             )  # fmt: skip
+
+    def _round_trips(self, number: int) -> None:
+        """A ping of one side or the other, and what a client does to get to a topic."""
+        way = self._random.choice(("to_broker", "to_client"))
+        steps = [("ping", "PING", way, None)]
+        for command in ("LOOKUP", "CONNECT", self._random.choice(("PRODUCER", "SUBSCRIBE"))):
+            topic = None if command == "CONNECT" else self._random.choice(("a", "b"))
+            steps.append(("request", command, "to_broker", topic))
+        for kind, command, direction, topic in steps:
+            at = self._tick()
+            request = self._frame(command, number % 2, direction=direction)
+            outcome = self._random.choice(("ok", "ok", "error", "conn_closed"))
+            took = None if outcome == "conn_closed" else self._random.randrange(10**8)
+            row = publish(
+                connection_id=number % 2, kind=kind, request_command=command,
+                response_command=None, request_frame_no=request, response_frame_no=None,
+                request_first_ns=at, request_last_ns=at, latency_ns=took, outcome=outcome,
+                topic=topic, producer_name=None, sequence_id=None, attempt=None,
+                message_count=None, client_ip=f"10.0.0.{number % 2}",
+            )  # fmt: skip
+            self.tables["exchanges"].append(row)
 
     def _notices(self) -> None:
         for number in range(30):

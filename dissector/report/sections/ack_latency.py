@@ -1,0 +1,76 @@
+"""Ack latency: from a delivery to the ack that consumes it, and how acks were gathered."""
+
+from typing import Any, Final
+
+from dissector.report.names import is_blind
+from dissector.report.numbers import Row, known, nulls_last, share, timed, unseen
+from dissector.report.parts import Parts
+from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, rows
+
+# Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
+GROUPING_FLOOR_MS: Final = 100.0
+_KEYS: Final = ("topic", "subscription")
+_OF_ACKS: Final = (
+    "acked", "ack_commands", "cumulative_commands", "answered_commands", "ids_acked",
+)  # fmt: skip
+
+
+def _floor(commands: int, ids: int, is_all_answered: bool) -> float | None:
+    """How long an ack may have waited in its client; None if the acks do not tell.
+
+    Acks that want an answer are sent at once. Several ids in a command have been gathered; single
+    ones without an answer may have been kept back as well, or come from a client that never does.
+    """
+    if not commands:
+        return None
+    if ids > commands:
+        return GROUPING_FLOOR_MS
+    return 0.0 if is_all_answered else None
+
+
+def _group(deliveries: list[Row], commands: list[Row]) -> Row:
+    """The numbers of some deliveries, and of the ACK commands of the same consumers."""
+    outcomes: dict[str | None, int] = {}
+    for row in deliveries:
+        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["deliveries"]
+    latency = timed(deliveries, "timed", "ack_latency_ns")
+    single = [row for row in commands if row["ack_type"] != "Cumulative"]
+    ids = sum(row["ids"] for row in single)
+    count = sum(row["ack_commands"] for row in single)
+    answered = sum(row["ack_commands"] for row in commands if row["is_answered"])
+    acked = outcomes.pop("acked", 0)
+    return {
+        "deliveries": sum(row["deliveries"] for row in deliveries),
+        "acked": acked,
+        "ack_latency_ms": latency,
+        "ack_commands": sum(row["ack_commands"] for row in commands),
+        "cumulative_commands": sum(row["ack_commands"] for row in commands) - count,
+        "answered_commands": answered,
+        "ids_acked": ids,
+        "ids_per_command": share(ids, count),
+        "grouping_floor_ms": _floor(
+            count, ids, sum(row["ack_commands"] for row in commands) == answered
+        ),
+        "not_judged": known({**outcomes, "acked_without_latency": acked - latency["count"]}),
+    }
+
+
+def ack_latency(parts: Parts) -> dict[str, Any]:
+    """The section `ack_latency`: total, by_subscription."""
+    deliveries = rows(parts.tables["ack_times"], ACK_TIMES, [*_KEYS, "outcome", "bucket"])
+    commands = rows(parts.tables["ack_commands"], ACK_COMMANDS, [*_KEYS, "ack_type", "is_answered"])
+    groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
+    for place, found in enumerate((deliveries, commands)):
+        for row in found:
+            key = tuple(row[name] for name in _KEYS)
+            groups.setdefault(key, ([], []))[place].append(row)
+    listed = [
+        {**dict(zip(_KEYS, key, strict=True)), **_group(*found)} for key, found in groups.items()
+    ]
+    listed.sort(key=lambda row: (-row["acked"], nulls_last(*(row[name] for name in _KEYS))))
+    total = _group(deliveries, commands)
+    for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
+        if is_blind(parts.names, way):
+            total = unseen(total, *keys)
+            listed = [unseen(row, *keys) for row in listed]
+    return {"total": total, "by_subscription": listed}

@@ -1,0 +1,61 @@
+"""Publish to delivery: from a SEND to the MESSAGE that carries its entry to a consumer's queue."""
+
+from typing import Any, Final
+
+from dissector.report.names import is_blind
+from dissector.report.numbers import Row, known, nulls_last, timed, unseen
+from dissector.report.parts import ENTRIES, Parts
+from dissector.report.tallies import TRANSITS, rows
+
+_KEYS: Final = ("topic", "subscription")
+
+
+def _group(found: list[Row]) -> Row:
+    """The numbers of some deliveries."""
+    first = [row for row in found if not row["is_redelivered"]]
+    delayed = sum(row["deliveries"] for row in first if row["is_delayed"])
+    deliveries = sum(row["deliveries"] for row in found)
+    again = deliveries - sum(row["deliveries"] for row in first)
+    latency = timed(found, "timed", "publish_to_delivery_ns")
+    return {
+        "deliveries": deliveries,
+        "transit_ms": latency,
+        "not_judged": known(
+            {
+                "redelivered": again,
+                "delay_wanted": delayed,
+                "send_not_known": deliveries - again - delayed - latency["count"],
+            }
+        ),
+    }
+
+
+def publish_to_delivery(parts: Parts) -> dict[str, Any]:
+    """The section `publish_to_delivery`: total, by_subscription."""
+    found = rows(
+        parts.tables["transits"], TRANSITS, [*_KEYS, "is_redelivered", "is_delayed", "bucket"]
+    )
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        groups.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
+    listed = [
+        {**dict(zip(_KEYS, key, strict=True)), **_group(group)} for key, group in groups.items()
+    ]
+    listed.sort(
+        key=lambda row: (
+            -row["transit_ms"]["count"],
+            -row["deliveries"],
+            nulls_last(*(row[name] for name in _KEYS)),
+        )
+    )
+    entries: list[Row] = parts.tables["entries"].to_pylist()
+    counts = {name: sum(row[name] for row in entries) for name in ENTRIES.names[1:]}
+    total = {
+        **_group(found),
+        "entries_confirmed": counts["confirmed"],
+        "entries_delivered": counts["delivered"],
+        "entries_stored": counts["either"],
+    }
+    if is_blind(parts.names, "to_client"):
+        total = unseen(total, "deliveries", *(name for name in total if name.startswith("entr")))
+    return {"total": total, "by_subscription": listed}

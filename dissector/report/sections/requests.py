@@ -1,0 +1,93 @@
+"""Requests: round trips of everything but publishes, by command, and what pings say of the tap."""
+
+from typing import Any, Final
+
+from dissector.report.numbers import Row, known, nulls_last, timed
+from dissector.report.parts import Parts
+from dissector.report.tallies import REQUESTS, rows
+
+CLIENT: Final = "client"
+BROKER: Final = "broker"
+NEARER: Final = 3  # a side is nearer if it lies within this part of the way
+# Requests whose round trip exists or not, but not for us to know.
+NOT_JUDGED: Final = (
+    "unanswered_at_end",
+    "lost_in_gap",
+    "response_cut",
+    "other_side_not_captured",
+    "evicted",
+    "orphan_response",
+)
+
+
+def _group(found: list[Row]) -> Row:
+    """The numbers of some requests."""
+    outcomes: dict[str | None, int] = {}
+    for row in found:
+        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["requests"]
+    asked = [row for row in found if row["outcome"] != "orphan_response"]
+    answered = outcomes.get("ok", 0) + outcomes.get("error", 0)
+    latency = timed(asked, "latencies", "latency_ns")
+    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
+    not_judged["answered_without_latency"] = answered - latency["count"]
+    return {
+        "requests": sum(row["requests"] for row in asked),
+        "outcomes": known(outcomes),
+        "tainted": sum(row["tainted"] for row in asked),
+        "latency_ms": latency,
+        "not_judged": known(not_judged),
+    }
+
+
+def _nearer(found: list[Row], legs: list[Row]) -> str | None:
+    """Which end the tap is certainly nearer to: client or broker; None if that is not certain.
+
+    What one end answers cannot come sooner than the network takes from the tap to it and back. Is
+    that less than a third of the round trip of the whole path, as the handshake of the same
+    connection took it, then the tap is nearer to that end. Connections must not contradict.
+    """
+    whole = {
+        (leg["capture"], leg["connection_id"]): leg["handshake_rtt_ns"] for leg in legs
+    }
+    votes = set()
+    for row in found:
+        path = whole.get((row["capture"], row["connection_id"]))
+        if path is None or row["latency_ns_min"] is None:
+            continue
+        if row["latency_ns_min"] * NEARER < path:
+            is_of_client = row["asked_by"] == BROKER or row["kind"] == "auth"
+            votes.add(CLIENT if is_of_client else BROKER)
+    return votes.pop() if len(votes) == 1 else None
+
+
+def requests(parts: Parts) -> dict[str, Any]:
+    """The section `requests`: total, by_command, pings."""
+    found = rows(
+        parts.tables["requests"],
+        REQUESTS,
+        ["kind", "request_command", "asked_by", "outcome", "bucket"],
+    )
+    commands: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        commands.setdefault((row["kind"], row["request_command"]), []).append(row)
+    by_command = [
+        {"kind": kind, "request_command": command, **_group(group)}
+        for (kind, command), group in commands.items()
+    ]
+    by_command.sort(
+        key=lambda row: (-row["requests"], nulls_last(row["request_command"], row["kind"]))
+    )
+    askers = sorted({row["asked_by"] for row in found if row["asked_by"] is not None})
+    pings: dict[str | None, Row] = {
+        asker: {"asked_by": asker, **_group([row for row in found if row["asked_by"] == asker])}
+        for asker in askers
+    }
+    of_connection = rows(
+        parts.tables["requests"], REQUESTS, ["capture", "connection_id", "kind", "asked_by"]
+    )
+    nearer = _nearer(of_connection, parts.names.legs.to_pylist())
+    return {
+        "total": {**_group(found), "tap_nearer_to": nearer},
+        "by_command": by_command,
+        "pings": list(pings.values()),
+    }

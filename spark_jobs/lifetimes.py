@@ -1,0 +1,132 @@
+"""Publish to delivery and ack latency: how long entries and acks took, and what was stored.
+
+spark-submit spark_jobs/lifetimes.py --lake LAKE -o OUT
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from dissector.report.parts import ENTRIES
+from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, TRANSITS
+from spark_jobs import job
+from spark_jobs.counting import tally
+from spark_jobs.tables import CONNECTION, bucket, flag, without_twins
+
+SECTIONS: Final = ("publish_to_delivery", "ack_latency")
+_ENTRY: Final = ["cluster", "ledger_id", "entry_id"]
+
+
+def _one() -> Column:
+    return F.lit(1).cast("bigint")
+
+
+def transform_ack_times(deliveries: DataFrame) -> DataFrame:
+    """From deliveries to their acks, of rows of deliveries."""
+    is_timed = (F.col("outcome") == "acked") & F.col("ack_latency_ns").isNotNull()
+    took = F.when(is_timed, F.col("ack_latency_ns"))
+    rows = deliveries.withColumns(
+        {"deliveries": _one(), "timed": flag(is_timed), "bucket": bucket(took)}
+    )
+    return tally(rows.withColumn("ack_latency_ns", took), ACK_TIMES)
+
+
+def transform_transits(deliveries: DataFrame) -> DataFrame:
+    """From publishes to their first deliveries, of rows of deliveries."""
+    is_again = F.coalesce(F.col("is_redelivered"), F.lit(False))
+    is_delayed = F.coalesce(F.col("deliver_at_ms") > 0, F.lit(False))
+    is_timed = F.col("publish_to_delivery_ns").isNotNull() & ~is_again & ~is_delayed
+    took = F.when(is_timed, F.col("publish_to_delivery_ns"))
+    rows = deliveries.withColumns(
+        {
+            "is_redelivered": is_again,
+            "is_delayed": is_delayed,
+            "deliveries": _one(),
+            "timed": flag(is_timed),
+            "bucket": bucket(took),
+        }
+    )
+    return tally(rows.withColumn("publish_to_delivery_ns", took), TRANSITS)
+
+
+def transform_ack_commands(acks: DataFrame) -> DataFrame:
+    """ACK commands and the ids in them, of rows of acks."""
+    order = Window.partitionBy(*CONNECTION, "frame_no").orderBy("ledger_id", "entry_id")
+    rows = acks.where(F.col("action") == "ack").withColumns(
+        {
+            "is_answered": F.col("request_id").isNotNull(),
+            "ack_commands": flag(F.row_number().over(order) == 1),
+            "ids": _one(),
+        }
+    )
+    return tally(rows, ACK_COMMANDS)
+
+
+def transform_entries(
+    exchanges: DataFrame, deliveries: DataFrame, connections: DataFrame, files: DataFrame
+) -> DataFrame:
+    """Distinct entries with a receipt, delivered, or one of both, per cluster (ENTRIES)."""
+    stored = (F.col("kind") == "publish") & (F.col("outcome") == "ok")
+    clusters = files.groupBy("capture").agg(F.max("cluster").alias("cluster"))
+    found = []
+    for rows, confirmed in ((exchanges.where(stored), 1), (deliveries, 0)):
+        has_id = F.col("ledger_id").isNotNull() & F.col("entry_id").isNotNull()
+        is_kept = ~F.coalesce(F.col("topic").startswith("non-persistent://"), F.lit(False))
+        rows = without_twins(rows.where(has_id & is_kept), connections)
+        rows = rows.join(F.broadcast(clusters), on="capture", how="left")
+        found.append(rows.select(*_ENTRY, F.lit(confirmed).alias("confirmed")))
+    entries = found[0].unionByName(found[1]).groupBy(*_ENTRY)
+    seen = entries.agg(
+        F.max("confirmed").alias("confirmed"),
+        F.max(F.lit(1) - F.col("confirmed")).alias("delivered"),
+    )
+    return seen.groupBy("cluster").agg(
+        F.sum("confirmed").cast("bigint").alias("confirmed"),
+        F.sum("delivered").cast("bigint").alias("delivered"),
+        F.count(F.lit(1)).alias("either"),
+    )
+
+
+def transit_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
+    """What the section publish_to_delivery is made from."""
+    entries = transform_entries(
+        tables.read("exchanges"),
+        tables.read("deliveries"),
+        tables.read("connections"),
+        tables.read("capture_files"),
+    )
+    return {
+        "transits": (transform_transits(tables.read("deliveries")), TRANSITS.schema()),
+        "entries": (entries, ENTRIES),
+    }
+
+
+def ack_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
+    """What the section ack_latency is made from."""
+    return {
+        "ack_times": (transform_ack_times(tables.read("deliveries")), ACK_TIMES.schema()),
+        "ack_commands": (transform_ack_commands(tables.read("acks")), ACK_COMMANDS.schema()),
+    }
+
+
+def run(spark: SparkSession, args: argparse.Namespace) -> dict[str, Any]:
+    """Compute both sections and write them; returns the JSON."""
+    sections: dict[str, job.SectionFrames] = {
+        "publish_to_delivery": transit_frames,
+        "ack_latency": ack_frames,
+    }
+    return job.run(spark, args, sections)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The job by itself."""
+    return job.main(argv, run, __doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

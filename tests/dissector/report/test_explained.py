@@ -1,0 +1,77 @@
+"""The texts of the sections: of how many a number speaks, what is not known and why."""
+
+from typing import Any
+
+import pytest
+
+from dissector.report.explained import REASONS, SENTENCES, explained, not_judged
+from dissector.report.result import SECTIONS
+from dissector.report.summary import Summary
+from tests.dissector.report import made
+from tests.dissector.report.sections.test_sections import report_of
+
+REASONED = ("ok", "error", "dup_or_dropped", "dropped_after_close", "changes_of_unknown_balance")
+
+
+def reasons(value: Any) -> set[str]:
+    """All names that stand in some `not_judged`."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("not_judged", "not_evaluated_by_reason"):
+                found |= set(inner)
+            else:
+                found |= reasons(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            found |= reasons(inner)
+    return found
+
+
+@pytest.mark.parametrize("name", ["5", "6", "java-j74_corrupt.pcap",
+                                  "mut-snap200-java-j03_batch_lz4.pcap"])  # fmt: skip
+def test_every_section_says_what_it_means_and_every_reason_has_words(name: str) -> None:
+    report = report_of(name)
+    assert set(SENTENCES) == set(SECTIONS)
+    for section in SECTIONS:
+        about = report[section]["about"]
+        assert about[0].isupper() and about.endswith(".") and "_" not in about.replace(
+            "decoded_share", ""
+        ), about
+    assert reasons(report) <= {*REASONS, *REASONED}
+
+
+def test_numbers_stand_with_their_denominator() -> None:
+    report = report_of("java-j74_corrupt.pcap")
+    assert "42 receipts for 65 sends" in report["send_latency"]["about"]
+    assert "91 deliveries" in report["redelivery"]["about"]
+    assert "156 frames" in report["checksum_failures"]["about"]
+
+
+def test_what_was_not_captured_is_not_nothing() -> None:
+    found = Summary()
+    leg = {"connection_id": 0, "protocol": "pulsar", "started": "syn", "packets_to_broker": 5,
+           "packets_to_client": 0, "first_ts_ns": 1, "last_ts_ns": 2}  # fmt: skip
+    found.add("connections", made.batch("connections", [leg]))
+    report = found.result()
+    assert report["redelivery"]["total"]["deliveries"] is None
+    assert report["errors"]["total"]["answers"] is None
+    assert report["publish_to_delivery"]["total"]["entries_stored"] is None
+    assert report["send_latency"]["total"]["sends"] == 0
+    assert "nothing is known" in report["errors"]["about"]
+    assert report["coverage"]["total"]["one_way_connections"] == {"to_client": 1}
+    found = Summary()
+    found.add("connections", made.batch("connections", [
+        leg | {"packets_to_broker": None, "packets_to_client": 5}
+    ]))  # fmt: skip
+    report = found.result()
+    assert report["send_latency"]["total"]["sends"] is None
+    assert report["permit_utilization"]["total"]["granted"] is None
+    assert report["redelivery"]["total"]["deliveries"] == 0
+
+
+def test_reasons_are_listed_by_how_many_they_concern() -> None:
+    text = not_judged({"lost_in_gap": 1, "evicted": 3, "orphan_response": 0})
+    assert text.index("3 (too many") < text.index("1 (bytes of")
+    assert not_judged({}) == " Nothing was left unjudged."
+    assert explained({"coverage": {}}) == {"coverage": {}}
