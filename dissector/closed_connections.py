@@ -8,7 +8,7 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.endpoints import Endpoint, community_id, connection_key
 from dissector.findings import Finding
-from dissector.limits import NULL
+from dissector.limits import MAX_NOTICES, NULL
 from dissector.protocols.assembly import Framing
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing_state import (
@@ -165,6 +165,28 @@ class ConnectionTable:
         for side, finding in self._waiting.pop(connection, ()):
             direction = UNKNOWN_DIRECTION if is_guessed else int(side != row["_client"])
             yield finding._replace(direction=NULL if side == NULL else direction)
+
+    def decided(self) -> list[Finding]:
+        """Notices that waited, of open connections whose client is known for good by now.
+
+        Those of the others go on waiting, but for more than MAX_NOTICES of them all go.
+        """
+        must_go = sum(map(len, self._waiting.values())) > MAX_NOTICES
+        found: list[Finding] = []
+        for connection in list(self._waiting):
+            if must_go or self._is_decided(connection):
+                slots = self._streams.slots_of(np.array([connection], np.int64))
+                client, source = self._client_side(self._streams.connection_rows(slots), 0)
+                row = {"_client": client, "role_source": ROLE_SOURCE_NAMES[source]}
+                found.extend(self._released(connection, row))
+        return found
+
+    def _is_decided(self, connection: int) -> bool:
+        state = self._framing.state.connections
+        slot = self._framing.slot_of(connection)
+        if slot < 0 or state.role[slot] != ROLE_DECIDED:
+            return False
+        return int(state.role_source[slot]) != ROLE_BY_FIRST_SEEN
 
     def rest(self) -> list[Finding]:
         """Notices of connections that never closed."""

@@ -23,7 +23,7 @@ from dissector.errors import UsageError
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.packet.columns import PacketBuffers
+from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.assembly import Framing, FramingOptions
@@ -132,12 +132,14 @@ class Dissection:
         )
         self._out: list[TableBlock] = []
         self._is_settled = True
+        self._is_in_file = False
 
     # -- the driver's calls
 
     def start_file(self) -> None:
         """The next file of the capture begins."""
         self.capture.start_file()
+        self._is_in_file = True
 
     def feed(
         self, data: ByteArray, start: int, end: int, is_last: bool
@@ -157,17 +159,48 @@ class Dissection:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
             if scan.rows:
-                link_types = self.capture.interfaces.columns.link_type
-                segments, rows = self.packets.read(
-                    data, self.capture.packets, scan.rows, scan.first_packet, link_types
-                )
-                buffers = PacketBuffers(data, _EMPTY)
-                for ranges, count in self._streams.advance(segments, rows, buffers):
-                    self._take_ranges(ranges, count, buffers)
+                self._take_packets(data, self.capture.packets, scan.rows, scan.first_packet)
             if not scan.is_more:
                 break
         self._framing.flush()
         return position, self._taken()
+
+    def feed_packets(self, data: ByteArray, packets: PacketColumns, rows: int) -> list[TableBlock]:
+        """Take packets that a driver found itself, as in the ring of a network interface.
+
+        Their interfaces are described in `capture.interfaces`.
+
+        Args:
+            data: uint8[], writable, valid until the call returns. rows: at most as many as the
+                packet reader takes at once (limits.PACKET_BLOCK_ROWS).
+
+        Returns:
+            The rows that closed.
+        """
+        if rows:
+            self._take_packets(data, packets, rows, self.capture.take(packets.ts_ns[:rows]))
+        self._framing.flush()
+        return self._taken()
+
+    def rotate(self) -> tuple[FileFacts | None, PacketCounts, list[TableBlock]]:
+        """End a part of a capture that goes on: all rows that closed in it, its notices too.
+
+        Counting, connections and everything open go on, so that the rows of all parts are those of
+        the whole. Notices wait for the end of a capture, so that they come in order; here they come
+        in order part by part, as an input without end must not gather them.
+
+        Returns:
+            What the part held, as `end_file` says it of a file (None between two files), and the
+            rows.
+        """
+        self._settle()
+        self._findings.add(self._connections.decided())
+        for facts in self._facts:
+            self._findings.add(facts.findings.take())
+        self._take_findings(self.capture.notices)
+        self._out.append(self._findings.block())
+        part = self.capture.split_file() if self._is_in_file else None
+        return part, self.packets.finish_file(), self._taken()
 
     def end_file(self, is_damaged: bool = False) -> tuple[FileFacts, PacketCounts]:
         """The current file is through: what was in it.
@@ -176,6 +209,7 @@ class Dissection:
             is_damaged: the compressed data around it was cut or corrupt.
         """
         facts = self.capture.finish_file()
+        self._is_in_file = False
         if is_damaged:
             last = self.capture.next_packet - 1
             self._findings.add(
@@ -203,9 +237,8 @@ class Dissection:
         for facts in self._facts:
             self._out.extend(self._addressed(facts.finish()))
             self._findings.add(facts.findings.take())
-        self._findings.add(self._framing.findings)
         self._findings.add(self._connections.rest())
-        self._findings.add(_of_capture(self.capture.finish()))
+        self._take_findings(self.capture.finish())
         self._findings.add(_of_link_types(self.packets))
         self._out.append(self._findings.block())
         return self._taken()
@@ -215,6 +248,16 @@ class Dissection:
         return self._framing.pending_bytes()
 
     # -- inside
+
+    def _take_packets(
+        self, data: ByteArray, packets: PacketColumns, rows: int, first_packet: int
+    ) -> None:
+        """The passes over one block of packets, which lie in data."""
+        link_types = self.capture.interfaces.columns.link_type
+        segments, found = self.packets.read(data, packets, rows, first_packet, link_types)
+        buffers = PacketBuffers(data, _EMPTY)
+        for ranges, count in self._streams.advance(segments, found, buffers):
+            self._take_ranges(ranges, count, buffers)
 
     def _taken(self) -> list[TableBlock]:
         taken, self._out = self._out, []
@@ -228,6 +271,13 @@ class Dissection:
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
         self._close_connections()
+
+    def _take_findings(self, of_capture: list[CaptureNotice]) -> None:
+        """Notices of the framing and of the capture's reader, which forget them."""
+        self._findings.add(self._framing.findings)
+        self._framing.findings.clear()
+        self._findings.add(_of_capture(of_capture))
+        of_capture.clear()
 
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""

@@ -96,6 +96,27 @@ NOTICES: Final = (
     NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
     NoticeKind("consumers_limit", "warning", "too many consumers: this one is not followed"),
     NoticeKind("subjects_limit", "warning", "too many producers, consumers: {value} without a row"),
+    # -- tap
+    NoticeKind("kernel_dropped", "error", "the kernel dropped {value} packets: we were too slow"),
+    NoticeKind(
+        "queue_dropped",
+        "error",
+        "{value} packets of {value2} rotations are not in the lake: it was full or too slow",
+    ),
+    NoticeKind("interface_down", "warning", "interface {value} of the tap is down or gone"),
+    NoticeKind(
+        "interface_up", "warning", "interface {value} is up again after {value2} ns without packets"
+    ),
+    NoticeKind(
+        "filter_misses_tags",
+        "warning",
+        "the capture filter lets nothing pass beside {value} tagged packets: add `or vlan`",
+    ),
+    NoticeKind(
+        "memory_restart",
+        "warning",
+        "{value} bytes of memory in use: open state was given up, a new run of the tap begins",
+    ),
 )
 
 NOTICE_NUMBER: Final = {kind.code: number for number, kind in enumerate(NOTICES)}

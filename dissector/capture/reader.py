@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import ByteArray
+from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import (
     BLOCK,
     CORRUPT,
@@ -112,6 +112,7 @@ class _File:
         self.first_packet = first_packet
         self.first_interface = first_interface
         self.drops_before = drops
+        self.drops_told = 0  # of those that interface statistics say, in parts that ended
         self.format: str | None = None
         self.phase = _FORMAT
         self.offset = 0  # of the next byte to be fed
@@ -175,7 +176,7 @@ class CaptureReader:
                 rows, position, is_more = self._scan(data, position, end)
             file.offset += position - before
         if rows:
-            self._note_times(rows)
+            self._note_times(self.packets.ts_ns[:rows])
             self._note_oddities()
         first_packet = self.next_packet
         self.next_packet += rows
@@ -187,6 +188,25 @@ class CaptureReader:
             position = end
         return Scan(rows, first_packet, position, is_more)
 
+    def take(self, times_ns: Int64Array) -> int:
+        """Count packets that a driver found itself; gives the number of the first."""
+        first_packet = self.next_packet
+        self._note_times(times_ns)
+        self.next_packet += len(times_ns)
+        return first_packet
+
+    def split_file(self) -> FileFacts:
+        """The facts about the file so far; what follows in it counts as a file of its own."""
+        facts = self.finish_file()
+        file = self._file
+        file.first_packet = self.next_packet
+        file.drops_before = int(self._state[PACKET_DROPS])
+        file.drops_told = self.interfaces.dropped_from(file.first_interface) or 0
+        file.first_ts_ns = file.last_ts_ns = None
+        file.clock_steps = 0
+        file.problems = []
+        return facts
+
     def finish_file(self) -> FileFacts:
         """The facts about the file that was just read."""
         file = self._file
@@ -194,6 +214,8 @@ class CaptureReader:
         columns = self.interfaces.columns
         snaplens = [int(snaplen) for snaplen in columns.snaplen[first:count] if snaplen > 0]
         dropped = self.interfaces.dropped_from(first)
+        if dropped is not None:
+            dropped -= file.drops_told
         packet_drops = int(self._state[PACKET_DROPS]) - file.drops_before
         if packet_drops:
             dropped = (dropped or 0) + packet_drops
@@ -400,10 +422,10 @@ class CaptureReader:
             if oddity not in self._first_odd and self._state[oddity]:
                 self._first_odd[oddity] = self.next_packet + int(self._state[oddity + 1])
 
-    def _note_times(self, rows: int) -> None:
+    def _note_times(self, times: Int64Array) -> None:
         """Earliest and latest time of the file, and steps back, over the packets just read."""
         file = self._file
-        times = self.packets.ts_ns[:rows]
+        rows = len(times)
         earliest, latest = int(times.min()), int(times.max())
         file.first_ts_ns = min(earliest, latest if file.first_ts_ns is None else file.first_ts_ns)
         file.last_ts_ns = max(latest, earliest if file.last_ts_ns is None else file.last_ts_ns)

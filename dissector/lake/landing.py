@@ -65,12 +65,16 @@ class Landing:
 
     digest: hashes the uncompressed input; whoever reads it calls `update` and `end_file`.
 
+    Args:
+        is_tap: a rotation of a tap, which is compared with nothing: a lake of a year of rotations
+            is not read for each of them.
+
     Raises:
         InputError: a newer program wrote the lake.
         OutputError: the lake cannot be written.
     """
 
-    def __init__(self, lake: Path, base_name: str) -> None:
+    def __init__(self, lake: Path, base_name: str, is_tap: bool = False) -> None:
         self._lake = lake
         self._base_name = base_name
         self._first_ts_ns: int | None = None
@@ -82,7 +86,7 @@ class Landing:
             with exclusive_lock(lake):
                 if needs_recovery(lake):
                     recover(lake)
-                there = manifests.read_manifests(lake)
+                there = [] if is_tap else manifests.read_manifests(lake)
                 self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
@@ -166,10 +170,10 @@ class Landing:
 
     def _install(self, manifest: Manifest) -> Landed:
         """Compare with what is there by now, then install; the exclusive lock is held."""
-        there = manifests.read_manifests(self._lake)
+        there = manifests.read_manifests(self._lake) if manifest.sha256 else []
         replaced: list[str] = []
         notices: list[LandingNotice] = []
-        for other in there if manifest.sha256 else ():
+        for other in there:
             for contained in other.captures():
                 if contained.base_name != manifest.base_name:
                     continue

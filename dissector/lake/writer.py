@@ -116,7 +116,7 @@ class LakeWriter:
             OSError: an earlier block could not be written.
         """
         assert block.table in self._tables, f"no table {block.table}"
-        size = _block_bytes(block)
+        size = block_bytes(block)
         with self._room:
             while self._failure is None and (
                 self._queued_blocks >= WRITE_QUEUE_BLOCKS
@@ -158,7 +158,7 @@ class LakeWriter:
                 if self._stopped:
                     return
                 self._tables[block.table].write(block)
-                size = _block_bytes(block)
+                size = block_bytes(block)
                 with self._room:
                     self._queued_blocks -= 1
                     self._queued_bytes -= size
@@ -171,7 +171,8 @@ class LakeWriter:
                 self._room.notify_all()
 
 
-def _block_bytes(block: TableBlock) -> int:
+def block_bytes(block: TableBlock) -> int:
+    """What a block holds in memory."""
     return sum(map(_column_bytes, block.columns.values()))
 
 

@@ -1,0 +1,235 @@
+"""The command tap: the same numbers while it happens."""
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
+from dissector.cli.options import Common, Size, dissecting_options, example
+from dissector.cli.terminal import Words, counted
+from dissector.tap.wishes import Wishes
+
+if TYPE_CHECKING:
+    from dissector.tap.pieces import Source
+    from dissector.tap.service import Settings, Tap
+
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
+_NS: Final = 1_000_000_000
+
+if TYPE_CHECKING:
+    _NumberType = click.ParamType[float]
+    _RotateType = click.ParamType["Rotate"]
+else:
+    _NumberType = _RotateType = click.ParamType
+
+
+class Rotate(NamedTuple):
+    """When a rotation ends: after seconds, after bytes of packets, whichever is first."""
+
+    seconds: float | None
+    size: int | None
+
+
+def seconds_of(text: str) -> float | None:
+    """A duration such as 500ms, 60s, 5m, 8h in seconds; None if it is none."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
+class Duration(_NumberType):
+    """A time span with its unit: 500ms, 60s, 5m, 8h."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = seconds_of(str(value))
+        if found is None or found <= 0:
+            self.fail(f"{value!r} is no time span; write 500ms, 60s, 5m or 8h", param, ctx)
+        return found
+
+
+class RotateOption(_RotateType):
+    """A time span, a size, or both: 60s, 256MB, 60s,256MB."""
+
+    name = "rotate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Rotate:
+        if isinstance(value, Rotate):
+            return value
+        seconds, size = None, None
+        for part in str(value).split(","):
+            span = seconds_of(part)
+            if span is not None:
+                seconds = span
+            else:
+                size = Size().convert(part, param, ctx)
+        if seconds == 0 or size == 0:
+            self.fail(f"{value!r} is nothing; write 60s, 256MB or both", param, ctx)
+        return Rotate(seconds, size)
+
+
+class Speed(_NumberType):
+    """real, max, or how many times faster than captured. max is 0."""
+
+    name = "speed"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if value in ("max", "real"):
+            return 0.0 if value == "max" else 1.0
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e6:
+            self.fail(f"{value!r} is no speed; write real, max or a number", param, ctx)
+        return number
+
+
+@contextmanager
+def signals() -> Iterator[Wishes]:
+    """SIGINT and SIGTERM end the tap with all written, SIGHUP rotates, SIGUSR1 records."""
+    wishes = Wishes()
+
+    def end(*_: object) -> None:
+        wishes.is_end_wanted = True
+
+    def rotate(*_: object) -> None:
+        wishes.is_rotation_wanted = True
+
+    def record(*_: object) -> None:
+        wishes.is_record_wanted = True
+
+    handlers = {
+        signal.SIGINT: end,
+        signal.SIGTERM: end,
+        signal.SIGHUP: rotate,
+        signal.SIGUSR1: record,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield wishes
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _settings(
+    common: Common, rotate: Rotate, duration: float | None, cluster: str | None
+) -> "Settings":
+    from dissector.tap.pieces import NEVER_NS
+    from dissector.tap.service import Settings
+
+    return Settings(
+        common.core_options(),
+        int(rotate.seconds * _NS) if rotate.seconds else NEVER_NS >> 1,
+        rotate.size or NEVER_NS,
+        int(duration * _NS) if duration else None,
+        cluster,
+    )
+
+
+def _replay(inputs: tuple[str, ...], speed: float) -> "Source":
+    from dissector.sources.files import raise_if_nothing
+    from dissector.sources.rings import chains
+    from dissector.tap.replay import Replay
+
+    found = chains(inputs, "all")
+    raise_if_nothing(found.problems, len(found.chains))
+    return Replay(found.chains[0], speed)
+
+
+def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
+    """Say what was captured, and what not."""
+    account = tap.account
+    words.say(account.sentence())
+    lost = sum(fate.packets for fate in tap.fates if fate.problem is not None)
+    landed = sum(fate.problem is None for fate in tap.fates)
+    text = f"{counted(account.packets, 'packet')} captured"
+    text += f", {tap.kernel_dropped:,} dropped by kernel"
+    if tap.fates:
+        text += f", {lost:,} not landed; {counted(landed, 'rotation')} in the lake"
+    words.missing(text)
+    for sentence in account.missing[:5]:
+        words.missing(sentence)
+    if lost or landed < len(tap.fates):
+        return EXIT_OUTPUT
+    return EXIT_PARTIAL if is_partial and account.is_partial else 0
+
+
+@click.command(
+    epilog=example("dissector tap --replay night.pcap --lake lake --rotate 60s")
+)
+@click.option(
+    "--replay",
+    multiple=True,
+    metavar="INPUT",
+    help="Take packets from files, one chain. Repeatable.",
+)
+@click.option(
+    "--speed",
+    type=Speed(),
+    default="max",
+    show_default=True,
+    metavar="real|max|N",
+    help="Replay as captured, as fast as possible, or N times as fast.",
+)
+@click.option(
+    "--lake",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write rotations to this lake.",
+)
+@click.option(
+    "--rotate",
+    type=RotateOption(),
+    default="60s",
+    show_default=True,
+    metavar="TIME|SIZE",
+    help="End a rotation after 60s, after 256MB of packets, or 60s,256MB.",
+)
+@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
+@dissecting_options
+def tap(
+    common: Common,
+    replay: tuple[str, ...],
+    speed: float,
+    lake: Path | None,
+    rotate: Rotate,
+    cluster: str | None,
+    duration: float | None,
+) -> int:
+    """Dissect packets while they come.
+
+    Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
+    everything written and exit code 0, SIGHUP begins a new rotation.
+    """
+    if not replay:
+        raise click.UsageError("nothing to tap; give --replay INPUT")
+    with signals() as wishes:
+        from dissector.tap.rotations import Rotations
+        from dissector.tap.service import Tap
+
+        settings = _settings(common, rotate, duration, cluster)
+        source = _replay(replay, speed)
+        rotations = None
+        if lake is not None:
+            told = {**settings.core.as_json(), "cluster": cluster}
+            rotations = Rotations(lake, source.name, told, may_wait=not source.is_live)
+        running = Tap(source, settings, rotations, wishes=wishes)
+        running.run()
+        return _end(running, common.words, is_partial=not source.is_live)

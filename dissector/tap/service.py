@@ -1,0 +1,243 @@
+"""The loop of a tap: pieces of the input through one dissection, their rows to those who listen.
+
+Between two pieces it looks at clocks and wishes: a rotation that is due, a part of the input that
+ended, what became of rotations, memory. It knows no interface and no metric; both are handed in.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final, Protocol
+
+from dissector.blocks import Column, TableBlock
+from dissector.dissection import Dissection, Options
+from dissector.findings import Finding, Findings
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.packet.link import link_type_name
+from dissector.schemas import SCHEMA_VERSION
+from dissector.sources.account import Account
+from dissector.tap.pieces import NEVER_NS, Cuts, Part, Piece, Source
+from dissector.tap.rotations import Fate, Rotations
+from dissector.tap.wishes import Wishes
+
+ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what waits for a rotation
+LIVE: Final = "live"
+
+_DISTRIBUTION: Final = "pulsar-dissector"
+_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose for the loop. duration_ns: end after so much time, None = never."""
+
+    core: Options
+    rotate_ns: int = ROTATE_NS
+    rotate_bytes: int = NEVER_NS
+    duration_ns: int | None = None
+    cluster: str | None = None
+
+
+class Listener(Protocol):
+    """Takes part in a tap: metrics, a recorder, a view."""
+
+    def packets(self, piece: Piece) -> None:
+        """Packets that are about to be dissected."""
+
+    def rows(self, blocks: Sequence[TableBlock]) -> None:
+        """Rows that closed."""
+
+    def tick(self, now: float) -> None:
+        """Time passed; now: of the monotonic clock, seconds."""
+
+
+class Tap:
+    """One source, its dissection, and who listens.
+
+    account: sums over all that was read. kernel_dropped: packets so far. wishes: of signals.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        rotations: Rotations | None = None,
+        listeners: Sequence[Listener] = (),
+        wishes: Wishes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.source = source
+        self.settings = settings
+        self.account = Account(source.name, (source.part_name,))
+        self.dissection = Dissection(settings.core)
+        self.fates: list[Fate] = []
+        self.wishes = Wishes() if wishes is None else wishes
+        self.tap_run: str | None = None
+        self._rotations = rotations
+        self._listeners = list(listeners)
+        self._clock = clock
+        self._began = clock()
+        self._findings = Findings()
+        self._cuts = Cuts()
+        self._cuts.room_bytes = settings.rotate_bytes
+        self._rotation_began = self._began
+        self._rotation_packets = 0
+        self._rotation_rows = 0
+        self._parts: list[Part] = []
+        self._dropped_before = 0
+        self._lost_before = 0
+
+    @property
+    def kernel_dropped(self) -> int:
+        """Packets that the kernel dropped so far."""
+        return self.source.dropped()
+
+    def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
+        """Say something about the tap itself in the running rotation."""
+        self._findings.add([Finding(NOTICE_NUMBER[code], value=value, value2=value2)])
+
+    def run(self) -> None:
+        """Go on until the input ends, a signal wants it, or the time is over.
+
+        Raises:
+            InputError: nothing could be read.
+            OutputError: a replay's rotation could not be landed.
+        """
+        for event in self.source.pieces(self.dissection, self._cuts):
+            if isinstance(event, Piece):
+                self._take(event)
+            elif isinstance(event, Part):
+                self._parts.append(event)
+            self._between()
+        self._give_out(self.dissection.finish())
+        self._rotate()
+        if self._rotations is not None:
+            self._keep(self._rotations.close())
+
+    # -- inside
+
+    def _take(self, piece: Piece) -> None:
+        """One piece: first the border before it, then its packets."""
+        if piece.is_border:
+            next_ns = int(piece.packets.ts_ns[0])
+            self._rotate()
+            step = self.settings.rotate_ns
+            behind = max(0, next_ns - self._cuts.until_ns)
+            self._cuts.until_ns += step * (1 + behind // step)
+            return
+        if piece.rows:
+            self._begin(int(piece.packets.ts_ns[0]))
+            for listener in self._listeners:
+                listener.packets(piece)
+            self._rotation_packets += piece.rows
+            if self._cuts.room_bytes < NEVER_NS:
+                taken = int(piece.packets.captured_bytes[: piece.rows].sum())
+                self._cuts.room_bytes -= taken
+        self._give_out(piece.feed(self.dissection))
+
+    def _begin(self, first_ns: int) -> None:
+        """The first packet of the run names it and starts the clock of rotations."""
+        if self.tap_run is not None:
+            return
+        self.tap_run = f"{self.source.name}-{first_ns}"
+        self._cuts.until_ns = first_ns + self.settings.rotate_ns
+        if self._rotations is not None:
+            self._rotations.begin_run(first_ns)
+
+    def _between(self) -> None:
+        """What is due between two pieces."""
+        now = self._clock()
+        settings = self.settings
+        is_due = self.source.is_live and now - self._rotation_began > settings.rotate_ns / _NS
+        if self.wishes.is_rotation_wanted or self._cuts.room_bytes <= 0 or is_due:
+            self.wishes.is_rotation_wanted = False
+            self._rotate()
+        if self._rotations is not None:
+            self._keep(self._rotations.fates())
+        is_over = settings.duration_ns is not None and now - self._began >= (
+            settings.duration_ns / _NS
+        )
+        if is_over or self.wishes.is_end_wanted:
+            self.source.stop()
+        for listener in self._listeners:
+            listener.tick(now)
+
+    def _keep(self, fates: list[Fate]) -> None:
+        """Note what became of rotations; what was lost is a notice in the next one."""
+        self.fates.extend(fates)
+        lost = sum(fate.packets for fate in fates if fate.problem is not None)
+        rotations = sum(fate.problem is not None for fate in fates)
+        if rotations:
+            self.notice("queue_dropped", lost, rotations)
+
+    def _give_out(self, blocks: list[TableBlock]) -> None:
+        """Rows to the lake and to all who listen."""
+        if not blocks:
+            return
+        for block in blocks:
+            self.account.add(block)
+            self._rotation_rows += block.rows
+            if self._rotations is not None and block.rows:
+                self._rotations.write(block)
+        for listener in self._listeners:
+            listener.rows(blocks)
+
+    def _rotate(self) -> None:
+        """End the running rotation: its notices, its loss statement, its capture."""
+        facts, counts, blocks = self.dissection.rotate()
+        if facts is not None and (facts.packets or not self._parts):
+            self._parts.append(Part(self.source.part_name, facts, counts))
+        dropped = self.source.dropped() - self._dropped_before
+        if dropped:
+            self.notice("kernel_dropped", dropped)
+        self._give_out([*blocks, self._findings.block()])
+        if self._parts and (self._rotation_packets or self._rotation_rows or dropped):
+            self._give_out([self._file_block(dropped)])
+            if self._rotations is not None:
+                self._rotations.end(self._rotation_packets)
+        self._dropped_before += dropped
+        self._parts = []
+        self._rotation_packets = self._rotation_rows = 0
+        self._rotation_began = self._clock()
+        self._cuts.room_bytes = self.settings.rotate_bytes
+
+    def _file_block(self, dropped: int) -> TableBlock:
+        """The rows of capture_files of a rotation: one for each part of the input in it."""
+        rows = [
+            _file_row(index, part, self.tap_run, self.settings.cluster)
+            for index, part in enumerate(self._parts)
+        ]
+        if self.source.is_live:
+            rows[-1]["dropped_by_interface"] = dropped
+        columns: dict[str, Column] = {name: [row[name] for row in rows] for name in rows[0]}
+        return TableBlock("capture_files", len(rows), columns)
+
+
+def _file_row(index: int, part: Part, tap_run: str | None, cluster: str | None) -> dict[str, Any]:
+    """The row of capture_files of one part of a rotation."""
+    facts = part.facts
+    return {
+        "file_name": part.name,
+        "file_index": index,
+        "tap_run": tap_run,
+        "cluster": cluster,
+        "sha256": None,
+        "file_bytes": None,
+        "format": LIVE,
+        "compressed": None,
+        "packets": facts.packets,
+        "first_packet": facts.first_packet,
+        "link_types": [link_type_name(number) for number in facts.link_types],
+        "snaplen": facts.snaplen,
+        "first_ts_ns": facts.first_ts_ns,
+        "last_ts_ns": facts.last_ts_ns,
+        "is_truncated": facts.is_truncated,
+        "dropped_by_interface": facts.dropped_by_interface,
+        "packets_tcp": part.counts.used,
+        "packets_ignored_by_reason": sorted(part.counts.ignored.items()),
+        "clock_steps": facts.clock_steps,
+        "dissector_version": metadata.version(_DISTRIBUTION),
+        "schema_version": SCHEMA_VERSION,
+    }

@@ -1,0 +1,78 @@
+"""Replaying files: pieces that end at cuts, and time that passes."""
+
+import time
+
+import pytest
+
+from dissector.dissection import Dissection, Options
+from dissector.sources.rings import chains
+from dissector.tap.pieces import Cuts, Idle, Part, Piece
+from dissector.tap.replay import Replay
+from tests.dissector.observed import CAPTURES, tables_of
+
+PATH = str(CAPTURES / "pulsar-apache" / "java-j24_unload.pcap")
+
+
+def replay(speed: float = 0.0) -> Replay:
+    (chain,) = chains([PATH]).chains
+    return Replay(chain, speed)
+
+
+def test_pieces_end_before_the_cut_and_lose_nothing():
+    source, dissection, cuts = replay(), Dissection(Options()), Cuts()
+    (file,) = tables_of(PATH)["capture_files"]
+    step = (file["last_ts_ns"] - file["first_ts_ns"]) // 10
+    cuts.until_ns = file["first_ts_ns"] + step
+    borders = packets = 0
+    for piece in source.pieces(dissection, cuts):
+        if isinstance(piece, Part):
+            assert piece.facts.packets == packets == file["packets"]
+            continue
+        assert isinstance(piece, Piece)
+        if piece.is_border:
+            assert piece.rows == 0 and piece.packets.ts_ns[0] >= cuts.until_ns
+            borders += 1
+            while cuts.until_ns <= piece.packets.ts_ns[0]:
+                cuts.until_ns += step
+        else:
+            assert (piece.packets.ts_ns[: piece.rows] < cuts.until_ns).all()
+            packets += piece.rows
+            piece.feed(dissection)
+    assert 5 <= borders <= 10 and packets == file["packets"]
+
+
+def test_room_in_bytes_cuts_but_lets_one_packet_pass():
+    source, dissection, cuts = replay(), Dissection(Options()), Cuts()
+    cuts.room_bytes = 1
+    pieces = [piece for piece in _fed(source, dissection, cuts) if piece.rows]
+    assert all(piece.rows == 1 for piece in pieces) and len(pieces) == 755
+
+
+def _fed(source, dissection, cuts):
+    for piece in source.pieces(dissection, cuts):
+        if isinstance(piece, Piece):
+            yield piece
+            piece.feed(dissection)
+
+
+def test_time_passes_at_the_speed_that_was_asked_for():
+    (file,) = tables_of(PATH)["capture_files"]
+    seconds = (file["last_ts_ns"] - file["first_ts_ns"]) / 1e9
+    source, dissection = replay(speed=seconds / 0.6), Dissection(Options())
+    began = time.monotonic()
+    for _ in _fed(source, dissection, Cuts()):
+        pass
+    assert 0.5 <= time.monotonic() - began < 6
+
+
+@pytest.mark.parametrize("speed", [0.0, 1e-3])
+def test_stop_ends_it_soon_also_while_it_waits(speed):
+    source, dissection = replay(speed), Dissection(Options())
+    seen = 0
+    for piece in source.pieces(dissection, Cuts()):
+        if isinstance(piece, Piece):
+            piece.feed(dissection)
+        seen += 1
+        if isinstance(piece, Idle) or seen == 3:
+            source.stop()
+    assert seen <= 4

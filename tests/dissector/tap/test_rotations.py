@@ -1,0 +1,122 @@
+"""Rotations on their way into a lake: whole or absent, and never in the way of the packets."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dissector.blocks import TableBlock
+from dissector.errors import InputError, OutputError
+from dissector.lake.landing import Landing
+from dissector.lake.reader import open_lake, verify
+from dissector.tap import rotations as module
+from dissector.tap.rotations import Rotations
+
+
+def permits(rows: int) -> TableBlock:
+    numbers = np.arange(rows, dtype=np.int64)
+    return TableBlock("permits", rows, {"connection_id": numbers, "frame_no": numbers})
+
+
+def opened(lake: Path, may_wait: bool = False, queue_bytes: int = 1 << 20) -> Rotations:
+    rotations = Rotations(lake, "Eth0.5", {}, may_wait, queue_bytes)
+    rotations.begin_run(77)
+    return rotations
+
+
+def test_each_rotation_is_a_capture_with_a_number(tmp_path):
+    rotations = opened(tmp_path)
+    for rows in (3, 5):
+        rotations.write(permits(rows))
+        rotations.end(10 * rows)
+    rotations.end(99)  # nothing was written: no rotation
+    fates = rotations.close()
+    assert [fate.capture_id for fate in fates] == ["c-eth0-5-77-00000", "c-eth0-5-77-00001"]
+    assert [(fate.packets, fate.rows, fate.problem) for fate in fates] == [
+        (30, 3, None), (50, 5, None)
+    ]  # fmt: skip
+    with open_lake(tmp_path) as lake:
+        assert not verify(lake) and len(lake.captures) == 2
+        assert all(capture.sha256 is None for capture in lake.captures)
+
+
+def test_a_rotation_without_an_end_is_absent(tmp_path):
+    rotations = opened(tmp_path)
+    rotations.write(permits(3))
+    assert rotations.close() == []
+    assert not list(tmp_path.glob("_manifest/*")) and not (tmp_path / "_tmp").exists()
+
+
+def test_a_live_tap_gives_a_rotation_up_where_the_queue_is_full(tmp_path, monkeypatch):
+    may_go_on = threading.Event()
+    write = Landing.write
+
+    def slowly(self: Landing, block: TableBlock) -> None:
+        may_go_on.wait(20)
+        write(self, block)
+
+    monkeypatch.setattr(Landing, "write", slowly)
+    rotations = opened(tmp_path, queue_bytes=100_000)
+    for _ in range(20):
+        rotations.write(permits(1000))
+    assert rotations.queued_bytes <= 100_000
+    rotations.end(12)
+    may_go_on.set()
+    while rotations.queued_bytes:
+        pass
+    rotations.write(permits(7))
+    rotations.end(5)
+    fates = rotations.close()
+    assert [fate.packets for fate in fates] == [12, 5]
+    assert "too slowly" in fates[0].problem and fates[1].problem is None
+    assert (rotations.lost, rotations.lost_packets, rotations.landed) == (1, 12, 1)
+    with open_lake(tmp_path) as lake:
+        assert [capture.capture_id for capture in lake.captures] == ["c-eth0-5-77-00001"]
+
+
+def test_a_replay_waits_where_the_queue_is_full(tmp_path):
+    rotations = opened(tmp_path, may_wait=True, queue_bytes=50_000)
+    for _ in range(200):
+        rotations.write(permits(1000))
+    rotations.end(1)
+    (fate,) = rotations.close()
+    assert fate.problem is None and fate.rows == 200_000
+
+
+@pytest.mark.parametrize("may_wait", [False, True])
+def test_a_full_disk_stops_a_rotation_not_the_tap(tmp_path, monkeypatch, may_wait):
+    write = Landing.write
+    full = [True]
+
+    def fail(self: Landing, block: TableBlock) -> None:
+        if full[0]:
+            raise OutputError("no space left")
+        write(self, block)
+
+    monkeypatch.setattr(Landing, "write", fail)
+    rotations = opened(tmp_path, may_wait)
+    rotations.write(permits(2))
+    rotations.end(4)
+    if may_wait:
+        with pytest.raises(OutputError, match="no space left"):
+            rotations.close()
+        return
+    while rotations.lost == 0:
+        rotations.fates()
+    assert rotations.problem == "no space left"
+    full[0] = False
+    rotations.write(permits(2))
+    rotations.end(4)
+    assert rotations.close()[-1].problem is None and rotations.problem is None
+
+
+def test_a_lake_of_a_newer_program_is_refused_at_once(tmp_path, monkeypatch):
+    opened(tmp_path).close()
+
+    def newer(lake: Path) -> list:
+        raise InputError("schema version 99")
+
+    monkeypatch.setattr(module, "read_manifests", newer)
+    with pytest.raises(InputError, match="99"):
+        opened(tmp_path)
