@@ -105,8 +105,6 @@ MANY_PARAMETERS = {
             "_fill_frame",
         )
     },
-    ("dissector/protocols/resync.py", "find_chain"): "a range of bytes, and how they are judged",
-    ("dissector/protocols/resync.py", "_walk"): "a range of bytes, and how they are judged",
     ("dissector/protocols/tables.py", "fill_slot"): "a key of four numbers, and its slot and row",
     ("dissector/protocols/tables.py", "chain_append"): "a key of four numbers, and its row",
     ("dissector/protocols/tables.py", "chain_unlink"): "a key of four numbers, and its row",

@@ -5,13 +5,13 @@ not plainly a frame, a search for the next frame, frames that wait for the role.
 and lets the kernel go on. All decisions depend on the ranges alone, never on how they were grouped.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.findings import Finding
 from dissector.jit import callback
-from dissector.limits import MAX_FRAME_BYTES, MAX_HEAD_BYTES, NULL, RESYNC_HOLD_BYTES
+from dissector.limits import MAX_HEAD_BYTES, MAX_SEARCH_BYTES, NULL, RESYNC_HOLD_BYTES
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.emission import Callbacks
 from dissector.protocols.framing import split
@@ -27,36 +27,39 @@ from dissector.protocols.framing_state import (
     DONE,
     FULL,
     HEAD,
-    HTTP,
     OPAQUE,
     ROLE_WAIT,
     SEARCH,
     SLOTS_FULL,
-    TLS,
     UNDECIDED,
     UNKNOWN,
     FramingState,
     grown_slots,
 )
+from dissector.protocols.heads import FramingOptions, Heads
+from dissector.protocols.held_runs import HeldRuns, is_waited_for
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.protocols.output import FrameOutput, Sink
-from dissector.protocols.recognition import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look, server_name
-from dissector.protocols.resync import Chain, find_chain
+from dissector.protocols.resync import AT, FRAMES, RESUME, Rule, find_chain
 from dissector.protocols.roles import Roles
-from dissector.protocols.runs import Piece, Replay, Run, replay_of
+from dissector.protocols.runs import Piece, Replay, Run
 from dissector.protocols.slots import find_slot, give_back_slots
-from dissector.stream.columns import CLOSE, DATA, GAP_CUT, GAP_LOST, STARTS_PACKET, RangeColumns
+from dissector.stream.columns import (
+    CLOSE,
+    DATA,
+    FIN,
+    GAP_CUT,
+    GAP_LOST,
+    RangeColumns,
+)
 
-HEAD_BYTES = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
-REFUSED_BYTES = 32  # behind a SYN this many bytes without a frame header are no broker protocol
+__all__ = ["Framing", "FramingOptions"]
 
-
-class FramingOptions(NamedTuple):
-    """forced: protocol place by port (-d), any: place for every connection (--protocol)."""
-
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    forced: Mapping[int, int] = {}
-    only: int | None = None
+REFUSED_BYTES: Final = (
+    32  # behind a SYN so many bytes without a frame header are no broker protocol
+)
+MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for the other one's
+MAX_RUN_BYTES: Final = 64 << 20  # of all searches together; then a chain is believed at once
 
 
 class Framing:
@@ -76,8 +79,6 @@ class Framing:
         options: FramingOptions,
     ) -> None:
         self._specs = specs
-        self._ports_of = ports_of
-        self._options = options
         self._calls = Callbacks(
             tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs),
             tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs),
@@ -88,9 +89,18 @@ class Framing:
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Finding] = []
         self._roles = Roles(self._output, specs, ports_of, self.findings)
-        self._runs: dict[int, Run] = {}
-        self.proxied: dict[int, str] = {}
-        self.server_names: dict[int, str] = {}
+        self._heads = Heads(specs, ports_of, options)
+        self._runs = HeldRuns(self._output)
+
+    @property
+    def proxied(self) -> dict[int, str]:
+        """By connection, the client that a PROXY header named."""
+        return self._heads.proxied
+
+    @property
+    def server_names(self) -> dict[int, str]:
+        """By connection, the server that a TLS client asked for."""
+        return self._heads.server_names
 
     @property
     def state(self) -> FramingState:
@@ -158,9 +168,7 @@ class Framing:
 
     def pending_bytes(self) -> int:
         """Bytes that the framing holds for unfinished frames and searches."""
-        return int(self._output.state.counters[COUNTER_ARENA_USED]) + sum(
-            len(run.data) for run in self._runs.values()
-        )
+        return int(self._output.state.counters[COUNTER_ARENA_USED]) + self._runs.size
 
     # -- the slow path
 
@@ -170,26 +178,38 @@ class Framing:
 
     def _attend(self, current: Replay) -> None:
         """Handle the range at the cursor that the kernel does not."""
-        ranges, row = current.ranges, current.cursor
-        slot, way = self._way(ranges, row)
-        kind = int(ranges.kind[row])
-        if kind == DATA:
+        slot, way = self._way(current.ranges, current.cursor)
+        kind = int(current.ranges.kind[current.cursor])
+        if kind == CLOSE:
+            self._attend_close(current, slot)
+            return
+        run = self._runs.get(way)
+        if run is None and is_waited_for(self._runs.get(way ^ 1)):
+            run = self._runs.wait(slot, way)
+        if run is not None and run.mode is not None:
+            self._keep_waiting(current, slot, way, run)
+        elif kind == DATA:
             self._attend_data(current, slot, way)
         elif kind in (GAP_LOST, GAP_CUT):
             self._attend_gap(current, slot, way)
-        elif kind == CLOSE:
-            self._attend_close(current, slot)
+        elif kind == FIN:
+            self._attend_fin(current, slot, way)
         else:
             raise AssertionError(f"range kind {kind} needs no attention")
 
     def _note(self, code: str, ranges: RangeColumns, row: int, offset: int, value: int) -> None:
-        slot, way = self._way(ranges, row)
+        way = self._way(ranges, row)[1]
+        self._note_way(code, ranges, row, way, offset, value)
+
+    def _note_way(
+        self, code: str, ranges: RangeColumns, row: int, way: int, offset: int, value: int
+    ) -> None:
         self.findings.append(
             Finding(
                 NOTICE_NUMBER[code],
                 ts_ns=int(ranges.ts_ns[row]),
                 connection_id=int(ranges.connection[row]),
-                direction=self._roles.direction(slot, way & 1),
+                direction=self._roles.direction(way >> 1, way & 1),
                 packet=int(ranges.packet[row]),
                 stream_offset=offset,
                 bytes=value,
@@ -197,36 +217,39 @@ class Framing:
             )
         )
 
-    def _run(self, slot: int, way: int) -> Run:
-        run = self._runs.get(way)
-        if run is None:
-            run = self._runs[way] = Run()
-            self._output.state.connections.is_slow[slot] = 1
-        return run
+    def _keep_waiting(self, current: Replay, slot: int, way: int, run: Run) -> None:
+        """A direction that waits for the other one's search, but not for ever."""
+        row = current.cursor
+        self._runs.take_range(current, run)
+        if run.size <= MAX_WAIT_BYTES:
+            return
+        other = way ^ 1
+        place = int(self._output.state.connections.protocol[slot])
+        if self._runs[other].has_some(place):
+            self._accept(current.ranges, row, slot, other, place)
+            return
+        self._runs[other].is_patient, self._runs[other].is_hurried = False, True
+        self._runs.replay(current.ranges, row, slot, [(way, self._runs.wake(way))])
+
+    # -- what happens to a direction without a chain
 
     def _attend_data(self, current: Replay, slot: int, way: int) -> None:
-        state = self._output.state
-        ways = state.directions
+        ways = self._output.state.directions
         ranges, row = current.ranges, current.cursor
+        piece = self._runs.piece_of(current)
+        if way not in self._runs and piece.starts_chain:
+            ways.mode[way] = CHAIN
+            ways.verify[way] = 1
+            piece.starts_chain = False
+            return
         if ways.mode[way] == CHAIN:
             self._break_chain(current, slot, way)
-        run = self._run(slot, way)
-        position = current.position
-        start = int(ranges.offset[row]) + position
-        size = int(ranges.length[row]) - position
-        sources = self._output.all_sources()
-        data = sources[int(ranges.source[row])][start : start + size]
-        offset = int(ranges.stream_offset[row]) + position
+        run = self._runs.begin(slot, way)
         if not run.pieces and ways.mode[way] == HEAD:
-            run.at_start = offset == 0
-            run.is_known_start = offset == 0 and bool(state.connections.is_from_syn[slot])
-        flags = int(ranges.flags[row]) if position == 0 else int(ranges.flags[row]) & ~STARTS_PACKET
-        run.add(
-            Piece(offset, size, int(ranges.packet[row]), int(ranges.ts_ns[row]), flags),
-            data.tobytes(),
-        )
-        current.cursor += 1
-        current.position = 0
+            run.at_start = piece.stream_offset == 0
+            is_from_syn = bool(self._output.state.connections.is_from_syn[slot])
+            run.is_known_start = run.at_start and is_from_syn
+        self._runs.take_range(current, run)
         self._look_for_frames(ranges, row, slot, way, is_final=False)
 
     def _break_chain(self, current: Replay, slot: int, way: int) -> None:
@@ -239,227 +262,210 @@ class Framing:
         ways.mode[way] = SEARCH
         ways.have[way] = 0
         ways.total[way] = 0
-        run = self._run(slot, way)
+        run = self._runs.begin(slot, way)
         # The first byte is known to start no frame.
-        run.resume = 1
+        run.trail(int(self._output.state.connections.protocol[slot])).search[RESUME] = 1
         if have:
             at = int(ways.arena_at[way])
+            order = current.pieces[row].order if current.pieces else self._runs.arrivals
             run.add(
-                Piece(offset, have, int(ways.first_packet[way]), int(ways.first_ts[way]), 0),
-                self._output.state.arena[at : at + have].tobytes(),
+                Piece(offset, have, int(ways.first_packet[way]), int(ways.first_ts[way]), 0, order),
+                self._output.state.arena[at : at + have],
             )
+            self._runs.size += have
 
     def _look_for_frames(
         self, ranges: RangeColumns, row: int, slot: int, way: int, is_final: bool
     ) -> bool:
-        """Recognise or search the run of a direction; True if its frames were found."""
+        """Recognise or search the run of a direction; True if it ended and is replayed."""
         known = self._output.state.connections
-        if known.protocol[slot] == UNDECIDED and self._recognise(slot, way, is_final):
-            return False
-        run = self._runs.get(way)
-        if run is None:
+        run = self._runs[way]
+        before = run.size
+        is_open = known.protocol[slot] == UNDECIDED
+        needs_more = is_open and self._heads.recognise(known, slot, run, is_final)
+        self._runs.size += run.size - before
+        if needs_more:
             return False
         if known.protocol[slot] >= len(self._specs):
-            self._give_up(slot, way, OPAQUE)
+            self._give_up(way, OPAQUE)
             return False
-        places = (
-            range(len(self._specs))
-            if known.protocol[slot] == UNDECIDED
-            else (int(known.protocol[slot]),)
-        )
-        chain, place = self._search(run, way, places, is_final)
-        if chain.offset >= 0:
-            self._accept(ranges, row, slot, way, place, chain)
+        place = self._search(run, way, int(ranges.ts_ns[row]), is_final)
+        if place >= 0:
+            self._accept(ranges, row, slot, way, place)
             return True
-        if not is_final:
-            self._bound(ranges, row, slot, way, chain)
+        if is_final:
+            return False
+        if run.has_events and not self._is_live(run):
+            # Nothing in front of the gap: it is told, and so is the other direction.
+            self._let_go(ranges, row, slot, way)
+            return True
+        self._bound(ranges, row, slot, way)
         return False
 
-    def _search(
-        self, run: Run, way: int, places: "range | tuple[int, ...]", is_final: bool
-    ) -> tuple[Chain, int]:
-        """The first protocol's chain in a run, or how far the run is searched."""
-        data = run.array()
-        edges = run.edges()
-        best = Chain(-1, len(data), 0)
-        for place in places:
-            found = self._chain_in(data, run, edges, way, place, is_final)
-            if found.offset >= 0:
-                return found, place
-            if found.resume < best.resume:
-                best = found
-        return best, -1
+    def _places(self, way: int) -> tuple[int, ...]:
+        protocol = int(self._output.state.connections.protocol[way >> 1])
+        return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
 
-    def _chain_in(
-        self,
-        data: ByteArray,
-        run: Run,
-        edges: Int64Array,
-        way: int,
-        place: int,
-        is_final: bool,
-    ) -> Chain:
-        """One protocol's chain in a run."""
+    def _search(self, run: Run, way: int, ts_ns: int, is_final: bool) -> int:
+        """The place of the first protocol whose chain in a run can be believed, or -1."""
         state = self._output.state
         limit = int(state.directions.limit[way])
-        if run.is_known_start:
-            # Behind a SYN a broker protocol starts with a frame: a strict header is proof enough.
-            total = self._calls.check[place](data, 0, len(data), 2, limit, 1)
-            if total > 0:
-                return Chain(0, 0, 1)
-            if state.connections.protocol[way >> 1] == UNDECIDED:
-                return Chain(-1, 0 if total == 0 else len(data), 0)
-        found = find_chain(
-            data,
-            run.resume,
-            len(data),
-            edges,
-            self._roles.direction(way >> 1, way & 1),
-            limit,
-            self._calls.check,
-            self._prove,
-            place,
-            int(is_final),
-        )
-        return Chain(*map(int, found))
-
-    def _recognise(self, slot: int, way: int, is_final: bool) -> bool:
-        """Decide a connection's protocol where options, TLS, HTTP or a PROXY header decide it.
-
-        Returns:
-            Whether the head of the direction must be longer to be judged.
-        """
-        known = self._output.state.connections
-        forced = self._forced(int(known.connection_id[slot]))
-        if forced is not None:
-            known.protocol[slot] = forced
-        run = self._runs[way]
-        while run.pieces:
-            head = look(bytes(run.data[:HEAD_BYTES]), run.at_start)
-            if head.verdict == IS_PROXY_HEADER:
-                if head.client_ip:
-                    self.proxied[int(known.connection_id[slot])] = head.client_ip
-                was_known = run.is_known_start
-                run.drop(head.header_bytes)
-                run.at_start = True
-                run.is_known_start = was_known
+        direction = self._roles.direction(way >> 1, way & 1)
+        is_open = state.connections.protocol[way >> 1] == UNDECIDED
+        is_full = self._runs.size > MAX_RUN_BYTES
+        for place in self._places(way):
+            rule = Rule(self._calls.check, self._prove, place, direction, limit, int(is_final))
+            seen = run.searched(place)
+            status = find_chain(seen, rule)
+            if run.is_known_start and seen.search[AT] == 0 and seen.search[FRAMES] > 0:
+                # Behind a SYN a broker protocol starts with a frame: a strict header is proof.
+                run.is_confirmed = True
+                return place
+            if run.is_known_start and is_open and not run.hole_count:
                 continue
-            if forced is None and head.verdict in (IS_TLS, IS_HTTP):
-                if len(run.data) < min(head.header_bytes, HEAD_BYTES) and not is_final:
-                    return True  # the rest of the ClientHello may name the server
-                name = server_name(bytes(run.data[:HEAD_BYTES])) if head.verdict == IS_TLS else None
-                if name:
-                    self.server_names[int(known.connection_id[slot])] = name
-                known.protocol[slot] = TLS if head.verdict == IS_TLS else HTTP
-            return False
-        return False
+            if run.is_believed(place, status, ts_ns, is_final or is_full):
+                run.is_confirmed = run.is_told_by_packets(place)
+                return place
+        return -1
 
-    def _forced(self, connection: int) -> int | None:
-        for port in self._ports_of(connection):
-            if port in self._options.forced:
-                return self._options.forced[port]
-        return self._options.only
+    def _is_live(self, run: Run) -> bool:
+        return any(trail.search[AT] >= 0 for trail in run.trails.values())
 
-    def _is_hinted(self, connection: int) -> bool:
-        ports = self._ports_of(connection)
-        return any(port in spec.ports for spec in self._specs for port in ports)
-
-    def _give_up(self, slot: int, way: int, mode: int) -> None:
+    def _give_up(self, way: int, mode: int) -> None:
         """Count a direction's held bytes as skipped and stop looking (OPAQUE) or look on."""
-        run = self._runs.pop(way, None)
+        ways = self._output.state.directions
+        run = self._runs.end(way)
         if run is not None:
-            self._output.state.directions.skipped[way] += len(run.data)
-        self._output.state.directions.mode[way] = mode
-        if (way ^ 1) not in self._runs:
-            self._output.state.connections.is_slow[slot] = 0
+            ways.skipped[way] += run.size
+        ways.mode[way] = mode
 
-    def _bound(self, ranges: RangeColumns, row: int, slot: int, way: int, chain: Chain) -> None:
+    def _let_go(self, ranges: RangeColumns, row: int, slot: int, way: int) -> None:
+        """A run without a candidate: its gaps, its last bytes and the other direction go on."""
+        run = self._runs[way]
+        resume = [int(trail.search[RESUME]) for trail in run.trails.values()]
+        self._runs.drop(way, run, min([run.size, *resume]))
+        self._runs.end(way)
+        self._runs.replay(ranges, row, slot, [(way, run)])
+
+    def _bound(self, ranges: RangeColumns, row: int, slot: int, way: int) -> None:
         """Keep a run within its bound: drop what can hold no frame, or give the direction up."""
         known = self._output.state.connections
         ways = self._output.state.directions
         run = self._runs[way]
-        run.resume = chain.resume
-        connection = int(known.connection_id[slot])
+        is_live = self._is_live(run)
+        places = self._places(way)
+        resume = min(int(run.trail(place).search[RESUME]) for place in places)
         is_open = known.protocol[slot] == UNDECIDED
-        refused = run.is_known_start and is_open and chain.resume >= len(run.data) > REFUSED_BYTES
-        looked_at = int(ways.skipped[way]) + len(run.data)
-        if refused or (is_open and looked_at > MAX_HEAD_BYTES and not self._is_hinted(connection)):
-            self._give_up(slot, way, OPAQUE)
+        refused = run.is_known_start and is_open and resume > 0 and run.size > REFUSED_BYTES
+        looked_at = int(ways.skipped[way]) + run.size
+        most = MAX_HEAD_BYTES
+        if self._heads.is_hinted(int(known.connection_id[slot])):
+            most = MAX_SEARCH_BYTES
+        if refused or (is_open and not is_live and looked_at > most):
+            self._give_up(way, OPAQUE)
             other = way ^ 1
             if ways.mode[other] == OPAQUE or not ways.is_seen[other] or refused:
                 self._note("not_recognised", ranges, row, NULL, looked_at)
                 known.protocol[slot] = UNKNOWN
-                self._give_up(slot, other, OPAQUE)
+                self._give_up(other, OPAQUE)
             return
-        if len(run.data) <= RESYNC_HOLD_BYTES:
+        if not is_live and run.is_patient:
+            self._let_go(ranges, row, slot, way)
             return
-        if chain.frames == 0:
-            ways.skipped[way] += chain.resume
-            run.drop(chain.resume)
-        elif len(run.data) - chain.resume > int(ways.limit[way]) + RESYNC_HOLD_BYTES:
-            ways.skipped[way] += chain.resume + 1
-            run.drop(chain.resume + 1)
+        is_worth_it = not is_live or 2 * resume > max(run.size, RESYNC_HOLD_BYTES // 16)
+        if is_worth_it and not (run.is_known_start and is_open):
+            self._runs.drop(way, run, resume)
+        if is_live and not is_open and not run.is_hurried and not run.is_patient:
+            run.is_patient = True
+            other = way ^ 1
+            if other not in self._runs and ways.mode[other] != OPAQUE:
+                self._runs.wait(slot, other)
 
-    def _accept(
-        self, ranges: RangeColumns, row: int, slot: int, way: int, place: int, chain: Chain
-    ) -> None:
+    def _accept(self, ranges: RangeColumns, row: int, slot: int, way: int, place: int) -> None:
         """Frames start at an offset of the run: let the kernel take it from there.
 
         If that decides the protocol, the run of the other direction may hold frames as well: both
-        go through the kernel together, by the packets that brought them.
+        go through the kernel together, as they arrived.
         """
         known = self._output.state.connections
         ways = self._output.state.directions
         was_undecided = known.protocol[slot] == UNDECIDED
         known.protocol[slot] = place
-        found = [(way, self._take_run(ranges, row, way, chain))]
+        found = [(way, self._take_run(ranges, row, way, place))]
         other = way ^ 1
         if was_undecided and ways.mode[other] == OPAQUE:
             ways.mode[other] = SEARCH
         if was_undecided and other in self._runs:
-            chain, _ = self._search(self._runs[other], other, (place,), False)
-            if chain.offset >= 0:
-                found.append((other, self._take_run(ranges, row, other, chain)))
-            else:
-                self._runs[other].resume = chain.resume
-        known.is_slow[slot] = int(other in self._runs)
-        at = self._output.keep(b"".join(bytes(run.data) for _, run in found))
-        self._output.replays.append(
-            replay_of(found, int(known.connection_id[slot]), at, int(ranges.release_packet[row]))
-        )
+            run = self._runs[other]
+            is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
+            if is_found or run.has_some(place):
+                found.append((other, self._take_run(ranges, row, other, place)))
+            elif self._is_live(run):
+                self._bound(ranges, row, slot, other)
+        self._runs.replay(ranges, row, slot, found)
 
-    def _take_run(self, ranges: RangeColumns, row: int, way: int, chain: Chain) -> Run:
-        """The run of a direction without what precedes its chain; the direction is in CHAIN."""
+    def _take_run(self, ranges: RangeColumns, row: int, way: int, place: int) -> Run:
+        """The run of a direction without the bytes that precede its chain."""
         ways = self._output.state.directions
-        run = self._runs.pop(way)
-        skipped = int(ways.skipped[way]) + chain.offset
-        run.drop(chain.offset)
+        run = self._runs[way]
+        is_confirmed = run.is_confirmed
+        self._runs.drop(way, run, int(run.trail(place).search[AT]))
+        self._runs.end(way)
+        first = run.piece_at(0)[0]
+        first.starts_chain = True
+        skipped = int(ways.skipped[way])
         if skipped:
             code = "midstream_start" if ways.is_first[way] else "resync"
-            self._note(code, ranges, row, run.pieces[0].stream_offset, skipped)
+            self._note_way(code, ranges, row, way, first.stream_offset, skipped)
+        if not is_confirmed:
+            self._note_way("resync_unconfirmed", ranges, row, way, first.stream_offset, skipped)
         ways.skipped[way] = 0
-        ways.mode[way] = CHAIN
-        ways.verify[way] = 1
+        ways.mode[way] = SEARCH
         return run
 
     def _attend_gap(self, current: Replay, slot: int, way: int) -> None:
-        """A gap ends a run: its best chain is taken, or its bytes are skipped."""
+        """A gap in a run: its chain may go on behind it; else the gap is told."""
         ranges, row = current.ranges, current.cursor
         known = self._output.state.connections
         ways = self._output.state.directions
         if way in self._runs:
-            if self._look_for_frames(ranges, row, slot, way, is_final=True):
-                return  # the run is replayed first, then the gap comes again, in a chain
-            if ways.mode[way] != OPAQUE:
-                self._give_up(slot, way, int(ways.mode[way]))
-        if known.protocol[slot] == UNDECIDED or ways.mode[way] == OPAQUE:
+            self._runs.take_range(current, self._runs[way])
+            self._look_for_frames(ranges, row, slot, way, is_final=False)
+        elif known.protocol[slot] == UNDECIDED or ways.mode[way] == OPAQUE:
             current.cursor += 1
             current.position = 0
+        else:
+            # The kernel's own gap code turns a chain without an unfinished frame into a search.
+            ways.mode[way] = CHAIN
+            ways.have[way] = 0
+            ways.skip[way] = 0
+
+    def _attend_fin(self, current: Replay, slot: int, way: int) -> None:
+        """No byte follows in this direction: its search ends, and then the event is told."""
+        ranges, row = current.ranges, current.cursor
+        if way in self._runs and self._finish_run(ranges, row, slot, way):
             return
-        # The kernel's own gap code turns a chain without an unfinished frame into a search.
-        ways.mode[way] = CHAIN
-        ways.have[way] = 0
-        ways.skip[way] = 0
+        ways = self._output.state.directions
+        if ways.mode[way] != OPAQUE:
+            ways.mode[way] = CHAIN
+            ways.have[way] = 0
+            ways.skip[way] = 0
+
+    def _finish_run(self, ranges: RangeColumns, row: int, slot: int, way: int) -> bool:
+        """The last chance of a run; True if something of it goes through the kernel first."""
+        if self._look_for_frames(ranges, row, slot, way, is_final=True):
+            return True
+        run = self._runs.get(way)
+        if run is None:
+            return False
+        is_awaited = (way ^ 1) in self._runs and self._runs[way ^ 1].mode is not None
+        if run.has_events or is_awaited:
+            for place in self._places(way):
+                run.trail(place).search[RESUME] = run.size
+            self._let_go(ranges, row, slot, way)
+            return True
+        self._give_up(way, int(self._output.state.directions.mode[way]))
+        return False
 
     def _attend_close(self, current: Replay, slot: int) -> None:
         """The last chance of runs and waiting frames before the connection's last row."""
@@ -468,10 +474,10 @@ class Framing:
         client = int(known.client_side[slot])
         for side in (client, 1 - client):
             way = 2 * slot + side
-            if way in self._runs:
-                if self._look_for_frames(ranges, row, slot, way, is_final=True):
+            if way in self._runs and self._runs[way].mode is None:
+                if self._finish_run(ranges, row, slot, way):
                     return
-                self._give_up(slot, way, OPAQUE)
+                self._output.state.directions.mode[way] = OPAQUE
         if (
             known.protocol[slot] == UNDECIDED
             and self._output.state.directions.is_seen[2 * slot : 2 * slot + 2].any()

@@ -384,6 +384,9 @@ def split(
                 status = ATTENTION
                 break
             step = _take_close(state, ranges, index, out, filled, calls)
+        elif kind == FIN and mode != CHAIN and mode != OPAQUE and state.connections.is_slow[slot]:
+            status = ATTENTION
+            break
         elif kind == FIN:
             emit_event(state, out, filled, ranges, index, EVENT_FIN)
             step = Step(0, filled + 1, DONE)

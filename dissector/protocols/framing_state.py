@@ -17,6 +17,7 @@ HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the fi
 CHAIN: Final = 1  # frame follows frame
 SEARCH: Final = 2  # a frame's start must be found again (after a gap, or a broken chain)
 OPAQUE: Final = 3  # not parsed: TLS, HTTP, another protocol; bytes are only counted
+HELD: Final = 4  # waits for the other direction, whose frames are being searched
 
 # What is known about who the client is.
 ROLE_UNDECIDED: Final = 0

@@ -12,6 +12,7 @@ from dissector.protocols.framing_state import (
     COUNTER_FREE_SLOTS,
     EMPTY_KEY,
     HEAD,
+    HELD,
     ROLE_BY_SYN,
     ROLE_PROVISIONAL,
     ROLE_UNDECIDED,
@@ -121,7 +122,7 @@ def compact_arena(state: FramingState, fresh: ByteArray) -> int:
     ways = state.directions
     for way in range(len(ways.mode)):
         have = ways.have[way]
-        if ways.mode[way] == CHAIN and have > 0:
+        if (ways.mode[way] == CHAIN or ways.mode[way] == HELD) and have > 0:
             at = ways.arena_at[way]
             for index in range(have):
                 fresh[used + index] = state.arena[at + index]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.hard.damage import Tap
-from tests.hard.tape import dissected
-from tests.naive.frames import Stream, judge, streams_of
+from tests.hard.tape import Tables, dissected
+from tests.naive.frames import Stream, headed, judge, placed, streams_of, surviving
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 # Long and short frames, batches, many consumers, big messages; Apache's broker and a small one.
@@ -30,6 +30,10 @@ def tap_of(name: str) -> tuple[Tap, dict[object, Stream]]:
     """A capture and its undamaged streams."""
     tap = Tap.read((CAPTURES / name).read_bytes())
     return tap, streams_of(tap.segments())  # type: ignore[return-value]
+
+
+def statuses(tables: Tables) -> set[str]:
+    return {row["status"] for row in tables["frames"]}
 
 
 @each_capture
@@ -58,3 +62,21 @@ def test_b30_order_and_copies_cost_nothing(name: str) -> None:
     ):
         found = judge(streams, bad.segments(), dissected(bad.bytes()))
         assert (found.missed, found.invented) == ([], []), seed
+
+
+@each_capture
+def test_b26_every_header_that_a_snap_length_leaves_is_a_frame(name: str) -> None:
+    tap, streams = tap_of(name)
+    for snaplen in (90, 120, 400):
+        bad = tap.snapped(snaplen)
+        tables = dissected(bad.bytes())
+        assert judge(streams, bad.segments(), tables).missed == []
+        out = {(flow, span) for flow, span, _ in placed(streams, tables)}
+        masks = surviving(streams, bad.segments())
+        seen = {
+            (flow, span)
+            for flow, stream in streams.items()
+            for span in headed(stream, masks[flow], 16)
+        }
+        assert seen <= out
+        assert statuses(tables) <= {"complete", "cut_by_snaplen"}

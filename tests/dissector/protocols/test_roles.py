@@ -47,17 +47,22 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
         .send(frame(PROVEN, b"a"))
         .send(frame(PROVEN, b"b"), side=1)
         .send(frame(PROVEN, b"c"))
-        .send(frame(TO_CLIENT, b"d"), side=1)
+        .send(frame(PROVEN, b"d"))
+        .send(frame(TO_CLIENT, b"e"), side=1)
+        .send(frame(PROVEN, b"f"))
         .close()
     )
     found, framing = framed(SPECS, script)
+    # No packet tells where frames of side 1 begin before the end: side 0 waits for it.
     assert found.values("frame_no", "direction", "release_packet") == [
-        (1, 0, 5),
-        (2, 1, 5),
-        (3, 0, 5),
-        (4, 1, 5),
+        (1, 0, 8),
+        (2, 1, 8),
+        (3, 0, 8),
+        (4, 0, 8),
+        (5, 1, 8),
+        (6, 0, 8),
     ]
-    assert [row["data"][6:7] for row in found.frames()] == [b"a", b"b", b"c", b"d"]
+    assert [row["data"][6:7] for row in found.frames()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert role_of(framing) == (0, ROLE_BY_COMMAND)
 
 
