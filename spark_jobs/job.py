@@ -31,6 +31,7 @@ Frames = dict[str, tuple[DataFrame, pa.Schema]]
 # Columns of listed rows that name a frame, and where its last packet goes.
 _PACKETS = {
     "slow": (("request_frame_no", "request_packet"), ("response_frame_no", "response_packet")),
+    "passed_over": (("request_frame_no", "request_packet"),),
     "errors": (("response_frame_no", "packet"),),
     "redelivered": (("frame_no", "packet"),),
 }

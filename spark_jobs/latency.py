@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from dissector.report.numbers import NS_PER_MINUTE, PERCENTILES
-from dissector.report.parts import EXACT, MESSAGES
+from dissector.report.parts import ANSWERED, EXACT, MESSAGES, PASSED_OUTCOMES, PASSED_OVER
 from dissector.report.sections.send_latency import GROUPINGS
 from dissector.report.sends import REPLICATOR
 from dissector.report.tallies import (
@@ -178,6 +178,20 @@ def transform_logical(rows: DataFrame) -> DataFrame:
     return tally(logical_latencies(rows).withColumn("logicals", F.lit(1).cast("bigint")), LOGICAL)
 
 
+def transform_passed_over(exchanges: DataFrame) -> DataFrame:
+    """Unanswered sends before one of the same producer that was answered (PASSED_OVER)."""
+    producer = Window.partitionBy(*_PLACE)
+    answered = F.when(F.col("outcome").isin(*ANSWERED), F.col("request_frame_no"))
+    sends = exchanges.where((F.col("kind") == "publish") & F.col("request_frame_no").isNotNull())
+    rows = sends.withColumn("last_answered", F.max(answered).over(producer))
+    passed = rows.where(
+        F.col("outcome").isin(*PASSED_OUTCOMES)
+        & (F.col("request_frame_no") < F.col("last_answered"))
+    )
+    columns = {"at_ns": F.col("request_last_ns"), "request_packet": F.lit(None).cast("bigint")}
+    return passed.withColumns(columns).select(*PASSED_OVER.names)
+
+
 def transform_exact(rows: DataFrame) -> DataFrame:
     """Exact percentiles, by sorting the values themselves. rows: of publishes."""
     measures = [
@@ -237,6 +251,7 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         "send_points": (transform_points(rows, tables.step_ns), SEND_POINTS.schema()),
         "messages": (transform_messages(rows), MESSAGES),
         "logical": (transform_logical(rows), LOGICAL.schema()),
+        "passed_over": (transform_passed_over(tables.read("exchanges")), PASSED_OVER),
     }
     if args.exact:
         found["exact"] = (transform_exact(rows), EXACT)

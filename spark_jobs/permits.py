@@ -157,7 +157,11 @@ def _open_stalls(rows: DataFrame) -> DataFrame:
     return (
         starts.where(lasted >= STALL_US)
         .groupBy(*IDENTITY)
-        .agg(F.max(lasted).alias("open_stall_us"))
+        .agg(
+            F.max(lasted).alias("open_stall_us"),
+            F.max("frame_no").alias("open_stall_frame"),
+            F.max("at_us").alias("open_stall_start_us"),
+        )
     )
 
 

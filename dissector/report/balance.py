@@ -57,6 +57,8 @@ RESULTS: Final = (
     "quiets",
     "quiet_us",
     "quiet_max_us",
+    "open_stall_frame",
+    "open_stall_start_us",
 )
 GRANTS: Final = 0
 GRANTED: Final = 1
@@ -78,18 +80,20 @@ OPEN_STALL_US: Final = 16
 QUIETS: Final = 17
 QUIET_US: Final = 18
 QUIET_MAX_US: Final = 19
-IS_STARTED: Final = 20
-IS_ACTIVE: Final = 21
-BALANCE: Final = 22
-LAST_US: Final = 23
-STALL_START_US: Final = 24
-STALL_START_FRAME: Final = 25
-QUIET_START_US: Final = 26
-ENDED_START_US: Final = 27  # a stall that a grant ended, until the next delivery judges it
-ENDED_START_FRAME: Final = 28
-ENDED_US: Final = 29
-ENDED_FRAME: Final = 30
-STATES: Final = 31
+OPEN_STALL_FRAME: Final = 20
+OPEN_STALL_START_US: Final = 21
+IS_STARTED: Final = 22
+IS_ACTIVE: Final = 23
+BALANCE: Final = 24
+LAST_US: Final = 25
+STALL_START_US: Final = 26
+STALL_START_FRAME: Final = 27
+QUIET_START_US: Final = 28
+ENDED_START_US: Final = 29  # a stall that a grant ended, until the next delivery judges it
+ENDED_START_FRAME: Final = 30
+ENDED_US: Final = 31
+ENDED_FRAME: Final = 32
+STATES: Final = 33
 
 # Columns of the stalls int64[rows, STALL_COLUMNS].
 STALL_COLUMNS: Final = 6  # slot, start frame, end frame, start us, duration us, confirmed
@@ -100,7 +104,8 @@ def new_state(consumers: int) -> Int64Array:
     state = np.zeros((consumers, STATES), np.int64)
     for column in (AVAILABLE_MIN, AVAILABLE_MAX, STALL_START_US, QUIET_START_US, ENDED_US):
         state[:, column] = NULL
-    state[:, UNACKED_MAX] = NULL
+    for column in (UNACKED_MAX, OPEN_STALL_FRAME, OPEN_STALL_START_US):
+        state[:, column] = NULL
     return state
 
 
@@ -247,5 +252,7 @@ def finish(state: Int64Array, ends_us: Int64Array, stalls: Int64Array, long_us: 
         _end_silence(one, end_us, long_us)
         if one[STALL_START_US] != NULL and end_us - one[STALL_START_US] >= long_us:
             one[OPEN_STALL_US] = end_us - one[STALL_START_US]
+            one[OPEN_STALL_FRAME] = one[STALL_START_FRAME]
+            one[OPEN_STALL_START_US] = one[STALL_START_US]
         one[IS_ACTIVE] = 0
     return found

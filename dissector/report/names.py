@@ -23,6 +23,7 @@ LEGS: Final = pa.schema(
         ("protocol", pa.string()),
         ("started", pa.string()),
         ("ended", pa.string()),
+        ("closed_first_by", pa.string()),
         ("first_ts_ns", pa.int64()),
         ("last_ts_ns", pa.int64()),
         ("handshake_rtt_ns", pa.int64()),
@@ -38,6 +39,8 @@ PRODUCERS: Final = pa.schema(
         ("incarnation", pa.int64()),
         ("topic", pa.string()),
         ("name", pa.string()),
+        ("closed_by", pa.string()),
+        ("closed_frame_no", pa.int64()),
     ]
 )
 CONSUMERS: Final = pa.schema(
@@ -51,6 +54,8 @@ CONSUMERS: Final = pa.schema(
         ("subscription", pa.string()),
         ("subscription_type", pa.string()),
         ("opened_frame_no", pa.int64()),
+        ("closed_by", pa.string()),
+        ("closed_frame_no", pa.int64()),
     ]
 )
 _KEYS: Final = ("capture", "connection_id")

@@ -56,7 +56,8 @@ def _unanswered(report: Row) -> Remark | None:
     outcomes = report["send_latency"]["total"]["outcomes"]
     found = {name: outcomes[name] for name in _NO_RECEIPT if outcomes.get(name)}
     resent = report["send_latency"]["total"]["resent"]
-    if not found and not resent:
+    passed = report["send_latency"]["total"]["passed_over"]
+    if not found and not resent and not passed:
         return None
     said = []
     if found:
@@ -64,6 +65,8 @@ def _unanswered(report: Row) -> Remark | None:
         said.append(f"{many(sum(found.values()), 'send')} without a receipt: {why}.")
     if resent:
         said.append(f"{many(resent, 'send')} repeated an earlier one.")
+    if passed:
+        said.append(f"{many(passed, 'send')} never answered, though later ones were.")
     return Remark(LOOK, "send_latency", " ".join(said))
 
 
@@ -181,6 +184,17 @@ def _coverage(report: Row) -> list[Remark]:
     return found
 
 
+def _closed(report: Row) -> Remark | None:
+    """Producers and consumers that the broker closed: an unload, a deleted topic, a quota."""
+    closed = report["connecting"]["total"]["closed_by_broker"]
+    said = [
+        many(closed[f"{what}s"], what) for what in ("producer", "consumer") if closed[f"{what}s"]
+    ]
+    if not said:
+        return None
+    return Remark(LOOK, "connecting", f"The broker closed {' and '.join(said)}.")
+
+
 def remarks(report: Row) -> list[Remark]:
     """What a reader should know first; for reports with all sections."""
     found = [
@@ -191,5 +205,6 @@ def remarks(report: Row) -> list[Remark]:
         _redelivery(report),
         _checksums(report),
         _errors(report),
+        _closed(report),
     ]
     return [remark for remark in found if remark is not None]

@@ -84,6 +84,8 @@ CONSUMERS: Final = _schema(
     quiets=_INT,
     quiet_us=_INT,
     quiet_max_us=_INT,
+    open_stall_frame=_INT,
+    open_stall_start_us=_INT,
 )
 STALLS: Final = _schema(
     capture=_TEXT,
@@ -207,6 +209,24 @@ SETUP: Final = _schema(
 )
 # Distinct entries (ledger and entry): with a receipt, delivered, or one of both.
 ENTRIES: Final = _schema(cluster=_TEXT, confirmed=_INT, delivered=_INT, either=_INT)
+# Sends that were never answered although a later one of the same producer was.
+PASSED_OVER: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    producer_id=_INT,
+    incarnation=_INT,
+    topic=_TEXT,
+    producer_name=_TEXT,
+    sequence_id=_INT,
+    message_count=_INT,
+    outcome=_TEXT,
+    at_ns=_INT,
+    request_frame_no=_INT,
+    request_packet=_INT,
+)
+PASSED_OUTCOMES: Final = ("unanswered_at_end", "conn_closed")  # no hole and no close explains them
+ANSWERED: Final = ("ok", "dup_or_dropped")  # a receipt came, in the order of the sends
+MAX_PASSED_OVER: Final = 1000
 # Exact percentiles (`--exact`): grouping as the name of the list, measure latency, transmit or
 # logical.
 EXACT: Final = _schema(
@@ -233,6 +253,7 @@ ROWS: Final = {
     "mismatches": MISMATCHES,
     "setup": SETUP,
     "entries": ENTRIES,
+    "passed_over": PASSED_OVER,
     "exact": EXACT,
 }
 

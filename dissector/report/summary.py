@@ -19,6 +19,7 @@ from dissector.report.frame_rows import FrameRows, PacketMemory
 from dissector.report.lifetimes import Lifetimes
 from dissector.report.numbers import high, low, step_ns
 from dissector.report.parts import FILES, Parts, no_parts
+from dissector.report.passed_over import PassedOver
 from dissector.report.result import build
 from dissector.report.round_trips import RoundTrips
 from dissector.report.rows import Rows
@@ -78,6 +79,7 @@ class Summary:
         self._permits = Permits()
         self._trips = RoundTrips()
         self._lifetimes = Lifetimes()
+        self._passed_over = PassedOver(packets)
         self._connections = Accumulator(CONNECTIONS, 1 << 16)
         self._notices = Accumulator(NOTICES, 1 << 16)
         self._kept: dict[str, list[pa.Table]] = {name: [] for name in _NAMES}
@@ -107,6 +109,7 @@ class Summary:
             self._slowest.add(rows)
             self._trips.add(rows)
             self._lifetimes.add_exchanges(rows)
+            self._passed_over.add(rows)
         elif table == "deliveries":
             self._deliveries.add(rows)
             self._lifetimes.add_deliveries(rows)
@@ -157,6 +160,7 @@ class Summary:
             **self._permits.tables(found, steps),
             **self._trips.tables(),
             **self._lifetimes.tables(found, files),
+            "passed_over": self._passed_over.table(),
             "errors": self._errors.table(),
             "slow": self._slowest.table(),
             "files": files,
@@ -167,6 +171,7 @@ class Summary:
 
     def _limits(self) -> dict[str, int]:
         found: dict[str, int] = {"summary_names_limit": self._kept_left_out}
+        found["summary_passed_over_limit"] = self._passed_over.left_out
         found["summary_keys_limit"] = self._connections.left_out + self._notices.left_out
         parts = (self._frames, self._sends, self._deliveries, self._permits, self._errors)
         for part in (*parts, self._trips, self._lifetimes):

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dissector.buckets import bucket_of
+from dissector.report.names import without_twins
 from dissector.report.numbers import NS_PER_S, Row, durations, instant, milliseconds, nulls_last
 from dissector.report.parts import Parts
 
 MAX_CHAINS: Final = 50  # the slowest ones
 MAX_BURSTS: Final = 50
+MAX_CLOSED: Final = 1000
 BURST_SPAN_NS: Final = 10 * NS_PER_S
 BURST: Final = 10  # connections from one client to one broker within that time
 # A step as old as this belongs to another attempt: clients wait a minute at most between two.
@@ -147,12 +149,31 @@ def _bursts(legs: list[Row]) -> tuple[list[Row], int]:
     return found, most
 
 
+def _closed(parts: Parts) -> list[Row]:
+    """Producers and consumers that the broker closed, in the order of their frames."""
+    found = []
+    for what, table in (("producer", parts.names.producers), ("consumer", parts.names.consumers)):
+        for row in without_twins(table, parts.names).to_pylist():
+            if row["closed_by"] == "broker":
+                found.append(
+                    {
+                        "what": what, "topic": row["topic"], "name": row["name"],
+                        "subscription": row.get("subscription"), "capture": row["capture"],
+                        "connection_id": row["connection_id"],
+                        "closed_frame_no": row["closed_frame_no"],
+                    }
+                )  # fmt: skip
+    found.sort(key=lambda row: nulls_last(row["capture"], row["closed_frame_no"], row["what"]))
+    return found
+
+
 def connecting(parts: Parts) -> dict[str, Any]:
-    """The section `connecting`: total, slowest_chains, bursts."""
+    """The section `connecting`: total, slowest_chains, bursts, closed_by_broker."""
     legs: list[Row] = parts.names.legs.to_pylist()
     opened = [leg for leg in legs if leg["started"] == "syn" and leg["first_ts_ns"] is not None]
     round_trips = [leg["handshake_rtt_ns"] for leg in opened if leg["handshake_rtt_ns"] is not None]
     bursts, most = _bursts(opened)
+    closed = _closed(parts)
     found = chains(parts.tables["setup"].to_pylist())
     total = {
         "connections": len(legs),
@@ -161,6 +182,11 @@ def connecting(parts: Parts) -> dict[str, Any]:
         "network_round_trip_ms": _spread(round_trips),
         "opened_within_10_s": most if opened else None,
         "bursts": len(bursts),
+        "closed_by_broker": {
+            "connections": sum(leg["closed_first_by"] == "broker" for leg in legs),
+            "producers": sum(row["what"] == "producer" for row in closed),
+            "consumers": sum(row["what"] == "consumer" for row in closed),
+        },
         "chains": len(found),
         "chain_ms": _spread(chain.pop("chain_ns") for chain in found),
         "chains_with_refusals": sum(chain["refused"] > 0 for chain in found),
@@ -173,4 +199,9 @@ def connecting(parts: Parts) -> dict[str, Any]:
             nulls_last(row["capture"], row["response_frame_no"]),
         )
     )
-    return {"total": total, "slowest_chains": found[:MAX_CHAINS], "bursts": bursts[:MAX_BURSTS]}
+    return {
+        "total": total,
+        "slowest_chains": found[:MAX_CHAINS],
+        "bursts": bursts[:MAX_BURSTS],
+        "closed_by_broker": closed[:MAX_CLOSED],
+    }

@@ -183,9 +183,19 @@ def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
 
 
 def _stall_rows(stalls: list[Row], consumers: dict[tuple[Any, ...], Row]) -> list[Row]:
-    """The longest stalls, each with the frames between which it lies."""
+    """The longest stalls, each with the frames between which it lies; open ones end with none."""
+    still_open = [
+        {
+            **{name: row[name] for name in _IDENTITY}, "stall_us": row["open_stall_us"],
+            "start_us": row["open_stall_start_us"], "confirmed": None,
+            "start_frame_no": row["open_stall_frame"], "end_frame_no": None,
+        }
+        for row in consumers.values()
+        if row["open_stall_us"] and is_judged(row)
+    ]  # fmt: skip
     longest = sorted(
-        stalls, key=lambda row: (-row["stall_us"], row["start_us"], nulls_last(*_identity(row)))
+        [*stalls, *still_open],
+        key=lambda row: (-row["stall_us"], row["start_us"], nulls_last(*_identity(row))),
     )
     names = ("consumer_name", "topic", "subscription")
     return [

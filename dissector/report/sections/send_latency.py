@@ -21,7 +21,7 @@ from dissector.report.numbers import (
     quantile_ns,
     unseen,
 )
-from dissector.report.parts import Parts
+from dissector.report.parts import MAX_PASSED_OVER, Parts
 from dissector.report.tallies import LOGICAL, SEND_MINUTES, SEND_POINTS, SENDS, TRANSMITS, rows
 
 GROUPINGS: Final = {
@@ -193,8 +193,17 @@ def _over_time(parts: Parts) -> Row:
     }
 
 
+def _passed_over(parts: Parts) -> list[Row]:
+    """Sends that were never answered although later ones of their producer were, in order."""
+    found: list[Row] = parts.tables["passed_over"].to_pylist()
+    found.sort(key=lambda row: (row["at_ns"], nulls_last(row["capture"], row["request_frame_no"])))
+    for row in found:
+        row["ts"] = instant(row.pop("at_ns"))
+    return found
+
+
 def send_latency(parts: Parts) -> dict[str, Any]:
-    """The section `send_latency`: total, by_topic, by_producer, by_client, by_broker."""
+    """The section `send_latency`: total, its lists, and passed_over."""
     section: dict[str, Any] = {}
     for grouping, keys in GROUPINGS.items():
         lists = _Lists(parts, grouping)
@@ -211,9 +220,14 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         ]
         groups.sort(key=lambda row: (-row["sends"], nulls_last(*(row[key] for key in keys))))
         section[grouping] = groups
+    passed_over = _passed_over(parts)
+    section["total"]["passed_over"] = len(passed_over)
+    section["passed_over"] = passed_over[:MAX_PASSED_OVER]
     if is_blind(parts.names, "to_broker"):
         keys = ("sends", "messages", "request_bytes", "resent")
         for name, found in section.items():
+            if name == "passed_over":
+                continue
             section[name] = (
                 unseen(found, *keys) if name == "total" else [unseen(row, *keys) for row in found]
             )
