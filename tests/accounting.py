@@ -42,13 +42,10 @@ def _check_frames(tables: Tables) -> None:
     """Frames are numbered one after the other and are those that their connection counts."""
     decoded: Counter[tuple[int, str]] = Counter()
     frames: Counter[tuple[int, str]] = Counter()
-    numbers: dict[int, int] = {}
-    for row in tables.get("frames", ()):
-        connection = row["connection_id"]
-        assert row["frame_no"] == numbers.get(connection, 0) + 1
-        numbers[connection] = row["frame_no"]
+    for number, row in enumerate(tables.get("frames", ()), start=1):
+        assert row["frame_no"] == number
         assert row["first_packet"] <= row["last_packet"]
-        key = connection, row["direction"]
+        key = row["connection_id"], row["direction"]
         frames[key] += 1
         if row["status"] == "complete":
             decoded[key] += row["frame_bytes"]

@@ -8,7 +8,7 @@ CONNECTION_ID: Final = number(
     "connection_id", "", "Number of the TCP connection in this capture, from 0 by first packet."
 )
 FRAME_NO: Final = number(
-    "frame_no", "", "Number of the frame in its connection, from 1 in the order of release."
+    "frame_no", "", "Number of the frame in its capture, from 1 in the order of release."
 )
 INCARNATION: Final = number(
     "incarnation",
