@@ -20,10 +20,10 @@ DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
 	captures/pulsar-apache/java-j03_batch_lz4.pcap)
 # Kernels run once more with bounds checks, and without the compiler, where their own tests are.
 KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols \
-	test_buckets.py test_bundles.py test_states.py)
+	test_buckets.py test_bundles.py test_states.py) tests/fuzz
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench clean
+.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench fuzz clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -31,6 +31,7 @@ help:
 	@echo 'make test      install, then linter, types, all tests, and the kernels once more: with'
 	@echo '               bounds checks, and without the compiler'
 	@echo 'make bench     speed and memory per kind of traffic, as a table'
+	@echo 'make fuzz MINUTES=n   hostile input into every layer, guided by coverage'
 	@echo 'make clean     remove what the others made'
 
 # -- set-up: each step leaves a stamp, so that a second call costs nothing
@@ -84,6 +85,14 @@ test-plain: $(VENV)/.dev-installed
 
 bench: install $(VENV)/.dev-installed
 	$(BIN)/python -m tests.bench
+
+MINUTES ?= 10
+
+# The fuzzer is not for every platform: without it, damaged copies alone.
+fuzz: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev,fuzz]' \
+		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
+	$(BIN)/python -m tests.fuzz $(MINUTES)
 
 clean:
 	rm -rf $(VENV) demo bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
