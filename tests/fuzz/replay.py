@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.fuzz.targets import TARGETS
 from tests.hard.scratches import scratched
 
-PATIENCE_SECONDS = 120  # for one input, the compiling of kernels included
+PATIENCE_SECONDS = 900  # for one input, the compiling of kernels included
 LONGEST = 1 << 14
 
 
