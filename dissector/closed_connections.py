@@ -95,8 +95,10 @@ class ConnectionTable:
         streams: Streams,
         framing: Framing,
         specs: Specs,
+        tunnel_name: Callable[[int], str | None],
     ) -> None:
         self._streams = streams
+        self._tunnel_name = tunnel_name
         self._framing = framing
         self._specs = specs
         self._waiting: dict[int, list[tuple[int, Finding]]] = {}
@@ -203,10 +205,12 @@ class ConnectionTable:
         client, source = self._client_side(rows, row)
         ends = [_endpoint(rows, row, side) for side in (0, 1)]
         first = int(rows.closed_first[row])
+        tunnel = self._tunnel_name(int(rows.tunnel[row]))
+        around = None if rows.native[row] else tunnel  # a key that other captures see as well
         found: dict[str, Any] = {
             "_client": client,
             "connection_id": connection,
-            "connection_key": connection_key(ends[0], ends[1], None),
+            "connection_key": connection_key(ends[0], ends[1], around),
             "community_id": community_id(ends[0], ends[1]),
             "protocol": self._protocol(rows, row),
             "client_ip": ends[client].text(),
@@ -215,6 +219,7 @@ class ConnectionTable:
             "broker_port": ends[1 - client].port,
             "role_source": ROLE_SOURCE_NAMES[source],
             "vlan_ids": _vlans(int(rows.vlans[row])),
+            "tunnel_id": tunnel,
             "started": "syn" if rows.started_by_syn[row] else "midstream",
             "ended": ENDED_NAMES[int(rows.ended[row])],
             "closed_first_by": None if first == NULL else ("broker", "client")[first == client],

@@ -126,7 +126,9 @@ class Dissection:
         ]
         self._findings = Findings()
         self._files = 0
-        self._connections = ConnectionTable(self._streams, self._framing, specs)
+        self._connections = ConnectionTable(
+            self._streams, self._framing, specs, self.packets.tunnel_name
+        )
         self._conversation = (
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
@@ -239,7 +241,7 @@ class Dissection:
             self._findings.add(facts.findings.take())
         self._findings.add(self._connections.rest())
         self._take_findings(self.capture.finish())
-        self._findings.add(_of_link_types(self.packets))
+        self._take_findings(self.packets.finish())
         self._out.append(self._findings.block())
         return self._taken()
 
@@ -255,7 +257,7 @@ class Dissection:
         """The passes over one block of packets, which lie in data."""
         link_types = self.capture.interfaces.columns.link_type
         segments, found = self.packets.read(data, packets, rows, first_packet, link_types)
-        buffers = PacketBuffers(data, _EMPTY)
+        buffers = PacketBuffers(data, self.packets.side)
         for ranges, count in self._streams.advance(segments, found, buffers):
             self._take_ranges(ranges, count, buffers)
 
@@ -382,16 +384,4 @@ def _of_capture(notices: Sequence[CaptureNotice]) -> list[Finding]:
             value2=notice.value2,
         )
         for notice in notices
-    ]
-
-
-def _of_link_types(packets: PacketReader) -> list[Finding]:
-    return [
-        Finding(
-            NOTICE_NUMBER["unknown_link_type"],
-            packet=each.first_packet,
-            value=each.link_type,
-            value2=each.packets,
-        )
-        for _, each in sorted(packets.unknown_link_types.items())
     ]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector.capture.columns import InterfaceColumns, new_interface_columns
+from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns, new_interface_columns
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
 
 _BYTE_ORDER_MAGIC: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
@@ -81,14 +81,13 @@ class Interfaces:
     """All interfaces of a capture.
 
     columns: what the scans read, grown as needed; count: how many are described, at most
-    limits.MAX_INTERFACES (further ones are counted in `beyond_limit` and have no number); texts: by
-    number what is said of an interface in words, where anything is.
+    limits.MAX_INTERFACES (further ones have no number, their packets count `interface_limit`);
+    texts: by number what is said of an interface in words, where anything is.
     """
 
     def __init__(self) -> None:
         self.columns: InterfaceColumns = new_interface_columns(16)
         self.count = 0
-        self.beyond_limit = 0
         self.texts: dict[int, InterfaceTexts] = {}
         self._dropped: dict[tuple[int, int], int] = {}
 
@@ -101,11 +100,10 @@ class Interfaces:
             resolution: the if_tsresol byte: a power of ten, or of two with the top bit set.
 
         Returns:
-            Its number, or a number at or beyond limits.MAX_INTERFACES that has no columns.
+            Its number, or INTERFACE_LIMIT.
         """
         if self.count >= MAX_INTERFACES:
-            self.beyond_limit += 1
-            return MAX_INTERFACES
+            return INTERFACE_LIMIT
         number = self.count
         if number == len(self.columns.link_type):
             self.columns = InterfaceColumns(

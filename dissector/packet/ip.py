@@ -8,51 +8,40 @@ from dissector.jit import inlined
 from dissector.limits import MAX_EXTENSION_HEADERS
 from dissector.packet.link import ETHERTYPE_IPV4
 from dissector.packet.reasons import (
-    ESP,
     EXTENSION_DEPTH,
     FRAGMENT,
-    GENEVE,
-    GRE,
-    GTP,
-    ICMP,
     IP_CUT,
-    IP_IN_IP,
     IP_MALFORMED,
-    OTHER_TRANSPORT,
-    UDP,
+    LOOK_CLOSER,
     USED,
-    VXLAN,
 )
 
 _TCP: Final = 6
-_UDP: Final = 17
-_GRE: Final = 47
-_ESP: Final = 50
 _AUTHENTICATION: Final = 51
 _FRAGMENT: Final = 44
-_ICMP: Final = (1, 58)
-_IP_IN_IP: Final = (4, 41)
 # IPv6 headers whose second byte counts units of 8 bytes beyond the first: hop-by-hop options,
 # routing, destination options, mobility, host identity, shim6.
-_EXTENSIONS: Final = (0, 43, 60, 135, 139, 140)
+_HOP_BY_HOP: Final = 0
+_EXTENSIONS: Final = (_HOP_BY_HOP, 43, 60, 135, 139, 140)
 
 _MORE_OR_OFFSET: Final = 0x3FFF  # of an IPv4 header: one of several fragments
 _MORE_OR_OFFSET_V6: Final = 0xFFF9
-
-_VXLAN_PORTS: Final = (4789, 8472)
-_GENEVE_PORT: Final = 6081
-_GTP_PORT: Final = 2152
+_JUMBO_OPTION: Final = 0xC204  # type and length of the jumbo payload option
+# The option can say 4 GiB; no system sends more than half a megabyte in one piece.
+_LONGEST_JUMBO: Final = 1 << 20
 
 
 class Network(NamedTuple):
     """What the network layer says.
 
-    reason: USED = it carries TCP, else why the packet is not read; offset: first byte of the TCP
-    header; wire_end: position after the last byte of the IP packet as it was on the wire, padding
-    of the link layer left out, perhaps beyond what was captured. Addresses as in SegmentColumns.
+    reason: USED = it carries TCP, LOOK_CLOSER = another protocol, FRAGMENT, else why the packet is
+    not read; protocol: what it carries; offset: first byte of that; wire_end: position after the
+    last byte of the IP packet as it was on the wire, padding of the link layer left out, perhaps
+    beyond what was captured. Addresses as in SegmentColumns.
     """
 
     reason: int
+    protocol: int
     offset: int
     wire_end: int
     version: int
@@ -66,28 +55,7 @@ class Network(NamedTuple):
 
 @inlined
 def _not_read(reason: int) -> Network:
-    return Network(reason, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-
-
-@inlined
-def _by_protocol(data: ByteArray, protocol: int, offset: int, end: int) -> int:
-    """USED for TCP, else the reason: tunnels have their own, by protocol or UDP port."""
-    if protocol == _TCP:
-        return USED
-    if protocol == _UDP:
-        port = be16(data, offset + 2) if offset + 4 <= end else 0
-        if port in _VXLAN_PORTS:
-            return VXLAN
-        if port == _GENEVE_PORT:
-            return GENEVE
-        return GTP if port == _GTP_PORT else UDP
-    if protocol in _ICMP:
-        return ICMP
-    if protocol in _IP_IN_IP:
-        return IP_IN_IP
-    if protocol == _GRE:
-        return GRE
-    return ESP if protocol == _ESP else OTHER_TRANSPORT
+    return Network(reason, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @inlined
@@ -115,7 +83,8 @@ def _ipv4(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         protocol = byte(data, inner)
         inner += (byte(data, inner + 1) + 2) * 4
     return Network(
-        _by_protocol(data, protocol, inner, end),
+        USED if protocol == _TCP else LOOK_CLOSER,
+        protocol,
         inner,
         offset + total,
         4,
@@ -163,6 +132,15 @@ def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _
 
 
 @inlined
+def _jumbo_bytes(data: ByteArray, offset: int, end: int) -> int:
+    """The jumbo payload option if it is first among the hop-by-hop options at offset, else 0."""
+    if offset + 8 > end or be16(data, offset + 2) != _JUMBO_OPTION:
+        return 0
+    length = be32(data, offset + 4)
+    return length if 0xFFFF < length <= _LONGEST_JUMBO else 0
+
+
+@inlined
 def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
     if end - offset < 40:
         return _not_read(IP_CUT)
@@ -170,14 +148,17 @@ def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         return _not_read(IP_MALFORMED)
     length = be16(data, offset + 4)
     # Length 0: a jumbogram, or as with IPv4 a packet not yet cut by the network card.
+    if length == 0 and byte(data, offset + 6) == _HOP_BY_HOP:
+        length = _jumbo_bytes(data, offset + 40, end)
     if length > 0:
         wire_end = offset + 40 + length
     upper = _skip_extensions(data, byte(data, offset + 6), offset + 40, end)
     reason = upper.reason
-    if reason == USED:
-        reason = _by_protocol(data, upper.protocol, upper.offset, end)
+    if reason == USED and upper.protocol != _TCP:
+        reason = LOOK_CLOSER
     return Network(
         reason,
+        upper.protocol,
         upper.offset,
         wire_end,
         6,

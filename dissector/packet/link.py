@@ -8,19 +8,14 @@ from dissector.jit import inlined
 from dissector.limits import MAX_VLAN_TAGS
 from dissector.packet.reasons import (
     LINK_CUT,
-    LLC,
-    MACSEC,
-    MPLS,
+    LOOK_CLOSER,
     NOT_IP,
-    PPPOE,
-    UNKNOWN_LINK_TYPE,
-    UNSUPPORTED_L2,
     USED,
     VLAN_DEPTH,
 )
 
 # Numbers of link types (LINKTYPE_ and the DLT_RAW numbers that some systems put in files) and the
-# names that users see; those above the line are read.
+# names that users see; those above the line are read, the second group by `unwrap`.
 NULL_LOOPBACK: Final = 0
 ETHERNET: Final = 1
 PPP: Final = 9
@@ -35,6 +30,12 @@ PPP_WITH_DIRECTION: Final = 204
 IPV4: Final = 228
 IPV6: Final = 229
 LINUX_SLL2: Final = 276
+PPP_ETHER: Final = 51
+ENC: Final = 109
+PFLOG: Final = 117
+PPI: Final = 192
+MPLS_LABELS: Final = 219
+NFLOG: Final = 239
 
 LINK_TYPE_NAMES: Final = {
     NULL_LOOPBACK: "NULL",
@@ -51,28 +52,26 @@ LINK_TYPE_NAMES: Final = {
     IPV4: "IPV4",
     IPV6: "IPV6",
     LINUX_SLL2: "LINUX_SLL2",
+    PPP_ETHER: "PPP_ETHER",
+    ENC: "ENC",
+    PFLOG: "PFLOG",
+    PPI: "PPI",
+    MPLS_LABELS: "MPLS",
+    NFLOG: "NFLOG",
     # -- not read
     105: "IEEE802_11",
     127: "IEEE802_11_RADIOTAP",
     147: "USER0",
     189: "USB_LINUX",
-    192: "PPI",
     220: "USB_LINUX_MMAPPED",
-    239: "NFLOG",
     249: "USBPCAP",
     251: "BLUETOOTH_LE_LL",
 }
 
 ETHERTYPE_IPV4: Final = 0x0800
 ETHERTYPE_IPV6: Final = 0x86DD
-_SMALLEST_ETHERTYPE: Final = 0x0600  # below it the field is the length of an 802.3 frame
-_MPLS_UNICAST: Final = 0x8847
-_MPLS_MULTICAST: Final = 0x8848
-_PPPOE_SESSION: Final = 0x8864
-_MACSEC: Final = 0x88E5
-_VLAN_TAGS: Final = (0x8100, 0x88A8, 0x9100, 0x9200)
-# Provider backbone, Cisco metadata, FabricPath, VN-tag, E-tag: other headers before an IP packet.
-_OTHER_TAGS: Final = (0x88E7, 0x8909, 0x8903, 0x8926, 0x893F)
+SMALLEST_ETHERTYPE: Final = 0x0600  # below it the field is the length of an 802.3 frame
+VLAN_TAGS: Final = (0x8100, 0x88A8, 0x9100, 0x9200)
 
 _SNAP: Final = 0xAAAA_0300  # LLC header of SNAP and the first byte of its vendor, 0
 _PPP_IPV4: Final = 0x0021
@@ -80,6 +79,7 @@ _PPP_IPV6: Final = 0x0057
 _PPP_ADDRESS_CONTROL: Final = 0xFF03
 _LONGEST_FAMILY: Final = 0xFFFF  # an address family read in the right byte order is below
 
+NO_ETHERTYPE: Final = -1  # no link layer of this module
 VLAN_ID_BITS: Final = 12
 VLAN_COUNT_SHIFT: Final = 48
 
@@ -87,8 +87,8 @@ VLAN_COUNT_SHIFT: Final = 48
 class Link(NamedTuple):
     """What the link layer says.
 
-    reason: USED, or why the packet is not read; offset: first byte of the IP packet; ethertype:
-    IPv4 or IPv6; vlans: as in SegmentColumns.
+    reason: USED = an IP packet follows, LOOK_CLOSER = something else, else why the packet is not
+    read; ethertype: what follows; offset: first byte of that; vlans: as in SegmentColumns.
     """
 
     reason: int
@@ -103,30 +103,14 @@ def link_type_name(number: int) -> str:
 
 
 @inlined
-def _by_ethertype(ethertype: int) -> int:
-    """USED for IP, else the reason."""
-    if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
-        return USED
-    if ethertype in (_MPLS_UNICAST, _MPLS_MULTICAST):
-        return MPLS
-    if ethertype == _PPPOE_SESSION:
-        return PPPOE
-    if ethertype == _MACSEC:
-        return MACSEC
-    if ethertype in _OTHER_TAGS:
-        return UNSUPPORTED_L2
-    return NOT_IP
-
-
-@inlined
-def _after_type(data: ByteArray, offset: int, end: int) -> Link:
+def after_type(data: ByteArray, offset: int, end: int) -> Link:
     """From the ethertype at offset on: VLAN tags of any depth up to the limit, SNAP, IP."""
     vlans = 0
     count = 0
     while offset + 2 <= end:
         ethertype = be16(data, offset)
         offset += 2
-        if ethertype in _VLAN_TAGS:
+        if ethertype in VLAN_TAGS:
             if offset + 2 > end:
                 break
             if count == MAX_VLAN_TAGS:
@@ -135,15 +119,17 @@ def _after_type(data: ByteArray, offset: int, end: int) -> Link:
             count += 1
             offset += 2
             continue
-        if ethertype < _SMALLEST_ETHERTYPE:
-            if offset + 8 > end or be32(data, offset) != _SNAP or be16(data, offset + 4) != 0:
-                return Link(LLC, offset, 0, 0)
+        if (
+            ethertype < SMALLEST_ETHERTYPE
+            and offset + 8 <= end
+            and be32(data, offset) == _SNAP
+            and be16(data, offset + 4) == 0
+        ):
             offset += 6
             ethertype = be16(data, offset)
             offset += 2
-        return Link(
-            _by_ethertype(ethertype), offset, ethertype, vlans | (count << VLAN_COUNT_SHIFT)
-        )
+        reason = USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else LOOK_CLOSER
+        return Link(reason, offset, ethertype, vlans | (count << VLAN_COUNT_SHIFT))
     return Link(LINK_CUT, offset, 0, 0)
 
 
@@ -161,7 +147,7 @@ def _by_version(data: ByteArray, offset: int, end: int) -> Link:
 
 
 @inlined
-def _loopback(data: ByteArray, offset: int, end: int) -> Link:
+def loopback(data: ByteArray, offset: int, end: int) -> Link:
     """A 4-byte address family in the byte order of whichever machine captured.
 
     IPv4 is 2 everywhere, IPv6 is 10, 23, 24, 28 or 30: the packet's own version decides instead.
@@ -177,7 +163,7 @@ def _loopback(data: ByteArray, offset: int, end: int) -> Link:
 
 
 @inlined
-def _ppp(data: ByteArray, offset: int, end: int) -> Link:
+def ppp(data: ByteArray, offset: int, end: int) -> Link:
     """PPP with or without address and control bytes; the protocol has one or two bytes."""
     if offset + 2 <= end and be16(data, offset) == _PPP_ADDRESS_CONTROL:
         offset += 2
@@ -197,18 +183,18 @@ def _ppp(data: ByteArray, offset: int, end: int) -> Link:
 def link_layer(data: ByteArray, offset: int, end: int, link_type: int) -> Link:
     """Find the IP packet in data[offset:end], a captured packet of the given link type."""
     if link_type == ETHERNET:
-        return _after_type(data, offset + 12, end)
+        return after_type(data, offset + 12, end)
     if link_type == LINUX_SLL:
-        return _after_type(data, offset + 14, end)
+        return after_type(data, offset + 14, end)
     if link_type == LINUX_SLL2:
         # The ethertype comes first here; a VLAN tag, if any, still follows the 20 bytes of header.
         if offset + 20 > end:
             return Link(LINK_CUT, offset, 0, 0)
         ethertype = be16(data, offset)
-        if ethertype in _VLAN_TAGS:
+        if ethertype in VLAN_TAGS:
             if offset + 24 > end:
                 return Link(LINK_CUT, offset, 0, 0)
-            inner = _after_type(data, offset + 22, end)
+            inner = after_type(data, offset + 22, end)
             first = be16(data, offset + 20) & 0xFFF
             count = (inner.vlans >> VLAN_COUNT_SHIFT) + 1
             if count > MAX_VLAN_TAGS:
@@ -216,15 +202,16 @@ def link_layer(data: ByteArray, offset: int, end: int, link_type: int) -> Link:
             rest = inner.vlans & ((1 << (VLAN_ID_BITS * (MAX_VLAN_TAGS - 1))) - 1)
             vlans = first | (rest << VLAN_ID_BITS) | (count << VLAN_COUNT_SHIFT)
             return Link(inner.reason, inner.offset, inner.ethertype, vlans)
-        return Link(_by_ethertype(ethertype), offset + 20, ethertype, 0)
+        reason = USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else LOOK_CLOSER
+        return Link(reason, offset + 20, ethertype, 0)
     if link_type in (RAW, RAW_BSD, RAW_OPENBSD, IPV4, IPV6):
         return _by_version(data, offset, end)
     if link_type in (NULL_LOOPBACK, LOOP):
-        return _loopback(data, offset, end)
+        return loopback(data, offset, end)
     if link_type in (PPP, PPP_HDLC):
-        return _ppp(data, offset, end)
+        return ppp(data, offset, end)
     if link_type == PPP_WITH_DIRECTION:
-        return _ppp(data, offset + 1, end)
+        return ppp(data, offset + 1, end)
     if link_type == CISCO_HDLC:
-        return _after_type(data, offset + 2, end)
-    return Link(UNKNOWN_LINK_TYPE, offset, 0, 0)
+        return after_type(data, offset + 2, end)
+    return Link(LOOK_CLOSER, offset, NO_ETHERTYPE, 0)

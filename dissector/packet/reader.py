@@ -1,15 +1,50 @@
 """PacketReader: packet columns in, segment columns out, every packet counted once."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
-from dissector.limits import PACKET_BLOCK_ROWS
+from dissector.limits import MAX_TUNNELS, PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns, SegmentColumns, new_segment_columns
-from dissector.packet.decode import read_packets
-from dissector.packet.reasons import IGNORED_REASONS, UNKNOWN_LINK_TYPE, USED
+from dissector.packet.decode import AT_FRAGMENT, read_packets, read_walk
+from dissector.packet.fragments import REBUILT, Fragments
+from dissector.packet.reasons import (
+    DETAIL_SHIFT,
+    EXTENSION_DEPTH,
+    IGNORED_REASONS,
+    INTERFACE_LIMIT,
+    REASON_MASK,
+    TUNNEL_DEPTH,
+    UNKNOWN_LINK_TYPE,
+    UNSUPPORTED_L2,
+    USED,
+    VLAN_DEPTH,
+)
+from dissector.packet.tunnel_names import tunnel_name
+from dissector.packet.walk import (
+    FIRST_OFFLOADED,
+    FIRST_PACKET,
+    FOUND,
+    FOUND_FRAGMENT,
+    OFFLOADED,
+    ROW,
+    ROWS,
+    STACK,
+    TUNNELS,
+    VERIFY,
+    WALK_CELLS,
+    PacketState,
+)
+
+_STACK_CELLS: Final = WALK_CELLS - STACK + 1  # of a tunnel's row: depth and stack
+_FEW_TUNNELS: Final = 64
+_NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
+_LIMITS: Final = {
+    "interface_limit": (INTERFACE_LIMIT,),
+    "nesting_limit": (VLAN_DEPTH, EXTENSION_DEPTH, TUNNEL_DEPTH),
+}
 
 
 class PacketCounts(NamedTuple):
@@ -19,10 +54,13 @@ class PacketCounts(NamedTuple):
     ignored: dict[str, int]
 
 
-class UnknownLinkType(NamedTuple):
-    """Packets of a link type that is not read: how many, and the number of the first."""
+class Unread(NamedTuple):
+    """Packets of one kind that are not read: which, how many, and the number of the first.
 
-    link_type: int
+    number: a link type, an ethertype, or 0.
+    """
+
+    number: int
     packets: int
     first_packet: int
 
@@ -30,16 +68,29 @@ class UnknownLinkType(NamedTuple):
 class PacketReader:
     """Decodes blocks of packets of one capture.
 
-    segments: the columns that read fills, valid until the next read. reasons: int64, for each
-    packet of the block just read USED or its reason. unknown_link_types: by number.
+    segments: the columns that read fills, valid until the next read. side: rebuilt bytes that they
+    point into. reasons: int64, for each packet of the block just read USED or its reason.
     """
 
     def __init__(self, verify_checksums: bool = False, block_rows: int = PACKET_BLOCK_ROWS) -> None:
         self.segments: SegmentColumns = new_segment_columns(block_rows)
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
-        self.unknown_link_types: dict[int, UnknownLinkType] = {}
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
-        self._verify = int(verify_checksums)
+        self._fragments = Fragments()
+        self._unread: dict[str, dict[int, Unread]] = {}
+        self._state = PacketState(
+            walk=np.zeros(WALK_CELLS, np.int64),
+            tunnels=np.zeros(4 * _FEW_TUNNELS, np.int64),
+            stacks=np.zeros(_FEW_TUNNELS * _STACK_CELLS, np.int64),
+            segments=self.segments,
+            reasons=self.reasons,
+        )
+        self._state.walk[VERIFY] = int(verify_checksums)
+
+    @property
+    def side(self) -> ByteArray:
+        """The bytes that segments of source 1 point into, valid until the next read."""
+        return self._fragments.side
 
     def read(
         self,
@@ -59,14 +110,28 @@ class PacketReader:
         """
         reasons = self.reasons[:rows]
         assert len(reasons) == rows, "the block of packets is larger than this reader's"
-        found = read_packets(
-            data, packets, reasons, link_types, (first_packet, self._verify), self.segments
-        )
+        walk = self._state.walk
+        walk[ROW], walk[ROWS], walk[FOUND], walk[FIRST_PACKET] = 0, rows, 0, first_packet
+        self._fragments.start_block()
+        self._make_room(rows)
+        while read_packets(data, packets, link_types, self._state) == AT_FRAGMENT:
+            reasons[walk[ROW]] = self._fragment(data)
+            walk[ROW] += 1
+        details = reasons >> DETAIL_SHIFT
+        reasons &= REASON_MASK
         counts = np.bincount(reasons, minlength=len(IGNORED_REASONS))
         self._counts += counts
-        if counts[UNKNOWN_LINK_TYPE]:
-            self._note_unknown(packets.interface[:rows], reasons, first_packet, link_types)
-        return self.segments, found
+        if rows and counts[USED] < rows:
+            self._note_unread(reasons, details, counts, first_packet)
+        return self.segments, int(walk[FOUND])
+
+    def tunnel_name(self, number: int) -> str | None:
+        """What a tunnel of the segments is called; None for 0 and for those beyond the limit."""
+        if number == 0 or number >= MAX_TUNNELS:
+            return None
+        start = (number - 1) * _STACK_CELLS
+        depth, *stack = self._state.stacks[start : start + _STACK_CELLS].tolist()
+        return tunnel_name(depth, stack)
 
     def finish_file(self) -> PacketCounts:
         """The counts since the last call, which belong to the file that ended."""
@@ -80,32 +145,75 @@ class PacketReader:
         return PacketCounts(used, counts)
 
     def finish(self) -> list[CaptureNotice]:
-        """Findings about the capture as a whole: the link types that are not read."""
-        return [
-            CaptureNotice(
-                "unknown_link_type",
-                packet=seen.first_packet,
-                value=seen.link_type,
-                value2=seen.packets,
-            )
-            for seen in self.unknown_link_types.values()
+        """Findings about the capture as a whole."""
+        found = [
+            CaptureNotice(code, packet=each.first_packet, value=each.number, value2=each.packets)
+            for code in ("unknown_link_type", "unknown_ethertype")
+            for _, each in sorted(self._unread.get(code, {}).items())
         ]
+        found += [
+            CaptureNotice(code, packet=each.first_packet, value=each.packets)
+            for code in _LIMITS
+            for each in self._unread.get(code, {}).values()
+        ]
+        walk = self._state.walk
+        if walk[TUNNELS] >= MAX_TUNNELS - 1:
+            found.append(CaptureNotice("tunnels_limit", value=int(walk[TUNNELS])))
+        if walk[OFFLOADED]:
+            first, count = int(walk[FIRST_OFFLOADED]), int(walk[OFFLOADED])
+            found.append(CaptureNotice("checksum_offload", packet=first, value=count))
+        return found + self._fragments.finish()
 
-    def _note_unknown(
-        self,
-        interfaces: Int64Array,
-        reasons: Int64Array,
-        first_packet: int,
-        link_types: Int64Array,
+    def _fragment(self, data: ByteArray) -> int:
+        """The packet at hand is a fragment: its reason, or that of the packet it completes."""
+        walk = self._state.walk
+        for _ in range(_NESTED_FRAGMENTS):
+            said = self._fragments.take(data, walk)
+            if said != REBUILT:
+                return said
+            data = self._fragments.side
+            said = int(read_walk(data, self._state))
+            if said != FOUND_FRAGMENT:
+                return said
+        return TUNNEL_DEPTH
+
+    def _make_room(self, rows: int) -> None:
+        """Room for a tunnel more with every packet of a block, up to the limit."""
+        state = self._state
+        most = min(int(state.walk[TUNNELS]) + rows + 1, MAX_TUNNELS)
+        if most * _STACK_CELLS > len(state.stacks):
+            room = min(MAX_TUNNELS, 2 * most)
+            stacks = np.zeros(room * _STACK_CELLS, np.int64)
+            stacks[: len(state.stacks)] = state.stacks
+            tunnels = np.zeros(4 << room.bit_length(), np.int64)
+            mask = len(tunnels) - 2
+            for place in np.flatnonzero(state.tunnels[::2]).tolist():
+                value, number = state.tunnels[2 * place : 2 * place + 2].tolist()
+                at = (value >> 20) & mask
+                while tunnels[at]:
+                    at = (at + 2) & mask
+                tunnels[at : at + 2] = value, number
+            state.grow(stacks=stacks, tunnels=tunnels)
+
+    def _note_unread(
+        self, reasons: Int64Array, details: Int64Array, counts: Int64Array, first_packet: int
     ) -> None:
-        rows = np.flatnonzero(reasons == UNKNOWN_LINK_TYPE)
-        numbers, places, counts = np.unique(
-            link_types[interfaces[rows]], return_index=True, return_counts=True
-        )
-        for number, place, count in zip(numbers, places, counts, strict=True):
-            seen = self.unknown_link_types.get(int(number))
-            self.unknown_link_types[int(number)] = UnknownLinkType(
-                int(number),
-                int(count) + (seen.packets if seen else 0),
-                seen.first_packet if seen else first_packet + int(rows[place]),
-            )
+        """Remember which link types and ethertypes are not read, and limits that were hit."""
+        for code, reason in (
+            ("unknown_link_type", UNKNOWN_LINK_TYPE),
+            ("unknown_ethertype", UNSUPPORTED_L2),
+        ):
+            if counts[reason]:
+                rows = np.flatnonzero(reasons == reason)
+                self._note(code, rows, details[rows], first_packet)
+        for code, kinds in _LIMITS.items():
+            if counts[list(kinds)].any():
+                rows = np.flatnonzero(np.isin(reasons, kinds))
+                self._note(code, rows, np.zeros_like(rows), first_packet)
+
+    def _note(self, code: str, rows: Int64Array, numbers: Int64Array, first_packet: int) -> None:
+        known = self._unread.setdefault(code, {})
+        found, places, counts = np.unique(numbers, return_index=True, return_counts=True)
+        for number, place, count in zip(found.tolist(), places, counts, strict=True):
+            seen = known.get(number, Unread(number, 0, first_packet + int(rows[place])))
+            known[number] = seen._replace(packets=seen.packets + int(count))

@@ -18,20 +18,25 @@ IP_CUT: Final = 12
 IP_MALFORMED: Final = 13
 EXTENSION_DEPTH: Final = 14
 FRAGMENT: Final = 15
-UDP: Final = 16
-ICMP: Final = 17
-OTHER_TRANSPORT: Final = 18
-GRE: Final = 19
-IP_IN_IP: Final = 20
-VXLAN: Final = 21
-GENEVE: Final = 22
-GTP: Final = 23
-ESP: Final = 24
-TCP_CUT: Final = 25
-TCP_MALFORMED: Final = 26
-BAD_TCP_CHECKSUM: Final = 27
+FRAGMENT_CONFLICT: Final = 16
+FRAGMENT_MALFORMED: Final = 17
+UDP: Final = 18
+ICMP: Final = 19
+OTHER_TRANSPORT: Final = 20
+GRE: Final = 21
+VXLAN: Final = 22
+GENEVE: Final = 23
+GTP: Final = 24
+ESP: Final = 25
+NSH: Final = 26
+TUNNEL_CUT: Final = 27
+TUNNEL_DEPTH: Final = 28
+TCP_CUT: Final = 29
+TCP_MALFORMED: Final = 30
+BAD_TCP_CHECKSUM: Final = 31
 
-# The name of reason n is IGNORED_REASONS[n]; the first stands for packets that are used.
+# The name of reason n is IGNORED_REASONS[n]; the first stands for packets that are used. A tunnel's
+# name stands for packets of its kind in which nothing to read was found.
 IGNORED_REASONS: Final = (
     "used",
     "unknown_link_type",
@@ -49,16 +54,24 @@ IGNORED_REASONS: Final = (
     "ip_malformed",
     "extension_depth",
     "ip_fragment",
+    "fragment_conflict",
+    "fragment_malformed",
     "udp",
     "icmp",
     "other_transport",
     "gre",
-    "ip_in_ip",
     "vxlan",
     "geneve",
     "gtp",
     "esp",
+    "nsh",
+    "tunnel_header_cut",
+    "tunnel_depth",
     "tcp_header_cut",
     "tcp_malformed",
     "bad_tcp_checksum",
 )
+
+LOOK_CLOSER: Final = 255  # not a reason: the short way does not know the packet
+DETAIL_SHIFT: Final = 8  # above a reason: the ethertype or link type that is not read
+REASON_MASK: Final = (1 << DETAIL_SHIFT) - 1

@@ -16,6 +16,11 @@ _OPTION_NOTHING: Final = 1
 _OPTION_TIME_STAMPS: Final = 8
 _TIME_STAMPS_ALIGNED: Final = 0x0101_080A  # two fillers, then time stamps: what everyone sends
 _PROTOCOL: Final = 6
+SYN: Final = 2
+
+CHECKSUM_RIGHT: Final = 0
+CHECKSUM_UNFINISHED: Final = 1  # captured before the network card put it in
+CHECKSUM_WRONG: Final = 2
 
 
 class TimeStamps(NamedTuple):
@@ -86,14 +91,27 @@ def time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
     return _find_time_stamps(data, offset, end)
 
 
-@kernel
-def checksum_ok(data: ByteArray, network: Network) -> bool:
-    """Whether the checksum of a wholly captured TCP segment is right.
+@inlined
+def _folded(total: int) -> int:
+    """A ones' complement sum in 16 bits."""
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
 
-    The ones' complement sum over pseudo header and segment, checksum included, is then 0xFFFF.
+
+@kernel
+def check_sum(data: ByteArray, network: Network) -> int:
+    """Judge the checksum of a wholly captured TCP segment.
+
+    The ones' complement sum over pseudo header and segment, checksum included, is 0xFFFF if it is
+    right. A system that leaves the sum to its network card puts the sum of the pseudo header there
+    (Windows, for segments still to be cut, without the length), or nothing.
+
+    Returns:
+        CHECKSUM_RIGHT, CHECKSUM_UNFINISHED or CHECKSUM_WRONG.
     """
     size = network.wire_end - network.offset
-    total = _PROTOCOL + (size & 0xFFFF) + (size >> 16)
+    pseudo = _PROTOCOL
     for half in (
         network.source_high,
         network.source_low,
@@ -101,13 +119,16 @@ def checksum_ok(data: ByteArray, network: Network) -> bool:
         network.destination_low,
     ):
         for shift in (0, 16, 32, 48):
-            total += (half >> shift) & 0xFFFF
+            pseudo += (half >> shift) & 0xFFFF
+    total = pseudo + (size & 0xFFFF) + (size >> 16)
+    stored = be16(data, network.offset + 16) if size >= HEADER_BYTES else 0
+    is_unfinished = stored in (0, _folded(total), _folded(pseudo))
     position = network.offset
     while position + 2 <= network.wire_end:
         total += be16(data, position)
         position += 2
     if position < network.wire_end:
         total += byte(data, position) << 8
-    while total > 0xFFFF:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total == 0xFFFF
+    if _folded(total) == 0xFFFF:
+        return CHECKSUM_RIGHT
+    return CHECKSUM_UNFINISHED if is_unfinished else CHECKSUM_WRONG

@@ -58,7 +58,8 @@ class ConnectionRows(NamedTuple):
     """Connections, int64[rows] each unless said otherwise; limits.NULL where not known.
 
     Endpoints are those of side 0 (opened it, or seen first) and side 1: addresses as in
-    SegmentColumns. started_by_syn: 0 or 1; ended: ENDED_* or NULL; closed_first, opener: side or
+    SegmentColumns. tunnel: number of the first one seen, 0 none; native: 1 if a packet was seen
+    outside any; started_by_syn: 0 or 1; ended: ENDED_* or NULL; closed_first, opener: side or
     NULL. history: one text per row. sides: side 0, side 1.
     """
 
@@ -68,6 +69,7 @@ class ConnectionRows(NamedTuple):
     address_low: tuple[Int64Array, Int64Array]
     port: tuple[Int64Array, Int64Array]
     tunnel: Int64Array
+    native: Int64Array
     vlans: Int64Array
     started_by_syn: Int64Array
     ended: Int64Array
@@ -215,6 +217,7 @@ class Streams:
             address_low=low,
             port=port,
             tunnel=rows[:, layout.TUNNEL],
+            native=(bits & layout.CONNECTION_NATIVE) // layout.CONNECTION_NATIVE,
             vlans=rows[:, layout.VLANS],
             started_by_syn=(bits & layout.CONNECTION_FROM_SYN) // layout.CONNECTION_FROM_SYN,
             ended=_null_if_negative(rows[:, layout.CLOSING] - 1),

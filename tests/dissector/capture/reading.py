@@ -39,6 +39,7 @@ class Segment(NamedTuple):
     payload: bytes
     wire_bytes: int
     vlans: tuple[int, ...]
+    tunnel: str | None
     ip_id: int
     hop_limit: int
     tsval: int
@@ -70,7 +71,7 @@ def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment
         version = int(columns.ip_version[row])
         offset, size = int(columns.offset[row]), int(columns.captured_bytes[row])
         packed = int(columns.vlans[row])
-        assert columns.source[row] == 0 and columns.tunnel[row] == 0
+        content = (data, reader.side)[columns.source[row]]
         found.append(
             Segment(
                 int(columns.packet[row]),
@@ -87,9 +88,10 @@ def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment
                 int(columns.acknowledgement[row]),
                 int(columns.flags[row]) & 0x1FF,
                 int(columns.window[row]),
-                data[offset : offset + size].tobytes(),
+                content[offset : offset + size].tobytes(),
                 int(columns.wire_bytes[row]),
                 tuple(packed >> 12 * place & 0xFFF for place in range(packed >> 48)),
+                reader.tunnel_name(int(columns.tunnel[row])),
                 int(columns.ip_id[row]),
                 int(columns.hop_limit[row]),
                 int(columns.tsval[row]),

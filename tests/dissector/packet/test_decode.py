@@ -5,13 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.packet.columns import (
-    PacketColumns,
-    new_packet_columns,
-    new_segment_columns,
-)
-from dissector.packet.decode import read_packets
+from dissector.packet.columns import PacketColumns, new_packet_columns
 from dissector.packet.link import LINK_TYPE_NAMES
+from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import IGNORED_REASONS, USED
 from tests.dissector.capture.reading import read_capture
 from tests.naive.packets import segments
@@ -82,9 +78,9 @@ def test_no_packet_does_harm_or_is_read_beyond_its_end(base, change, size, link_
     results = []
     for filler in (0, 0xFF):
         data, columns = place([packet], filler)
-        reasons = np.full(1, -5, np.int64)
-        found = new_segment_columns(1)
-        count = read_packets(data, columns, reasons, np.array([link_type]), (7, verify), found)
+        reader = PacketReader(bool(verify), 1)
+        found, count = reader.read(data, columns, 1, 7, np.array([link_type]))
+        reasons = reader.reasons
         assert 0 <= reasons[0] < len(IGNORED_REASONS)
         assert count == (reasons[0] == USED)
         row = [int(column[0]) for column in found] if count else []
@@ -100,9 +96,7 @@ def test_no_packet_does_harm_or_is_read_beyond_its_end(base, change, size, link_
 def test_segments_follow_the_order_of_their_packets():
     packets = [segment(bytes([i]), sequence=i) if i % 3 else b"noise" for i in range(50)]
     data, columns = place(packets, 1)
-    reasons = np.zeros(50, np.int64)
-    found = new_segment_columns(50)
-    count = read_packets(data, columns, reasons, np.array([1]), (100, 0), found)
+    found, count = PacketReader(block_rows=50).read(data, columns, 50, 100, np.array([1]))
     expected = [i for i in range(50) if i % 3]
     assert found.packet[:count].tolist() == [100 + i for i in expected]
     assert found.sequence[:count].tolist() == expected

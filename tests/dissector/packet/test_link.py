@@ -93,12 +93,9 @@ def test_a_deeper_vlan_stack_is_counted(link_type):
 OTHERS = {
     0x0806: "not_ip",
     0x88CC: "not_ip",
-    0x8847: "mpls",
-    0x8848: "mpls",
-    0x8864: "pppoe",
-    0x88E5: "macsec",
-    0x88E7: "unsupported_l2",
-    0x893F: "unsupported_l2",
+    0x8863: "not_ip",
+    0x22F3: "unsupported_l2",
+    0x1234: "unsupported_l2",
     0x0026: "llc",
 }
 

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.packet.tcp import time_stamps
+from tests.dissector.capture.reading import read_capture
 from tests.dissector.codecs.test_integers import as_array
 from tests.dissector.packet.decoding import decode
-from tests.wire.captures import RAW
+from tests.wire.captures import RAW, Record, pcap
 from tests.wire.packets import ipv4, ipv6, tcp
 from tests.wire.packets import time_stamps as stamp_option
 
@@ -104,11 +105,40 @@ def test_only_verification_refuses_a_wrong_checksum(payload, place, bit):
         damaged[place] ^= 1 << bit
         if place == 12 and bit >= 4:
             continue  # another header length: malformed before it is wrong
+        if damaged[16:18] == b"\0\0":
+            continue  # looks unfinished
         assert decode(build(bytes(damaged)), RAW, verify=True) == "bad_tcp_checksum"
         assert decode(build(bytes(damaged)), RAW).sequence >= 0
 
 
 def test_a_cut_segment_is_not_judged():
-    wrong = tcp(b"payload", addresses=None)
+    good = tcp(b"payload")
+    wrong = good[:16] + b"\x12\x34" + good[18:]
     assert decode(ipv4(wrong), RAW, verify=True) == "bad_tcp_checksum"
     assert decode(ipv4(wrong), RAW, captured=45, verify=True).payload == b"paylo"
+
+
+PSEUDO = [0x0A00, 0x0001, 0x0A00, 0x0002, 6]
+
+
+@pytest.mark.parametrize("with_length", [True, False])
+def test_a_sum_left_to_the_network_card_is_no_damage(with_length):
+    good = tcp(b"payload" * 9, flags=2)
+    value = sum(PSEUDO) + len(good) * with_length
+    for stored in (value, 0):
+        whole = ipv4(good[:16] + stored.to_bytes(2, "big") + good[18:])
+        reading = read_capture([pcap([Record(1, whole)] * 3, link_type=RAW)], verify=True)
+        assert reading.counts == [(3, {})]
+        assert [(n.code, n.packet, n.value) for n in reading.notices] == [
+            ("checksum_offload", 1, 3)
+        ]
+
+
+def test_sums_of_opening_packets_are_looked_at_without_being_asked():
+    packets = []
+    for number in range(6):
+        good = tcp(b"", flags=(0x02, 0x12, 0x10)[number % 3])
+        packets.append(Record(number, ipv4(good[:16] + b"\0\0" + good[18:])))
+    reading = read_capture([pcap(packets, link_type=RAW)])
+    assert reading.counts == [(6, {})]
+    assert [(n.code, n.packet, n.value) for n in reading.notices] == [("checksum_offload", 1, 4)]

@@ -1,0 +1,42 @@
+"""What tunnels are called in tables: kinds and ids, outermost first."""
+
+import ipaddress
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from dissector.packet.walk import NO_ID, STACK_CELLS
+
+# By kind. Labels and ids that differ by direction are left out, so that a connection has one name.
+_NAMES: Final = (
+    "vxlan", "geneve", "gre", "erspan", "ip", "mpls", "pppoe", "pbb", "gtp", "pptp", "etherip"
+)  # fmt: skip
+_ONE_WAY: Final = ("mpls", "gtp", "pptp")
+
+
+def _address(high: int, low: int) -> str:
+    if high == 0 and 0 <= low < 1 << 32:
+        return str(ipaddress.IPv4Address(low))
+    return str(ipaddress.IPv6Address(struct.pack(">qq", high, low)))
+
+
+def _entry(kind: int, number: int, ends: Sequence[int]) -> str:
+    name = _NAMES[kind]
+    if name in _ONE_WAY:
+        return name
+    if number != NO_ID:
+        return f"{name}:{number}"
+    return f"{name}:{_address(*ends[:2])}-{_address(*ends[2:])}"
+
+
+def tunnel_name(depth: int, stack: Sequence[int]) -> str:
+    """Such as `vxlan:5` or `gre:192.0.2.1-192.0.2.2/vxlan:7`.
+
+    Args:
+        stack: STACK_CELLS numbers for each of `depth` tunnels: kind, id, lower and upper address.
+    """
+    parts = []
+    for start in range(0, depth * STACK_CELLS, STACK_CELLS):
+        kind, number, *ends = stack[start : start + STACK_CELLS]
+        parts.append(_entry(kind, number, ends))
+    return "/".join(parts)

@@ -1,0 +1,311 @@
+"""Tunnels over IP: what carries a packet inside another one's payload."""
+
+from typing import Final
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import be16, be32, byte
+from dissector.jit import kernel
+from dissector.limits import MAX_EXTENSION_HEADERS
+from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_TAGS
+from dissector.packet.reasons import (
+    ESP,
+    GENEVE,
+    GRE,
+    GTP,
+    ICMP,
+    NSH,
+    OTHER_TRANSPORT,
+    TUNNEL_CUT,
+    UDP,
+    VXLAN,
+)
+from dissector.packet.walk import (
+    AT_ETHERNET,
+    AT_IP,
+    AT_PPP,
+    END,
+    ERSPAN_KIND,
+    ETHERIP_KIND,
+    GENEVE_KIND,
+    GO_ON,
+    GRE_KIND,
+    GTP_KIND,
+    IP_KIND,
+    NO_ID,
+    OFFSET,
+    PPTP_KIND,
+    TYPE,
+    VXLAN_KIND,
+    add_vlans,
+    enter,
+    step,
+    step_type,
+)
+
+_MPLS: Final = 0x8847
+_SERVICE_HEADER: Final = 0x894F
+
+_VXLAN_PORTS: Final = (4789, 8472)
+_VXLAN_GPE_PORT: Final = 4790
+_GENEVE_PORT: Final = 6081
+_GTP_PORT: Final = 2152
+_MPLS_PORT: Final = 6635
+_GRE_PORT: Final = 4754
+_VXLAN_HAS_ID: Final = 0x08
+_VXLAN_HAS_PROTOCOL: Final = 0x04
+_GTP_PACKET: Final = 0xFF
+
+_GRE_CHECKSUM: Final = 0x8000
+_GRE_ROUTING: Final = 0x4000
+_GRE_KEY: Final = 0x2000
+_GRE_SEQUENCE: Final = 0x1000
+_GRE_ACKNOWLEDGEMENT: Final = 0x0080
+_GRE_VERSION: Final = 7
+_PPP: Final = 0x880B
+_ERSPAN: Final = 0x88BE  # types I and II
+_ERSPAN_3: Final = 0x22EB
+_REDIRECTED: Final = 0x883E  # by WCCP, whose second version has a header of 4 bytes
+
+
+@kernel
+def _enter_at(walk: Int64Array, kind: int, number: int, layer: int, offset: int) -> int:
+    """A tunnel, and what begins in it."""
+    reason = enter(walk, kind, number)
+    return reason if reason != GO_ON else step(walk, layer, offset)
+
+
+@kernel
+def service_header(data: ByteArray, walk: Int64Array) -> int:
+    """A network service header (NSH): it says its own length and what follows."""
+    offset = walk[OFFSET]
+    if offset + 8 > walk[END]:
+        return TUNNEL_CUT
+    words = be16(data, offset) & 0x3F
+    if words < 2 or byte(data, offset) >> 6 != 0:
+        return NSH
+    return _numbered(walk, byte(data, offset + 3), offset + 4 * words, NSH)
+
+
+@kernel
+def _numbered(walk: Int64Array, protocol: int, offset: int, otherwise: int) -> int:
+    """What a protocol number of VXLAN-GPE or NSH announces."""
+    if protocol in (1, 2):
+        return step(walk, AT_IP, offset)
+    if protocol == 3:
+        return step(walk, AT_ETHERNET, offset)
+    if protocol == 4:
+        return step_type(walk, _SERVICE_HEADER, offset)
+    return step_type(walk, _MPLS, offset) if protocol == 5 else otherwise
+
+
+@kernel
+def _vxlan(data: ByteArray, walk: Int64Array, port: int) -> int:
+    """VXLAN: reserved bits are what senders make of them; a protocol number only if it is right."""
+    offset = walk[OFFSET]
+    if offset + 8 > walk[END]:
+        return TUNNEL_CUT
+    bits = byte(data, offset)
+    if not bits & _VXLAN_HAS_ID:
+        return VXLAN
+    reason = enter(walk, VXLAN_KIND, be32(data, offset + 4) >> 8)
+    if reason != GO_ON:
+        return reason
+    inner = offset + 8
+    if port == _VXLAN_GPE_PORT:
+        return _numbered(walk, byte(data, offset + 3), inner, VXLAN)
+    if bits & _VXLAN_HAS_PROTOCOL and inner < walk[END]:
+        protocol = byte(data, offset + 3)
+        first = byte(data, inner)
+        if (protocol == 1 and first >> 4 == 4) or (protocol == 2 and first >> 4 == 6):
+            return step(walk, AT_IP, inner)
+        if protocol == 4 and first >> 6 == 0:
+            return step_type(walk, _SERVICE_HEADER, inner)
+    return step(walk, AT_ETHERNET, inner)
+
+
+@kernel
+def _geneve(data: ByteArray, walk: Int64Array) -> int:
+    """Geneve: options are skipped by their length."""
+    offset = walk[OFFSET]
+    if offset + 8 > walk[END]:
+        return TUNNEL_CUT
+    first = byte(data, offset)
+    if first >> 6 != 0:
+        return GENEVE
+    reason = enter(walk, GENEVE_KIND, be32(data, offset + 4) >> 8)
+    if reason != GO_ON:
+        return reason
+    return step_type(walk, be16(data, offset + 2), offset + 8 + 4 * (first & 0x3F))
+
+
+@kernel
+def _gtp(data: ByteArray, walk: Int64Array) -> int:
+    """GTP-U version 1: user packets, after optional fields and extension headers."""
+    offset = walk[OFFSET]
+    end = walk[END]
+    if offset + 8 > end:
+        return TUNNEL_CUT
+    bits = byte(data, offset)
+    if bits >> 4 != 3 or byte(data, offset + 1) != _GTP_PACKET:
+        return GTP
+    number = be32(data, offset + 4)
+    offset += 8
+    if bits & 7:
+        if offset + 4 > end:
+            return TUNNEL_CUT
+        following = byte(data, offset + 3) if bits & 4 else 0
+        offset += 4
+        for _ in range(MAX_EXTENSION_HEADERS):
+            if following == 0:
+                break
+            if offset >= end:
+                return TUNNEL_CUT
+            size = 4 * byte(data, offset)
+            if size == 0:
+                return GTP
+            if offset + size > end:
+                return TUNNEL_CUT
+            offset += size
+            following = byte(data, offset - 1)
+        if following != 0:
+            return GTP
+    return _enter_at(walk, GTP_KIND, number, AT_IP, offset)
+
+
+@kernel
+def _udp(data: ByteArray, walk: Int64Array) -> int:
+    """Tunnels have well-known ports of destination; the length field says nothing that IP does not,
+    and giant packets not yet cut have a wrong one."""
+    offset = walk[OFFSET]
+    if offset + 8 > walk[END]:
+        return UDP
+    port = be16(data, offset + 2)
+    walk[OFFSET] = offset + 8
+    if port in _VXLAN_PORTS or port == _VXLAN_GPE_PORT:
+        return _vxlan(data, walk, port)
+    if port == _GENEVE_PORT:
+        return _geneve(data, walk)
+    if port == _GTP_PORT:
+        return _gtp(data, walk)
+    if port == _GRE_PORT:
+        return _gre(data, walk)
+    return step_type(walk, _MPLS, offset + 8) if port == _MPLS_PORT else UDP
+
+
+@kernel
+def _routes(data: ByteArray, offset: int, end: int) -> int:
+    """The position after the source routes of a GRE header, -1 if they are not all there."""
+    for _ in range(MAX_EXTENSION_HEADERS):
+        if offset + 4 > end:
+            return -1
+        size = byte(data, offset + 3)
+        if size == 0 and be16(data, offset) == 0:
+            return offset + 4
+        offset += 4 + size
+    return -1
+
+
+@kernel
+def _gre(data: ByteArray, walk: Int64Array) -> int:
+    """GRE of both versions, with whatever its flags announce."""
+    offset = walk[OFFSET]
+    end = walk[END]
+    if offset + 4 > end:
+        return TUNNEL_CUT
+    flags = be16(data, offset)
+    protocol = be16(data, offset + 2)
+    offset += 4
+    version = flags & _GRE_VERSION
+    if version > 1:
+        return GRE
+    if version == 0 and flags & (_GRE_CHECKSUM | _GRE_ROUTING):
+        offset += 4
+    key = NO_ID
+    if flags & _GRE_KEY:
+        if offset + 4 > end:
+            return TUNNEL_CUT
+        key = be32(data, offset)
+        offset += 4
+    if flags & _GRE_SEQUENCE:
+        offset += 4
+    if version == 1:
+        if flags & _GRE_ACKNOWLEDGEMENT:
+            offset += 4
+        if protocol != _PPP or not flags & _GRE_SEQUENCE:
+            return GRE  # an acknowledgement without packet
+        return _enter_at(walk, PPTP_KIND, key & 0xFFFF, AT_PPP, offset)
+    if flags & _GRE_ROUTING:
+        offset = _routes(data, offset, end)
+        if offset < 0:
+            return TUNNEL_CUT
+    if offset >= end:
+        return TUNNEL_CUT
+    if protocol in (_ERSPAN, _ERSPAN_3):
+        return _erspan(data, walk, offset, flags & _GRE_SEQUENCE)
+    reason = enter(walk, GRE_KIND, key)
+    if reason != GO_ON:
+        return reason
+    if protocol == _REDIRECTED:
+        return step(walk, AT_IP, offset if byte(data, offset) >> 4 == 4 else offset + 4)
+    return GRE if protocol == 0 else step_type(walk, protocol, offset)
+
+
+@kernel
+def _erspan(data: ByteArray, walk: Int64Array, offset: int, has_sequence: int) -> int:
+    """ERSPAN: a mirrored frame, its VLAN and the number of the mirror session.
+
+    Type I has no header and, unlike the others, no GRE sequence number.
+    """
+    if not has_sequence:
+        return _enter_at(walk, ERSPAN_KIND, NO_ID, AT_ETHERNET, offset)
+    if offset + 8 > walk[END]:
+        return TUNNEL_CUT
+    head = be32(data, offset)
+    version = head >> 28
+    if version not in (1, 2):
+        return GRE
+    reason = enter(walk, ERSPAN_KIND, head & 0x3FF)
+    if reason != GO_ON:
+        return reason
+    vlan = (head >> 16) & 0xFFF
+    size = 8
+    layer = AT_ETHERNET
+    if version == 2:
+        size = 12
+        if offset + size > walk[END]:
+            return TUNNEL_CUT
+        last = be16(data, offset + 10)
+        if last & 1:
+            size += 8  # a header of the platform
+        if (last >> 10) & 0x1F == 2:
+            layer = AT_IP
+    inner = offset + size
+    # A frame that still has its tag says it itself.
+    has_tag = inner + 14 <= walk[END] and be16(data, inner + 12) in VLAN_TAGS
+    if vlan != 0 and not has_tag:
+        add_vlans(walk, vlan | (1 << VLAN_COUNT_SHIFT))
+    return step(walk, layer, inner)
+
+
+@kernel
+def protocol_step(data: ByteArray, walk: Int64Array) -> int:
+    """What an IP packet carries, if not TCP."""
+    protocol = walk[TYPE]
+    offset = walk[OFFSET]
+    if protocol == 17:
+        return _udp(data, walk)
+    if protocol in (4, 41):
+        return _enter_at(walk, IP_KIND, NO_ID, AT_IP, offset)
+    if protocol == 47:
+        return _gre(data, walk)
+    if protocol in (1, 58):
+        return ICMP
+    if protocol == 50:
+        return ESP
+    if protocol == 97:
+        if offset + 2 > walk[END]:
+            return TUNNEL_CUT
+        return _enter_at(walk, ETHERIP_KIND, NO_ID, AT_ETHERNET, offset + 2)
+    if protocol == 137:
+        return step_type(walk, _MPLS, offset)
+    return OTHER_TRANSPORT

@@ -1,0 +1,413 @@
+"""The slow way through a packet, header by header: labels, tags and tunnels, in any order.
+
+Every step reads one header and says in the walk what comes next, or ends the walk with a reason.
+A header is read only if it was captured whole, and every step moves on by at least a byte or ends,
+so that no packet takes more steps than it has headers; tunnels are bounded by MAX_TUNNEL_DEPTH.
+"""
+
+from typing import Final
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import be16, be32, byte, le16, le32
+from dissector.codecs.wrapping import product, total
+from dissector.jit import inlined, kernel
+from dissector.packet.columns import PacketColumns
+from dissector.packet.ip import Network, ip_layer
+from dissector.packet.link import (
+    ENC,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    MPLS_LABELS,
+    NFLOG,
+    NO_ETHERTYPE,
+    PFLOG,
+    PPI,
+    PPP_ETHER,
+    SMALLEST_ETHERTYPE,
+    VLAN_TAGS,
+    after_type,
+    link_layer,
+    loopback,
+    ppp,
+)
+from dissector.packet.reasons import (
+    FRAGMENT,
+    IP_CUT,
+    LINK_CUT,
+    LLC,
+    LOOK_CLOSER,
+    MACSEC,
+    MPLS,
+    NOT_IP,
+    PPPOE,
+    TUNNEL_DEPTH,
+    UNKNOWN_LINK_TYPE,
+    UNSUPPORTED_L2,
+    USED,
+)
+from dissector.packet.tunnels import protocol_step, service_header
+from dissector.packet.walk import (
+    ADDRESSES,
+    AT_ETHERNET,
+    AT_IP,
+    AT_LINK,
+    AT_PPP,
+    AT_PROTOCOL,
+    AT_TYPE,
+    DEPTH,
+    DETAIL,
+    END,
+    FOUND_FRAGMENT,
+    FOUND_TCP,
+    GO_ON,
+    HASH,
+    HOP_LIMIT,
+    IP_ID,
+    IP_VERSION,
+    LAYER,
+    MPLS_KIND,
+    OFFSET,
+    PBB_KIND,
+    PPPOE_KIND,
+    SOURCE,
+    TS_NS,
+    TYPE,
+    VLANS,
+    WIRE_END,
+    add_vlans,
+    enter,
+    step,
+    step_type,
+)
+
+_MPLS_TYPES: Final = (0x8847, 0x8848)
+_PPPOE_SESSION: Final = 0x8864
+_BACKBONE: Final = 0x88E7
+_VN_TAG: Final = 0x8926
+_E_TAG: Final = 0x893F
+_CISCO_METADATA: Final = 0x8909
+_FABRIC_PATH: Final = 0x8903
+_MACSEC: Final = 0x88E5
+_ETHERNET_BRIDGED: Final = 0x6558
+_PPP: Final = 0x880B
+_SERVICE_HEADER: Final = 0x894F
+# Known protocols that carry no IP packets: ARP, RARP, LLDP, 802.1X, slow protocols, PPPoE
+# discovery, CFM, PTP, loop-back test, wake-on-LAN, FCoE and its set-up, RoCE, PROFINET, EtherCAT,
+# AppleTalk and its ARP, IPX, DECnet.
+_NOT_IP_TYPES: Final = (
+    *(0x0806, 0x8035, 0x88CC, 0x888E, 0x8809, 0x8863, 0x8902, 0x88F7, 0x9000, 0x0842, 0x8906),
+    *(0x8914, 0x8915, 0x8892, 0x88A4, 0x809B, 0x80F3, 0x8137, 0x6002, 0x6003, 0x6004),
+)
+_LABELS: Final = 16  # of an MPLS stack; nobody has more
+_LABEL_BITS: Final = 20
+_BOTTOM: Final = 0x100
+_LLC_IP: Final = 0x0606
+_LABEL_HASH: Final = 0x0DE1_8F9C_4B6A_73D5
+_POSITIVE: Final = (1 << 62) - 1
+_PAYLOAD_ATTRIBUTE: Final = 9  # of a record of the Linux netfilter log
+_MAX_STEPS: Final = 64
+_LEGIBLE_MACSEC: Final = 0x0C  # bits of encrypted or changed text
+
+
+@kernel
+def begin(walk: Int64Array, packets: PacketColumns, row: int, link_type: int) -> None:
+    """Start the walk at the first byte of a packet."""
+    offset = packets.offset[row]
+    walk[LAYER] = AT_LINK
+    walk[TYPE] = link_type
+    walk[OFFSET] = offset
+    walk[END] = offset + packets.captured_bytes[row]
+    walk[WIRE_END] = offset + packets.wire_bytes[row]
+    walk[TS_NS] = packets.ts_ns[row]
+    walk[SOURCE] = 0
+    walk[VLANS] = 0
+    walk[DETAIL] = 0
+    walk[DEPTH] = 0
+    walk[HASH] = 0
+    for place in range(4):
+        walk[ADDRESSES + place] = 0
+
+
+@kernel
+def _log_record(data: ByteArray, walk: Int64Array) -> int:
+    """The netfilter log: a head of 4 bytes, then attributes in the byte order of their machine."""
+    end = walk[END]
+    offset = walk[OFFSET] + 4
+    while offset + 4 <= end:
+        size = le16(data, offset)
+        kind = le16(data, offset + 2)
+        if kind > 0xFF:  # all kinds are small numbers: the other byte order
+            size = be16(data, offset)
+            kind = be16(data, offset + 2)
+        if size < 4:
+            break
+        if kind & 0x7FFF == _PAYLOAD_ATTRIBUTE:
+            walk[END] = min(end, offset + size)
+            return step(walk, AT_IP, offset + 4)
+        offset += (size + 3) & ~3
+    return LINK_CUT
+
+
+@kernel
+def _other_link(data: ByteArray, walk: Int64Array) -> int:
+    """Link types that are too rare for the short way."""
+    link_type = walk[TYPE]
+    offset = walk[OFFSET]
+    end = walk[END]
+    if offset + 12 > end:
+        return LINK_CUT
+    if link_type == NFLOG:
+        return _log_record(data, walk)
+    if link_type == PPI:
+        size = le16(data, offset + 2)
+        walk[TYPE] = le32(data, offset + 4)
+        return LINK_CUT if size < 8 else step(walk, AT_LINK, offset + size)
+    if link_type == PPP_ETHER:
+        return step_type(walk, _PPPOE_SESSION, offset)
+    if link_type == MPLS_LABELS:
+        return step_type(walk, _MPLS_TYPES[0], offset)
+    if link_type == ENC:
+        family = loopback(data, offset, end)
+        return step(walk, AT_IP, offset + 12) if family.reason != NOT_IP else NOT_IP
+    if link_type == PFLOG:
+        return step(walk, AT_IP, offset + ((byte(data, offset) + 3) & ~3))
+    walk[DETAIL] = link_type
+    return UNKNOWN_LINK_TYPE
+
+
+@kernel
+def _link_step(data: ByteArray, walk: Int64Array) -> int:
+    link = link_layer(data, walk[OFFSET], walk[END], walk[TYPE])
+    if link.reason not in (USED, LOOK_CLOSER):
+        return link.reason
+    if link.ethertype == NO_ETHERTYPE:
+        return _other_link(data, walk)
+    add_vlans(walk, link.vlans)
+    return step_type(walk, link.ethertype, link.offset)
+
+
+@kernel
+def _ethernet_step(data: ByteArray, walk: Int64Array, offset: int) -> int:
+    """From an ethertype at offset on."""
+    link = after_type(data, offset, walk[END])
+    if link.reason not in (USED, LOOK_CLOSER):
+        return link.reason
+    add_vlans(walk, link.vlans)
+    return step_type(walk, link.ethertype, link.offset)
+
+
+@kernel
+def _ppp_step(data: ByteArray, walk: Int64Array) -> int:
+    link = ppp(data, walk[OFFSET], walk[END])
+    return step(walk, AT_IP, link.offset) if link.reason == USED else link.reason
+
+
+@inlined
+def _is_header(data: ByteArray, offset: int) -> bool:
+    """Whether the checksum of the IPv4 header at offset is right; all of it is there."""
+    size = (byte(data, offset) & 15) * 4
+    value = 0
+    for place in range(0, size, 2):
+        value += be16(data, offset + place)
+    value = (value & 0xFFFF) + (value >> 16)
+    value = (value & 0xFFFF) + (value >> 16)
+    return value == 0xFFFF
+
+
+@inlined
+def _is_ethernet(data: ByteArray, offset: int, end: int) -> bool:
+    """Whether the bytes at offset may be an Ethernet header: its type is one that we know."""
+    if offset + 14 > end:
+        return False
+    ethertype = be16(data, offset + 12)
+    return (
+        ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
+        or ethertype in VLAN_TAGS
+        or ethertype in _MPLS_TYPES
+        or ethertype in (_PPPOE_SESSION, _NOT_IP_TYPES[0])
+    )
+
+
+@kernel
+def _below_labels(data: ByteArray, walk: Int64Array, offset: int) -> int:
+    """What labels carry is said nowhere: IP by its version, else Ethernet.
+
+    A pseudo-wire may put a control word before its frame, whose first four bits are 0; without
+    one, an address may begin with the bits of an IP version.
+    """
+    end = walk[END]
+    if offset >= end:
+        return LINK_CUT
+    version = byte(data, offset) >> 4
+    is_frame = _is_ethernet(data, offset, end)
+    if version == 4:
+        size = (byte(data, offset) & 15) * 4
+        if is_frame and (offset + max(size, 20) > end or size < 20 or not _is_header(data, offset)):
+            return step(walk, AT_ETHERNET, offset)
+        return step(walk, AT_IP, offset)
+    if version == 6:
+        fits = offset + 40 <= end and offset + 40 + be16(data, offset + 4) <= walk[WIRE_END]
+        return step(walk, AT_ETHERNET if is_frame and not fits else AT_IP, offset)
+    if version == 0 and _is_ethernet(data, offset + 4, end):
+        return step(walk, AT_ETHERNET, offset + 4)
+    return step(walk, AT_ETHERNET, offset) if is_frame else MPLS
+
+
+@kernel
+def _labels(data: ByteArray, walk: Int64Array) -> int:
+    """An MPLS stack; its id is the label, or a hash of several."""
+    offset = walk[OFFSET]
+    number = 0
+    for _ in range(_LABELS):
+        if offset + 4 > walk[END]:
+            return LINK_CUT
+        word = be32(data, offset)
+        offset += 4
+        number = total(product(number, _LABEL_HASH), word >> (32 - _LABEL_BITS)) & _POSITIVE
+        if word & _BOTTOM:
+            reason = enter(walk, MPLS_KIND, number)
+            return reason if reason != GO_ON else _below_labels(data, walk, offset)
+    return MPLS
+
+
+@kernel
+def _tagged(data: ByteArray, walk: Int64Array, ethertype: int, offset: int) -> int:
+    """Headers of fixed size between an ethertype and the next."""
+    left = walk[END] - offset
+    if ethertype == _VN_TAG:
+        return LINK_CUT if left < 6 else _ethernet_step(data, walk, offset + 4)
+    if ethertype == _E_TAG:
+        return LINK_CUT if left < 8 else _ethernet_step(data, walk, offset + 6)
+    if ethertype == _CISCO_METADATA:
+        if left < 8:
+            return LINK_CUT
+        return _ethernet_step(data, walk, offset + 2 + 4 * byte(data, offset + 1))
+    if ethertype == _FABRIC_PATH:
+        return step(walk, AT_ETHERNET, offset + 2)
+    if left < 6:
+        return LINK_CUT
+    if ethertype == _BACKBONE:
+        reason = enter(walk, PBB_KIND, be32(data, offset) & 0xFF_FFFF)
+        return reason if reason != GO_ON else step(walk, AT_ETHERNET, offset + 4)
+    if ethertype == _PPPOE_SESSION:
+        if byte(data, offset + 1) != 0:
+            return PPPOE
+        reason = enter(walk, PPPOE_KIND, be16(data, offset + 2))
+        return reason if reason != GO_ON else step(walk, AT_PPP, offset + 6)
+    # MACsec: with neither encryption nor change the frame is legible.
+    bits = byte(data, offset)
+    if bits & _LEGIBLE_MACSEC:
+        return MACSEC
+    return _ethernet_step(data, walk, offset + 6 + (8 if bits & 0x20 else 0))
+
+
+@kernel
+def _type_step(data: ByteArray, walk: Int64Array) -> int:
+    """What an ethertype announces."""
+    ethertype = walk[TYPE]
+    offset = walk[OFFSET]
+    if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
+        return _ip_step(data, walk, ethertype)
+    if ethertype in VLAN_TAGS:
+        return _ethernet_step(data, walk, offset - 2)
+    if ethertype in _MPLS_TYPES:
+        return _labels(data, walk)
+    if ethertype in (_VN_TAG, _E_TAG, _CISCO_METADATA, _FABRIC_PATH, _BACKBONE, _MACSEC):
+        return _tagged(data, walk, ethertype, offset)
+    if ethertype == _PPPOE_SESSION:
+        return _tagged(data, walk, ethertype, offset)
+    if ethertype == _ETHERNET_BRIDGED:
+        return step(walk, AT_ETHERNET, offset)
+    if ethertype == _PPP:
+        return step(walk, AT_PPP, offset)
+    if ethertype == _SERVICE_HEADER:
+        return service_header(data, walk)
+    if ethertype < SMALLEST_ETHERTYPE:
+        if offset + 3 <= walk[END] and be16(data, offset) == _LLC_IP:
+            return step(walk, AT_IP, offset + 3)
+        return LLC
+    if ethertype in _NOT_IP_TYPES:
+        return NOT_IP
+    walk[DETAIL] = ethertype
+    return UNSUPPORTED_L2
+
+
+@kernel
+def _ip_step(data: ByteArray, walk: Int64Array, ethertype: int) -> int:
+    """An IP header: what it carries begins, its addresses are the innermost so far."""
+    network = ip_layer(data, walk[OFFSET], walk[END], walk[WIRE_END], ethertype)
+    if network.reason == FRAGMENT:
+        walk[TYPE] = ethertype
+        walk[LAYER] = AT_IP
+        return FOUND_FRAGMENT
+    if network.reason not in (USED, LOOK_CLOSER):
+        return network.reason
+    walk[IP_VERSION] = network.version
+    walk[ADDRESSES] = network.source_high
+    walk[ADDRESSES + 1] = network.source_low
+    walk[ADDRESSES + 2] = network.destination_high
+    walk[ADDRESSES + 3] = network.destination_low
+    walk[IP_ID] = network.ip_id
+    walk[HOP_LIMIT] = network.hop_limit
+    walk[WIRE_END] = network.wire_end
+    walk[END] = min(walk[END], network.wire_end)
+    walk[OFFSET] = network.offset
+    walk[TYPE] = network.protocol
+    walk[LAYER] = AT_PROTOCOL
+    return FOUND_TCP if network.reason == USED else GO_ON
+
+
+@kernel
+def _version_step(data: ByteArray, walk: Int64Array) -> int:
+    """An IP header that nothing announced: its version says which."""
+    if walk[OFFSET] >= walk[END]:
+        return IP_CUT
+    version = byte(data, walk[OFFSET]) >> 4
+    if version not in (4, 6):
+        return NOT_IP
+    return _ip_step(data, walk, ETHERTYPE_IPV4 if version == 4 else ETHERTYPE_IPV6)
+
+
+@kernel
+def unwrap(data: ByteArray, walk: Int64Array) -> int:
+    """Walk on from where the walk is.
+
+    Returns:
+        FOUND_TCP: a TCP header begins at OFFSET; FOUND_FRAGMENT: a fragment's IP header does; else
+        the reason why the packet is not read.
+    """
+    for _ in range(_MAX_STEPS):
+        layer = walk[LAYER]
+        if layer == AT_IP:
+            said = _version_step(data, walk)
+        elif layer == AT_TYPE:
+            said = _type_step(data, walk)
+        elif layer == AT_ETHERNET:
+            said = _ethernet_step(data, walk, walk[OFFSET] + 12)
+        elif layer == AT_PROTOCOL:
+            said = protocol_step(data, walk)
+        elif layer == AT_PPP:
+            said = _ppp_step(data, walk)
+        else:
+            said = _link_step(data, walk)
+        if said != GO_ON:
+            return said
+    return TUNNEL_DEPTH
+
+
+@inlined
+def network_of(walk: Int64Array) -> Network:
+    """The innermost IP header of a walk that found TCP."""
+    return Network(
+        USED,
+        walk[TYPE],
+        walk[OFFSET],
+        walk[WIRE_END],
+        walk[IP_VERSION],
+        walk[ADDRESSES],
+        walk[ADDRESSES + 1],
+        walk[ADDRESSES + 2],
+        walk[ADDRESSES + 3],
+        walk[IP_ID],
+        walk[HOP_LIMIT],
+    )
