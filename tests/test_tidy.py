@@ -122,6 +122,7 @@ TESTED_THROUGH = {
     " exchange_steps exchange_waiting",
     f"{_PULSAR}/test_consumption.py": "consumer_steps consumers consumption_rows consumption_walk"
     " deliveries delivery_acks delivery_ends permits redelivery",
+    "dissector/packet/test_unwrap.py": "walk",
     "dissector/report/test_summary.py": "exchange_rows",
     "dissector/report/sections/test_sections.py": "coverage permit_utilization",
     "dissector/lake/test_packed.py": "chunks layout",

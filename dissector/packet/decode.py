@@ -125,7 +125,7 @@ def _tunnel(state: PacketState) -> int:
     at = (value >> 20) & mask & ~1
     while table[at] != 0:
         if table[at] == value:
-            return table[at + 1]
+            return int(table[at + 1])
         at = (at + 2) & mask
     if walk[TUNNELS] >= MAX_TUNNELS - 1:
         return MAX_TUNNELS
@@ -137,7 +137,7 @@ def _tunnel(state: PacketState) -> int:
     walk[TUNNELS] += 1
     table[at] = value
     table[at + 1] = walk[TUNNELS]
-    return walk[TUNNELS]
+    return int(walk[TUNNELS])
 
 
 @kernel
@@ -152,7 +152,7 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
     if said == FOUND_FRAGMENT:
         return said
     if said != FOUND_TCP:
-        return said | (walk[DETAIL] << DETAIL_SHIFT)
+        return int(said | (walk[DETAIL] << DETAIL_SHIFT))
     network = network_of(walk)
     end = walk[END]
     transport = tcp_layer(data, network.offset, end, network.wire_end)

@@ -27,7 +27,6 @@ from dissector.packet.link import (
     VLAN_TAGS,
     after_type,
     link_layer,
-    loopback,
     ppp,
 )
 from dissector.packet.reasons import (
@@ -167,8 +166,7 @@ def _other_link(data: ByteArray, walk: Int64Array) -> int:
     if link_type == MPLS_LABELS:
         return step_type(walk, _MPLS_TYPES[0], offset)
     if link_type == ENC:
-        family = loopback(data, offset, end)
-        return step(walk, AT_IP, offset + 12) if family.reason != NOT_IP else NOT_IP
+        return step(walk, AT_IP, offset + 12)
     if link_type == PFLOG:
         return step(walk, AT_IP, offset + ((byte(data, offset) + 3) & ~3))
     walk[DETAIL] = link_type
@@ -248,9 +246,10 @@ def _below_labels(data: ByteArray, walk: Int64Array, offset: int) -> int:
     if version == 6:
         fits = offset + 40 <= end and offset + 40 + be16(data, offset + 4) <= walk[WIRE_END]
         return step(walk, AT_ETHERNET if is_frame and not fits else AT_IP, offset)
-    if version == 0 and _is_ethernet(data, offset + 4, end):
-        return step(walk, AT_ETHERNET, offset + 4)
-    return step(walk, AT_ETHERNET, offset) if is_frame else MPLS
+    has_word = version == 0 and _is_ethernet(data, offset + 4, end)
+    if is_frame and not (has_word and be32(data, offset) == 0):
+        return step(walk, AT_ETHERNET, offset)
+    return step(walk, AT_ETHERNET, offset + 4) if has_word else MPLS
 
 
 @kernel

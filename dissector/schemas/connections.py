@@ -54,7 +54,12 @@ TABLE: Final = Table(
         number("broker_port", "", "Port of the broker."),
         name("role_source", "What told client from broker: syn, command, port or first_seen."),
         integers("vlan_ids", "VLAN tags around the packets, outermost first.", "no tags"),
-        name("tunnel_id", "Tunnel around the packets.", "no tunnel"),
+        name(
+            "tunnel_id",
+            "Tunnels around the packets, outermost first, as vxlan:5/gre:7: kind and id, or both"
+            " addresses where it has none.",
+            "no tunnel",
+        ),
         name("started", "syn, or midstream if its opening is not in the capture."),
         name("ended", "fin, rst, reused, idle or capture_end."),
         name("closed_first_by", "Who closed first: client or broker.", "nobody did"),
