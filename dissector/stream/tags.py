@@ -110,8 +110,7 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
         if has_key(cells, row, key):
             fit = _fit(cells, row, key, segment, state.registers[layout.VLAN_IN_KEY])
             is_later = (
-                base >= 0
-                and cells[row + layout.CONNECTION_ID] > cells[base + layout.CONNECTION_ID]
+                base >= 0 and cells[row + layout.CONNECTION_ID] > cells[base + layout.CONNECTION_ID]
             )
             if fit > best or (fit == best and fit != _NOT and is_later):
                 best = fit

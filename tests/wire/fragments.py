@@ -23,8 +23,10 @@ def fragments(
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(payload)}), len(payload)]
     found = []
     for start, end in itertools.pairwise(edges):
-        stop = min(len(payload), end + overlap)
-        found.append(one(packet, start, payload[start:stop], stop < len(payload), identification))
+        is_last = end == len(payload)
+        # All but the last end on a multiple of 8 and say that more follows.
+        stop = end if is_last else min((len(payload) - 1) // 8 * 8, end + overlap)
+        found.append(one(packet, start, payload[start:stop], not is_last, identification))
     return found
 
 

@@ -167,9 +167,7 @@ def wrapped(inner: Wrapped, chance: random.Random) -> Wrapped:
     return Wrapped(packet, (name, *around.tunnels), around.vlans)
 
 
-Wrap = Callable[
-    [Wrapped, random.Random, int, tuple[str, str]], tuple[bytes, str, Wrapped]
-]
+Wrap = Callable[[Wrapped, random.Random, int, tuple[str, str]], tuple[bytes, str, Wrapped]]
 
 
 def _by_vxlan(

@@ -208,9 +208,7 @@ def test_fragments_cut_by_the_snap_length(packet):
     head = len(packet) - len(PAYLOAD)
     pieces = fragments(packet, [64])
     for captured in range(head + 8, len(pieces[0]) + 1):
-        records = [
-            Record(n, each[:captured], len(each)) for n, each in enumerate(pieces, 1)
-        ]
+        records = [Record(n, each[:captured], len(each)) for n, each in enumerate(pieces, 1)]
         (found,) = read_capture([pcap(records, link_type=RAW)]).segments
         assert found.wire_bytes == len(PAYLOAD)
         assert PAYLOAD.startswith(found.payload)
