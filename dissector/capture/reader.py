@@ -45,6 +45,7 @@ from dissector.packet.columns import new_packet_columns
 
 PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
+LIVE: Final = "live"  # packets of a network interface
 HEAD_BYTES: Final = 12  # enough to tell the format
 
 _SECTION_BYTES: Final = 28  # shortest section header block
@@ -187,6 +188,11 @@ class CaptureReader:
             self._add_problem("truncated_tail", file.offset)
             position = end
         return Scan(rows, first_packet, position, is_more)
+
+    def start_live(self) -> None:
+        """The file that began is none: its packets come through `take`."""
+        self._file.format = LIVE
+        self._file.phase = _OVER
 
     def take(self, times_ns: Int64Array) -> int:
         """Count packets that a driver found itself; gives the number of the first."""

@@ -152,6 +152,20 @@ def _replay(inputs: tuple[str, ...], speed: float) -> "Source":
     return Replay(found.chains[0], speed)
 
 
+def _live(
+    names: tuple[str, ...], expression: str | None, ring_bytes: int, wants_hardware_time: bool
+) -> "Source":
+    from dissector.tap.filters import ALL, compiled
+    from dissector.tap.interfaces import find_interface
+    from dissector.tap.live import Live
+
+    interfaces = [find_interface(name) for name in dict.fromkeys(names)]
+    program = ALL
+    if expression:
+        program = compiled(expression, interfaces[0].name, interfaces[0].link_type)
+    return Live(interfaces, program, ring_bytes, bool(expression), wants_hardware_time)
+
+
 def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     """Say what was captured, and what not."""
     account = tap.account
@@ -170,8 +184,29 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     return EXIT_PARTIAL if is_partial and account.is_partial else 0
 
 
-@click.command(
-    epilog=example("dissector tap --replay night.pcap --lake lake --rotate 60s")
+@click.command(epilog=example("dissector tap --replay night.pcap --lake lake --rotate 60s"))
+@click.option(
+    "-i",
+    "--interface",
+    multiple=True,
+    metavar="IFACE",
+    help="Take packets from this network interface. Repeatable.",
+)
+@click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
+@click.option(
+    "--ring",
+    type=Size(),
+    default="64MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Give packets that wait so much memory.",
+)
+@click.option(
+    "--timestamps",
+    type=click.Choice(["kernel", "hardware"]),
+    default="kernel",
+    show_default=True,
+    help="Choose who says when a packet came.",
 )
 @click.option(
     "--replay",
@@ -206,6 +241,10 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
 @dissecting_options
 def tap(
     common: Common,
+    interface: tuple[str, ...],
+    bpf: str | None,
+    ring: int,
+    timestamps: str,
     replay: tuple[str, ...],
     speed: float,
     lake: Path | None,
@@ -218,18 +257,27 @@ def tap(
     Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
     everything written and exit code 0, SIGHUP begins a new rotation.
     """
-    if not replay:
-        raise click.UsageError("nothing to tap; give --replay INPUT")
+    if bool(interface) == bool(replay):
+        raise click.UsageError("give -i IFACE or --replay INPUT")
+    if bpf and not interface:
+        raise click.UsageError("--bpf is for -i; a replay takes all packets")
     with signals() as wishes:
         from dissector.tap.rotations import Rotations
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        source = _replay(replay, speed)
+        source: Source
+        if interface:
+            source = _live(interface, bpf, ring, timestamps == "hardware")
+        else:
+            source = _replay(replay, speed)
         rotations = None
         if lake is not None:
             told = {**settings.core.as_json(), "cluster": cluster}
             rotations = Rotations(lake, source.name, told, may_wait=not source.is_live)
         running = Tap(source, settings, rotations, wishes=wishes)
-        running.run()
+        try:
+            running.run()
+        finally:
+            source.close()
         return _end(running, common.words, is_partial=not source.is_live)

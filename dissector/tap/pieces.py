@@ -12,6 +12,7 @@ import numpy as np
 from dissector.blocks import ByteArray, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection
+from dissector.findings import Finding
 from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketCounts
 
@@ -73,6 +74,12 @@ class Source(Protocol):
 
     def dropped(self) -> int:
         """Packets that the kernel dropped so far, because we were too slow."""
+
+    def notices(self) -> list[Finding]:
+        """What happened to the input since the last call."""
+
+    def introduce(self, dissection: Dissection) -> None:
+        """Tell a new dissection what the packets to come are of; live sources only."""
 
     def stop(self) -> None:
         """End soon; safe in a signal handler."""

@@ -8,6 +8,7 @@ from typing import Final
 from dissector.blocks import Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection
+from dissector.findings import Finding
 from dissector.limits import NULL
 from dissector.packet.columns import PacketColumns, new_packet_columns
 from dissector.sources.files import Buffer, ChainReader, FileStart, raise_if_nothing
@@ -45,6 +46,13 @@ class Replay:
     def dropped(self) -> int:
         """Files wait for us."""
         return 0
+
+    def notices(self) -> list[Finding]:
+        """Files say all of theirs in the dissection."""
+        return []
+
+    def introduce(self, dissection: Dissection) -> None:
+        """A replay keeps its dissection."""
 
     def stop(self) -> None:
         """End after the piece in hand."""
@@ -150,9 +158,7 @@ class _Feed:
         buffer = self.buffer
         self.is_through = self._end == buffer.end
         is_last = buffer.is_last and self.is_through
-        buffer.consumed, blocks = dissection.feed(
-            buffer.data, buffer.consumed, self._end, is_last
-        )
+        buffer.consumed, blocks = dissection.feed(buffer.data, buffer.consumed, self._end, is_last)
         return blocks
 
 

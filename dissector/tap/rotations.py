@@ -110,9 +110,7 @@ class Rotations:
         if not self._is_open:
             self._is_open = True
             self._is_given_up = False
-            self._items.put(
-                _Start(tap_capture_id(self.name, self._first_ts_ns, self._number))
-            )
+            self._items.put(_Start(tap_capture_id(self.name, self._first_ts_ns, self._number)))
         if self._is_given_up:
             return
         size = block_bytes(block)

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any, Final, Protocol
 
 from dissector.blocks import Column, TableBlock
+from dissector.capture.reader import LIVE
 from dissector.dissection import Dissection, Options
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL
@@ -23,7 +24,6 @@ from dissector.tap.rotations import Fate, Rotations
 from dissector.tap.wishes import Wishes
 
 ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what waits for a rotation
-LIVE: Final = "live"
 
 _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1_000_000_000
@@ -189,6 +189,7 @@ class Tap:
         facts, counts, blocks = self.dissection.rotate()
         if facts is not None and (facts.packets or not self._parts):
             self._parts.append(Part(self.source.part_name, facts, counts))
+        self._findings.add(self.source.notices())
         dropped = self.source.dropped() - self._dropped_before
         if dropped:
             self.notice("kernel_dropped", dropped)

@@ -57,7 +57,7 @@ def test_a_replay_lands_rotations_and_says_so(tmp_path, capsys):
 
 def test_without_input_it_is_wrong_usage(capsys):
     assert run(["tap"]) == 1
-    assert "nothing to tap" in capsys.readouterr().err
+    assert "give -i IFACE or --replay INPUT" in capsys.readouterr().err
     assert run(["tap", "--replay", "/nowhere.pcap"]) == 2
 
 

@@ -1,0 +1,315 @@
+"""Packets of network interfaces while they pass: rings of the kernel, merged in order of time.
+
+Packets of one interface are taken block by block where they lie. Of several, those are taken that
+are older than what any of the others may still give; both directions of a connection may come over
+different ones, and their order decides what is a hole and what an answer.
+"""
+
+import select
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array, TableBlock
+from dissector.capture.tpacket import walk_block
+from dissector.dissection import Dissection
+from dissector.findings import Finding
+from dissector.limits import PACKET_BLOCK_ROWS
+from dissector.notices import NOTICE_NUMBER
+from dissector.packet.columns import PacketColumns, new_packet_columns
+from dissector.packet.link import ETHERNET
+from dissector.tap.filters import ALL, Program, of_tagged
+from dissector.tap.interfaces import Interface, is_up
+from dissector.tap.pieces import Cuts, Idle, Part, Piece, rows_before
+from dissector.tap.ring import RETIRE_MS, Block, Ring, attach, map_rings, open_socket, unmap
+
+RING_BYTES: Final = 64 << 20  # of all interfaces together
+
+_POLL_MS: Final = 250
+_CHECK_SECONDS: Final = 1.0
+_DRAIN_SECONDS: Final = 2.0
+_NS: Final = 1_000_000_000
+_LAG_NS: Final = 3 * RETIRE_MS * 1_000_000  # how long a packet may stay in a block that fills
+
+
+class _Feed:
+    """One interface: its ring, and packets that were found and not taken.
+
+    number: in the capture. waiting: columns of packets in the order in which they came.
+    """
+
+    def __init__(self, ring: Ring, number: int) -> None:
+        self.ring = ring
+        self.number = number
+        self.waiting: list[PacketColumns] = []
+        self.ends: list[int] = []  # rows in `waiting` up to the end of each block that was walked
+        self.latest_ns = 0
+        self.down_since: float | None = None
+
+    @property
+    def rows(self) -> int:
+        """Packets that wait."""
+        return sum(len(columns.ts_ns) for columns in self.waiting)
+
+    def walk(self, block: Block, room: PacketColumns) -> None:
+        """Find all packets of a block."""
+        offset, left = block.first, block.packets
+        is_ethernet = int(self.ring.interface.link_type == ETHERNET)
+        data = self.ring.memory
+        position = block.start + offset
+        while left > 0:
+            found = walk_block(data, (position, block.end), left, self.number, is_ethernet, room)
+            self.waiting.append(PacketColumns(room.matrix[:, : found.rows].copy()))
+            self.latest_ns = max(self.latest_ns, int(room.ts_ns[: found.rows].max()))
+            position, left = found.offset, found.left
+        self.ends.append(self.rows)
+
+    def drop(self, count: int) -> None:
+        """The first packets were taken; blocks that they emptied go back to the kernel."""
+        left = count
+        while left:
+            first = self.waiting[0]
+            size = len(first.ts_ns)
+            if size <= left:
+                self.waiting.pop(0)
+                left -= size
+            else:
+                self.waiting[0] = PacketColumns(first.matrix[:, left:].copy())
+                left = 0
+        self.ends = [end - count for end in self.ends]
+        while self.ends and self.ends[0] <= 0:
+            self.ends.pop(0)
+            self.ring.give_back()
+
+
+class Live:
+    """A source of packets of interfaces.
+
+    Args:
+        program: of the kernel, decides which packets come. is_filtered: the user gave a filter.
+        ring_bytes: of all rings together.
+    """
+
+    is_live = True
+
+    def __init__(
+        self,
+        interfaces: Sequence[Interface],
+        program: Program = ALL,
+        ring_bytes: int = RING_BYTES,
+        is_filtered: bool = False,
+        wants_hardware_time: bool = False,
+    ) -> None:
+        self.name = "_".join(interface.name for interface in interfaces)
+        self.part_name = ",".join(interface.name for interface in interfaces)
+        size = ring_bytes // len(interfaces)
+        rings = [Ring(each, program, size, wants_hardware_time) for each in interfaces]
+        self._feeds = [_Feed(ring, number) for number, ring in enumerate(rings)]
+        self._tagged = _TaggedCount(interfaces) if is_filtered else None
+        self._memory = map_rings(rings)
+        self._room = new_packet_columns(PACKET_BLOCK_ROWS)
+        self._is_ending = False
+        self._checked = 0.0
+        self._findings: list[Finding] = []
+        self.taken = 0
+        self.last_ns = 0
+
+    def introduce(self, dissection: Dissection) -> None:
+        """Tell a dissection of the interfaces, in their order."""
+        dissection.start_file()
+        dissection.capture.start_live()
+        for feed in self._feeds:
+            dissection.capture.interfaces.add(feed.ring.interface.link_type, 0)
+
+    def dropped(self) -> int:
+        """Packets that the kernel dropped because the rings were full."""
+        return sum(feed.ring.statistics().dropped for feed in self._feeds)
+
+    def received(self) -> int:
+        """Packets that the kernel put into the rings."""
+        return sum(feed.ring.statistics().received for feed in self._feeds)
+
+    def down(self) -> list[str]:
+        """Interfaces that are down or gone."""
+        return [feed.ring.interface.name for feed in self._feeds if feed.down_since is not None]
+
+    def notices(self) -> list[Finding]:
+        """What happened to the interfaces since the last call."""
+        found, self._findings = self._findings, []
+        return found
+
+    def stop(self) -> None:
+        """Take what is in the rings, then end."""
+        self._is_ending = True
+
+    def close(self) -> None:
+        """Close the sockets and let go of the memory; no piece may be used any more."""
+        for feed in self._feeds:
+            feed.ring.statistics()
+            feed.ring.close()
+        if self._tagged is not None:
+            self._tagged.close()
+        unmap(self._memory)
+
+    def pieces(self, dissection: Dissection, cuts: Cuts) -> Iterator[Piece | Part | Idle]:
+        """Packets as they come, until stop was called; then what the rings still hold."""
+        self.introduce(dissection)
+        poll = select.poll()
+        by_number = {}
+        for feed in self._feeds:
+            poll.register(feed.ring.socket, select.POLLIN | select.POLLERR)
+            by_number[feed.ring.socket.fileno()] = feed
+        while not self._is_ending:
+            for number, events in poll.poll(_POLL_MS if not self._waits() else RETIRE_MS):
+                if events & select.POLLERR:
+                    self._look_at(by_number[number])
+            self._take_blocks()
+            yield from self._merged(cuts, self._border_ns())
+            self._check(time.monotonic())
+            yield Idle()
+        yield from self._rest(cuts)
+
+    # -- inside
+
+    def _waits(self) -> bool:
+        return any(feed.waiting for feed in self._feeds)
+
+    def _take_blocks(self) -> None:
+        """Walk the blocks that are ours; few at a time, so that the loop gets its turns."""
+        for feed in self._feeds:
+            while feed.rows < PACKET_BLOCK_ROWS:
+                block = feed.ring.take()
+                if block is None:
+                    break
+                feed.walk(block, self._room)
+
+    def _border_ns(self) -> int:
+        """Before this time nothing more will come from any interface."""
+        if len(self._feeds) == 1:
+            return (1 << 63) - 1
+        now = time.time_ns() - _LAG_NS
+        return min(max(feed.latest_ns, now) if not feed.waiting else feed.latest_ns
+                   for feed in self._feeds)  # fmt: skip
+
+    def _merged(self, cuts: Cuts, border_ns: int) -> Iterator[Piece]:
+        """The packets that wait and are older than the border, as pieces in order of time."""
+        while self._waits():
+            packets = self._next_packets(border_ns)
+            rows = len(packets.ts_ns)
+            if rows == 0:
+                return
+            chosen = rows_before(packets, rows, cuts)
+            if chosen == 0:
+                yield Piece(self._memory, packets, 0, _nothing, is_border=True)
+                continue
+            self.taken += chosen
+            self.last_ns = max(self.last_ns, int(packets.ts_ns[chosen - 1]))
+            yield Piece(self._memory, packets, chosen, _Take(self._memory, packets, chosen))
+            numbers = packets.interface[:chosen]
+            for feed in self._feeds:
+                feed.drop(int(np.count_nonzero(numbers == feed.number)))
+
+    def _next_packets(self, border_ns: int) -> PacketColumns:
+        """Up to a block of packets that are not younger than the border, in order of time."""
+        parts: list[Int64Array] = []
+        times: list[Int64Array] = []
+        for feed in self._feeds:
+            if feed.waiting:
+                # Stamps of one interface may lie a little out of order; its packets do not.
+                rising = np.maximum.accumulate(feed.waiting[0].ts_ns)
+                parts.append(feed.waiting[0].matrix)
+                times.append(rising)
+                if len(feed.waiting) > 1:
+                    # More of this interface lies behind: the others may not run ahead of it.
+                    border_ns = min(border_ns, int(rising[-1]))
+        if len(self._feeds) == 1:
+            return self._feeds[0].waiting[0]
+        matrix, keys = np.concatenate(parts, axis=1), np.concatenate(times)
+        order = np.argsort(keys, kind="stable")
+        order = order[keys[order] <= border_ns][:PACKET_BLOCK_ROWS]
+        return PacketColumns(np.ascontiguousarray(matrix[:, order]))
+
+    def _rest(self, cuts: Cuts) -> Iterator[Piece]:
+        """What the rings hold when no more packets come in."""
+        for feed in self._feeds:
+            feed.ring.silence()
+        end = time.monotonic() + _DRAIN_SECONDS
+        while time.monotonic() < end:
+            self._take_blocks()
+            if self._waits():
+                yield from self._merged(cuts, (1 << 63) - 1)
+                end = time.monotonic() + _DRAIN_SECONDS
+            if self.taken >= self.received() and not self._waits():
+                break
+            time.sleep(RETIRE_MS / 1000)
+
+    def _look_at(self, feed: _Feed) -> None:
+        """A socket complained: its interface went down."""
+        if feed.ring.problem() is not None and feed.down_since is None:
+            feed.down_since = time.monotonic()
+            self._note("interface_down", feed.number)
+
+    def _check(self, now: float) -> None:
+        """Once a second: do interfaces that were down pass packets again? Does a filter fit?"""
+        if now - self._checked < _CHECK_SECONDS:
+            return
+        self._checked = now
+        for feed in self._feeds:
+            if feed.down_since is not None and is_up(feed.ring.interface.name):
+                if feed.ring.rebind():
+                    silent_ns = int((now - feed.down_since) * _NS)
+                    feed.down_since = None
+                    self._note("interface_up", feed.number, silent_ns)
+            elif feed.down_since is None and not is_up(feed.ring.interface.name):
+                feed.down_since = now
+                self._note("interface_down", feed.number)
+        if self._tagged is not None and self.taken == 0:
+            tagged = self._tagged.count()
+            if tagged and not self._tagged.is_told:
+                self._tagged.is_told = True
+                self._note("filter_misses_tags", tagged)
+
+    def _note(self, code: str, value: int, value2: int | None = None) -> None:
+        finding = Finding(NOTICE_NUMBER[code], ts_ns=time.time_ns(), value=value)
+        self._findings.append(finding if value2 is None else finding._replace(value2=value2))
+
+
+class _Take:
+    """Hands packets to the dissection."""
+
+    def __init__(self, memory: ByteArray, packets: PacketColumns, rows: int) -> None:
+        self._memory, self._packets, self._rows = memory, packets, rows
+
+    def __call__(self, dissection: Dissection) -> list[TableBlock]:
+        return dissection.feed_packets(self._memory, self._packets, self._rows)
+
+
+def _nothing(dissection: Dissection) -> list[TableBlock]:
+    return []
+
+
+class _TaggedCount:
+    """Counts packets with VLAN tags beside a filter that may not see them."""
+
+    def __init__(self, interfaces: Sequence[Interface]) -> None:
+        self.is_told = False
+        self._sockets = [open_socket(interface) for interface in interfaces]
+        self._counts = 0
+        for packets, interface in zip(self._sockets, interfaces, strict=True):
+            attach(packets, of_tagged())
+            packets.bind((interface.name, 0x0003))
+
+    def count(self) -> int:
+        """Packets with a tag so far."""
+        for packets in self._sockets:
+            packets_seen, _ = struct.unpack("2I", packets.getsockopt(263, 6, 8))
+            self._counts += packets_seen
+        return self._counts
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for packets in self._sockets:
+            packets.close()

@@ -1,0 +1,282 @@
+"""A packet socket whose packets lie in memory that the kernel and this process share.
+
+The kernel fills one block after the other and gives each out when it is full, or a moment after its
+first packet. Blocks are taken in order and given back in order. Rings of several interfaces lie one
+behind the other in one piece of memory, so that packets of all of them are packets of one buffer.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray
+from dissector.capture.tpacket import (
+    BLOCK_FIRST,
+    BLOCK_PACKETS,
+    BLOCK_STATUS,
+    STATUS_USER,
+    VLAN_TAG_BYTES,
+)
+from dissector.errors import DependencyError, UsageError
+from dissector.tap.filters import NOTHING, Program, attachment
+from dissector.tap.interfaces import Interface, find_interface
+
+BLOCK_BYTES: Final = 1 << 20  # holds the longest segment that offload makes
+RETIRE_MS: Final = 60  # a block with packets is given out after this time at the latest
+
+_SOL_PACKET: Final = 263
+_ADD_MEMBERSHIP: Final = 1
+_RX_RING: Final = 5
+_STATISTICS: Final = 6
+_VERSION: Final = 10
+_RESERVE: Final = 12
+_TIMESTAMP: Final = 17
+_IGNORE_OUTGOING: Final = 23
+_TPACKET_V3: Final = 2
+_PROMISCUOUS: Final = 1
+_ALL_PROTOCOLS: Final = 0x0003
+_FRAME_BYTES: Final = 2048  # a formality: packets of any length share a block
+_SO_TIMESTAMPNS: Final = 35
+_STAMPS_OF_KERNEL: Final = 1 << 4
+_RAW_HARDWARE: Final = 1 << 6
+_SIOCSHWTSTAMP: Final = 0x89B0
+_STAMP_ALL: Final = 1
+
+_PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
+_MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
+
+_NO_RIGHT: Final = (
+    "capturing needs the right CAP_NET_RAW: run as root, give the unit "
+    "AmbientCapabilities=CAP_NET_RAW, or the container --cap-add NET_RAW"
+)
+
+
+class Block(NamedTuple):
+    """A block that is ours. start, end: in the memory of all rings; first: offset of its first
+    packet from start; packets: in it."""
+
+    start: int
+    end: int
+    first: int
+    packets: int
+
+
+class Statistics(NamedTuple):
+    """Packets since the start: given to us, and dropped because the ring was full."""
+
+    received: int
+    dropped: int
+
+
+def open_socket(interface: Interface) -> socket.socket:
+    """A packet socket that gets nothing yet.
+
+    Raises:
+        DependencyError: this process may not capture.
+    """
+    try:
+        return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    except PermissionError:
+        raise DependencyError(_NO_RIGHT) from None
+    except OSError as error:
+        raise DependencyError(
+            f"{interface.name}: this system has no packet sockets ({error.strerror})"
+        ) from None
+
+
+def attach(packets: socket.socket, program: Program) -> None:
+    """Let the kernel run a program over each packet from now on."""
+    option, value, alive = attachment(program)
+    packets.setsockopt(socket.SOL_SOCKET, option, value)
+    del alive
+
+
+class Ring:
+    """The socket of one interface and its blocks. memory: of all rings, once they are mapped.
+
+    Args:
+        program: decides which packets come. ring_bytes: of memory, at least two blocks.
+        wants_hardware_time: stamps of the network card instead of the kernel's.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        program: Program,
+        ring_bytes: int,
+        wants_hardware_time: bool = False,
+    ) -> None:
+        self.interface = interface
+        self.blocks = max(2, ring_bytes // BLOCK_BYTES)
+        self.socket = open_socket(interface)
+        self._program = program
+        self._next = 0  # the block that the kernel gives out next
+        self._oldest = 0  # the first block that was not given back
+        self._received = 0
+        self._dropped = 0
+        self.memory: ByteArray = np.zeros(0, np.uint8)
+        self._start = 0
+        option = self.socket.setsockopt
+        option(_SOL_PACKET, _VERSION, _TPACKET_V3)
+        option(_SOL_PACKET, _RESERVE, VLAN_TAG_BYTES)
+        # Stamped where packets enter the system, not where this socket gets its copy.
+        option(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        option(_SOL_PACKET, _TIMESTAMP, _STAMPS_OF_KERNEL)
+        if interface.is_loopback:
+            # Each packet passes twice there, on its way out and in.
+            option(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+        if wants_hardware_time:
+            self._want_hardware_time()
+        size = self.blocks * BLOCK_BYTES
+        request = (BLOCK_BYTES, self.blocks, _FRAME_BYTES, size // _FRAME_BYTES, RETIRE_MS, 0, 0)
+        try:
+            option(_SOL_PACKET, _RX_RING, struct.pack("7I", *request))
+        except OSError as error:
+            self.socket.close()
+            raise DependencyError(
+                f"{interface.name}: no ring of {size >> 20} MiB ({error.strerror}); give less "
+                "with --ring"
+            ) from None
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the ring."""
+        return self.blocks * BLOCK_BYTES
+
+    def place(self, memory: ByteArray, start: int) -> None:
+        """The ring lies at this place of the shared memory; packets come from now on."""
+        self.memory, self._start = memory, start
+        attach(self.socket, self._program)
+        self.bind()
+
+    def bind(self) -> None:
+        """Get packets of the interface, also after it went and came back.
+
+        Raises:
+            OSError: it is not there.
+        """
+        interface = self.interface
+        self.socket.bind((interface.name, _ALL_PROTOCOLS))
+        index = socket.if_nametoindex(interface.name)
+        self.interface = interface._replace(number=index)
+        member = struct.pack("iHH8s", index, _PROMISCUOUS, 0, b"")
+        self.socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, member)
+
+    def rebind(self) -> bool:
+        """Try to get packets again of an interface that was gone."""
+        try:
+            find_interface(self.interface.name)
+            self.bind()
+        except (OSError, UsageError):
+            return False
+        return True
+
+    def take(self) -> Block | None:
+        """The next block that the kernel gave out, None if there is none."""
+        if self._next - self._oldest == self.blocks:
+            return None
+        start = self._start + (self._next % self.blocks) * BLOCK_BYTES
+        status, packets, first = (
+            int(self.memory[start + at : start + at + 4].view(np.uint32)[0])
+            for at in (BLOCK_STATUS, BLOCK_PACKETS, BLOCK_FIRST)
+        )
+        if not status & STATUS_USER:
+            return None
+        self._next += 1
+        return Block(start, start + BLOCK_BYTES, first, packets)
+
+    def give_back(self, count: int = 1) -> None:
+        """The oldest blocks are not needed any more."""
+        for _ in range(count):
+            start = self._start + (self._oldest % self.blocks) * BLOCK_BYTES + BLOCK_STATUS
+            self.memory[start : start + 4].view(np.uint32)[0] = 0
+            self._oldest += 1
+
+    @property
+    def taken(self) -> int:
+        """Blocks that were taken and not given back."""
+        return self._next - self._oldest
+
+    def statistics(self) -> Statistics:
+        """What the kernel counted so far."""
+        try:
+            raw = self.socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
+        except OSError:
+            raw = bytes(12)
+        packets, drops, _ = struct.unpack("3I", raw)
+        self._received += packets - drops
+        self._dropped += drops
+        return Statistics(self._received, self._dropped)
+
+    def problem(self) -> str | None:
+        """What the socket complains of since the last look: the interface went down or away."""
+        number = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number in (errno.ENETDOWN, errno.ENODEV, errno.ENXIO):
+            return os.strerror(number)
+        return None
+
+    def silence(self) -> None:
+        """Get no further packets; those in the ring stay."""
+        attach(self.socket, NOTHING)
+
+    def close(self) -> None:
+        """Give everything back to the kernel."""
+        self.socket.close()
+
+    def _want_hardware_time(self) -> None:
+        """Let the card stamp all packets, and the ring carry its stamps."""
+        import fcntl
+
+        config = ctypes.create_string_buffer(struct.pack("iii", 0, 0, _STAMP_ALL), 12)
+        name = self.interface.name.encode()
+        request = struct.pack("16sP", name, ctypes.addressof(config)).ljust(40, b"\0")
+        try:
+            fcntl.ioctl(self.socket, _SIOCSHWTSTAMP, request)
+            self.socket.setsockopt(_SOL_PACKET, _TIMESTAMP, _RAW_HARDWARE)
+        except OSError as error:
+            self.socket.close()
+            raise DependencyError(
+                f"{self.interface.name}: the card does not stamp packets ({error.strerror}); "
+                "use --timestamps kernel"
+            ) from None
+
+
+def map_rings(rings: Sequence[Ring]) -> ByteArray:
+    """Put the memory of all rings one behind the other; then packets come."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    )  # fmt: skip
+    total = sum(ring.bytes for ring in rings)
+    base = library.mmap(None, total, _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS, -1, 0)
+    if base in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    start = 0
+    for ring in rings:
+        mapped = library.mmap(
+            base + start, ring.bytes, _PROT_READ | _PROT_WRITE, _MAP_SHARED | _MAP_FIXED,
+            ring.socket.fileno(), 0,
+        )  # fmt: skip
+        if mapped != base + start:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        start += ring.bytes
+    memory: ByteArray = np.ctypeslib.as_array((ctypes.c_uint8 * total).from_address(base))
+    start = 0
+    for ring in rings:
+        ring.place(memory, start)
+        start += ring.bytes
+    return memory
+
+
+def unmap(memory: ByteArray) -> None:
+    """Let go of the memory of rings; nothing may point into it any more."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    library.munmap(memory.ctypes.data, len(memory))

@@ -1,0 +1,292 @@
+"""A real wire: what the tap lands is what was sent, what it lost it says."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from dissector.dissection import Dissection, Options
+from dissector.errors import DependencyError, UsageError
+from dissector.lake.reader import open_lake
+from dissector.packet.link import ETHERNET
+from dissector.tap.filters import ALL, of_ports, without_own
+from dissector.tap.interfaces import (
+    Interface,
+    find_interface,
+    interface_names,
+    is_up,
+    mtu_of,
+    receive_offload,
+)
+from dissector.tap.live import Live
+from dissector.tap.pieces import Cuts, Piece
+from dissector.tap.ring import BLOCK_BYTES, Ring
+from dissector.tap.rotations import Rotations
+from dissector.tap.service import Settings, Tap
+from tests.dissector.observed import CAPTURES, tables_of
+from tests.dissector.tap.test_service import joined
+from tests.dissector.tap.wire import Wire, frames_of, inside, require, sender_of, wire
+
+CAPTURE = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
+TIMES = ("ts", "_ns", "latency_bucket", "clock_steps", "text", "history")
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def pair():
+    require()
+    with wire() as ends, inside(ends):
+        yield ends
+
+
+def without_times(rows: list[dict]) -> list[dict]:
+    """Rows but for what depends on when packets came."""
+    return [
+        {name: value for name, value in row.items() if not name.endswith(TIMES)} for row in rows
+    ]
+
+
+class Sending:
+    """A listener that sends when the tap has begun, and ends it a moment after."""
+
+    def __init__(self, pair: Wire, frames: list[bytes], pause: float = 0.0005) -> None:
+        self.socket = sender_of(pair)
+        self.frames = list(frames)
+        self.pause = pause
+        self.tap: Tap | None = None
+        self.sent = 0
+
+    def packets(self, piece: Piece) -> None:
+        pass
+
+    def rows(self, blocks: object) -> None:
+        pass
+
+    def tick(self, now: float) -> None:
+        for frame in self.frames:
+            self.socket.send(frame)
+            self.sent += 1
+            if self.pause:
+                time.sleep(self.pause)
+        self.frames = []
+        assert self.tap is not None
+        self.tap.wishes.is_end_wanted = True
+
+
+def tapped(pair: Wire, frames: list[bytes], lake: Path | None = None, **options) -> Tap:
+    """Send packets while a tap runs; gives the tap that ended."""
+    pause = options.pop("pause", 0.0005)
+    source = Live([find_interface(pair.tapped)], **options)
+    rotations = Rotations(lake, source.name, {}, may_wait=False) if lake else None
+    sending = Sending(pair, frames, pause)
+    tap = Tap(source, Settings(Options(), rotate_ns=200_000_000), rotations, [sending])
+    sending.tap = tap
+    try:
+        tap.run()
+        assert tap.account.packets == source.received() == source.taken
+    finally:
+        source.close()
+        sending.socket.close()
+    return tap
+
+
+def test_what_passes_is_landed_row_for_row(pair, tmp_path):
+    frames = frames_of(CAPTURE)
+    tap = tapped(pair, frames, tmp_path)
+    assert tap.account.packets == len(frames) and tap.kernel_dropped == 0
+    assert len(tap.fates) >= 2 and not any(fate.problem for fate in tap.fates)
+    found, whole = joined(tmp_path), tables_of(str(CAPTURE))
+    for table in ("connections", "frames", "producers", "consumers", "messages", "acks",
+                  "exchanges", "deliveries", "permits"):  # fmt: skip
+        assert without_times(found[table]) == without_times(whole[table]), table
+    for row in found["capture_files"]:
+        assert (row["format"], row["sha256"], row["file_name"]) == ("live", None, pair.tapped)
+        assert row["dropped_by_interface"] == 0 and row["link_types"] == ["ETHERNET"]
+        assert row["tap_run"] == f"tapped0-{found['capture_files'][0]['first_ts_ns']}"
+
+
+def test_received_and_dropped_are_what_was_sent_and_the_lake_says_so(pair, tmp_path):
+    frames = frames_of(CAPTURE) * 30
+    tap = tapped(pair, frames, tmp_path, ring_bytes=2 * BLOCK_BYTES, pause=0)
+    assert tap.kernel_dropped > 0
+    assert tap.account.packets + tap.kernel_dropped == len(frames)
+    found = joined(tmp_path)
+    assert sum(row["dropped_by_interface"] for row in found["capture_files"]) == tap.kernel_dropped
+    said = [row for row in found["notices"] if row["code"] == "kernel_dropped"]
+    assert sum(int(row["text"].split()[3]) for row in said) == tap.kernel_dropped
+
+
+def test_segments_as_long_as_offload_makes_them_are_whole(pair, tmp_path):
+    frame = frames_of(CAPTURE)[0]
+    long = frame[:14] + b"\x45\0" + (60_000).to_bytes(2, "big") + frame[18:34]
+    long = (long + frame[34:54]).ljust(60_014, b"x")
+    tap = tapped(pair, [long], tmp_path)
+    assert tap.account.packets == 1
+    assert joined(tmp_path)["capture_files"][0]["packets_ignored_by_reason"] in ([], None)
+
+
+def test_a_tag_that_the_kernel_took_out_is_back_in_the_lake(pair, tmp_path):
+    frames = [frame[:12] + b"\x81\0\0\x64" + frame[12:] for frame in frames_of(CAPTURE)]
+    tapped(pair, frames, tmp_path)
+    (row,) = joined(tmp_path)["connections"]
+    assert row["vlan_ids"] == [100]
+
+
+def test_a_filter_passes_ports_and_own_traffic_stays_out(pair):
+    frames = frames_of(CAPTURE)
+    ports = {int.from_bytes(frame[34 + at : 36 + at], "big") for frame in frames for at in (0, 2)}
+    broker = 6650 if 6650 in ports else min(ports)
+    assert tapped(pair, frames, program=of_ports([broker])).account.packets == len(frames)
+    assert tapped(pair, frames[:50], program=of_ports([1])).account.packets == 0
+    # To this host: the address of the tapped end, so that the kernel says so of the packets.
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as asking:
+        asking.bind((pair.tapped, 0))
+        mac = asking.getsockname()[4]
+    mine = [mac + frame[6:] for frame in frames[:50]]
+    assert tapped(pair, mine, program=without_own(broker)).account.packets == 0
+    assert tapped(pair, mine, program=without_own(1)).account.packets == 50
+    assert tapped(pair, frames[:50], program=without_own(broker)).account.packets == 50
+
+
+def test_a_filter_that_matches_nothing_beside_tags_is_told(pair, tmp_path):
+    frames = [frame[:12] + b"\x81\0\0\x64" + frame[12:] for frame in frames_of(CAPTURE)[:20]]
+    source = Live([find_interface(pair.tapped)], of_ports([1]), is_filtered=True)
+    sending = sender_of(pair)
+    events = source.pieces(Dissection(Options()), Cuts())
+    try:
+        next(events)
+        for frame in frames:
+            sending.send(frame)
+        end = time.monotonic() + 5
+        found = []
+        while not found and time.monotonic() < end:
+            next(events)
+            found = source.notices()
+    finally:
+        source.close()
+        sending.close()
+    assert [finding.value for finding in found] == [20]
+
+
+def test_an_interface_that_goes_down_and_comes_back_is_a_notice(pair, tmp_path):
+    tap = subprocess.Popen(
+        pair.dissector("tap", "-i", pair.tapped, "--lake", str(tmp_path), "--rotate", "1s"),
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    frames = frames_of(CAPTURE)[:30]
+
+    def landed() -> int:
+        return len(list(tmp_path.glob("_manifest/*.json")))
+
+    def sent_until(condition) -> None:
+        end = time.monotonic() + 60
+        while not condition() and time.monotonic() < end and tap.poll() is None:
+            with sender_of(pair) as sending:
+                for frame in frames:
+                    try:
+                        sending.send(frame)
+                    except OSError:
+                        break
+            time.sleep(0.3)
+
+    sent_until(lambda: landed() >= 1)
+    pair.ip("link", "set", pair.tapped, "down")
+    time.sleep(2)
+    pair.ip("link", "set", pair.tapped, "up")
+    before = landed()
+    sent_until(lambda: landed() > before + 1)
+    tap.send_signal(signal.SIGTERM)
+    _, said = tap.communicate(timeout=60)
+    assert tap.returncode == 0, said
+    codes = [row["code"] for row in joined(tmp_path)["notices"]]
+    assert codes.count("interface_down") == codes.count("interface_up") == 1
+
+
+def test_interfaces_are_merged_by_time(tmp_path):
+    require()
+    with wire() as pair, inside(pair):
+        pair.ip("link", "add", "sender1", "type", "veth", "peer", "name", "tapped1")
+        for end in ("sender1", "tapped1"):
+            pair.ip("link", "set", end, "mtu", "65535", "up")
+        frames = frames_of(CAPTURE)
+        client = frames[0][26:30]
+        source = Live([find_interface("tapped0"), find_interface("tapped1")])
+        others = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        others.bind(("sender1", 0))
+        rotations = Rotations(tmp_path, source.name, {}, may_wait=False)
+        sending = Sending(pair, frames)
+        ways = (sending.socket, others)
+
+        class Both:
+            def send(self, frame: bytes) -> None:
+                ways[frame[26:30] == client].send(frame)
+
+        sending.socket = Both()
+        tap = Tap(source, Settings(Options()), rotations, [sending])
+        sending.tap = tap
+        tap.run()
+        source.close()
+        for each in ways:
+            each.close()
+    found, whole = joined(tmp_path), tables_of(str(CAPTURE))
+    for table in ("connections", "frames", "exchanges", "deliveries"):
+        assert without_times(found[table]) == without_times(whole[table]), table
+    (file,) = found["capture_files"]
+    assert file["file_name"] == "tapped0,tapped1" and file["clock_steps"] == 0
+
+
+def test_interfaces_tell_what_they_are():
+    assert "lo" in interface_names()
+    found = find_interface("lo")
+    assert (found.link_type, found.is_loopback) == (ETHERNET, True)
+    assert (mtu_of("lo") or 0) > 1000 and mtu_of("nowhere0") is None
+    assert not is_up("nowhere0") and receive_offload("nowhere0") == (False, False)
+    with pytest.raises(UsageError, match="there is no such interface; there are"):
+        find_interface("nowhere0")
+
+
+def test_who_may_not_capture_is_told_how(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(DependencyError, match="CAP_NET_RAW") as raised:
+        Ring(Interface("lo", 1, ETHERNET, True), ALL, 2 * BLOCK_BYTES)
+    assert raised.value.exit_code == 5
+
+
+def test_a_card_that_stamps_nothing_is_told(pair):
+    with pytest.raises(DependencyError, match="does not stamp"):
+        Live([find_interface(pair.tapped)], wants_hardware_time=True)
+
+
+def test_a_crash_at_any_moment_leaves_only_whole_captures(pair, tmp_path):
+    frames = frames_of(CAPTURE)
+    for delay in (0.2, 0.45, 0.7):
+        tap = subprocess.Popen(
+            pair.dissector("tap", "-i", pair.tapped, "--lake", str(tmp_path), "--rotate", "100ms"),
+            stderr=subprocess.DEVNULL,
+        )
+        before = len(list(tmp_path.glob("_manifest/*.json")))
+        end = time.monotonic() + 60
+        with sender_of(pair) as sending:
+            killed_at = None
+            while time.monotonic() < end:
+                for frame in frames[:100]:
+                    sending.send(frame)
+                time.sleep(0.02)
+                if killed_at is None and len(list(tmp_path.glob("_manifest/*.json"))) > before:
+                    killed_at = time.monotonic() + delay
+                if killed_at is not None and time.monotonic() > killed_at:
+                    break
+        os.kill(tap.pid, signal.SIGKILL)
+        tap.wait()
+    with open_lake(tmp_path) as lake:
+        from dissector.lake.reader import verify
+
+        assert not verify(lake) and len(lake.captures) >= 3
