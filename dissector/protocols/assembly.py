@@ -40,6 +40,7 @@ from dissector.protocols.heads import FramingOptions, Heads
 from dissector.protocols.held_runs import HeldRuns, is_waited_for
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.protocols.output import FrameOutput, Sink
+from dissector.protocols.recognition import Records
 from dissector.protocols.resync import AT, FRAMES, RESUME, Rule, find_chain
 from dissector.protocols.roles import Roles
 from dissector.protocols.runs import Piece, Replay, Run
@@ -249,6 +250,7 @@ class Framing:
             run.at_start = piece.stream_offset == 0
             is_from_syn = bool(self._output.state.connections.is_from_syn[slot])
             run.is_known_start = run.at_start and is_from_syn
+            run.records = None if run.is_known_start else Records()
         self._runs.take_range(current, run)
         self._look_for_frames(ranges, row, slot, way, is_final=False)
 

@@ -6,8 +6,16 @@ from typing import Final, NamedTuple
 from dissector.limits import MAX_FRAME_BYTES
 from dissector.protocols.framing_state import HTTP, TLS, ConnectionState
 from dissector.protocols.interface import Specs
-from dissector.protocols.recognition import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look, server_name
+from dissector.protocols.recognition import (
+    IS_HTTP,
+    IS_PROXY_HEADER,
+    IS_TLS,
+    Records,
+    look,
+    server_name,
+)
 from dissector.protocols.runs import Run
+from dissector.stream.columns import DATA, STARTS_PACKET
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
 
@@ -18,6 +26,15 @@ class FramingOptions(NamedTuple):
     max_frame_bytes: int = MAX_FRAME_BYTES
     forced: Mapping[int, int] = {}
     only: int | None = None
+
+
+def _is_tls(run: Run, records: Records) -> bool:
+    """Whether a direction that was not seen from its start carries TLS: looks at its last range."""
+    piece = run.pieces[-1]
+    if piece.kind != DATA:
+        return False
+    data = run.last_bytes(piece.length)
+    return records.take(piece.stream_offset, bool(piece.flags & STARTS_PACKET), data)
 
 
 class Heads:
@@ -48,8 +65,11 @@ class Heads:
         forced = self._forced(connection)
         if forced is not None:
             known.protocol[slot] = forced
+        if forced is None and run.records is not None and _is_tls(run, run.records):
+            known.protocol[slot] = TLS
+            return False
         while run.size:
-            head = look(run.bytes(HEAD_BYTES), run.at_start)
+            head = look(run.head(HEAD_BYTES), run.at_start)
             if head.verdict == IS_PROXY_HEADER:
                 if head.client_ip:
                     self.proxied[connection] = head.client_ip
@@ -60,7 +80,7 @@ class Heads:
                 if run.size < min(head.header_bytes, HEAD_BYTES) and not is_final:
                     return True  # the rest of the ClientHello may name the server
                 if head.verdict == IS_TLS:
-                    name = server_name(run.bytes(HEAD_BYTES))
+                    name = server_name(run.head(HEAD_BYTES))
                     if name:
                         self.server_names[connection] = name
                 known.protocol[slot] = TLS if head.verdict == IS_TLS else HTTP

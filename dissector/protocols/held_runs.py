@@ -99,7 +99,7 @@ class HeldRuns(dict[int, Run]):
         other = runs[0][0] ^ 1
         if len(runs) == 1 and other in self and self[other].mode is not None:
             runs.append((other, self.wake(other)))
-        at = self._output.keep(b"".join(run.bytes() for _, run in runs))
+        at = self._output.keep(b"".join(run.head() for _, run in runs))
         connection = int(self._output.state.connections.connection_id[slot])
         release_packet = int(ranges.release_packet[row])
         self._output.replays.append(replay_of(runs, connection, at, release_packet))

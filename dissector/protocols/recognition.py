@@ -71,17 +71,50 @@ def _is_tls(head: bytes, at_start: bool) -> bool:
     """TLS records: type, version 3.x, a length that TLS allows; mid-stream two of them in a row."""
     position = 0
     for _ in range(1 if at_start else 2):
-        record = head[position : position + 5]
-        if len(record) < 5:
-            return False
-        length = int.from_bytes(record[3:5], "big")
         kinds = (_TLS_HANDSHAKE,) if at_start else (20, 21, 22, 23)
-        if record[0] not in kinds or record[1] != 3 or record[2] > 4:
-            return False
-        if not 0 < length <= _TLS_RECORD_LIMIT:
+        length = _record_length(head[position : position + 5], kinds)
+        if not length:
             return False
         position += 5 + length
     return True
+
+
+class Records:
+    """TLS records of a direction whose beginning was not seen: one header where the last ended.
+
+    Headers are looked for where packets start; two in a row are TLS.
+    """
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+        self._count = 0
+
+    def take(self, stream_offset: int, starts_packet: bool, data: bytes) -> bool:
+        """Look at the next bytes of the stream; True if they are TLS."""
+        at = -1 if self._next is None else self._next - stream_offset
+        if at < 0:
+            self._count = 0
+            if not starts_packet:
+                self._next = None
+                return False
+            at = 0
+        while at < len(data):
+            length = _record_length(data[at : at + 5], (20, 21, 22, 23))
+            if not length:
+                self._next = None
+                return False
+            self._count += 1
+            at += 5 + length
+        self._next = stream_offset + at
+        return self._count > 1
+
+
+def _record_length(record: bytes, kinds: tuple[int, ...]) -> int:
+    """The bytes behind the header of a TLS record, 0 if it is none."""
+    if len(record) < 5 or record[0] not in kinds or record[1] != 3 or record[2] > 4:
+        return 0
+    length = int.from_bytes(record[3:5], "big")
+    return length if length <= _TLS_RECORD_LIMIT else 0
 
 
 def _proxy_header(head: bytes) -> Head | None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.recognition import Records
 from dissector.protocols.resync import (
     AT,
     BLIND,
@@ -89,7 +90,7 @@ class Run:
     from a SYN. mode: what the direction goes back to, of a run that only waits. is_patient: the
     other direction waits for this run's frames; is_hurried: it did so for too long. is_confirmed:
     more than a chain speaks for the frames that were found. has_events: it holds ranges that are
-    no bytes and must be told.
+    no bytes and must be told. records: TLS records found so far, where it may still be TLS.
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -102,6 +103,7 @@ class Run:
     size: int = 0
     hole_count: int = 0
     has_events: bool = False
+    records: Records | None = None
     _since: tuple[int, int] = (-1, 0)
     _told: tuple[int, bool] = (-1, False)
     trails: dict[int, Trail] = field(default_factory=dict)
@@ -145,9 +147,13 @@ class Run:
         trail.search[HOLES] = self.hole_count
         return Searched(self._data, trail.marks, trail.search, self._holes)
 
-    def bytes(self, stop: int | None = None) -> bytes:
+    def head(self, stop: int | None = None) -> bytes:
         """Its first bytes."""
         return self._data[: self.size if stop is None else min(stop, self.size)].tobytes()
+
+    def last_bytes(self, count: int) -> bytes:
+        """Its last bytes, if it has so many."""
+        return self._data[max(0, self.size - count) : self.size].tobytes()
 
     def drop(self, count: int) -> None:
         """Forget the first bytes, and the holes among them; their gaps are still to be told."""

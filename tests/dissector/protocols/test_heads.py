@@ -41,7 +41,7 @@ def test_a_proxy_header_is_taken_off_and_what_follows_is_looked_at() -> None:
     run = head_of(b"PROXY TCP4 10.9.8.7 10.0.0.2 5000 7000\r\nGET / HTTP/1.1\r\n\r\n")
     assert not found.recognise(known, 0, run, False)
     assert (known.protocol[0], found.proxied) == (HTTP, {5: "10.9.8.7"})
-    assert run.bytes(4) == b"GET "
+    assert run.head(4) == b"GET "
 
 
 def test_options_come_before_content() -> None:

@@ -50,7 +50,7 @@ def test_a_piece_that_goes_through_twice_keeps_its_place() -> None:
     again = runs.begin(0, 0)
     runs.take_range(output.replays[0], again)
     assert again.pieces[0] is first.pieces[0]
-    assert again.bytes() == b"one"
+    assert again.head() == b"one"
 
 
 def test_only_a_patient_run_is_waited_for() -> None:

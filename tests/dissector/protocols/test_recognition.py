@@ -8,6 +8,7 @@ from dissector.protocols.recognition import (
     IS_TLS,
     MORE_NEEDED,
     NOT_KNOWN,
+    Records,
     look,
     server_name,
 )
@@ -54,3 +55,29 @@ def test_the_proxy_header_names_ipv6_clients():
     found = look(header + b"rest", at_start=True)
     assert found.header_bytes == len(header)
     assert found.client_ip == "1:203:405:607:809:a0b:c0d:e0f"
+
+
+def record(size: int) -> bytes:
+    return b"\x17\x03\x03" + size.to_bytes(2, "big") + bytes(size)
+
+
+def test_records_in_packets_of_their_own_are_tls():
+    records = Records()
+    assert not records.take(0, True, bytes(50))  # the rest of a record
+    assert not records.take(50, True, record(30))
+    assert records.take(85, True, record(30))
+
+
+def test_a_record_over_several_packets_is_followed_to_its_end():
+    records = Records()
+    assert not records.take(0, True, record(3000)[:1448])
+    assert not records.take(1448, True, record(3000)[1448:2896])
+    assert records.take(2896, True, record(3000)[2896:] + record(10))
+
+
+def test_one_record_or_two_that_do_not_follow_are_not_enough():
+    records = Records()
+    assert not records.take(0, True, record(30) + b"else")
+    assert not records.take(39, True, record(30)[:20])
+    assert not records.take(90, True, record(30))
+    assert not records.take(125, False, record(30)[:3])

@@ -50,7 +50,7 @@ def test_dropping_inside_a_piece_keeps_its_packet_but_not_its_start() -> None:
     assert (run.pieces[0].stream_offset, run.pieces[0].length, run.pieces[0].packet) == (5, 2, 2)
     assert [place for place in range(7) if run.is_packet_start(place)] == [2]
     assert run.trail(0).search[RESUME] == 4
-    assert run.bytes() == bytes([1, 1, 2, 2, 2, 2, 2])
+    assert run.head() == bytes([1, 1, 2, 2, 2, 2, 2])
 
 
 def test_dropping_bytes_keeps_the_gaps_to_be_told() -> None:
