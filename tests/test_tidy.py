@@ -80,6 +80,7 @@ MANY_PARAMETERS_IN = ("dissector/cli/",)
 # Kernels take what they work on one by one where a bundle made for one call would cost more than
 # it explains; each reason says what the parameters are.
 _PULSAR = "dissector/protocols/pulsar"
+_CURSUS = "dissector/protocols/cursus"
 A_PLACE = "state, bundle and the coordinates of one place in them"
 A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
 MANY_PARAMETERS = {
@@ -94,6 +95,9 @@ MANY_PARAMETERS = {
     (f"{_PULSAR}/registry_steps.py", "register_frames"): A_PASS,
     (f"{_PULSAR}/registry_steps.py", "_take_reply"): A_PASS,
     (f"{_PULSAR}/registry_requests.py", "settle"): A_PLACE,
+    (f"{_CURSUS}/bodies.py", "read_batches"): A_PASS,
+    (f"{_CURSUS}/messages.py", "fill_messages"): A_PASS,
+    (f"{_CURSUS}/messages.py", "_fill_batch"): A_PLACE,
     **{
         ("dissector/protocols/framing.py", name): A_PASS
         for name in (
@@ -123,6 +127,8 @@ TESTED_THROUGH = {
     f"{_PULSAR}/test_consumption.py": "consumer_steps consumers consumption_rows consumption_walk"
     " deliveries delivery_acks delivery_ends permits redelivery",
     "dissector/packet/test_unwrap.py": "walk",
+    f"{_CURSUS}/test_facts.py": "bodies conversations correlation effects groups messages readings"
+    " rows",
     "dissector/report/test_summary.py": "exchange_rows",
     "dissector/report/sections/test_sections.py": "coverage permit_utilization",
     "dissector/lake/test_packed.py": "chunks layout",

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from dissector.protocols.cursus import headers as cursus
+from dissector.protocols.cursus.facts import CursusFacts
 from dissector.protocols.interface import ProtocolSpec, Specs
 from dissector.protocols.pulsar.facts import PulsarFacts
 from dissector.protocols.pulsar.headers import (
@@ -20,5 +22,14 @@ PROTOCOLS: Final[Specs] = (
         one_way,
         announced_limit,
         PulsarFacts,
+    ),
+    ProtocolSpec(
+        "cursus",
+        (9000,),
+        cursus.check_header,
+        cursus.prove_frame,
+        cursus.one_way,
+        cursus.announced_limit,
+        CursusFacts,
     ),
 )

@@ -41,7 +41,7 @@ from dissector.protocols.held_runs import HeldRuns, is_waited_for
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.protocols.output import FrameOutput, Sink
 from dissector.protocols.recognition import Records
-from dissector.protocols.resync import AT, FRAMES, RESUME, Rule, find_chain
+from dissector.protocols.resync import AT, RESUME, Rule, find_chain
 from dissector.protocols.roles import Roles
 from dissector.protocols.runs import Piece, Replay, Run
 from dissector.protocols.slots import find_slot, give_back_slots
@@ -240,7 +240,7 @@ class Framing:
         piece = self._runs.piece_of(current)
         if way not in self._runs and piece.starts_chain:
             ways.mode[way] = CHAIN
-            ways.verify[way] = 1
+            ways.verify[way] = int(not piece.is_judged)
             piece.starts_chain = False
             return
         if ways.mode[way] == CHAIN:
@@ -316,13 +316,11 @@ class Framing:
         is_open = state.connections.protocol[way >> 1] == UNDECIDED
         is_full = self._runs.size > MAX_RUN_BYTES
         for place in self._places(way):
+            if run.begins_with_frame(self._calls.check[place], place, limit, int(is_open)):
+                return place
             rule = Rule(self._calls.check, self._prove, place, direction, limit, int(is_final))
             seen = run.searched(place)
             status = find_chain(seen, rule)
-            if run.is_known_start and seen.search[AT] == 0 and seen.search[FRAMES] > 0:
-                # Behind a SYN a broker protocol starts with a frame: a strict header is proof.
-                run.is_confirmed = True
-                return place
             if run.is_known_start and is_open and not run.hole_count:
                 continue
             if run.is_believed(place, status, ts_ns, is_final or is_full):

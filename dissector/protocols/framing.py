@@ -315,7 +315,8 @@ def _begin_chain(
 ) -> bool:
     """Whether the first bytes of a direction start a chain at once: no doubt, no slow path.
 
-    So it is where the connection was seen from its SYN and its first bytes are a strict header.
+    So it is where the connection was seen from its SYN and its first bytes are a strict header, or
+    any header where the other direction has shown the protocol.
     """
     known = state.connections
     ways = state.directions
@@ -327,7 +328,7 @@ def _begin_chain(
     if protocol >= len(calls.check):
         return False
     if protocol != UNDECIDED:
-        return bool(calls.check[protocol](data, base, end, 2, ways.limit[way], 1) > 0)
+        return bool(calls.check[protocol](data, base, end, 2, ways.limit[way], 0) > 0)
     for place in range(len(calls.check)):
         if calls.check[place](data, base, end, 2, ways.limit[way], 1) > 0:
             known.protocol[slot] = place

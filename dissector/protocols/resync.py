@@ -54,6 +54,9 @@ HEADER_EVIDENCE: Final = 12
 # Checksums are computed, and doubtful frames searched, over this many times the bytes of a run.
 _BUDGET: Final = 4
 _BUDGET_BYTES: Final = 1 << 16
+# How strictly headers are judged: of a chain, and of the frame with which one may begin.
+STRICT: Final = 1
+STRICTEST: Final = 2
 _VISITED: Final = 1
 _COMBED_MARK: Final = 2
 
@@ -86,9 +89,9 @@ class Rule(NamedTuple):
 
 
 @inlined
-def _judge(run: Searched, offset: int, end: int, rule: Rule) -> int:
+def _judge(run: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
     run.search[STEPS] += 1
-    return int(rule.check[rule.place](run.data, offset, end, rule.direction, rule.limit, 1))
+    return int(rule.check[rule.place](run.data, offset, end, rule.direction, rule.limit, level))
 
 
 def new_search() -> Int64Array:
@@ -125,7 +128,7 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
         position = offset
         proofs = 0
         while position < end and marks[position] == 0:
-            total = _judge(run, position, end, rule)
+            total = _judge(run, position, end, rule, STRICT)
             if total <= 0 or total > end - position:
                 break
             marks[position] = _COMBED_MARK
@@ -152,7 +155,7 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
         if marks[offset] == _VISITED:
             continue
         end = holes[0, hole] if hole < count else search[SIZE]
-        total = _judge(run, offset, end, rule)
+        total = _judge(run, offset, end, rule, STRICTEST)
         if total < 0:
             continue
         if total == 0 and hole == count and rule.is_final == 0:
@@ -237,7 +240,7 @@ def _follow(run: Searched, rule: Rule) -> int:
         if marks[at] == _VISITED:
             return _BROKEN
         end = holes[0, hole] if hole < count else search[SIZE]
-        total = _judge(run, at, end, rule)
+        total = _judge(run, at, end, rule, STRICT)
         if total < 0:
             return _BROKEN
         if total == 0:

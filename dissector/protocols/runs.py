@@ -1,6 +1,6 @@
 """Bytes that the slow path holds: runs of a direction whose frames are not found yet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,7 +48,8 @@ class Piece:
     """One range of a run: where it stands in the stream, its length and the packet it came in.
 
     order: rises with the ranges of both directions as they arrived; kind, cause: as in ranges;
-    starts_chain: its first byte is where frames were found again.
+    starts_chain: its first byte is where frames were found again; is_judged: the first of them need
+    not be strict.
     """
 
     stream_offset: int
@@ -60,6 +61,7 @@ class Piece:
     kind: int = DATA
     cause: int = 0
     starts_chain: bool = False
+    is_judged: bool = False
 
 
 @dataclass
@@ -146,6 +148,25 @@ class Run:
         trail.search[SIZE] = self.size
         trail.search[HOLES] = self.hole_count
         return Searched(self._data, trail.marks, trail.search, self._holes)
+
+    def begins_with_frame(
+        self, check: Callable[..., int], place: int, limit: int, is_strict: int
+    ) -> bool:
+        """Whether it begins behind a SYN, and there with a frame: then that is its chain.
+
+        A strict header is proof enough there, and any header once the other direction has shown
+        the protocol.
+        """
+        if not (self.is_known_start and self.at_start):
+            return False
+        seen = self.searched(place)
+        end = int(seen.holes[0, 0]) if self.hole_count else self.size
+        if check(seen.data, 0, end, 2, limit, is_strict) <= 0:
+            return False
+        seen.search[AT] = 0
+        self.piece_at(0)[0].is_judged = True
+        self.is_confirmed = True
+        return True
 
     def head(self, stop: int | None = None) -> bytes:
         """Its first bytes."""

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 import pytest
 
 from tests.dissector.observed import (
-    CAPTURES,
     CASES,
     LOGGED,
     Case,
@@ -14,7 +13,6 @@ from tests.dissector.observed import (
     ids_of,
     is_topic,
     name_of,
-    tables_of,
 )
 
 each_capture = pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -165,16 +163,6 @@ def test_connections_that_are_not_pulsar_are_named():
             assert set(found) == {"pulsar"}, case
         else:
             assert dict(found) == wanted, case
-
-
-@pytest.mark.parametrize(
-    "path", sorted((CAPTURES / "cursus").glob("*.pcap*")), ids=lambda path: path.name
-)
-def test_cursus_is_not_taken_for_pulsar(path):
-    tables = tables_of(str(path))
-    assert tables["connections"]
-    assert not any(row["protocol"] == "pulsar" for row in tables["connections"])
-    assert not any(row["protocol"] == "pulsar" for row in tables["frames"])
 
 
 # -- publishing

@@ -1,0 +1,196 @@
+"""A broker's answers: `OK` lines, errors, JSON, stream control, and free text of old versions.
+
+No answer names its request. Values may be quoted with escapes and hold blanks, lists stand in
+square brackets, and a few values (a snapshot, a cluster's state) take the rest of the line.
+"""
+
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+from dissector.limits import MAX_DETAIL_ITEMS
+from dissector.protocols.cursus.commands import (
+    RESPONSE_ERROR,
+    RESPONSE_JSON,
+    RESPONSE_OK,
+    STREAM_CONTROL,
+)
+from dissector.protocols.cursus.lines import shown, shown_field, whole_number
+
+_PAIR: Final = re.compile(
+    rb"([A-Za-z_][\w.]*)=(\[[^\]]*\]|\"(?:[^\"\\]|\\.)*\"|[^\s]*)|(\S+)", re.DOTALL
+)
+_REST_OF_LINE: Final = re.compile(rb"\b(snapshot|cluster|brokers)=(.*)\Z", re.DOTALL)
+_CODE: Final = re.compile(rb"\A[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\Z")
+_BLANKS: Final = b" \t\r\n\0"
+_MAX_JSON_BYTES: Final = 1 << 20
+# The compact acknowledgement, keys in the order in which brokers write them.
+_ACK: Final = re.compile(
+    rb'\A\{"status":"(\w+)","last_offset":(\d{1,19}),"producer_epoch":(-?\d{1,19}),'
+    rb'"producer_id":"([^"\\]*)","seq_start":(\d{1,19}),"seq_end":(\d{1,19})'
+    rb'(?:,"leader":"([^"\\]*)")?(?:,"error":"([^"\\]*)")?\}\s*\Z'
+)
+_ACK_KEYS: Final = frozenset(
+    ("last_offset", "producer_epoch", "producer_id", "seq_start", "seq_end")
+)
+
+
+class Ack(NamedTuple):
+    """What an acknowledgement repeats of its batch, and where it was stored."""
+
+    last_offset: int
+    producer_epoch: int
+    producer_id: bytes
+    seq_start: int
+    seq_end: int
+
+
+class Answer(NamedTuple):
+    """One answer.
+
+    command: number; fields: what it says by name; error_code, error_text: None unless it is a
+    refusal (the code is None where a refusal has none); is_error: it refuses; ack: of a produce;
+    is_legacy: free text of an older version.
+    """
+
+    command: int
+    fields: dict[str, Any]
+    is_error: bool = False
+    error_code: str | None = None
+    error_text: bytes | None = None
+    ack: Ack | None = None
+    is_legacy: bool = False
+
+    def number(self, name: str) -> int | None:
+        """A field that is a whole number."""
+        value = self.fields.get(name)
+        if isinstance(value, bytes):
+            return whole_number(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def read_answer(body: bytes) -> Answer:
+    """Read the body of a broker's frame that is no batch and not empty."""
+    if body[:1] in (b"{", b"["):
+        return _json_answer(body)
+    text = body.strip(_BLANKS)
+    if text == b"OK" or text.startswith(b"OK "):
+        return Answer(RESPONSE_OK, _fields(text[3:]))
+    if text.startswith((b"ERROR:", b"ERROR ")):
+        return _error(text[6:].strip(_BLANKS))
+    if text.startswith(b"STREAM_CONTROL "):
+        return Answer(STREAM_CONTROL, _fields(text[15:]))
+    return Answer(RESPONSE_OK, {"text": body}, is_legacy=True)
+
+
+def _fields(text: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    rest = _REST_OF_LINE.search(text)
+    if rest:
+        found[rest[1].decode()] = rest[2]
+        text = text[: rest.start()]
+    for name, value, word in _PAIR.findall(text):
+        if word:
+            found.setdefault("words", []).append(word)
+        else:
+            found[name.decode()] = _unquoted(value)
+    return found
+
+
+def _unquoted(value: bytes) -> bytes:
+    if len(value) < 2 or value[:1] != b'"' or value[-1:] != b'"':
+        return value
+    return value[1:-1].replace(b'\\"', b'"').replace(b"\\\\", b"\\")
+
+
+def _error(text: bytes) -> Answer:
+    """A refusal: its first word is its code where it looks like one; older texts have none."""
+    word, _, rest = text.partition(b" ")
+    if not _CODE.match(word):
+        return Answer(RESPONSE_ERROR, {}, True, None, text or None)
+    rest = rest.strip(_BLANKS)
+    return Answer(RESPONSE_ERROR, _fields(rest), True, word.decode(), rest or None)
+
+
+def _json_answer(body: bytes) -> Answer:
+    quick = _ACK.match(body)
+    if quick:
+        status, last, epoch, producer, start, end, leader, error = quick.groups()
+        fields: dict[str, Any] = {"status": status} if status != b"OK" else {}
+        if leader is not None:
+            fields["leader"] = leader
+        ack = Ack(int(last), int(epoch), producer, int(start), int(end))
+        if status == b"OK":
+            return Answer(RESPONSE_JSON, fields, ack=ack)
+        return _refused(fields, ack, error or b"")
+    if len(body) > _MAX_JSON_BYTES:
+        return Answer(RESPONSE_JSON, {})
+    try:
+        said = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return Answer(RESPONSE_JSON, {"text": body})
+    if not isinstance(said, dict):
+        return Answer(RESPONSE_JSON, {"value": said})
+    ack_of = _ack_of(said)
+    if ack_of is not None:
+        said = {key: value for key, value in said.items() if key not in _ACK_KEYS}
+    is_refusal = said.get("status") not in (None, "OK") or said.get("success") is False
+    if said.get("status") == "OK":
+        del said["status"]
+    if is_refusal:
+        text = said.get("error")
+        return _refused(said, ack_of, text.encode() if isinstance(text, str) else b"")
+    return Answer(RESPONSE_JSON, said, ack=ack_of)
+
+
+def _refused(fields: dict[str, Any], ack: Ack | None, text: bytes) -> Answer:
+    inner = _error(text.removeprefix(b"ERROR:").strip(_BLANKS))
+    return Answer(RESPONSE_JSON, fields, True, inner.error_code, inner.error_text, ack)
+
+
+def _ack_of(said: dict[str, Any]) -> Ack | None:
+    producer = said.get("producer_id")
+    if not isinstance(producer, str):
+        return None
+    numbers = [
+        said.get(key, 0) for key in ("last_offset", "producer_epoch", "seq_start", "seq_end")
+    ]
+    if not all(isinstance(each, int) and -(1 << 63) <= each < 1 << 64 for each in numbers):
+        return None
+    last, epoch, start, end = (_signed(each) for each in numbers)
+    return Ack(last, epoch, producer.encode(), start, end)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+_IN_COLUMNS: Final = frozenset(("topic", "partition", "group", "member", "producerId", "epoch"))
+
+
+def answer_detail(answer: Answer, redact: bool, is_full: bool = False) -> dict[str, Any]:
+    """What an answer says beyond the columns of its frame; is_full: the columns' part, too."""
+    found: dict[str, Any] = {}
+    if answer.is_legacy:
+        found["grammar"] = "legacy_text"
+    for name, value in answer.fields.items():
+        if is_full or name not in _IN_COLUMNS or answer.is_error:
+            title = shown(name.encode("utf-8", "replace"), redact)
+            found[title] = _shown(title, value, redact)
+    if is_full and answer.ack is not None:
+        found.update(answer.ack._asdict(), producer_id=shown(answer.ack.producer_id, redact))
+    return found
+
+
+def _shown(name: str, value: Any, redact: bool) -> Any:
+    """A value for `detail`; name: the key under which it stands, of a list the list's."""
+    if isinstance(value, bytes):
+        return shown_field(name, value, redact)
+    if isinstance(value, str):
+        return shown_field(name, value.encode("utf-8", "replace"), redact)
+    if isinstance(value, list):
+        return [_shown(name, each, redact) for each in value[:MAX_DETAIL_ITEMS]]
+    if isinstance(value, dict):
+        pairs = list(value.items())[:MAX_DETAIL_ITEMS]
+        return {key: _shown(key, each, redact) for key, each in pairs}
+    return value

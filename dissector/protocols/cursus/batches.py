@@ -1,0 +1,250 @@
+"""The binary batch, magic 0xBA7C, in the four layouts that were ever written down or sent.
+
+Big-endian, no padding. A header: magic, topic (u16 length), partition, acks as text, idempotent
+flag, first and last sequence number, number of records. A record: offset, sequence number, producer
+id and key (u16 lengths), epoch, payload (u32 length), and in newer layouts event type, schema
+version, aggregate version and metadata. Nothing says which layout it is: the one that ends exactly
+where the frame ends. `SEED` is a published document's, which no program ever spoke; it goes first
+where its text partition is plainly there, since such a frame may read as a `CURRENT` one, too.
+"""
+
+from typing import Final, NamedTuple
+
+from dissector.blocks import ByteArray
+from dissector.codecs.integers import be16, be32, be64, byte
+from dissector.jit import inlined, kernel
+
+MAGIC: Final = 0xBA7C
+MAX_RECORDS: Final = 100_000  # of one batch; brokers refuse more
+
+CURRENT: Final = 0  # partition i32, acks u8 length
+SEED: Final = 1  # partition as text, acks u16 length
+APRIL: Final = 2  # as CURRENT, records without event fields
+V010: Final = 3  # as APRIL, without the idempotent flag
+LAYOUTS: Final = 4
+LAYOUT_NAMES: Final = ("cur", "seed", "apr26", "v010")
+
+# What acks says; any other text is UNKNOWN_ACKS.
+ACKS_ALL: Final = -1
+UNKNOWN_ACKS: Final = -2
+
+_MAX_PARTITION_DIGITS: Final = 10
+_SHORT_RECORD: Final = 8 + 8 + 2 + 2 + 8 + 4
+_EVENT_FIELDS: Final = 2 + 4 + 8 + 2
+
+
+class Head(NamedTuple):
+    """A batch's header.
+
+    records_at: offset of the first record, -1 where the header does not fit; acks: 0, 1, ACKS_ALL
+    or UNKNOWN_ACKS; topic_at, topic_bytes: its topic; records: how many it announces, signed.
+    """
+
+    records_at: int
+    topic_at: int
+    topic_bytes: int
+    partition: int
+    acks: int
+    idempotent: int
+    seq_start: int
+    seq_end: int
+    records: int
+
+
+class Record(NamedTuple):
+    """Where the parts of one record stand; next: offset behind it, -1 where it does not fit."""
+
+    next: int
+    offset: int
+    seq_num: int
+    producer_at: int
+    producer_bytes: int
+    key_at: int
+    key_bytes: int
+    epoch: int
+    payload_at: int
+    payload_bytes: int
+    event_type_at: int
+    event_type_bytes: int
+    schema_version: int
+    aggregate_version: int
+
+
+@inlined
+def _signed32(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@inlined
+def _no_head() -> Head:
+    return Head(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@inlined
+def _no_record() -> Record:
+    return Record(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@inlined
+def _digits(data: ByteArray, at: int, count: int) -> int:
+    """A number in decimal digits, -1 if there is anything else."""
+    value = 0
+    for place in range(at, at + count):
+        digit = byte(data, place) - 0x30
+        if digit < 0 or digit > 9:
+            return -1
+        value = value * 10 + digit
+    return value
+
+
+@inlined
+def _acks(data: ByteArray, at: int, size: int) -> int:
+    if size == 1 and byte(data, at) == 0x30:
+        return 0
+    if size == 1 and byte(data, at) == 0x31:
+        return 1
+    if size == 2 and be16(data, at) == 0x2D31:  # "-1"
+        return ACKS_ALL
+    if size == 3 and be16(data, at) == 0x616C and byte(data, at + 2) == 0x6C:  # "all"
+        return ACKS_ALL
+    return UNKNOWN_ACKS
+
+
+@kernel
+def read_head(data: ByteArray, at: int, end: int, layout: int) -> Head:
+    """The header of the batch at `at` in one layout, as far as bytes are there up to `end`."""
+    if end - at < 4 or be16(data, at) != MAGIC:
+        return _no_head()
+    topic_bytes = be16(data, at + 2)
+    topic_at = at + 4
+    place = topic_at + topic_bytes
+    if end - place < 5:
+        return _no_head()
+    if layout == SEED:
+        digits = be16(data, place)
+        if digits < 1 or digits > _MAX_PARTITION_DIGITS or end - place < 4 + digits:
+            return _no_head()
+        partition = _digits(data, place + 2, digits)
+        if partition < 0:
+            return _no_head()
+        acks_bytes = be16(data, place + 2 + digits)
+        place += 4 + digits
+    else:
+        partition = _signed32(be32(data, place))
+        acks_bytes = byte(data, place + 4)
+        place += 5
+    flag_bytes = 0 if layout == V010 else 1
+    if end - place < acks_bytes + flag_bytes + 20:
+        return _no_head()
+    acks = _acks(data, place, acks_bytes)
+    place += acks_bytes
+    idempotent = byte(data, place) if flag_bytes == 1 else 0
+    place += flag_bytes
+    if idempotent > 1:
+        return _no_head()
+    return Head(
+        place + 20,
+        topic_at,
+        topic_bytes,
+        partition,
+        acks,
+        idempotent,
+        be64(data, place),
+        be64(data, place + 8),
+        _signed32(be32(data, place + 16)),
+    )
+
+
+@inlined
+def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
+    """The record at `at`."""
+    if end - at < _SHORT_RECORD:
+        return _no_record()
+    producer_at = at + 18
+    producer_bytes = be16(data, at + 16)
+    place = producer_at + producer_bytes
+    if end - place < 14:
+        return _no_record()
+    key_bytes = be16(data, place)
+    key_at = place + 2
+    place = key_at + key_bytes
+    if end - place < 12:
+        return _no_record()
+    epoch = be64(data, place)
+    payload_bytes = be32(data, place + 8)
+    payload_at = place + 12
+    place = payload_at + payload_bytes
+    event_at = place
+    event_bytes = 0
+    schema_version = 0
+    aggregate_version = 0
+    if layout in (CURRENT, SEED):
+        if end - place < _EVENT_FIELDS:
+            return _no_record()
+        event_bytes = be16(data, place)
+        event_at = place + 2
+        place = event_at + event_bytes
+        if end - place < 14:
+            return _no_record()
+        schema_version = be32(data, place)
+        aggregate_version = be64(data, place + 4)
+        place += 14 + be16(data, place + 12)
+    if place > end:
+        return _no_record()
+    return Record(
+        place,
+        be64(data, at),
+        be64(data, at + 8),
+        producer_at,
+        producer_bytes,
+        key_at,
+        key_bytes,
+        epoch,
+        payload_at,
+        payload_bytes,
+        event_at,
+        event_bytes,
+        schema_version,
+        aggregate_version,
+    )
+
+
+@kernel
+def end_of_records(data: ByteArray, head: Head, end: int, layout: int) -> int:
+    """The offset behind the last record, -1 if they are not all there."""
+    if head.records_at < 0 or head.records < 0 or head.records > MAX_RECORDS:
+        return -1
+    place = head.records_at
+    for _ in range(head.records):
+        record = read_record(data, place, end, layout)
+        if record.next < 0:
+            return -1
+        place = record.next
+    return int(place)
+
+
+@kernel
+def choose_layout(data: ByteArray, at: int, end: int, known: int) -> int:
+    """The layout in which a whole batch ends exactly at `end`.
+
+    Args:
+        known: the layout of an earlier batch of this connection, -1 if there was none.
+
+    Returns:
+        The layout; LAYOUTS + layout where one reads all records but bytes are left over, as brokers
+        accept; -1 where none reads it.
+    """
+    if known >= 0:
+        head = read_head(data, at, end, known)
+        if end_of_records(data, head, end, known) == end:
+            return known
+    loose = -1
+    for turn in range(LAYOUTS):
+        layout = 1 - turn if turn < 2 else turn  # SEED, CURRENT, APRIL, V010
+        head = read_head(data, at, end, layout)
+        stop = end_of_records(data, head, end, layout)
+        if stop == end:
+            return layout
+        if stop >= 0 and head.records > 0 and loose < 0 and layout != SEED:
+            loose = LAYOUTS + layout
+    return loose

@@ -1,0 +1,107 @@
+"""Compressed bodies: gzip, LZ4 frames, and snappy with xerial's header or with none.
+
+A client may compress whole bodies, and nothing on the wire says so but the bytes themselves. What
+comes out is bounded by a size and by a ratio to what went in, whatever the bytes announce.
+"""
+
+import zlib
+from typing import Final
+
+import cramjam
+import lz4.frame
+import numpy as np
+
+from dissector.blocks import ByteArray
+from dissector.protocols.cursus.headers import (
+    BATCH_BODY,
+    ENVELOPE,
+    GZIP,
+    LZ4_FRAME,
+    MAX_BODY_BYTES,
+    TEXT,
+    XERIAL,
+    shape_of,
+)
+
+CODEC_NAMES: Final = ("NONE", "GZIP", "LZ4", "SNAPPY")
+NONE_CODEC: Final = 0
+GZIP_CODEC: Final = 1
+LZ4_CODEC: Final = 2
+SNAPPY_CODEC: Final = 3
+
+MAX_RATIO: Final = 1100  # gzip's best is 1032 to 1
+_XERIAL_HEADER: Final = 16  # magic, version, oldest compatible version
+_CODEC_OF: Final = {GZIP: GZIP_CODEC, LZ4_FRAME: LZ4_CODEC, XERIAL: SNAPPY_CODEC}
+
+
+def room_for(packed: int) -> int:
+    """Bytes that so many compressed bytes may become."""
+    return min(MAX_BODY_BYTES, packed * MAX_RATIO)
+
+
+def _gunzip(packed: bytes, room: int) -> bytes | None:
+    stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    plain = stream.decompress(packed, room)
+    if stream.unconsumed_tail and stream.decompress(stream.unconsumed_tail, 1):
+        return None
+    return plain if stream.eof else None
+
+
+def _unlz4(packed: bytes, room: int) -> bytes | None:
+    stream = lz4.frame.LZ4FrameDecompressor()
+    plain: bytes = stream.decompress(packed, max_length=room)
+    return plain if stream.eof else None
+
+
+def _unsnap_block(packed: bytes, room: int) -> bytes | None:
+    if not packed or int(cramjam.snappy.decompress_raw_len(packed)) > room:
+        return None
+    return bytes(cramjam.snappy.decompress_raw(packed))
+
+
+def _unsnap_xerial(packed: bytes, room: int) -> bytes | None:
+    plain = bytearray()
+    at = _XERIAL_HEADER
+    while at + 4 <= len(packed):
+        size = int.from_bytes(packed[at : at + 4], "big")
+        block = packed[at + 4 : at + 4 + size]
+        if len(block) < size:
+            return None
+        part = _unsnap_block(block, room - len(plain))
+        if part is None:
+            return None
+        plain += part
+        at += 4 + size
+    return bytes(plain) if at == len(packed) and plain else None
+
+
+def open_body(packed: ByteArray, shape: int) -> tuple[int, bytes] | None:
+    """Uncompress a body.
+
+    Args:
+        shape: of headers; OTHER and TEXT are tried as a bare snappy block, which has no mark and
+            counts only if what comes out is a batch or a command.
+
+    Returns:
+        The codec and the body, None where it is not compressed, broken or too large.
+    """
+    data = packed.tobytes()
+    room = room_for(len(data))
+    try:
+        if shape == GZIP:
+            plain = _gunzip(data, room)
+        elif shape == LZ4_FRAME:
+            plain = _unlz4(data, room)
+        elif shape == XERIAL:
+            plain = _unsnap_xerial(data, room)
+        else:
+            plain = _unsnap_block(data, room)
+    except (zlib.error, cramjam.DecompressionError, RuntimeError):
+        return None
+    if plain is None:
+        return None
+    if shape not in _CODEC_OF:
+        opened = shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
+        if opened not in (BATCH_BODY, ENVELOPE, TEXT):
+            return None
+    return _CODEC_OF.get(shape, SNAPPY_CODEC), plain

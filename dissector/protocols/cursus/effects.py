@@ -1,0 +1,306 @@
+"""What requests and answers do: to logs, to groups and to transactions."""
+
+from typing import Any, Final
+
+from dissector.findings import Finding, Findings
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import NAME_OBSERVED
+from dissector.protocols.cursus.answers import Answer
+from dissector.protocols.cursus.commands import BATCH, NUMBER
+from dissector.protocols.cursus.conversations import Conversation, Request
+from dissector.protocols.cursus.groups import Delivery, Groups, Member
+from dissector.protocols.cursus.logs import Attempts, Published, Sent
+from dissector.protocols.cursus.readings import Codes
+from dissector.protocols.cursus.rows import (
+    BY_CAPTURE_END,
+    BY_CONNECTION,
+    PUBLISH,
+    AckRow,
+    Gathered,
+    ProducerRow,
+)
+
+_JOIN: Final = NUMBER["JOIN_GROUP"]
+_LEAVE: Final = NUMBER["LEAVE_GROUP"]
+_COMMIT_OFFSET: Final = NUMBER["COMMIT_OFFSET"]
+_BATCH_COMMIT: Final = NUMBER["BATCH_COMMIT"]
+_SEND_OFFSETS: Final = NUMBER["SEND_OFFSETS_TO_TXN"]
+_END_TXN: Final = NUMBER["END_TXN"]
+_FETCH_OFFSET: Final = NUMBER["FETCH_OFFSET"]
+_CREATE: Final = NUMBER["CREATE"]
+_MOVING_ERRORS: Final = frozenset(("GEN_MISMATCH", "NOT_OWNER", "member_not_found"))
+_MOVING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
+_MAX_STAGED: Final = 1 << 14  # transactions whose offsets are remembered
+_MAX_PRODUCERS: Final = 1 << 12  # of one connection
+
+
+class Effects:
+    """State of one capture that is not of one connection. findings: what is odd."""
+
+    def __init__(self, gathered: Gathered, codes: Codes, findings: Findings) -> None:
+        self._out = gathered
+        self._codes = codes
+        self._findings = findings
+        self.groups = Groups(gathered)
+        self._attempts = Attempts()
+        self._published = Published()
+        self._idempotent: set[int] = set()
+        self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
+
+    # -- requests
+
+    def asked(self, known: Conversation, request: Request, cells: Any, row: int) -> None:
+        """A request came; it is not said yet whether it will be answered."""
+        if request.kind == PUBLISH:
+            self._publish(known, request, cells, row)
+        command = request.command
+        self.groups.meet(request.subscription, request.topic)
+        if command == _COMMIT_OFFSET and request.line is not None:
+            following = request.line.number(b"offset")
+            if following is not None:
+                self._ack(known, request, request.topic, request.partition, following)
+        elif command == _BATCH_COMMIT and request.line is not None:
+            for partition, following in request.line.entries or ():
+                self._ack(known, request, request.topic, partition, following)
+        elif command == _END_TXN:
+            self._end_of_transaction(known, request)
+
+    def _ack(
+        self, known: Conversation, request: Request, topic: int, partition: int, following: int
+    ) -> AckRow:
+        row = AckRow(
+            known.connection,
+            request.frame_no,
+            request.last_ns,
+            topic,
+            request.subscription,
+            following - 1 if following > 0 else NULL,
+            partition,
+            self._out.row,
+        )
+        self._out.add(row)
+        return row
+
+    def _end_of_transaction(self, known: Conversation, request: Request) -> None:
+        """A commit makes the offsets count that were sent to the transaction before."""
+        line = request.line
+        if line is None or line.arguments.get(b"result") != b"commit":
+            return
+        staged = self._staged.get(line.arguments.get(b"transactional_id", b""), [])
+        for subscription, topic, partition, following in staged:
+            request.subscription = subscription
+            self._ack(known, request, topic, partition, following)
+        if not staged:
+            self._ack(known, request, NULL, NULL, 0)
+
+    def _publish(self, known: Conversation, request: Request, cells: Any, row: int) -> None:
+        """A batch, or a text that carries a message, goes to a log."""
+        if request.command == BATCH:
+            request.acks = cells.acks[row] if cells.acks[row] != NULL else 1
+            request.idempotent = max(cells.idempotent[row], 0)
+        elif request.line is not None and request.line.arguments.get(b"acks") == b"0":
+            request.acks = 0
+        if request.producer == NULL or request.topic == NULL:
+            return
+        epoch = cells.producer_epoch[row]
+        self._meet_producer(known, request, epoch)
+        if request.sequence == NULL:
+            return
+        sent = Sent(
+            request.topic,
+            request.partition,
+            request.producer,
+            epoch,
+            request.sequence,
+            request.highest,
+        )
+        request.batch_key = sent
+        request.attempt = self._attempts.begin(sent)
+        self._published.add(sent, request.last_ns)
+
+    def _meet_producer(self, known: Conversation, request: Request, epoch: int) -> None:
+        key = (request.topic, request.producer)
+        if key in known.producers or len(known.producers) < _MAX_PRODUCERS:
+            known.producers[key] = epoch
+
+    def producers_over(self, known: Conversation, at_end: bool) -> None:
+        """A connection is over, and with it the producers that were seen on it."""
+        for (topic, name), epoch in known.producers.items():
+            self._out.add(
+                ProducerRow(
+                    known.connection,
+                    topic,
+                    name,
+                    epoch,
+                    BY_CAPTURE_END if at_end else BY_CONNECTION,
+                    NAME_OBSERVED,
+                    self._out.row,
+                )
+            )
+        known.producers = {}
+
+    def connection_over(self, connection: int) -> None:
+        """A connection is over."""
+        self.groups.connection_over(connection)
+
+    # -- answers
+
+    def answered(
+        self, request: Request, cells: Any, row: int, answer: Answer | None, is_good: bool
+    ) -> bool:
+        """A request was answered; False if what it wanted stored was there already."""
+        command = request.command
+        if cells.command[row] == BATCH:
+            self.delivered(request, cells, row, request.command == NUMBER["STREAM"])
+            return True
+        if answer is not None and answer.is_error:
+            self._refused(cells.connection_id[row], request, answer)
+            return True
+        if not is_good or answer is None:
+            return True
+        if request.kind == PUBLISH:
+            return self._stored(request)
+        if command == _JOIN:
+            self._joined(request, cells, row, answer)
+        elif command == _LEAVE:
+            self.groups.leave(
+                request.subscription, request.topic, request.consumer_name, request.frame_no
+            )
+        elif command in (_COMMIT_OFFSET, _BATCH_COMMIT):
+            self._committed(request)
+        elif command == _SEND_OFFSETS:
+            self._stage(request)
+        elif command == _END_TXN:
+            self._transaction_ended(request)
+        elif command == _CREATE:
+            self._created(request)
+        return True
+
+    def _created(self, request: Request) -> None:
+        """A topic that stores each batch once, whatever its producers say."""
+        if request.line is not None and request.line.arguments.get(b"idempotent") == b"true":
+            self._idempotent.add(request.topic)
+
+    def _refused(self, connection: int, request: Request, answer: Answer) -> None:
+        if request.subscription != NULL and answer.error_code in _MOVING_ERRORS:
+            self.groups.moved(request.subscription)
+        if request.command == _JOIN and answer.error_code is not None:
+            refused = self._member(connection, request, request.consumer_name, NULL)
+            self.groups.refuse(refused, self._codes.of(answer.error_code.encode()))
+
+    def _stored(self, request: Request) -> bool:
+        """Whether a good answer to a publish means that it was stored now."""
+        if request.batch_key is None:
+            return True
+        was_stored = self._attempts.is_stored(Sent(*request.batch_key))
+        is_once = request.idempotent == 1 or request.topic in self._idempotent
+        return not (was_stored and is_once)
+
+    def _member(self, connection: int, request: Request, name: int, ready_frame_no: int) -> Member:
+        return Member(
+            connection,
+            0,
+            request.topic,
+            request.subscription,
+            name,
+            request.frame_no,
+            ready_frame_no,
+        )
+
+    def _joined(self, request: Request, cells: Any, row: int, answer: Answer) -> None:
+        if request.subscription == NULL:
+            return
+        name = cells.consumer_name[row]
+        if name == NULL:
+            name = request.consumer_name
+        member = self._member(cells.connection_id[row], request, name, cells.frame_no[row])
+        generation = answer.number("generation")
+        self.groups.join(member, NULL if generation is None else generation)
+
+    def _committed(self, request: Request) -> None:
+        line = request.line
+        if line is None or request.subscription == NULL:
+            return
+        if request.command == _BATCH_COMMIT:
+            entries = line.entries or ()
+        else:
+            following = line.number(b"offset")
+            entries = () if following is None else ((request.partition, following),)
+        for partition, following in entries:
+            self._commit(request, request.subscription, request.topic, partition, following)
+
+    def _commit(
+        self, request: Request, subscription: int, topic: int, partition: int, following: int
+    ) -> None:
+        ack = AckRow(
+            NULL, request.frame_no, request.last_ns, topic, subscription, NULL, partition, 0
+        )
+        self.groups.commit(subscription, topic, partition, following, ack)
+
+    def _stage(self, request: Request) -> None:
+        line = request.line
+        if line is None or line.entries is None:
+            return
+        name = line.arguments.get(b"transactional_id", b"")
+        if name not in self._staged and len(self._staged) >= _MAX_STAGED:
+            del self._staged[next(iter(self._staged))]
+        staged = self._staged.setdefault(name, [])
+        staged.extend(
+            (request.subscription, request.topic, partition, following)
+            for partition, following in line.entries
+        )
+
+    def _transaction_ended(self, request: Request) -> None:
+        line = request.line
+        if line is None:
+            return
+        staged = self._staged.pop(line.arguments.get(b"transactional_id", b""), [])
+        if line.arguments.get(b"result") == b"commit":
+            for subscription, topic, partition, following in staged:
+                self._commit(request, subscription, topic, partition, following)
+
+    # -- batches for clients
+
+    def delivered(self, asked: Request, cells: Any, row: int, is_push: bool) -> None:
+        """A batch was handed to a client. asked: the CONSUME, STREAM or READ_STREAM behind it."""
+        topic, partition = cells.topic[row], cells.partition[row]
+        records = cells.records[row]
+        published = NULL
+        if records != NULL and records > 0:
+            key = (topic, partition, cells.first_producer[row], cells.first_epoch[row])
+            published = self._published.last_ns(key, cells.first_seq[row])
+        count = records if records != NULL else max(cells.message_count[row], 0)
+        first, last = cells.first_offset[row], cells.last_offset[row]
+        if last == NULL and first != NULL:
+            last = first + count - 1  # cut: the offsets of the rest are not there
+        self.groups.deliver(
+            Delivery(
+                cells.connection_id[row],
+                cells.frame_no[row],
+                cells.last_ts_ns[row],
+                topic,
+                partition,
+                asked.subscription,
+                asked.consumer_name,
+                first if count else NULL,
+                last if count else NULL,
+                count,
+                published,
+                is_push,
+            )
+        )
+
+    def stream_control(self, asked: Request, cells: Any, row: int, answer: Answer | None) -> None:
+        """The broker ends a stream: for some reasons because its partition goes to another."""
+        if answer is None or asked.subscription == NULL:
+            return
+        if answer.fields.get("reason") in _MOVING_CLOSES:
+            self.groups.moved(asked.subscription)
+
+    def finish(self) -> None:
+        """The capture is over."""
+        self.groups.finish()
+        if self.groups.given_up:
+            kind = NOTICE_NUMBER["deliveries_limit"]
+            self._findings.add([Finding(kind, value=self.groups.given_up)])

@@ -1,0 +1,222 @@
+"""Text commands: the envelope around them, their words, arguments and payloads.
+
+A body is the bare line, or a topic (u16 length) and the line; brokers ignore that topic. A line is
+a word and arguments `name=value` between blanks; what stands behind `message=` or `payload=` is
+taken to the end of the line, blanks and all. A published document has another grammar, arguments
+by position, which no broker understands: it is read where the second word has no `=`.
+"""
+
+import json
+from typing import Any, Final, NamedTuple
+
+from dissector.limits import MAX_DETAIL_TEXT
+from dissector.protocols.cursus.commands import (
+    MAX_WORD_BYTES,
+    NOT_IMPLEMENTED,
+    NUMBER,
+    UNKNOWN,
+    VERB_NUMBER,
+)
+from dissector.protocols.cursus.secrets import hidden, is_secret, without_secrets
+
+KEY_VALUE: Final = "key_value"
+POSITIONAL: Final = "positional"
+MAX_ENVELOPE_BYTES: Final = 249
+
+_BLANKS: Final = b" \t\r\n"
+_TRIMMED: Final = b"\0 \r\n"
+_TO_LINE_END: Final = (b"message=", b"payload=")
+_COMMIT_LISTS: Final = frozenset(NUMBER[name] for name in ("BATCH_COMMIT", "SEND_OFFSETS_TO_TXN"))
+_DISCOVERY_VERBS: Final = frozenset(
+    NUMBER[name] for name in ("JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER", "LIST_CLUSTER")
+)
+_AUTH: Final = NUMBER["AUTH"]
+_APPENDED_BY: Final = NUMBER["TXN_PUBLISH"]
+
+# Arguments by position, in the order of the published document.
+_POSITIONS: Final = {
+    NUMBER["CREATE"]: ("topic", "partitions"),
+    NUMBER["DELETE"]: ("topic",),
+    NUMBER["SUBSCRIBE"]: ("topic", "group"),
+    NUMBER["CONSUME"]: ("topic", "partition", "offset", "member"),
+    NUMBER["STREAM"]: ("topic", "partition", "offset", "member"),
+    NUMBER["JOIN_GROUP"]: ("topic", "group", "member"),
+    NUMBER["SYNC_GROUP"]: ("topic", "group", "member", "generation"),
+    NUMBER["LEAVE_GROUP"]: ("topic", "group", "member"),
+    NUMBER["HEARTBEAT"]: ("topic", "group", "consumer", "member", "generation"),
+    NUMBER["COMMIT"]: ("topic", "group", "partition", "offset"),
+    NUMBER["COMMIT_OFFSET"]: ("topic", "group", "partition", "offset"),
+    NUMBER["BATCH_COMMIT"]: ("topic", "group", "member", "generation"),
+    NUMBER["FETCH_OFFSET"]: ("topic", "partition", "group"),
+    NUMBER["METADATA"]: ("topic",),
+    NUMBER["LIST_OFFSETS"]: ("topic", "partition"),
+    NUMBER["PUBLISH"]: ("topic", "message"),
+}
+
+
+class Line(NamedTuple):
+    """A command as it was sent.
+
+    command: number, UNKNOWN for a word that is in no list; envelope: topic around it, None if bare;
+    arguments: values by name, the last of several; payload: place and bytes behind `message=`, None
+    without; entries: (partition, next offset) of a commit list, or None.
+    """
+
+    command: int
+    envelope: bytes | None
+    arguments: dict[bytes, bytes]
+    payload: tuple[int, bytes] | None
+    entries: tuple[tuple[int, int], ...] | None
+    grammar: str
+    word: bytes
+
+    def number(self, name: bytes) -> int | None:
+        """An argument that is a whole number."""
+        return whole_number(self.arguments.get(name))
+
+
+def whole_number(text: bytes | None) -> int | None:
+    """A decimal number that fits in 64 bits, None for anything else."""
+    if not text or len(text) > 20:
+        return None
+    digits = text[1:] if text[:1] == b"-" else text
+    if not digits.isdigit():
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
+
+
+def first_word(text: bytes) -> bytes:
+    """The first word of a text, in upper case."""
+    stripped = text.lstrip(_BLANKS)[: MAX_WORD_BYTES + 1]
+    parts = stripped.split(None, 1)
+    return parts[0].upper() if parts and stripped[:1].strip() else b""
+
+
+def _verb(text: bytes) -> int:
+    return VERB_NUMBER.get(first_word(text), UNKNOWN)
+
+
+def read_line(body: bytes) -> Line:
+    """Read a command's body, bare or in an envelope."""
+    envelope = None
+    start = 0
+    if _verb(body) == UNKNOWN and len(body) >= 2:
+        size = int.from_bytes(body[:2], "big")
+        if size <= MAX_ENVELOPE_BYTES and 2 + size <= len(body):
+            envelope = body[2 : 2 + size]
+            start = 2 + size
+    line = body[start:]
+    start += len(line) - len(line.lstrip(_TRIMMED))
+    line = line.strip(_TRIMMED)
+    command = _verb(line)
+    if command == _AUTH:
+        words = line.split(None, 3)
+        if len(words) > 2 and b"=" not in words[1]:
+            behind = VERB_NUMBER.get(words[2].upper(), UNKNOWN)
+            if behind in _DISCOVERY_VERBS:
+                return _discovery(behind, envelope, words[1], words[3] if len(words) > 3 else b"")
+    elif command in _DISCOVERY_VERBS:
+        words = line.split(None, 1)
+        return _discovery(command, envelope, None, words[1] if len(words) > 1 else b"")
+    return _with_arguments(command, envelope, line, start)
+
+
+def _discovery(command: int, envelope: bytes | None, token: bytes | None, rest: bytes) -> Line:
+    arguments = {b"request": rest} if rest else {}
+    if token is not None:
+        arguments[b"token"] = token
+    return Line(command, envelope, arguments, None, None, KEY_VALUE, first_word(b""))
+
+
+def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: int) -> Line:
+    """The arguments behind the word; start: where the line begins in the body."""
+    head, payload = line, None
+    for mark in _TO_LINE_END:
+        at = line.find(mark)
+        if at > 0 and (payload is None or at < len(head)):
+            head = line[:at]
+            behind = line[at + len(mark) :]
+            skipped = len(behind) - len(behind.lstrip(_TRIMMED))
+            payload = (start + at + len(mark) + skipped, behind.strip(_TRIMMED))
+    words = head.split()
+    word, words = (words[0], words[1:]) if words else (b"", [])
+    arguments: dict[bytes, bytes] = {}
+    entries = None
+    if command in _COMMIT_LISTS and words:
+        entries = _commit_list(words[-1])
+        if entries is not None:
+            words = words[:-1]
+    grammar = KEY_VALUE
+    if words and b"=" not in words[0] and command in _POSITIONS:
+        grammar = POSITIONAL
+        for place, value in zip(_POSITIONS[command], words, strict=False):
+            arguments[place.encode()] = value
+    else:
+        for each in words:
+            name, is_given, value = each.partition(b"=")
+            if is_given:
+                arguments[name] = value
+    return Line(command, envelope, arguments, payload, entries, grammar, word)
+
+
+def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
+    """`P0:11,P1:21` as pairs, also without the letter; None if it is anything else."""
+    found = []
+    for part in text.split(b","):
+        place, is_given, offset = part.partition(b":")
+        partition = whole_number(place.removeprefix(b"P").removeprefix(b"p"))
+        following = whole_number(offset)
+        if not is_given or partition is None or following is None:
+            return None
+        found.append((partition, following))
+    return tuple(found)
+
+
+# Arguments that have a column of their own in the table of frames.
+_IN_COLUMNS: Final = frozenset(
+    (b"topic", b"partition", b"group", b"member", b"producerId", b"seqNum", b"epoch")
+)
+
+
+def shown(text: bytes, redact: bool) -> str:
+    """A text for `detail`: no secrets, no endless lines."""
+    if redact:
+        text = without_secrets(text)
+    plain = text[:MAX_DETAIL_TEXT].decode("utf-8", "backslashreplace")
+    left = len(text) - MAX_DETAIL_TEXT
+    return f"{plain}... and {left} bytes more" if left > 0 else plain
+
+
+def shown_field(name: str, value: bytes, redact: bool) -> str:
+    """The value of a named field for `detail`."""
+    return hidden(len(value)).decode() if redact and is_secret(name) else shown(value, redact)
+
+
+def line_detail(line: Line, redact: bool, is_full: bool = False) -> dict[str, Any]:
+    """What a command says beyond the columns of its frame; is_full: the columns' part, too."""
+    found: dict[str, Any] = {}
+    if line.command == UNKNOWN:
+        found["word"] = shown(line.word, redact)
+    if line.envelope is not None:
+        found["envelope"] = shown(line.envelope, redact)
+    if line.grammar == POSITIONAL:
+        found["grammar"] = POSITIONAL
+    if line.command in NOT_IMPLEMENTED:
+        found["implemented"] = False
+    for name, value in line.arguments.items():
+        if is_full or name not in _IN_COLUMNS:
+            title = shown(name, redact)
+            found[title] = shown_field(title, value, redact)
+    if line.entries is not None:
+        found["offsets"] = {f"P{place}": offset for place, offset in line.entries}
+    if line.payload is not None:
+        found["message_bytes"] = len(line.payload[1])
+    return found
+
+
+def as_json(detail: dict[str, Any]) -> str | None:
+    """The column `detail`; None where there is nothing to say."""
+    if not detail:
+        return None
+    return json.dumps(detail, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,259 @@
+"""Rows of facts on their way to their tables: tuples of integers, gathered and made columns."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.buckets import buckets_of
+from dissector.codecs.names import NameTable
+from dissector.limits import NULL
+from dissector.protocols.columns import NAME_SOURCE_NAMES
+from dissector.protocols.cursus.commands import NAMES
+
+PUBLISH: Final = 0
+REQUEST: Final = 1
+ACK: Final = 2
+PING: Final = 3
+AUTH: Final = 4
+CONSUME: Final = 5
+KIND_NAMES: Final = ("publish", "request", "ack", "ping", "auth", "consume")
+
+OK: Final = 0
+ERROR: Final = 1
+DUP_OR_DROPPED: Final = 2
+CONN_CLOSED: Final = 3
+UNANSWERED_AT_END: Final = 4
+LOST_IN_GAP: Final = 5
+RESPONSE_CUT: Final = 6
+OTHER_SIDE_NOT_CAPTURED: Final = 7
+NOT_AWAITED: Final = 8
+EVICTED: Final = 9
+ORPHAN_RESPONSE: Final = 10
+OUTCOME_NAMES: Final = (
+    "ok",
+    "error",
+    "dup_or_dropped",
+    "conn_closed",
+    "unanswered_at_end",
+    "lost_in_gap",
+    "response_cut",
+    "other_side_not_captured",
+    "not_awaited",
+    "evicted",
+    "orphan_response",
+)
+
+# How deliveries end, and why offsets are handed out again.
+ACKED: Final = 0
+REDELIVERY_REQUESTED: Final = 1
+CONSUMER_CLOSED: Final = 2
+UNACKED_AT_END: Final = 3
+DELIVERY_CONN_CLOSED: Final = 4
+UNRESOLVED_AT_LIMIT: Final = 5
+DELIVERY_OUTCOME_NAMES: Final = (
+    "acked",
+    "redelivery_requested",
+    "consumer_closed",
+    "unacked_at_end",
+    "conn_closed",
+    "unresolved_at_limit",
+)
+REBALANCE: Final = 0
+RECONNECT: Final = 1
+NO_COMMIT: Final = 2
+RESET: Final = 3
+CAUSE_NAMES: Final = ("rebalance", "reconnect", "no_commit", "reset")
+
+BY_CLIENT: Final = 0
+BY_CONNECTION: Final = 1
+BY_CAPTURE_END: Final = 2
+CLOSED_BY_NAMES: Final = ("client", "connection", "capture_end")
+
+
+class ExchangeRow(NamedTuple):
+    """One exchange; integers, NULL where not known, text as codes of the name table.
+
+    closing_row: ordinal of the frame or event that closed it, which is not in the table.
+    """
+
+    connection_id: int
+    kind: int
+    request_command: int = NULL
+    response_command: int = NULL
+    request_frame_no: int = NULL
+    response_frame_no: int = NULL
+    request_first_ns: int = NULL
+    request_last_ns: int = NULL
+    response_first_ns: int = NULL
+    response_last_ns: int = NULL
+    latency_ns: int = NULL
+    transmit_ns: int = NULL
+    outcome: int = NULL
+    error_code: int = NULL
+    error_text: int = NULL
+    tainted: int = 0
+    topic: int = NULL
+    subscription: int = NULL
+    producer_name: int = NULL
+    sequence_id: int = NULL
+    highest_sequence_id: int = NULL
+    attempt: int = NULL
+    message_count: int = NULL
+    request_bytes: int = NULL
+    outstanding_before: int = NULL
+    entry_id: int = NULL
+    ts: int = NULL
+    closing_row: int = 0
+
+
+class DeliveryRow(NamedTuple):
+    """One batch handed to a client; as above."""
+
+    connection_id: int
+    frame_no: int
+    ts: int
+    topic: int
+    subscription: int
+    consumer_name: int
+    entry_id: int
+    partition: int
+    batch_size: int
+    message_count: int
+    messages_acked: int
+    is_redelivered: int
+    redelivery_cause: int
+    previous_frame_no: int
+    outcome: int
+    ack_frame_no: int
+    ack_latency_ns: int
+    publish_to_delivery_ns: int
+    closing_row: int
+
+
+class AckRow(NamedTuple):
+    """One committed offset; as above."""
+
+    connection_id: int
+    frame_no: int
+    ts: int
+    topic: int
+    subscription: int
+    entry_id: int
+    partition: int
+    closing_row: int
+
+
+class ProducerRow(NamedTuple):
+    """One producer on one connection; as above."""
+
+    connection_id: int
+    topic: int
+    name: int
+    epoch: int
+    closed_by: int
+    name_source: int
+    closing_row: int
+
+
+class ConsumerRow(NamedTuple):
+    """One member of a group; as above."""
+
+    connection_id: int
+    incarnation: int
+    topic: int
+    subscription: int
+    name: int
+    opened_frame_no: int
+    ready_frame_no: int
+    closed_frame_no: int
+    closed_by: int
+    refused_code: int
+    name_source: int
+    closing_row: int
+
+
+Row = ExchangeRow | DeliveryRow | AckRow | ProducerRow | ConsumerRow
+
+_TABLES: Final[dict[type, str]] = {
+    ExchangeRow: "exchanges",
+    DeliveryRow: "deliveries",
+    AckRow: "acks",
+    ProducerRow: "producers",
+    ConsumerRow: "consumers",
+}
+_WORDS: Final[dict[str, dict[str, Sequence[str]]]] = {
+    "exchanges": {
+        "kind": KIND_NAMES,
+        "outcome": OUTCOME_NAMES,
+        "request_command": NAMES,
+        "response_command": NAMES,
+    },
+    "deliveries": {"outcome": DELIVERY_OUTCOME_NAMES, "redelivery_cause": CAUSE_NAMES},
+    "acks": {},
+    "producers": {"closed_by": CLOSED_BY_NAMES, "name_source": NAME_SOURCE_NAMES},
+    "consumers": {"closed_by": CLOSED_BY_NAMES, "name_source": NAME_SOURCE_NAMES},
+}
+_TEXTS: Final = (
+    "topic",
+    "subscription",
+    "producer_name",
+    "consumer_name",
+    "name",
+    "error_code",
+    "error_text",
+    "refused_code",
+)
+# The order in which tables leave a block: subjects first, what names frames behind.
+_SUBJECTS: Final = (ProducerRow, ConsumerRow)
+_RELATIONS: Final = (ExchangeRow, AckRow, DeliveryRow)
+
+
+class Gathered:
+    """Rows of all tables since the last block. row: ordinal of the frame or event in hand."""
+
+    def __init__(self, names: NameTable) -> None:
+        self._names = names
+        self._rows: dict[type, list[Row]] = {kind: [] for kind in _TABLES}
+        self.row = 0
+
+    def add(self, row: Row) -> None:
+        """A row that closed."""
+        self._rows[type(row)].append(row)
+
+    def subjects(self) -> list[TableBlock]:
+        """Blocks of producers and consumers."""
+        return self._blocks(_SUBJECTS)
+
+    def relations(self) -> list[TableBlock]:
+        """Blocks of exchanges, acks and deliveries."""
+        return self._blocks(_RELATIONS)
+
+    def _blocks(self, kinds: tuple[type, ...]) -> list[TableBlock]:
+        blocks = []
+        for kind in kinds:
+            rows = self._rows[kind]
+            if rows:
+                self._rows[kind] = []
+                blocks.append(self._block(_TABLES[kind], rows[0]._fields, rows))
+        return blocks
+
+    def _block(self, table: str, fields: tuple[str, ...], rows: list[Row]) -> TableBlock:
+        cells = np.array(rows, np.int64).T.copy()
+        columns: dict[str, Column] = {}
+        for name, values in zip(fields, cells, strict=True):
+            words: Any = _WORDS[table].get(name)
+            if name in _TEXTS:
+                words = self._names.names
+            columns[name] = values if words is None else Coded(values, words)
+        if table == "exchanges":
+            latencies = columns["latency_ns"]
+            assert isinstance(latencies, np.ndarray)
+            columns["latency_bucket"] = buckets_of(latencies)
+        if table == "acks":
+            zeros: Int64Array = np.zeros(len(rows), np.int64)
+            columns["action"] = Coded(zeros, ("ack",))
+            columns["ack_type"] = Coded(zeros, ("Cumulative",))
+        del columns["closing_row"]
+        return TableBlock(table, len(rows), columns)
