@@ -159,7 +159,10 @@ class FrameRows:
                 key = (rows.capture, connection, *entry)
                 self._entries.setdefault(key, []).append(number)
         nothing = pa.nulls(len(rows))
-        unknown = ("send_outcome", "send_error_code", "answer_frame_no", "refused_frame_no")
+        unknown = (
+            "send_outcome", "send_error_code", "answer_frame_no", "refused_frame_no",
+            "copy_frame_no", "copy_crc32c",
+        )  # fmt: skip
         made = dict.fromkeys(unknown, nothing)
         at_ns = rows.column("last_ts_ns")
         self._mismatches.append(rows.kept(MISMATCHES, at_ns=at_ns, **made))

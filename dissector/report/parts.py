@@ -191,6 +191,10 @@ MISMATCHES: Final = _schema(
     send_error_code=_TEXT,
     answer_frame_no=_INT,
     refused_frame_no=_INT,
+    metadata_bytes=_INT,
+    payload_bytes=_INT,
+    copy_frame_no=_INT,
+    copy_crc32c=_INT,
 )
 # Requests by which a client finds its broker and opens something there.
 SETUP_COMMANDS: Final = ("CONNECT", "PARTITIONED_METADATA", "LOOKUP", "PRODUCER", "SUBSCRIBE")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from dissector.blocks import TableBlock
 from dissector.report import names
 from dissector.report.consumption import Deliveries, Permits
+from dissector.report.copies import Copies
 from dissector.report.exchange_rows import Errors, Slowest
 from dissector.report.frame_rows import FrameRows, PacketMemory
 from dissector.report.lifetimes import Lifetimes
@@ -80,6 +81,7 @@ class Summary:
         self._trips = RoundTrips()
         self._lifetimes = Lifetimes()
         self._passed_over = PassedOver(packets)
+        self._copies = Copies()
         self._connections = Accumulator(CONNECTIONS, 1 << 16)
         self._notices = Accumulator(NOTICES, 1 << 16)
         self._kept: dict[str, list[pa.Table]] = {name: [] for name in _NAMES}
@@ -102,6 +104,7 @@ class Summary:
         if table == "frames":
             self._frames.add(rows)
             self._trips.add_frames(rows)
+            self._copies.add_frames(rows)
         elif table == "exchanges":
             self._frames.add_exchanges(rows)
             self._sends.add(rows)
@@ -110,9 +113,11 @@ class Summary:
             self._trips.add(rows)
             self._lifetimes.add_exchanges(rows)
             self._passed_over.add(rows)
+            self._copies.add_publishes(rows)
         elif table == "deliveries":
             self._deliveries.add(rows)
             self._lifetimes.add_deliveries(rows)
+            self._copies.add_deliveries(rows)
         elif table == "acks":
             self._deliveries.add_acks(rows)
             self._lifetimes.add_acks(rows)
@@ -152,9 +157,11 @@ class Summary:
         steps = {**capture_steps(files)}
         for name, least in self._permits.steps().items():
             steps[name] = max(steps.get(name, 0), least)
+        frames = self._frames.tables()
         tables = {
             **no_parts().tables,
-            **self._frames.tables(),
+            **frames,
+            "mismatches": self._copies.filled(frames["mismatches"]),
             **self._sends.tables(found, step),
             **self._deliveries.tables(),
             **self._permits.tables(found, steps),
@@ -171,6 +178,7 @@ class Summary:
 
     def _limits(self) -> dict[str, int]:
         found: dict[str, int] = {"summary_names_limit": self._kept_left_out}
+        found["summary_copies_limit"] = self._copies.left_out
         found["summary_passed_over_limit"] = self._passed_over.left_out
         found["summary_keys_limit"] = self._connections.left_out + self._notices.left_out
         parts = (self._frames, self._sends, self._deliveries, self._permits, self._errors)

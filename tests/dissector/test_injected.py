@@ -129,6 +129,13 @@ def report_of(tape: Tape, tmp_path: Any) -> Row:
     return summary.result()
 
 
+def where(failure: Row, frame: bytes) -> tuple[str, int]:
+    """What is damaged, and which bit of a frame, counted as `flipped` does."""
+    (place,), (mask,) = failure["differs_at"], failure["differs_masks"]
+    bit = int(mask).bit_length() - 1
+    return failure["differs"], 8 * (len(frame) - 1 - place) + bit
+
+
 def faults(report: Row) -> Row:
     """Everything that a report complains about, zeros left out."""
     total = {name: content["total"] for name, content in report.items()
@@ -226,6 +233,8 @@ def test_a_bit_flipped_on_the_way_to_the_broker_is_confirmed_by_it(tmp_path: Any
     }  # fmt: skip
     (failure,) = report["checksum_failures"]["failures"]
     assert (failure["command"], failure["sequence_id"]) == ("SEND", 4)
+    assert where(failure, entry_of(4)) == ("one_bit", 21)
+    assert failure["copy_frame_no"] is not None
 
 
 def test_a_bit_flipped_in_the_capture_alone_is_disproved_by_the_receipt(tmp_path: Any) -> None:
@@ -240,6 +249,8 @@ def test_a_bit_flipped_in_the_capture_alone_is_disproved_by_the_receipt(tmp_path
         talk.ack(6)
     report = report_of(talk.end(), tmp_path)
     assert faults(report) == {"mismatches": {"capture_artefact": 1}}
+    (failure,) = report["checksum_failures"]["failures"]
+    assert where(failure, entry_of(6)) == ("one_bit", 3)
 
 
 @pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "silent"])
@@ -256,11 +267,32 @@ def test_a_bit_flipped_on_the_way_to_the_consumer(tmp_path: Any, is_refused: boo
             talk.ack(2, validation_error="ChecksumMismatch")
         else:
             talk.ack(2)
-    found = faults(report_of(talk.end(), tmp_path))
+    report = report_of(talk.end(), tmp_path)
+    (failure,) = report["checksum_failures"]["failures"]
+    assert where(failure, message_of(2, 2)) == ("one_bit", 40)
+    # The publish of the same entry is the copy that says so.
+    assert failure["copy_frame_no"] < failure["frame_no"]
+    found = faults(report)
     if is_refused:
         assert found == {"mismatches": {"confirmed_by_peer": 1}, "deliveries": {"discarded": 1}}
     else:
         assert found == {"mismatches": {"unconfirmed": 1}}
+
+
+def test_damage_of_a_stored_checksum_is_told_from_damage_of_the_data(tmp_path: Any) -> None:
+    talk = Talk()
+    for number in range(5):
+        if number != 3:
+            talk.usual(number)
+            continue
+        whole = message_of(3, 3)
+        bits = 8 * (4 + sum(map(len, half_of(3)))) + 9  # in the last but one byte of the checksum
+        talk.send(3)
+        talk.receive(3)
+        talk.deliver(3, frame=flipped(whole, bits))
+        talk.ack(3, validation_error="ChecksumMismatch")
+    (failure,) = report_of(talk.end(), tmp_path)["checksum_failures"]["failures"]
+    assert where(failure, whole) == ("checksum_field", bits)
 
 
 def test_sends_that_a_relay_dropped_are_named_one_by_one(tmp_path: Any) -> None:

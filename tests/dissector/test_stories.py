@@ -5,6 +5,7 @@ saw, what a naive count says from the manifest's frames, and the report from the
 """
 
 import functools
+import re
 from collections import Counter
 from typing import Any
 
@@ -61,6 +62,24 @@ def total_of(name: str, section: str) -> Row:
     return total
 
 
+def flipped_mask(failure: Row) -> int:
+    """What tells the damaged frame from its copies in the file, byte by byte, at one place."""
+    data = case_of("java-j74_corrupt.pcap").path.read_bytes()
+    head = b"\x0e\x01" + failure["crc32c_stored"].to_bytes(4, "big")
+    size = 4 + failure["metadata_bytes"] + failure["payload_bytes"]
+    copies = [
+        data[match.end() : match.end() + size] for match in re.finditer(re.escape(head), data)
+    ]
+    assert len(copies) > 2
+    odd = [copy for copy in copies if copies.count(copy) == 1]
+    (even,) = set(copies) - set(odd)
+    differing = [place for place in range(size) if odd[0][place] != even[place]]
+    (place,) = differing
+    (at,) = failure["differs_at"]
+    assert at == failure["frame_bytes"] - size + place and len(odd) == 1
+    return odd[0][place] ^ even[place]
+
+
 def test_a_flipped_bit_makes_sixty_five_sends_of_thirty_messages() -> None:
     name = "java-j74_corrupt.pcap"
     log = sent(name)
@@ -79,6 +98,8 @@ def test_a_flipped_bit_makes_sixty_five_sends_of_thirty_messages() -> None:
     # One bit of one frame was flipped on the way to the broker.
     sums = total_of(name, "checksum_failures")
     assert (sums["mismatch"], sums["confirmed_by_peer"]) == (1, 1)
+    (failure,) = report_of(name)["checksum_failures"]["failures"]
+    assert (failure["differs"], failure["differs_masks"]) == ("one_bit", [flipped_mask(failure)])
     # Every message was confirmed in the end; the client's time has the send and callback in it.
     assert sends["logical_latency_ms"]["count"] == 30
     assert sends["logical_latency_ms"]["max"] <= max(event["lat_ms"] for event in log)

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from dissector.report.numbers import Row, instant, known, nulls_last, share
 from dissector.report.parts import MAX_FAILURES, Parts
+from dissector.report.syndromes import Difference, difference, of_checksum_field
 from dissector.report.tallies import CHECKSUMS, rows
 
 CONFIRMED: Final = "confirmed_by_peer"
@@ -74,6 +75,30 @@ def _listed(frames: list[Row], failures: list[Row], keys: tuple[str, ...]) -> li
     return listed
 
 
+def _differs(row: Row) -> Row:
+    """What is damaged: the least that explains the mismatch, as bytes of the frame from 0.
+
+    It follows from both checksums; another copy of the entry says which of them is the right one.
+    """
+    nothing = {"differs": None, "differs_at": None, "differs_masks": None}
+    sizes = (row["metadata_bytes"], row["payload_bytes"])
+    stored, computed = row["crc32c_stored"], row["crc32c_computed"]
+    if None in (*sizes, stored, computed):
+        return nothing
+    size = 4 + sum(sizes)
+    if row["copy_crc32c"] is not None and row["copy_crc32c"] != stored:
+        found: Difference | None = of_checksum_field(stored, row["copy_crc32c"], size)
+    else:
+        found = difference(stored, computed, size)
+    if found is None:
+        return nothing
+    return {
+        "differs": found.kind,
+        "differs_at": [row["frame_bytes"] - place for place in found.places],
+        "differs_masks": list(found.masks),
+    }
+
+
 def _failures(parts: Parts) -> list[Row]:
     """Every mismatch that was looked at, with its verdict, in order of time."""
     found: list[Row] = parts.tables["mismatches"].to_pylist()
@@ -82,6 +107,7 @@ def _failures(parts: Parts) -> list[Row]:
         row["ts"] = instant(row.pop("at_ns"))
         row["verdict"] = verdict(row)
         row["evidence_frame_no"] = _evidence(row)
+        row.update(_differs(row))
     return found
 
 
@@ -107,7 +133,7 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
         {**row, **endpoints.get((row["capture"], row["connection_id"]), nobody)}
         for row in _listed(frames, failures, _CONNECTION)
     ]
-    hidden = ("refused_frame_no", "answer_frame_no")
+    hidden = ("refused_frame_no", "answer_frame_no", "copy_crc32c")
     return {
         "total": _group(frames, failures),
         "by_direction": _listed(frames, failures, ("direction",)),

@@ -169,6 +169,8 @@ class RandomCapture:
             "SEND", connection, direction="to_broker", producer_id=producer, incarnation=0,
             topic=topic, checksum="mismatch" if is_bad else pick.choice(("ok", "absent")),
             message_count=count, sequence_id=sequence, crc32c_stored=sequence,
+            crc32c_computed=sequence ^ (pick.randrange(1, 1 << 32) if is_bad else 0),
+            metadata_bytes=pick.choice((20, None)), payload_bytes=26,
             reconsume_times=pick.choice((None, None, None, 2)),
         )  # fmt: skip
         latency = pick.randrange(1, 3_000_000_000) if outcome in ("ok", "error") else None
@@ -236,7 +238,8 @@ class RandomCapture:
         ledger, entry = 7, pick.randrange(100)
         frame_no = self._frame(
             "MESSAGE", direction="to_client", checksum="mismatch" if is_bad else "ok",
-            ledger_id=ledger, entry_id=entry,
+            ledger_id=ledger, entry_id=entry, crc32c_stored=entry % 7,
+            crc32c_computed=entry % 7 + is_bad, metadata_bytes=20, payload_bytes=26,
             **{("connection" if k == "connection_id" else k): v for k, v in who.items()},
         )  # fmt: skip
         is_again = pick.random() < 0.3
@@ -245,7 +248,8 @@ class RandomCapture:
              "entry_id": entry, "message_count": pick.choice((cost, cost, None)),
              "redelivery_count": pick.choice((0, 0, 1, 4)), "is_redelivered": is_again,
              "redelivery_cause": pick.choice(("explicit", "seek")) if is_again else None,
-             "previous_frame_no": 1 if is_again else None,
+             "previous_frame_no": 1 if is_again else None, "crc32c_stored": entry % 7,
+             "checksum": "mismatch" if is_bad else "ok",
              "ack_latency_ns": pick.choice((None, pick.randrange(10**9))),
              "publish_to_delivery_ns": pick.choice((None, pick.randrange(10**9))),
              "deliver_at_ms": pick.choice((None, None, 0, 7)),

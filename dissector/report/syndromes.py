@@ -1,0 +1,122 @@
+"""Where a frame differs from what its checksum was made of, worked out from the two checksums.
+
+CRC32C is linear: stored XOR computed depends on the flipped bits alone, not on the data. Going
+back byte by byte from the frame's end shows whether damage of one byte explains it, and where. Two
+flipped bits are looked for in frames in which no other two or three can look the same.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.jit import kernel
+
+POLYNOMIAL: Final = 0x82F6_3B78  # CRC32C, reflected
+MAX_PAIR_BYTES: Final = 655  # up to here any pattern of two bits has a checksum of its own
+# Up to here damage of one whole byte is hardly ever imitated by something else: 255 patterns per
+# byte against 2^32 checksums.
+MAX_BYTE_BYTES: Final = 1 << 16
+
+ONE_BIT: Final = "one_bit"
+TWO_BITS: Final = "two_bits"
+ONE_BYTE: Final = "one_byte"
+CHECKSUM_FIELD: Final = "checksum_field"
+
+
+class Difference(NamedTuple):
+    """kind: what explains a mismatch; places: bytes before the frame's end (1 is the last one);
+    masks: which bits of each of these bytes are flipped."""
+
+    kind: str
+    places: tuple[int, ...]
+    masks: tuple[int, ...]
+
+
+def remainders() -> Int64Array:
+    """int64[256], the checksum of each byte, without the inversions at both ends."""
+    found = np.arange(256, dtype=np.int64)
+    for _ in range(8):
+        found = np.where(found & 1, (found >> 1) ^ POLYNOMIAL, found >> 1)
+    return found
+
+
+@kernel
+def _one_byte(
+    syndrome: int, size: int, table: Int64Array, by_top: Int64Array, found: Int64Array
+) -> int:
+    """Bytes whose damage alone explains a difference.
+
+    Args:
+        syndrome: stored XOR computed; size: bytes that the checksum covers; by_top: int64[256],
+            the byte whose remainder has this upper byte; found: int64[rows, 2], written: bytes
+            before the end, and the mask.
+
+    Returns:
+        How many there are; no more than fit are written.
+    """
+    count = 0
+    rest = syndrome
+    for place in range(size):
+        mask = by_top[rest >> 24]
+        if table[mask] == rest and mask != 0:
+            if count < found.shape[0]:
+                found[count, 0] = place + 1
+                found[count, 1] = mask
+            count += 1
+        # What it was one byte earlier.
+        rest = ((rest ^ table[mask]) << 8 | mask) & 0xFFFF_FFFF
+    return count
+
+
+def _two_bits(syndrome: int, size: int, table: Int64Array) -> Difference | None:
+    """Two flipped bits that explain a difference, in a frame of at most MAX_PAIR_BYTES."""
+    state = table[1 << np.arange(8)]
+    every: dict[int, tuple[int, int]] = {}
+    for place in range(1, size + 1):
+        for bit, value in enumerate(state.tolist()):
+            other = every.get(value ^ syndrome)
+            if other is not None and other[0] == place:
+                return Difference(TWO_BITS, (place,), (1 << bit | 1 << other[1],))
+            if other is not None:
+                return Difference(TWO_BITS, (place, other[0]), (1 << bit, 1 << other[1]))
+            every[value] = (place, bit)
+        state = table[state & 0xFF] ^ (state >> 8)
+    return None
+
+
+def difference(stored: int, computed: int, size: int) -> Difference | None:
+    """What explains a mismatch with the least damage; None if that cannot be told.
+
+    Args:
+        stored, computed: checksums; size: bytes that they cover, at the end of the frame.
+    """
+    syndrome = stored ^ computed
+    if size <= 0 or syndrome == 0:
+        return None
+    table = remainders()
+    by_top = np.zeros(256, np.int64)
+    by_top[table >> 24] = np.arange(256)
+    found = np.zeros((8, 2), np.int64)
+    count = _one_byte(syndrome, size, table, by_top, found)
+    kept = found[: min(count, len(found))].tolist()
+    for place, mask in kept:
+        if mask & (mask - 1) == 0:
+            return Difference(ONE_BIT, (place,), (mask,))
+    if size <= MAX_PAIR_BYTES:
+        pair = _two_bits(syndrome, size, table)
+        if pair is not None:
+            return pair
+    if count == 1 and size <= MAX_BYTE_BYTES:
+        return Difference(ONE_BYTE, (kept[0][0],), (kept[0][1],))
+    return None
+
+
+def of_checksum_field(stored: int, right: int, size: int) -> Difference:
+    """Damage of the stored checksum itself, which lies before what it covers."""
+    masks = [(stored ^ right) >> shift & 0xFF for shift in (24, 16, 8, 0)]
+    places = [size + 4 - place for place in range(4)]
+    hit = [(place, mask) for place, mask in zip(places, masks, strict=True) if mask]
+    return Difference(
+        CHECKSUM_FIELD, tuple(place for place, _ in hit), tuple(mask for _, mask in hit)
+    )

@@ -1,0 +1,96 @@
+"""Damage worked out from two checksums alone, against damage that was made."""
+
+import random
+from typing import Any
+
+import crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.report import copies
+from dissector.report.copies import Copies
+from dissector.report.parts import MISMATCHES
+from dissector.report.rows import Rows
+from dissector.report.syndromes import (
+    MAX_PAIR_BYTES,
+    ONE_BIT,
+    ONE_BYTE,
+    TWO_BITS,
+    Difference,
+    difference,
+    of_checksum_field,
+)
+from tests.dissector.report import made
+
+
+def damaged(size: int, hits: dict[int, int], seed: int = 1) -> tuple[int, int]:
+    """Checksums of data before and after: masks by bytes before the end."""
+    data = bytearray(random.Random(seed).randbytes(size))
+    before = crc32c.crc32c(bytes(data))
+    for place, mask in hits.items():
+        data[-place] ^= mask
+    return before, crc32c.crc32c(bytes(data))
+
+
+@given(st.integers(1, 5000), st.data())
+@settings(max_examples=60)
+def test_one_flipped_bit_is_found_wherever_it_is(size: int, data: Any) -> None:
+    place, bit = data.draw(st.integers(1, size)), data.draw(st.integers(0, 7))
+    found = difference(*damaged(size, {place: 1 << bit}), size)
+    assert found == Difference(ONE_BIT, (place,), (1 << bit,))
+
+
+@given(st.integers(2, MAX_PAIR_BYTES), st.data())
+@settings(max_examples=20)
+def test_two_flipped_bits_are_found_in_a_short_frame(size: int, data: Any) -> None:
+    places = data.draw(st.lists(st.integers(1, size), min_size=2, max_size=2, unique=True))
+    hits = {place: 1 << data.draw(st.integers(0, 7)) for place in places}
+    found = difference(*damaged(size, hits), size)
+    assert found is not None and found.kind == TWO_BITS
+    assert dict(zip(found.places, found.masks, strict=True)) == hits
+
+
+def test_a_damaged_byte_is_found_and_more_damage_is_not_guessed() -> None:
+    assert difference(*damaged(2000, {700: 0xA5}), 2000) == Difference(ONE_BYTE, (700,), (0xA5,))
+    assert difference(*damaged(100, {9: 0b11}), 100) == Difference(TWO_BITS, (9,), (0b11,))
+    assert difference(*damaged(3000, {5: 0x5A, 900: 0x33, 2000: 0x77}), 3000) is None
+    assert difference(5, 5, 10) is None and difference(5, 6, 0) is None
+
+
+def test_damage_of_the_checksum_itself_lies_before_what_it_covers() -> None:
+    assert of_checksum_field(0x11223344, 0x11233344, 10) == Difference(
+        "checksum_field", (13,), (1,)
+    )
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["remembered", "forgotten"])
+def test_a_copy_is_the_same_entry_with_a_right_checksum(
+    monkeypatch: pytest.MonkeyPatch, is_forgotten: bool
+) -> None:
+    if is_forgotten:
+        monkeypatch.setattr(copies, "MAX_REMEMBERED", 1)
+    found = Copies()
+    bad = [{"connection_id": 0, "frame_no": 5, "checksum": "mismatch", "crc32c_stored": 9,
+            "crc32c_computed": 8}]  # fmt: skip
+    found.add_frames(Rows(made.batch("frames", bad), "c"))
+    publishes = [
+        made.publish(request_frame_no=5, sequence_id=3, crc32c_stored=9),  # itself
+        made.publish(request_frame_no=6, sequence_id=4, crc32c_stored=9),  # another one
+        made.publish(request_frame_no=7, sequence_id=3, crc32c_stored=9),
+        made.publish(request_frame_no=8, sequence_id=3, crc32c_stored=7),
+    ]
+    for row in publishes:
+        found.add_publishes(Rows(made.batch("exchanges", [row]), "c"))
+    delivery = {"frame_no": 4, "crc32c_stored": 9, "checksum": "ok", "ledger_id": 1, "entry_id": 2}
+    found.add_deliveries(Rows(made.batch("deliveries", [delivery]), "c"))
+    mismatch = dict.fromkeys(MISMATCHES.names) | {
+        "capture": "c", "frame_no": 5, "command": "SEND", "sequence_id": 3, "crc32c_stored": 9,
+        "crc32c_computed": 8,
+    }  # fmt: skip
+    rows = [mismatch, mismatch | {"command": "MESSAGE", "frame_no": 6, "ledger_id": 1,
+                                  "entry_id": 2}]  # fmt: skip
+    table = found.filled(MISMATCHES.empty_table().from_pylist(rows, schema=MISMATCHES))
+    assert table.column("copy_frame_no").to_pylist() == [7, 4]
+    assert table.column("copy_crc32c").to_pylist() == [9, 9]
+    assert found.left_out == 0
