@@ -50,7 +50,7 @@ class Copies:
         self._add(rows.where(rows.equals("checksum", "ok")), _DELIVERY, 0)
 
     def _add(self, rows: Rows, names: tuple[str, ...], is_send: int) -> None:
-        rows = rows.where(rows.known("crc32c_stored"))
+        rows = rows.where(rows.known("crc32c_stored") & rows.known(names[_FRAME]))
         if len(rows) == 0:
             return
         columns = [rows.numbers(name) for name in names]
