@@ -396,7 +396,8 @@ def _let_wait(
         again += taken.again
         if taken.conflicts > 0:
             cells[side + layout.CONFLICT_BYTES] += taken.conflicts
-            note(state, base, _OVERLAP_CONFLICT, side_no, first, taken.conflicts)
+            place = state.registers[layout.CONFLICT_AT]
+            note(state, base, _OVERLAP_CONFLICT, side_no, place, taken.conflicts)
     first = max(first, there)
     if first < limit:
         taken = insert(

@@ -156,7 +156,7 @@ def _detach(state: StreamState, base: int) -> None:
         return
     cells[base + BITS] |= CONNECTION_DETACHED
     state.registers[layout.LIVE] -= 1
-    leave(state.index, cells, KEY_HASH, base)
+    state.registers[layout.STEPS] += leave(state.index, cells, KEY_HASH, base)
 
 
 @kernel
@@ -241,6 +241,12 @@ def expire(state: StreamState) -> None:
             seconds = min(seconds, _LINGER_SECONDS)
         base = registers[LIST_HEAD + kind]
         while base >= 0 and cells[base + TICK] + seconds < registers[CLOCK_TICK]:
+            silent = registers[CLOCK] - cells[base + layout.LAST_TS]
+            if 0 <= silent <= seconds * _SECOND_NS:
+                # Its last packet came when the clock did not believe the leap of its time yet.
+                join_list(cells, registers, base, kind)
+                base = registers[LIST_HEAD + kind]
+                continue
             if kind != LIST_LINGERING:
                 leave_list(cells, registers, base)
             close_now(state, base, ENDED_IDLE)
@@ -314,8 +320,9 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
         bits |= layout.CONNECTION_FROM_SYN
     cells[base + BITS] = bits
     is_syn_only = (segment.flags & layout.TCP_SYN) != 0 and not is_answer
-    enter(state.index, base, key.hash)
-    enter(state.ids, base, cells[base + CONNECTION_ID])
+    cells[base + layout.ID_HASH] = mix(cells[base + CONNECTION_ID])
+    registers[layout.STEPS] += enter(state.index, base, key.hash)
+    registers[layout.STEPS] += enter(state.ids, base, cells[base + layout.ID_HASH])
     registers[layout.LIVE] += 1
     join_list(cells, registers, base, LIST_SYN_ONLY if is_syn_only else LIST_OPEN)
     return int(base)
@@ -384,5 +391,6 @@ def set_clock(state: StreamState, ts_ns: int, leap_ns: int) -> None:
 def find_slots(state: StreamState, connection_ids: Int64Array, slots: Int64Array) -> None:
     """Write the row numbers of connections to `slots`, -1 for unknown ones."""
     for place in range(len(connection_ids)):
-        base = find_value(state.ids, state.cells, CONNECTION_ID, connection_ids[place])
+        value = mix(connection_ids[place])
+        base = find_value(state.ids, state.cells, layout.ID_HASH, value)
         slots[place] = base // layout.ROW_CELLS if base >= 0 else -1

@@ -42,6 +42,7 @@ READY: Final = 30  # place in the queue of connections with work, 0 none
 ADDRESS_SUM: Final = 31  # its addresses' part of every TCP checksum
 LOWER_OTHER_TAG: Final = 32  # the tag before LOWER_TAG, NO_TAG
 UPPER_OTHER_TAG: Final = 33
+ID_HASH: Final = 35  # the connection id, mixed; ids have hashes of their own
 TUNNEL: Final = 34  # number of the first tunnel around a packet, 0 none
 CONNECTION_CELLS: Final = 40
 
@@ -182,6 +183,7 @@ VLAN_IN_KEY: Final = 39
 TICK_END: Final = 40  # clock at which the next second begins
 BEFORE: Final = 41  # LEVELS cells: the nodes before the place last searched
 DOUBTFUL: Final = 48  # 1: the packet being processed is doubtful (doubt.py)
+CONFLICT_AT: Final = 49  # where the segment being processed first differs from a waiting one
 REGISTERS: Final = 50
 
 # Lists of least recent use, least recent first.

@@ -9,6 +9,7 @@ from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_UNCONFIRMED_HOLE
 from dissector.stream import layout
+from dissector.stream.columns import DATA, RETRANSMITTED
 from dissector.stream.layout import (
     ACKED,
     CLOCK,
@@ -29,6 +30,7 @@ from dissector.stream.layout import (
     TURN,
     WINDOW_NS,
 )
+from dissector.stream.pending import drop_first
 from dissector.stream.state import StreamState
 
 NOTHING: Final = 0
@@ -52,12 +54,28 @@ class Offer(NamedTuple):
 
 @inlined
 def _settle_start(state: StreamState, side: int) -> None:
-    """Nothing earlier is waited for any more: the stream begins with what is there."""
+    """Nothing earlier is waited for any more: the stream begins with what is there.
+
+    A single byte in the first packet of a capture is the made-up one of a keep-alive: nobody sends
+    frames byte by byte, and a real one would be a part of a frame that began before.
+    """
     cells = state.cells
+    nodes = state.nodes
     cells[side + SIDE_BITS] &= ~(SIDE_START_OPEN | SIDE_GIVE_UP)
     head = cells[side + HEAD]
+    if (
+        cells[side + SIDE_BITS] & layout.SIDE_STARTED_EMPTY
+        and head >= 0
+        and nodes[head + NODE_OFFSET] == 0
+        and nodes[head + NODE_LENGTH] == 1
+        and nodes[head + layout.NODE_KIND] == DATA
+        and not nodes[head + layout.NODE_FLAGS] & RETRANSMITTED
+    ):
+        drop_first(state, side)
+        cells[side + layout.KEEPALIVE_PACKETS] += 1
+        head = cells[side + HEAD]
     if head >= 0:
-        cells[side + NEXT] = min(cells[side + NEXT], state.nodes[head + NODE_OFFSET])
+        cells[side + NEXT] = min(cells[side + NEXT], nodes[head + NODE_OFFSET])
 
 
 @inlined
@@ -129,6 +147,8 @@ def offer_of(state: StreamState, side: int, peer: int, is_over: bool) -> Offer:
             return Offer(NOTHING, NEVER, first_turn, due)
         _settle_start(state, side)
         bits = cells[side + SIDE_BITS]
+        head = cells[side + HEAD]
+        first_turn = max(turn, nodes[head + NODE_PACKET]) if head >= 0 else NEVER
     if head < 0:
         if missing_end(cells, side) == 0 or not bits & layout.SIDE_HAS_ORIGIN:
             return Offer(NOTHING, NEVER, NEVER, NEVER)

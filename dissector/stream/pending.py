@@ -29,7 +29,7 @@ from typing import NamedTuple
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
-from dissector.limits import NODE_CHARGE_BYTES
+from dissector.limits import NODE_CHARGE_BYTES, NULL
 from dissector.stream import layout
 from dissector.stream.columns import (
     DATA,
@@ -257,6 +257,8 @@ def _differing(state: StreamState, node: int, span: Span, data: ByteArray, range
     for index in range(range_of.end - range_of.start):
         if byte(state.heap, held + index) != byte(data, new + index):
             differing += 1
+            if state.registers[layout.CONFLICT_AT] == NULL:
+                state.registers[layout.CONFLICT_AT] = range_of.start + index
     return differing
 
 
@@ -356,6 +358,7 @@ def insert(state: StreamState, side: int, span: Span, data: ByteArray) -> Taken:
     again = 0
     conflicts = 0
     fresh = 0
+    registers[layout.CONFLICT_AT] = NULL
     find_before(state, side, at)
     following = registers[BEFORE]
     if following < 0:

@@ -156,7 +156,7 @@ def _fill_index(state: StreamState, rows: int) -> None:
         base = row * ROW_CELLS
         if cells[base + layout.BITS] & layout.CONNECTION_FREE:
             continue
-        enter(state.ids, base, cells[base + layout.CONNECTION_ID])
+        enter(state.ids, base, cells[base + layout.ID_HASH])
         if not cells[base + layout.BITS] & layout.CONNECTION_DETACHED:
             enter(state.index, base, cells[base + layout.KEY_HASH])
 
@@ -182,7 +182,7 @@ def free_retired(state: StreamState) -> None:
     cells = state.cells
     for place in range(state.registers[layout.RETIRED]):
         base = state.retired[place]
-        leave(state.ids, cells, layout.CONNECTION_ID, base)
+        state.registers[layout.STEPS] += leave(state.ids, cells, layout.ID_HASH, base)
         _free_row(cells, state.registers, base)
     state.registers[layout.RETIRED] = 0
 

@@ -30,7 +30,7 @@ TOPIC = "persistent://public/default/hard"
 class Packet(NamedTuple):
     """One packet of a connection, not yet wrapped into IP.
 
-    options: of TCP; wire_bytes: payload bytes on the wire where fewer are in `payload`.
+    options: of TCP; is_damaged: its last byte is not what its checksum says.
     """
 
     ts_ns: int
@@ -43,6 +43,7 @@ class Packet(NamedTuple):
     options: bytes = b""
     identification: int = 1
     hop_limit: int = 64
+    is_damaged: bool = False
 
 
 class Tape:
@@ -149,6 +150,8 @@ class Tape:
             identification=packet.identification,
             hop_limit=packet.hop_limit,
         )
+        if packet.is_damaged:
+            whole = whole[:-1] + bytes([whole[-1] ^ 0x40])
         return whole if wrap is None else wrap(whole[14:], packet)
 
 

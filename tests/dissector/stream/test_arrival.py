@@ -231,7 +231,7 @@ def test_a_conflict_is_counted_in_bytes_and_said() -> None:
     assert found.data() == b"abcdef"
     assert found.side()["conflict_bytes"] == 2
     assert found.codes() == ["overlap_conflict"]
-    assert (found.notices[0]["stream_offset"], found.notices[0]["value"]) == (3, 2)
+    assert (found.notices[0]["stream_offset"], found.notices[0]["value"]) == (4, 2)
 
 
 def test_earlier_bytes_of_a_midstream_side_are_welcome_within_reach() -> None:

@@ -140,6 +140,20 @@ def test_acknowledgements_seen_before_their_data_are_no_loss() -> None:
     assert found.codes() == []
 
 
+def test_a_byte_that_opens_a_capture_is_that_of_a_keep_alive() -> None:
+    """Unless something stands before it, or it is sent again with more behind it."""
+    opening = Packet(1, 0, 9000, b"x", 1)
+    later = Packet(300, 0, 9001, b"frames", 1)
+    found = streamed([opening, later])
+    assert found.pieces() == [Piece("data", 1, 6, b"frames")]
+    assert found.counted() == {"keepalive": 1}
+    assert streamed([opening]).pieces() == []
+    before = Packet(2, 0, 8998, b"ab", 1)
+    assert streamed([opening, before, later]).data() == b"abxframes"
+    again = Packet(300, 0, 9000, b"xframes", 1)
+    assert streamed([opening, again]).data() == b"xframes"
+
+
 def test_at_the_end_of_the_capture_every_hole_is_given_up() -> None:
     assert gap_at(hole()) is None
 

@@ -99,8 +99,8 @@ def test_a_connection_that_follows_knows_the_tags_of_the_one_before():
 
 
 def test_a_packet_that_fits_nothing_opens_a_connection():
-    found = streamed([*tagged(talk(), 1, 1), Packet(9, 0, 2_000_000_000, b"x", 3, ACK)])
-    assert streams_of(found) == [SAID, (b"x", b"")]
+    found = streamed([*tagged(talk(), 1, 1), Packet(9, 0, 2_000_000_000, b"xy", 3, ACK)])
+    assert streams_of(found) == [SAID, (b"xy", b"")]
     again = Packet(9, 0, 2_000_000_000, b"", 0, SYN)
     assert len(streamed([*tagged(talk(), 1, 1), again]).connections) == 2
 

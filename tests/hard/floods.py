@@ -1,0 +1,141 @@
+"""Floods: many packets that a plain reassembler would take ever longer for, as columns.
+
+Made with whole arrays, so that a million packets take a moment.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_columns
+from tests.wire.packets import ACK, SYN
+
+START_NS = 1_700_000_000_000_000_000
+CLIENT, BROKER = 0x0A000001, 0x0A000002
+ISN = 1000
+Flood = tuple[SegmentColumns, PacketBuffers]
+
+_BUFFERS = PacketBuffers(np.zeros(1 << 16, np.uint8), np.zeros(1, np.uint8))
+
+
+def columns(
+    sequences: Int64Array,
+    lengths: Int64Array,
+    flags: Int64Array | int = ACK,
+    sources: Int64Array | int = CLIENT,
+    ports: Int64Array | int = 40000,
+) -> Flood:
+    """Packets of clients to a broker, a microsecond apart; all bytes are 0."""
+    count = len(sequences)
+    found = new_segment_columns(count)
+    wide = found.matrix.shape[1]
+    assert wide >= count
+    found = SegmentColumns(np.zeros((len(SegmentColumns._fields), count), np.int64))
+    numbers = np.arange(count)
+    found.packet[:] = numbers + 1
+    found.ts_ns[:] = START_NS + 1000 * numbers
+    found.captured_bytes[:] = found.wire_bytes[:] = lengths
+    found.ip_version[:] = 4
+    found.source_low[:] = sources
+    found.destination_low[:] = BROKER
+    found.source_port[:] = ports
+    found.destination_port[:] = 6650
+    found.sequence[:] = sequences & 0xFFFFFFFF
+    found.flags[:] = flags
+    found.window[:] = 1000
+    found.ip_id[:] = numbers & 0xFFFF
+    found.tsval[:] = -1
+    return found, _BUFFERS
+
+
+def _one_connection(offsets: Int64Array, lengths: Int64Array | int) -> Flood:
+    """A SYN, and segments at offsets of its stream."""
+    count = len(offsets)
+    sequences = np.concatenate([[ISN], ISN + 1 + offsets])
+    flags = np.full(count + 1, ACK)
+    flags[0] = SYN
+    sizes = np.zeros(count + 1, np.int64)
+    sizes[1:] = lengths
+    return columns(sequences[:count], sizes[:count], flags[:count])
+
+
+def pieces(count: int) -> Flood:
+    """Small pieces in random order behind a hole of one byte."""
+    order = np.random.default_rng(1).permutation(count)
+    return _one_connection(1 + order * 3, 2)
+
+
+def backwards(count: int) -> Flood:
+    """Small pieces from the last to the first."""
+    return _one_connection(1 + np.arange(count, 0, -1) * 3, 2)
+
+
+def overlapping(count: int) -> Flood:
+    """Pieces of 40 bytes at random places that overlap some others, behind a hole."""
+    chance = np.random.default_rng(2)
+    return _one_connection(1 + chance.integers(0, 30 * count, count), 40)
+
+
+def ends_of_a_long_list(count: int) -> Flood:
+    """A list of pieces, then pieces in its middle and at its front, turn by turn."""
+    numbers = np.arange(count)
+    far = 1_000_000 + numbers * 4
+    middle = 900_000 - numbers * 4
+    return _one_connection(np.where(numbers % 2, far, middle), 1)
+
+
+def floods_of(count: int, step: int) -> Flood:
+    """Segments that jump ahead by a step each and never come back, modulo a window."""
+    return _one_connection(1 + np.arange(count) * step % (1 << 29) + np.arange(count) // 2684, 10)
+
+
+def far_ahead(count: int) -> Flood:
+    """Every segment 190,000 bytes ahead of the one before it."""
+    return floods_of(count, 190_000)
+
+
+def hole(count: int) -> Flood:
+    """One byte is never captured, everything behind it is."""
+    return _one_connection(1 + 1000 * np.arange(count), 1000)
+
+
+def syns(count: int) -> Flood:
+    """SYNs of as many addresses."""
+    numbers = np.arange(count)
+    return columns(numbers * 7919, np.zeros(count, np.int64), SYN, 0x0B000000 + numbers, 40000)
+
+
+def connections(count: int) -> Flood:
+    """A fifth as many connections; each a SYN, an acknowledgement and three segments, in rounds."""
+    number = count // 5
+    owners = np.tile(np.arange(number), 5)
+    rounds = np.repeat(np.arange(5), number)
+    sequences = ISN + owners * 7 + np.where(rounds == 0, 0, 1 + 20 * np.maximum(0, rounds - 2))
+    lengths = np.where(rounds >= 2, 20, 0)
+    flags = np.where(rounds == 0, SYN, ACK)
+    return columns(sequences, lengths, flags, 0x0C000000 + owners, 1024 + owners % 60_000)
+
+
+def holes_everywhere(count: int) -> Flood:
+    """A tenth as many connections, each with pieces behind holes, in rounds."""
+    number = max(1, count // 10)
+    owners = np.tile(np.arange(number), count // number)
+    rounds = np.repeat(np.arange(count // number), number)
+    sequences = ISN + np.where(rounds == 0, 0, 2 + 50 * rounds)
+    lengths = np.where(rounds == 0, 0, 20)
+    flags = np.where(rounds == 0, SYN, ACK)
+    return columns(sequences, lengths, flags, 0x0D000000 + owners, 40000)
+
+
+FLOODS: dict[str, Callable[[int], Flood]] = {
+    "pieces behind a hole": pieces,
+    "pieces backwards": backwards,
+    "overlapping pieces": overlapping,
+    "both ends of a long list": ends_of_a_long_list,
+    "far ahead": far_ahead,
+    "a hole that never fills": hole,
+    "syns": syns,
+    "connections": connections,
+    "holes everywhere": holes_everywhere,
+}

@@ -1,0 +1,128 @@
+"""What arrives in ten times the number costs ten times the steps, and memory stays below its limit.
+
+Steps are counted where lists are walked whose length the input decides, so a slow machine changes
+nothing. What time and memory they take in the end is in `python -m tests.bench --adversarial`.
+"""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dissector.limits import NODE_CHARGE_BYTES
+from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_columns
+from dissector.stream.columns import CLOSE, DATA, GAP_LOST
+from dissector.stream.state import StreamOptions
+from dissector.stream.streams import Streams
+from tests.hard.floods import FLOODS, Flood, floods_of
+
+WIDE = StreamOptions(block_rows=16_384)
+STEPS_PER_PACKET = 60  # six levels of a skip list, some ten nodes in each at the most
+
+
+class Outcome:
+    """What a flood came to: counters, and the most bytes that waited."""
+
+    def __init__(self, flood: Flood, options: StreamOptions = WIDE) -> None:
+        streams = Streams(options)
+        self.held = 0
+        self.kinds = np.zeros(6, np.int64)
+        self.notices: set[int] = set()
+        self.lengths = np.zeros(6, np.int64)
+        self.closed = 0
+        segments, buffers = flood
+        rows = len(segments.packet)
+        for start in range(0, rows, 4096):
+            count = min(4096, rows - start)
+            part = new_segment_columns(count)
+            part.matrix[:, :count] = segments.matrix[:, start : start + count]
+            self._collect(streams, streams.advance(part, count, buffers))
+        self._collect(streams, streams.finish())
+        self.steps = streams.steps
+        self.packets = rows
+        self.connections = streams.connections_seen
+        assert streams.held_bytes == 0
+
+    def _collect(self, streams: Streams, blocks) -> None:
+        for ranges, rows in blocks:
+            kinds = ranges.kind[:rows]
+            self.kinds += np.bincount(kinds, minlength=6)
+            np.add.at(self.lengths, kinds, ranges.length[:rows])
+            self.held = max(self.held, streams.held_bytes)
+            notices, count = streams.take_notices()
+            self.notices |= set(notices.kind[:count].tolist())
+            self.closed += len(streams.retired())
+            streams.recycle()
+        self.closed += len(streams.retired())
+        streams.recycle()
+
+
+@pytest.mark.parametrize("make", FLOODS.values(), ids=FLOODS)
+def test_ten_times_the_packets_cost_ten_times_the_steps(make: Callable[[int], Flood]) -> None:
+    few, many = Outcome(make(4_000)), Outcome(make(40_000))
+    assert many.packets == 10 * few.packets
+    # Lists grow tenfold between the two: a walk along them would show as a hundredfold.
+    assert many.steps <= 10 * few.steps * 1.8 + 10 * many.packets
+    assert many.steps <= STEPS_PER_PACKET * many.packets
+    assert many.held <= WIDE.held_bytes_per_connection * (2 if many.connections == 1 else 9)
+
+
+def test_how_far_a_number_jumps_costs_nothing() -> None:
+    near, far = (Outcome(floods_of(4_000, step=step)) for step in (2_000, 200_000))
+    assert far.steps <= near.steps * 1.3 + 100
+    assert far.held <= near.held + NODE_CHARGE_BYTES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_knows_where_the_levels_of_a_list_are(seed: int) -> None:
+    """Two processes would draw other seeds; what comes out is the same."""
+    from dissector.stream import layout
+
+    flood = FLOODS["pieces behind a hole"](3_000)
+    outcomes = []
+    for value in (random.Random(seed).getrandbits(31), 12345):
+        streams = Streams(WIDE)
+        streams._state.registers[layout.LEVEL_SEED] = value
+        segments, buffers = flood
+        rows = len(segments.packet)
+        found = [
+            ranges.matrix[:, :count].copy()
+            for blocks in (streams.advance(segments, rows, buffers), streams.finish())
+            for ranges, count in blocks
+        ]
+        outcomes.append((streams.steps, np.concatenate(found, axis=1)))
+    assert outcomes[0][0] != outcomes[1][0]
+    assert np.array_equal(outcomes[0][1], outcomes[1][1])
+
+
+def test_b59_a_million_syns_stay_below_the_limit_of_connections() -> None:
+    flood = FLOODS["syns"](1_000_000)
+    outcome = Outcome(flood)
+    assert outcome.connections == outcome.closed == outcome.kinds[CLOSE] == 1_000_000
+    assert outcome.steps <= 2_000_000
+
+
+def test_b59_a_hundred_thousand_interleaved_connections_come_out_whole() -> None:
+    outcome = Outcome(FLOODS["connections"](500_000))
+    assert outcome.connections == 100_000
+    assert outcome.kinds[GAP_LOST] == 0
+    assert outcome.lengths[DATA] == 100_000 * 3 * 20
+
+
+def test_b59_a_hole_that_never_fills_is_given_up_at_the_bound() -> None:
+    outcome = Outcome(FLOODS["a hole that never fills"](40_000))
+    assert outcome.held <= WIDE.held_bytes_per_connection
+    assert outcome.kinds[GAP_LOST] == 1
+    assert outcome.lengths[GAP_LOST] == 1
+    assert outcome.lengths[DATA] == 39_999 * 1000
+
+
+def segments_of(flood: Flood) -> SegmentColumns:
+    return flood[0]
+
+
+def test_floods_are_what_they_say() -> None:
+    for make in FLOODS.values():
+        segments, buffers = make(50)
+        assert len(segments.packet) >= 50 and isinstance(buffers, PacketBuffers)
