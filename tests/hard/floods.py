@@ -85,14 +85,14 @@ def ends_of_a_long_list(count: int) -> Flood:
     return _one_connection(np.where(numbers % 2, far, middle), 1)
 
 
-def floods_of(count: int, step: int) -> Flood:
-    """Segments that jump ahead by a step each and never come back, modulo a window."""
-    return _one_connection(1 + np.arange(count) * step % (1 << 29) + np.arange(count) // 2684, 10)
+def jumps(count: int, step: int) -> Flood:
+    """Segments of ten bytes, each so many bytes ahead of the one before it."""
+    return _one_connection(1 + np.arange(count) * step, 10)
 
 
 def far_ahead(count: int) -> Flood:
-    """Every segment 190,000 bytes ahead of the one before it."""
-    return floods_of(count, 190_000)
+    """Segments anywhere in the half gigabyte behind a hole."""
+    return _one_connection(1 + np.random.default_rng(3).integers(0, 1 << 29, count), 10)
 
 
 def hole(count: int) -> Flood:
