@@ -12,6 +12,7 @@ from tests.hard.whole import (
     rows_of,
     said,
 )
+from tests.wire.segments import Packet, handshake, streamed
 
 
 def test_b30_swapped_packets_come_out_in_order() -> None:
@@ -88,6 +89,20 @@ def test_b39_sequence_numbers_may_begin_anew() -> None:
     assert max(p.sequence for p in tape.packets) > (1 << 32) - 400 > 400
     assert min(p.sequence for p in tape.packets if p.to_broker) < 10_000
     assert codes(assert_whole(tape)) == []
+
+
+def test_b39_offsets_go_on_beyond_four_gibibytes() -> None:
+    """Six gigabytes in steps of 60 MiB, of each of which the first byte was captured."""
+    step, count = 60 << 20, 100
+    packets = handshake(isn=(1 << 32) - 5)
+    for number in range(count):
+        at = (1 << 32) - 4 + step * number
+        packets.append(Packet(10 + 500 * number, 0, at, bytes([number]), 5001))
+        packets.append(Packet(11 + 500 * number, 1, 5001, b"", at + step))
+    pieces = streamed(packets).pieces()
+    starts = [piece.start for piece in pieces if piece.kind == "data"]
+    assert starts == [step * number for number in range(count)]
+    assert pieces[-1].start + pieces[-1].length == step * count > 6_000_000_000
 
 
 def test_b40_keep_alives_are_counted_and_give_no_byte() -> None:
