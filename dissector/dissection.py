@@ -33,6 +33,7 @@ from dissector.protocols.interface import ConnectionFacts, Facts, FactsOptions, 
 from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
+from dissector.untimed import UntimedRows
 
 _NS_PER_MS: Final = 1_000_000
 _EMPTY: Final = np.zeros(1, np.uint8)
@@ -133,6 +134,7 @@ class Dissection:
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
         self._out: list[TableBlock] = []
+        self._untimed = UntimedRows(self.capture.untimed)
         self._is_settled = True
         self._is_in_file = False
 
@@ -263,7 +265,7 @@ class Dissection:
 
     def _taken(self) -> list[TableBlock]:
         taken, self._out = self._out, []
-        return taken
+        return self._untimed.cleared(taken)
 
     def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.side)

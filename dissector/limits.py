@@ -17,6 +17,7 @@ MAX_NOTICES: Final = 200_000  # of one capture; further ones are counted in one 
 READ_BUFFER_BYTES: Final = 4 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
 PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
 MAX_RECORD_BYTES: Final = 16 << 20  # of a pcap record or pcapng block; longer = corrupt, input ends
+MAX_UNTIMED_RANGES: Final = 1 << 18  # of packets without a time; more: all after them are so, too
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
 
 # -- packets

@@ -36,7 +36,7 @@ NOTICES: Final = (
     NoticeKind(
         "captured_longer", "info", "{value} packets claim more captured bytes than the wire had"
     ),
-    NoticeKind("unusable_time", "warning", "{value} packets carry a time beyond all years"),
+    NoticeKind("unusable_time", "warning", "{value} packets carry no time between 1823 and 2116"),
     NoticeKind("long_fraction", "info", "{value} packets carry a fraction of a second over 1 s"),
     NoticeKind("untimed_packets", "warning", "{value} packets carry no time"),
     NoticeKind(

@@ -36,6 +36,7 @@ LAYERS = {
     "dissector.dissection": 4,
     "dissector.closed_connections": 4,
     "dissector.conversation": 4,
+    "dissector.untimed": 4,
     "dissector.findings": 3,
     "dissector.sources": 5,
     "dissector.lake": 5,

@@ -40,6 +40,7 @@ ENHANCED_PACKET: Final = 6
 PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
 _LARGEST: Final = 0x7FFF_FFFF_FFFF_FFFF
+_LARGEST_TIME_NS: Final = 1 << 62  # from 1823 to 2116: differences of such times fit in 64 bits
 _NO_DROP_COUNT: Final = 0xFFFF
 
 
@@ -144,7 +145,8 @@ def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -
     offset_ns: int = interfaces.offset_ns[interface]
     if offset_ns > 0 and ns > _LARGEST - offset_ns:
         return NULL
-    return ns + offset_ns
+    ns += offset_ns
+    return ns if -_LARGEST_TIME_NS <= ns <= _LARGEST_TIME_NS else NULL
 
 
 @inlined
@@ -156,7 +158,7 @@ def _place(
     row: int,
     state: Int64Array,
 ) -> None:
-    """Write interface, time and lengths of one packet; a packet without time keeps the last one."""
+    """Write interface, time and lengths of one packet; ts_ns is NULL without a time."""
     interface = section.first_interface + packet.interface_id
     if packet.interface_id >= section.interfaces:
         interface = NO_INTERFACE
@@ -170,9 +172,7 @@ def _place(
             count_oddity(state, UNUSABLE_TIMES, row)
     else:
         count_oddity(state, UNTIMED, row)
-    if ts_ns == NULL:
-        ts_ns = 0 if state[LAST_TS_NS] == NULL else state[LAST_TS_NS]
-    else:
+    if ts_ns != NULL:
         state[LAST_TS_NS] = ts_ns
     if packet.captured > packet.wire:
         count_oddity(state, CAPTURED_LONGER, row)

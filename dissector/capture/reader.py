@@ -40,6 +40,7 @@ from dissector.capture.pcapng import (
     scan_pcapng,
 )
 from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
+from dissector.capture.untimed import UntimedPackets
 from dissector.limits import NULL, PACKET_BLOCK_ROWS
 from dissector.packet.columns import new_packet_columns
 
@@ -131,13 +132,15 @@ class _File:
 class CaptureReader:
     """Reads the files of one capture in order: start_file, feed until through, finish_file, finish.
 
-    packets: the columns that feed fills, valid until the next feed. interfaces: all so far.
+    packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
+    untimed: packets without a time, in whose place stands that of the packet before.
     next_packet: number of the next packet, from 1. notices: findings so far, in order.
     """
 
     def __init__(self, block_rows: int = PACKET_BLOCK_ROWS) -> None:
         self.packets = new_packet_columns(block_rows)
         self.interfaces = Interfaces()
+        self.untimed = UntimedPackets()
         self.next_packet = 1
         self.notices: list[CaptureNotice] = []
         self.clock_steps = 0
@@ -177,8 +180,9 @@ class CaptureReader:
                 rows, position, is_more = self._scan(data, position, end)
             file.offset += position - before
         if rows:
-            self._note_times(self.packets.ts_ns[:rows])
+            times = self.packets.ts_ns[:rows]
             self._note_oddities()
+            self._note_times(times, self.untimed.fill(times, self.next_packet))
         first_packet = self.next_packet
         self.next_packet += rows
         if is_last and not is_more and position < end:
@@ -197,7 +201,8 @@ class CaptureReader:
     def take(self, times_ns: Int64Array) -> int:
         """Count packets that a driver found itself; gives the number of the first."""
         first_packet = self.next_packet
-        self._note_times(times_ns)
+        if len(times_ns):
+            self._note_times(times_ns, self.untimed.fill(times_ns, first_packet))
         self.next_packet += len(times_ns)
         return first_packet
 
@@ -428,16 +433,21 @@ class CaptureReader:
             if oddity not in self._first_odd and self._state[oddity]:
                 self._first_odd[oddity] = self.next_packet + int(self._state[oddity + 1])
 
-    def _note_times(self, times: Int64Array) -> None:
+    def _note_times(self, times: Int64Array, is_timed: np.ndarray) -> None:
         """Earliest and latest time of the file, and steps back, over the packets just read."""
         file = self._file
-        rows = len(times)
-        earliest, latest = int(times.min()), int(times.max())
+        said = times if is_timed.all() else times[is_timed]
+        if not len(said):
+            return
+        earliest, latest = int(said.min()), int(said.max())
         file.first_ts_ns = min(earliest, latest if file.first_ts_ns is None else file.first_ts_ns)
         file.last_ts_ns = max(latest, earliest if file.last_ts_ns is None else file.last_ts_ns)
-        before = int(times[0]) if self._previous_ts_ns is None else self._previous_ts_ns
-        steps = np.empty(rows, np.int64)
-        steps[0] = before - int(times[0])
+        if self._previous_ts_ns is None:
+            # What has no time before the first time is not before it.
+            times = times[int(is_timed.argmax()) :]
+            self._previous_ts_ns = int(times[0])
+        steps = np.empty(len(times), np.int64)
+        steps[0] = self._previous_ts_ns - int(times[0])
         np.subtract(times[:-1], times[1:], out=steps[1:])
         self._previous_ts_ns = int(times[-1])
         count = int(np.count_nonzero(steps > 0))
@@ -448,7 +458,7 @@ class CaptureReader:
             if steps[place] > self._largest_step.value:
                 self._largest_step = CaptureNotice(
                     "clock_step",
-                    packet=self.next_packet + place,
+                    packet=self.next_packet + len(is_timed) - len(times) + place,
                     ts_ns=int(times[place]),
                     value=int(steps[place]),
                 )

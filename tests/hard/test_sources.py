@@ -153,6 +153,22 @@ def test_b11_secrets_are_never_copied_and_comments_are_kept(
     assert b"tap0" in part.read_bytes() and b"of the mirror" in part.read_bytes()
 
 
+def test_b11_packets_without_time_have_none(
+    command: Command, written: Callable[..., Path]
+) -> None:
+    data = content("B11", "packets_without_time")
+    tables = dissected(data)
+    assert commands(tables) == commands(whole())
+    assert {row["last_ts_ns"] for row in tables["frames"]} == {None}
+    assert {row["latency_ns"] for row in tables["exchanges"]} == {None}
+    assert tables["connections"][0]["first_ts_ns"] is None
+    assert tables["capture_files"][0]["first_ts_ns"] is None
+    assert without_times(tables)["frames"] == without_times(whole())["frames"]
+    (notice,) = tables["notices"]
+    assert (notice["code"], notice["packet"], notice["ts"]) == ("untimed_packets", 1, None)
+    check_codes(command, written(data), EXIT_OK)
+
+
 # -- B12
 
 

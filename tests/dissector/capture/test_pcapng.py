@@ -24,7 +24,7 @@ from tests.wire.captures import (
 )
 
 orders = pytest.mark.parametrize("order", ["<", ">"], ids=["little", "big"])
-LARGEST = (1 << 63) - 1
+LARGEST = 1 << 62  # ns, of a time that is used
 
 
 def problems(reading):
@@ -47,8 +47,8 @@ def check_time(units, resolution, exact):
     interfaces = Interfaces()
     number = interfaces.add(1, 0, resolution)
     found = time_ns(units >> 32, units & 0xFFFFFFFF, interfaces.columns, number)
-    if units >= 1 << 63 or exact > LARGEST - 2 * 10**9:
-        assert found in (NULL, exact)
+    if units >= 1 << 63 or exact > LARGEST:
+        assert found == NULL
     else:
         assert found == exact
 
@@ -96,7 +96,7 @@ def test_a_section_starts_its_interfaces_and_byte_order_anew():
     assert reading.reasons[2] == "unknown_interface"
 
 
-def test_a_simple_packet_keeps_the_last_time_and_is_cut_by_the_snap_length():
+def test_a_simple_packet_stands_at_the_last_time_and_is_cut_by_the_snap_length():
     reading = read_capture(
         [
             section()
@@ -107,7 +107,7 @@ def test_a_simple_packet_keeps_the_last_time_and_is_cut_by_the_snap_length():
         ]
     )
     assert [(p.ts_ns, p.data, p.wire_bytes) for p in reading.packets] == [
-        (0, b"none", 4),
+        (NULL, b"none", 4),
         (9000, b"x", 1),
         (9000, b"abcd", 11),
     ]
