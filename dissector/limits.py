@@ -43,6 +43,7 @@ MAX_ACK_REACH: Final = 64 << 20  # an acknowledgement further beyond all data se
 MAX_START_BACK: Final = 16 << 20  # how far before its first packet a mid-stream side may begin
 RST_REACH_BYTES: Final = 1 << 20  # an RST further ahead of its stream is outside the window
 DUPLICATE_WINDOW_MS: Final = 50  # copies by the tap are that close; retransmissions hardly ever
+MAX_SHARED_ADDRESSES: Final = 64  # connections of equal addresses and ports behind other tags
 TAG_REACH_BYTES: Final = 4 << 20  # so far off, numbers still fit a stream seen with another tag
 CLOCK_LEAP_MS: Final = 3_600_000  # a time that far ahead counts when a second packet confirms it
 SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it for 127 s

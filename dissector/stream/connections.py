@@ -254,6 +254,19 @@ def expire(state: StreamState) -> None:
 
 
 @kernel
+def give_up(state: StreamState, base: int) -> None:
+    """End a connection because there are too many."""
+    registers = state.registers
+    leave_list(state.cells, registers, base)
+    registers[layout.GIVEN_UP_CONNECTIONS] += 1
+    count = registers[layout.GIVEN_UP_CONNECTIONS]
+    # A scan would fill the notices: say it at 1, 2, 4, 8 ... given up.
+    if count & (count - 1) == 0:
+        note(state, base, _CONNECTION_LIMIT, NULL, NULL, count)
+    close_now(state, base, ENDED_IDLE)
+
+
+@kernel
 def _make_room(state: StreamState) -> None:
     """Give up connections until one more fits, the least interesting kind first."""
     registers = state.registers
@@ -273,13 +286,7 @@ def _make_room(state: StreamState) -> None:
             base = registers[LIST_HEAD + LIST_SYN_ONLY]
         else:
             base = registers[LIST_HEAD + LIST_OPEN]
-        leave_list(state.cells, registers, base)
-        registers[layout.GIVEN_UP_CONNECTIONS] += 1
-        count = registers[layout.GIVEN_UP_CONNECTIONS]
-        # A scan would fill the notices: say it at 1, 2, 4, 8 ... given up.
-        if count & (count - 1) == 0:
-            note(state, base, _CONNECTION_LIMIT, NULL, NULL, count)
-        close_now(state, base, ENDED_IDLE)
+        give_up(state, base)
 
 
 @kernel

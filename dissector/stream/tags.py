@@ -21,10 +21,18 @@ from typing import Final
 
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL, TAG_REACH_BYTES
+from dissector.limits import MAX_SHARED_ADDRESSES, NULL, TAG_REACH_BYTES
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import layout
-from dissector.stream.connections import Key, find_connection, has_key, side_at
+from dissector.stream.columns import ENDED_IDLE
+from dissector.stream.connections import (
+    Key,
+    close_now,
+    find_connection,
+    give_up,
+    has_key,
+    side_at,
+)
 from dissector.stream.layout import (
     BITS,
     ISN,
@@ -97,17 +105,26 @@ def _fit(cells: Int64Array, base: int, key: Key, segment: Segment, by_tag_only: 
 
 @kernel
 def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
-    """The row of the connection that a packet belongs to, or -1; of equals the latest."""
+    """The row of the connection that a packet belongs to, or -1; of equals the latest.
+
+    If none is found and another would be one too many of these addresses, the one that was silent
+    for the longest time is given up: every packet of theirs passes by all of them.
+    """
     cells = state.cells
     base = find_connection(cells, state.index, key)
     if base >= 0:
         return base
     best = _NOT
+    fellows = 0
+    oldest = -1
     mask = len(state.index) - 1
     at = key.hash & mask
     while state.index[at] >= 0:
         row = state.index[at]
         if has_key(cells, row, key):
+            fellows += 1
+            if oldest < 0 or cells[row + layout.LAST_TS] < cells[oldest + layout.LAST_TS]:
+                oldest = row
             fit = _fit(cells, row, key, segment, state.registers[layout.VLAN_IN_KEY])
             is_later = (
                 base >= 0 and cells[row + layout.CONNECTION_ID] > cells[base + layout.CONNECTION_ID]
@@ -116,6 +133,11 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
                 best = fit
                 base = row
         at = (at + 1) & mask
+    if base < 0 and fellows >= MAX_SHARED_ADDRESSES:
+        if cells[oldest + BITS] & layout.CONNECTION_CLOSED:
+            close_now(state, oldest, ENDED_IDLE)
+        else:
+            give_up(state, oldest)
     return int(base)
 
 

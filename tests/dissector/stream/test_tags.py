@@ -2,7 +2,7 @@
 
 import pytest
 
-from dissector.limits import TAG_REACH_BYTES
+from dissector.limits import MAX_SHARED_ADDRESSES, TAG_REACH_BYTES
 from tests.wire.packets import ACK, RST, SYN
 from tests.wire.segments import SMALL, Packet, Released, handshake, streamed
 
@@ -116,3 +116,19 @@ def test_an_answer_goes_where_its_tag_is():
     found = streamed([*syns, *answers])
     assert len(found.connections) == 3
     assert [found.connections[id]["sides"][1]["isn"] for id in range(3)] == [7, 14, 21]
+
+
+def test_of_very_many_tenants_with_equal_addresses_the_oldest_is_given_up() -> None:
+    """Each packet passes by all connections of its addresses: their number is bounded."""
+    more = 3
+    packets = [
+        Packet(number, 0, number * 500_000_000 & 0xFFFF_FFFF, b"", 0, SYN)._replace(
+            vlans=1 << 48 | number
+        )
+        for number in range(MAX_SHARED_ADDRESSES + more)
+    ]
+    found = streamed(packets)
+    assert len(found.connections) == MAX_SHARED_ADDRESSES + more
+    assert found.codes().count("connection_limit") == 2  # told at 1, 2, 4 ... given up
+    ended = [id for id, row in sorted(found.connections.items()) if row["ended"] == "idle"]
+    assert ended == list(range(more))
