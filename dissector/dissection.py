@@ -186,6 +186,12 @@ class Dissection:
         self._framing.flush()
         return self._taken()
 
+    def settle(self) -> list[TableBlock]:
+        """Rows of the last frames that are still being put together; worth a wait when no packets
+        come, otherwise they come with the next ones."""
+        self._settle()
+        return self._taken()
+
     def rotate(self) -> tuple[FileFacts | None, PacketCounts, list[TableBlock]]:
         """End a part of a capture that goes on: all rows that closed in it, its notices too.
 
@@ -246,6 +252,15 @@ class Dissection:
         self._take_findings(self.packets.finish())
         self._out.append(self._findings.block())
         return self._taken()
+
+    def open_gaps(self) -> tuple[int, int]:
+        """Holes of connections whose rows are still to come: how many, and their bytes."""
+        return self._streams.open_gaps()
+
+    @property
+    def connections_seen(self) -> int:
+        """Connections that began so far."""
+        return self._streams.connections_seen
 
     def pending_bytes(self) -> int:
         """Bytes held for frames and searches that are not complete."""

@@ -30,6 +30,7 @@ _LIBRARIES: Final = (
     ("zstandard", "zstandard", ""),
     ("click", "click", ""),
     ("rich", "rich", ""),
+    ("prometheus-client", "prometheus_client", ""),
     ("pyspark", "pyspark", "spark"),
     ("pandas", "pandas", "spark"),
     ("jinja2", "jinja2", "spark"),

@@ -3,20 +3,22 @@
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
-from dissector.cli.options import Common, Size, dissecting_options, example
+from dissector.cli.options import Common, Size, Whole, dissecting_options, example
 from dissector.cli.terminal import Words, counted
 from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
     from dissector.tap.pieces import Source
-    from dissector.tap.service import Settings, Tap
+    from dissector.tap.rotations import Rotations
+    from dissector.tap.service import Listener, Settings, Tap
+    from dissector.tap.watch import Watch
 
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
@@ -139,6 +141,7 @@ def _settings(
         rotate.size or NEVER_NS,
         int(duration * _NS) if duration else None,
         cluster,
+        common.memory_limit,
     )
 
 
@@ -152,10 +155,60 @@ def _replay(inputs: tuple[str, ...], speed: float) -> "Source":
     return Replay(found.chains[0], speed)
 
 
+def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations":
+    from dissector.tap.rotations import QUEUE_BYTES, Rotations
+
+    told = {**settings.core.as_json(), "cluster": settings.cluster}
+    limit = settings.memory_limit
+    size = QUEUE_BYTES if limit is None else min(QUEUE_BYTES, limit // 8)
+    return Rotations(lake, source.name, told, not source.is_live, size)
+
+
+class _Serving:
+    """The parts of a tap that tell of it while it runs: metrics, and who serves them.
+
+    port: of the metrics, None where nobody asked for them.
+    """
+
+    def __init__(self, metrics: str | None, max_series: int, is_live: bool) -> None:
+        from dissector.tap.health import Health
+        from dissector.tap.metrics import TapNumbers
+        from dissector.tap.server import address_of
+
+        self._address = address_of(metrics) if metrics else None
+        self.port = self._address[1] if self._address else None
+        self.health = Health(is_live, max_series)
+        self.numbers = TapNumbers()
+        self._watch: Watch | None = None
+
+    def listeners(self, rotations: "Rotations | None") -> "list[Listener]":
+        """Who takes part in the loop."""
+        if self._address is None:
+            return []
+        from dissector.tap.watch import Watch
+
+        self._watch = Watch(self.health, self.numbers, rotations)
+        return [self.health, self._watch]
+
+    def start(self, tap: "Tap", stack: ExitStack) -> None:
+        """Serve until the stack unwinds."""
+        if self._address is None or self._watch is None:
+            return
+        from dissector.tap.server import Server
+
+        self._watch.tap = tap
+        server = Server(*self._address, self.health, self.numbers)
+        stack.callback(server.close)
+
+
 def _live(
-    names: tuple[str, ...], expression: str | None, ring_bytes: int, wants_hardware_time: bool
+    names: tuple[str, ...],
+    expression: str | None,
+    ring_bytes: int,
+    wants_hardware_time: bool,
+    own_port: int | None,
 ) -> "Source":
-    from dissector.tap.filters import ALL, compiled
+    from dissector.tap.filters import ALL, compiled, without_own
     from dissector.tap.interfaces import find_interface
     from dissector.tap.live import Live
 
@@ -163,6 +216,8 @@ def _live(
     program = ALL
     if expression:
         program = compiled(expression, interfaces[0].name, interfaces[0].link_type)
+    if own_port:
+        program = without_own(own_port, program)
     return Live(interfaces, program, ring_bytes, bool(expression), wants_hardware_time)
 
 
@@ -236,6 +291,19 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     metavar="TIME|SIZE",
     help="End a rotation after 60s, after 256MB of packets, or 60s,256MB.",
 )
+@click.option(
+    "--metrics",
+    metavar="ADDR:PORT",
+    help="Serve /metrics and /healthz there; without an address on loopback.",
+)
+@click.option(
+    "--max-series",
+    type=Whole(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Keep N label sets of a metric, count the rest as `other`.",
+)
 @click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @dissecting_options
@@ -249,6 +317,8 @@ def tap(
     speed: float,
     lake: Path | None,
     rotate: Rotate,
+    metrics: str | None,
+    max_series: int,
     cluster: str | None,
     duration: float | None,
 ) -> int:
@@ -261,23 +331,22 @@ def tap(
         raise click.UsageError("give -i IFACE or --replay INPUT")
     if bpf and not interface:
         raise click.UsageError("--bpf is for -i; a replay takes all packets")
-    with signals() as wishes:
-        from dissector.tap.rotations import Rotations
+    with signals() as wishes, ExitStack() as stack:
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
+        serving = _Serving(metrics, max_series, is_live=bool(interface))
         source: Source
         if interface:
-            source = _live(interface, bpf, ring, timestamps == "hardware")
+            source = _live(interface, bpf, ring, timestamps == "hardware", serving.port)
         else:
             source = _replay(replay, speed)
+        stack.callback(source.close)
         rotations = None
         if lake is not None:
-            told = {**settings.core.as_json(), "cluster": cluster}
-            rotations = Rotations(lake, source.name, told, may_wait=not source.is_live)
-        running = Tap(source, settings, rotations, wishes=wishes)
-        try:
-            running.run()
-        finally:
-            source.close()
+            rotations = _rotations(lake, source, settings)
+        listeners = serving.listeners(rotations)
+        running = Tap(source, settings, rotations, listeners, wishes)
+        serving.start(running, stack)
+        running.run()
         return _end(running, common.words, is_partial=not source.is_live)

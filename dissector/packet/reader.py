@@ -133,16 +133,20 @@ class PacketReader:
         depth, *stack = self._state.stacks[start : start + _STACK_CELLS].tolist()
         return tunnel_name(depth, stack)
 
-    def finish_file(self) -> PacketCounts:
-        """The counts since the last call, which belong to the file that ended."""
+    def counts(self) -> PacketCounts:
+        """The counts of the running file so far."""
         counts = {
             IGNORED_REASONS[reason]: int(count)
             for reason, count in enumerate(self._counts)
             if count and reason != USED
         }
-        used = int(self._counts[USED])
+        return PacketCounts(int(self._counts[USED]), counts)
+
+    def finish_file(self) -> PacketCounts:
+        """The counts since the last call, which belong to the file that ended."""
+        counts = self.counts()
         self._counts[:] = 0
-        return PacketCounts(used, counts)
+        return counts
 
     def finish(self) -> list[CaptureNotice]:
         """Findings about the capture as a whole."""

@@ -186,6 +186,15 @@ class Streams:
         find_slots(self._state, connection_ids, slots)
         return slots
 
+    def open_gaps(self) -> tuple[int, int]:
+        """Holes that were given up, and their bytes, of all connections that are still open."""
+        bases = self._state.ids[self._state.ids >= 0]
+        found = []
+        for cell in (layout.GAPS, layout.GAP_BYTES):
+            places = [layout.CONNECTION_CELLS + side * layout.SIDE_CELLS + cell for side in (0, 1)]
+            found.append(sum(int(self._state.cells[bases + place].sum()) for place in places))
+        return found[0], found[1]
+
     def ports_of(self, connection_id: int) -> tuple[int, int]:
         """The ports of side 0 and side 1 of a connection that was not recycled."""
         slot = int(self.slots_of(np.array([connection_id]))[0])

@@ -104,7 +104,8 @@ class Live:
         wants_hardware_time: bool = False,
     ) -> None:
         self.name = "_".join(interface.name for interface in interfaces)
-        self.part_name = ",".join(interface.name for interface in interfaces)
+        self.interfaces: Sequence[str] = [interface.name for interface in interfaces]
+        self.part_name = ",".join(self.interfaces)
         size = ring_bytes // len(interfaces)
         rings = [Ring(each, program, size, wants_hardware_time) for each in interfaces]
         self._feeds = [_Feed(ring, number) for number, ring in enumerate(rings)]
@@ -157,6 +158,7 @@ class Live:
     def pieces(self, dissection: Dissection, cuts: Cuts) -> Iterator[Piece | Part | Idle]:
         """Packets as they come, until stop was called; then what the rings still hold."""
         self.introduce(dissection)
+        del dissection  # the loop may take another one
         poll = select.poll()
         by_number = {}
         for feed in self._feeds:

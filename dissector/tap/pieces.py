@@ -4,7 +4,7 @@ A source gives pieces that end where a rotation shall end. It is told so in `Cut
 may move whenever it has a piece in hand.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -58,11 +58,12 @@ class Idle(NamedTuple):
 class Source(Protocol):
     """Where packets come from.
 
-    name: for ids and labels; part_name: what the running part is called in capture_files; is_live:
-    packets do not wait for us.
+    name: for ids and labels; interfaces: that packets come from; is_live: packets do not wait for
+    us.
     """
 
     name: str
+    interfaces: Sequence[str]
     is_live: bool
 
     @property
@@ -74,6 +75,9 @@ class Source(Protocol):
 
     def dropped(self) -> int:
         """Packets that the kernel dropped so far, because we were too slow."""
+
+    def down(self) -> list[str]:
+        """Interfaces that are down or gone."""
 
     def notices(self) -> list[Finding]:
         """What happened to the input since the last call."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dissector.blocks import Int64Array, TableBlock
@@ -36,6 +36,7 @@ class Replay:
     def __init__(self, chain: Chain, speed: float = MAX_SPEED) -> None:
         self.name = chain.base_name
         self.part_name = self.name
+        self.interfaces: Sequence[str] = ()
         self._chain = chain
         self._speed = speed
         self._stop = threading.Event()
@@ -46,6 +47,10 @@ class Replay:
     def dropped(self) -> int:
         """Files wait for us."""
         return 0
+
+    def down(self) -> list[str]:
+        """A replay has no interfaces."""
+        return []
 
     def notices(self) -> list[Finding]:
         """Files say all of theirs in the dissection."""

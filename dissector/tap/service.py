@@ -27,17 +27,30 @@ ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what wait
 
 _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1_000_000_000
+_MEMORY_SECONDS: Final = 5.0
+_PAGE_BYTES: Final = 4096
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose for the loop. duration_ns: end after so much time, None = never."""
+    """What the user chose for the loop. duration_ns: end after so much time, None = never;
+    memory_limit: bytes in use at which open state is given up."""
 
     core: Options
     rotate_ns: int = ROTATE_NS
     rotate_bytes: int = NEVER_NS
     duration_ns: int | None = None
     cluster: str | None = None
+    memory_limit: int | None = None
 
 
 class Listener(Protocol):
@@ -66,19 +79,17 @@ class Tap:
         rotations: Rotations | None = None,
         listeners: Sequence[Listener] = (),
         wishes: Wishes | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        memory: Callable[[], int] = resident_bytes,
     ) -> None:
         self.source = source
         self.settings = settings
         self.account = Account(source.name, (source.part_name,))
-        self.dissection = Dissection(settings.core)
         self.fates: list[Fate] = []
         self.wishes = Wishes() if wishes is None else wishes
-        self.tap_run: str | None = None
         self._rotations = rotations
         self._listeners = list(listeners)
-        self._clock = clock
-        self._began = clock()
+        self._memory = memory
+        self._began = time.monotonic()
         self._findings = Findings()
         self._cuts = Cuts()
         self._cuts.room_bytes = settings.rotate_bytes
@@ -87,7 +98,11 @@ class Tap:
         self._rotation_rows = 0
         self._parts: list[Part] = []
         self._dropped_before = 0
-        self._lost_before = 0
+        self.tap_run: str | None = None
+        self._dissect_again()
+        self.memory_restarts = 0
+        self.connections_before = 0
+        self._memory_checked = self._began
 
     @property
     def kernel_dropped(self) -> int:
@@ -110,6 +125,8 @@ class Tap:
                 self._take(event)
             elif isinstance(event, Part):
                 self._parts.append(event)
+            else:
+                self._give_out(self.dissection.settle())
             self._between()
         self._give_out(self.dissection.finish())
         self._rotate()
@@ -148,7 +165,7 @@ class Tap:
 
     def _between(self) -> None:
         """What is due between two pieces."""
-        now = self._clock()
+        now = time.monotonic()
         settings = self.settings
         is_due = self.source.is_live and now - self._rotation_began > settings.rotate_ns / _NS
         if self.wishes.is_rotation_wanted or self._cuts.room_bytes <= 0 or is_due:
@@ -156,6 +173,9 @@ class Tap:
             self._rotate()
         if self._rotations is not None:
             self._keep(self._rotations.fates())
+        if settings.memory_limit is not None and now - self._memory_checked > _MEMORY_SECONDS:
+            self._memory_checked = now
+            self._mind_memory(settings.memory_limit)
         is_over = settings.duration_ns is not None and now - self._began >= (
             settings.duration_ns / _NS
         )
@@ -163,6 +183,36 @@ class Tap:
             self.source.stop()
         for listener in self._listeners:
             listener.tick(now)
+
+    def _dissect_again(self) -> None:
+        """Begin a run with nothing known."""
+        self.dissection = Dissection(self.settings.core)
+        self.tap_run = None
+
+    def _mind_memory(self, limit: int) -> None:
+        """Where a limit was passed, end everything that is open and begin anew.
+
+        Every table of the core has its own bound, so that this is rare: it is the promise that a
+        tap of a year keeps. What was open is in the lake as at the end of a capture.
+        """
+        in_use = self._memory()
+        if in_use <= limit or not self.source.is_live:
+            return
+        self.notice("memory_restart", in_use)
+        self._give_out(self.dissection.finish())
+        self._rotate()
+        self.memory_restarts += 1
+        self.connections_before += self.dissection.connections_seen
+        self._dissect_again()
+        self.source.introduce(self.dissection)
+
+    def packet_counts(self) -> tuple[int, dict[str, int]]:
+        """Packets that were used so far, and those that were not, by reason."""
+        counts = self.dissection.packets.counts()
+        ignored = dict(self.account.ignored)
+        for reason, count in counts.ignored.items():
+            ignored[reason] = ignored.get(reason, 0) + count
+        return self.account.packets_tcp + counts.used, ignored
 
     def _keep(self, fates: list[Fate]) -> None:
         """Note what became of rotations; what was lost is a notice in the next one."""
@@ -201,7 +251,7 @@ class Tap:
         self._dropped_before += dropped
         self._parts = []
         self._rotation_packets = self._rotation_rows = 0
-        self._rotation_began = self._clock()
+        self._rotation_began = time.monotonic()
         self._cuts.room_bytes = self.settings.rotate_bytes
 
     def _file_block(self, dropped: int) -> TableBlock:

@@ -1,0 +1,157 @@
+"""Permit balances of consumers while they change: the report's own walk, summed by subscription."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from dissector.blocks import Column, Int64Array, TableBlock
+from dissector.limits import NULL
+from dissector.report import balance
+from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
+from dissector.schemas.builders import numbers
+from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Key, grouped
+
+MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
+
+_EVENTS: Final = {"grant": balance.GRANT, "delivery": balance.DELIVERY, "reset": balance.RESET}
+_IDENTITY: Final = ("connection_id", "consumer_id", "incarnation")
+_NAMES: Final = ("topic", "subscription")
+_NS_PER_US: Final = 1000
+
+
+class Balances:
+    """Follows each consumer incarnation from its first row in `permits` to its row in `consumers`.
+
+    granted, delivered, stalls: since the start, by topic and subscription (stalls by `confirmed`,
+    too); left_out: consumers that were not followed.
+    """
+
+    def __init__(self, max_series: int = MAX_SERIES) -> None:
+        self.granted = Counts(_NAMES, max_series)
+        self.delivered = Counts(_NAMES, max_series)
+        self.stalls = Counts((*_NAMES, "confirmed"), max_series)
+        self.left_out = 0
+        self._exhausted_us = Counts(_NAMES, max_series)
+        self._slots: dict[tuple[int, ...], int] = {}
+        self._free: list[int] = []
+        self._labels: list[Key] = []
+        self._state = balance.new_state(64)
+
+    def add(self, block: TableBlock) -> None:
+        """Take in rows of `permits`, in the order in which they were written."""
+        keys, groups = grouped(block, _NAMES)
+        delta = _column(block, "delta")
+        events = _events(block.columns["event"])
+        for counts, event, sign in (
+            (self.granted, balance.GRANT, 1),
+            (self.delivered, balance.DELIVERY, -1),
+        ):
+            chosen = events == event
+            counts.add_rows(keys, groups[chosen], sign * np.where(delta == NULL, 0, delta)[chosen])
+        slots = self._slots_of(block, keys, groups)
+        matrix = np.stack(
+            (
+                slots,
+                events,
+                delta,
+                _column(block, "available_after"),
+                _column(block, "unacked_after"),
+                _column(block, "ts") // _NS_PER_US,
+                _column(block, "frame_no"),
+            )
+        )
+        stalls = np.zeros((block.rows, balance.STALL_COLUMNS), np.int64)
+        found = balance.walk(matrix, self._state, stalls, STALL_US, CONFIRM_US)
+        self._count_stalls(stalls[:found])
+
+    def close(self, block: TableBlock) -> None:
+        """Consumers whose incarnation is over, rows of `consumers`: their slots are free again."""
+        columns = (_column(block, name).tolist() for name in _IDENTITY)
+        slots = [self._slots.pop(key, -1) for key in zip(*columns, strict=True)]
+        slots = [slot for slot in slots if slot >= 0]
+        if not slots:
+            return
+        state = self._state[slots].copy()
+        stalls = np.zeros((len(slots), balance.STALL_COLUMNS), np.int64)
+        found = balance.finish(state, np.full(len(slots), NULL, np.int64), stalls, STALL_US)
+        stalls[:found, 0] = np.array(slots, np.int64)[stalls[:found, 0]]
+        self._count_stalls(stalls[:found])
+        for slot, exhausted_us in zip(slots, state[:, balance.EXHAUSTED_US].tolist(), strict=True):
+            self._exhausted_us.add(self._labels[slot], exhausted_us)
+            self._state[slot] = balance.new_state(1)[0]
+            self._free.append(slot)
+
+    def now(self, now_us: int) -> dict[str, dict[Key, int]]:
+        """What holds at this moment of capture time, by topic and subscription.
+
+        Returns:
+            available: permits of consumers whose balance is known; consumers: how many those are;
+            exhausted_us: time without permits since the start; stalled: consumers that have waited
+            for permits as long as makes a stall.
+        """
+        found: dict[str, dict[Key, int]] = {
+            "available": {}, "consumers": {}, "stalled": {},
+            "exhausted_us": dict(self._exhausted_us.values),
+        }  # fmt: skip
+        for slot in self._slots.values():
+            one = self._state[slot]
+            key = self._labels[slot]
+            is_active = int(one[balance.IS_ACTIVE]) == 1
+            exhausted = int(one[balance.EXHAUSTED_US])
+            if is_active:
+                _add(found["consumers"], key, 1)
+                _add(found["available"], key, int(one[balance.BALANCE]))
+                if one[balance.BALANCE] <= 0:
+                    exhausted += max(0, now_us - int(one[balance.LAST_US]))
+            start = int(one[balance.STALL_START_US])
+            _add(found["stalled"], key, int(start != NULL and now_us - start >= STALL_US))
+            _add(found["exhausted_us"], key, exhausted)
+        return found
+
+    def _count_stalls(self, stalls: Int64Array) -> None:
+        for slot, *_, confirmed in stalls.tolist():
+            self.stalls.add((*self._labels[slot], "yes" if confirmed else "no"), 1)
+
+    def _slots_of(self, block: TableBlock, keys: list[Key], groups: Int64Array) -> Int64Array:
+        """The state's row of each row's consumer; -1 beyond the bound."""
+        identity = np.stack([_column(block, name) for name in _IDENTITY], axis=1)
+        unique, first, inverse = np.unique(identity, axis=0, return_index=True, return_inverse=True)
+        slots = np.empty(len(unique), np.int64)
+        for number, (each, row) in enumerate(zip(unique.tolist(), first.tolist(), strict=True)):
+            slots[number] = self._slot_of(tuple(each), keys[groups[row]])
+        return slots[inverse.reshape(-1)]
+
+    def _slot_of(self, consumer: tuple[int, ...], key: Key) -> int:
+        slot = self._slots.get(consumer)
+        if slot is None:
+            if len(self._slots) >= MAX_CONSUMERS:
+                self.left_out += 1
+                return -1
+            slot = self._free.pop() if self._free else len(self._labels)
+            self._slots[consumer] = slot
+            if slot == len(self._labels):
+                self._labels.append(key)
+            if slot == len(self._state):
+                self._state = np.concatenate((self._state, balance.new_state(len(self._state))))
+            self._labels[slot] = self.granted.key(key)
+        elif UNKNOWN in self._labels[slot] and UNKNOWN not in key:
+            self._labels[slot] = self.granted.key(key)  # names learnt late
+        return slot
+
+
+def _add(sums: dict[Key, int], key: Key, count: int) -> None:
+    sums[key] = sums.get(key, 0) + count
+
+
+def _column(block: TableBlock, name: str) -> Int64Array:
+    values: Any = block.columns.get(name)
+    if values is None:
+        return np.full(block.rows, NULL, np.int64)
+    return numbers(values, 0, block.rows)
+
+
+def _events(values: Column) -> Int64Array:
+    codes: Any = values
+    table = np.array([_EVENTS[str(name)] for name in codes.names], np.int64)
+    found: Int64Array = table[codes.codes]
+    return found

@@ -1,0 +1,176 @@
+"""Running sums over the rows of a dissection: the numbers of the report while they grow.
+
+Every sum is over rows as the lake gets them, of the same columns; what a row means is said there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.buckets import buckets_of
+from dissector.limits import NULL
+from dissector.schemas.builders import numbers
+from dissector.schemas.text import plain_text
+from dissector.tap.balances import Balances
+from dissector.tap.series import MAX_SERIES, Counts, Histograms, column_codes, grouped
+
+Mask = npt.NDArray[np.bool_]
+
+_SUBSCRIPTION: Final = ("topic", "subscription")
+
+
+def is_text(block: TableBlock, name: str, *texts: str) -> Mask:
+    """Where a text column has one of some values."""
+    codes, names = column_codes(block.columns.get(name), block.rows)
+    wanted = [place for place in range(len(names)) if plain_text(names[place]) in texts]
+    return np.isin(codes, wanted)
+
+
+def column(block: TableBlock, name: str) -> Int64Array:
+    """A column of numbers, limits.NULL where it is null."""
+    values: Any = block.columns.get(name)
+    if values is None:
+        return np.full(block.rows, NULL, np.int64)
+    return numbers(values, 0, block.rows)
+
+
+def some_rows(block: TableBlock, names: Sequence[str], chosen: Mask) -> TableBlock:
+    """Chosen rows of a block, text columns of these names only."""
+    found: dict[str, Column] = {}
+    for name in names:
+        codes, texts = column_codes(block.columns.get(name), block.rows)
+        found[name] = Coded(codes[chosen], texts)
+    return TableBlock(block.table, int(np.count_nonzero(chosen)), found)
+
+
+class FactSums:
+    """Sums by labels. `add` takes blocks of any table."""
+
+    def __init__(self, max_series: int = MAX_SERIES) -> None:
+        def counts(*labels: str) -> Counts:
+            return Counts(labels, max_series)
+
+        self.frames = counts("direction", "command")
+        self.frame_bytes = counts("direction")
+        self.damaged = counts("status")
+        self.checksums = counts("direction", "verdict")
+        self.mismatches = counts("topic", "direction")
+        self.redelivered_frames = counts(*_SUBSCRIPTION)
+        self.sends = counts("topic", "outcome")
+        self.send_messages = counts("topic")
+        self.send_bytes = counts("topic")
+        self.send_latency = Histograms(("topic", "outcome"), max_series)
+        self.resent = counts("topic")
+        self.requests = counts("command", "outcome")
+        self.errors = counts("command", "error_code")
+        self.deliveries = counts(*_SUBSCRIPTION)
+        self.redeliveries = counts(*_SUBSCRIPTION, "cause")
+        self.publish_to_delivery = Histograms(_SUBSCRIPTION, max_series)
+        self.acks = counts(*_SUBSCRIPTION, "action")
+        self.connections = counts("protocol", "ended")
+        self.notices = counts("code", "severity")
+        self.gaps = 0
+        self.gap_bytes = 0
+        self.retransmitted = 0
+        self.balances = Balances(max_series)
+        self._takes: dict[str, Callable[[TableBlock], None]] = {
+            "frames": self._frames,
+            "exchanges": self._exchanges,
+            "deliveries": self._deliveries,
+            "permits": self.balances.add,
+            "consumers": self.balances.close,
+            "acks": self._acks,
+            "connections": self._connections,
+            "notices": self._notices,
+        }
+
+    def add(self, block: TableBlock) -> None:
+        """Count the rows of a block."""
+        take = self._takes.get(block.table)
+        if take is not None and block.rows:
+            take(block)
+
+    def all_counts(self) -> dict[str, Counts]:
+        """Everything that has labels, by name; for what the bound left out."""
+        found = {name: each for name, each in vars(self).items() if isinstance(each, Counts)}
+        found["send_latency"] = self.send_latency.sums
+        found["publish_to_delivery"] = self.publish_to_delivery.sums
+        found["permits"] = self.balances.granted
+        return found
+
+    # -- tables
+
+    def _count(self, counts: Counts, block: TableBlock, names: Sequence[str]) -> None:
+        keys, groups = grouped(block, names)
+        counts.add_rows(keys, groups, np.ones(block.rows, np.int64))
+
+    def _frames(self, block: TableBlock) -> None:
+        self._count(self.frames, block, ("direction", "command"))
+        keys, groups = grouped(block, ("direction",))
+        self.frame_bytes.add_rows(keys, groups, column(block, "frame_bytes"))
+        bad = ~is_text(block, "status", "complete")
+        if bad.any():
+            self._count(self.damaged, some_rows(block, ("status",), bad), ("status",))
+        judged = is_text(block, "checksum", "ok", "mismatch", "absent", "not_evaluated")
+        if judged.any():
+            chosen = some_rows(block, ("direction", "checksum", "topic"), judged)
+            self._count(self.checksums, chosen, ("direction", "checksum"))
+            wrong = is_text(chosen, "checksum", "mismatch")
+            if wrong.any():
+                names = ("topic", "direction")
+                self._count(self.mismatches, some_rows(chosen, names, wrong), names)
+        again = column(block, "redelivery_count") > 0
+        if again.any():
+            chosen = some_rows(block, _SUBSCRIPTION, again)
+            self._count(self.redelivered_frames, chosen, _SUBSCRIPTION)
+
+    def _exchanges(self, block: TableBlock) -> None:
+        is_send = is_text(block, "kind", "publish")
+        latency, buckets = column(block, "latency_ns"), column(block, "latency_bucket")
+        if is_send.any():
+            sends = some_rows(block, ("topic", "outcome"), is_send)
+            keys, groups = grouped(sends, ("topic", "outcome"))
+            ones = np.ones(sends.rows, np.int64)
+            self.sends.add_rows(keys, groups, ones)
+            self.send_latency.add_rows(keys, groups, latency[is_send], buckets[is_send])
+            keys, groups = grouped(sends, ("topic",))
+            self.send_messages.add_rows(keys, groups, column(block, "message_count")[is_send])
+            self.send_bytes.add_rows(keys, groups, column(block, "request_bytes")[is_send])
+            again = (column(block, "attempt")[is_send] > 1).astype(np.int64)
+            self.resent.add_rows(keys, groups, again)
+        if not is_send.all():
+            names = ("request_command", "outcome")
+            self._count(self.requests, some_rows(block, names, ~is_send), names)
+        codes, _ = column_codes(block.columns.get("error_code"), block.rows)
+        if (codes >= 0).any():
+            names = ("request_command", "error_code")
+            self._count(self.errors, some_rows(block, names, codes >= 0), names)
+
+    def _deliveries(self, block: TableBlock) -> None:
+        keys, groups = grouped(block, _SUBSCRIPTION)
+        self.deliveries.add_rows(keys, groups, np.ones(block.rows, np.int64))
+        duration = column(block, "publish_to_delivery_ns")
+        if (duration >= 0).any():
+            self.publish_to_delivery.add_rows(keys, groups, duration, buckets_of(duration))
+        again = column(block, "is_redelivered") == 1
+        if again.any():
+            names = (*_SUBSCRIPTION, "redelivery_cause")
+            self._count(self.redeliveries, some_rows(block, names, again), names)
+
+    def _acks(self, block: TableBlock) -> None:
+        self._count(self.acks, block, (*_SUBSCRIPTION, "action"))
+
+    def _connections(self, block: TableBlock) -> None:
+        self._count(self.connections, block, ("protocol", "ended"))
+        for way in ("to_broker", "to_client"):
+            for name in ("gaps", "gap_bytes"):
+                values = column(block, f"{name}_{way}")
+                setattr(self, name, getattr(self, name) + int(values[values != NULL].sum()))
+            values = column(block, f"retransmitted_packets_{way}")
+            self.retransmitted += int(values[values != NULL].sum())
+
+    def _notices(self, block: TableBlock) -> None:
+        self._count(self.notices, block, ("code", "severity"))

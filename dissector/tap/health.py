@@ -1,0 +1,128 @@
+"""What a tap knows of itself: does data flow, is it complete, how far behind the wire is it."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from dissector.blocks import TableBlock
+from dissector.tap.facts import FactSums
+from dissector.tap.pieces import Piece
+from dissector.tap.series import MAX_SERIES
+
+SILENT_SECONDS: Final = 60.0  # without a packet: data does not flow
+RECENT_SECONDS: Final = 300.0  # a loss this long ago still says: not complete
+
+_NS: Final = 1_000_000_000
+
+
+class Losses(NamedTuple):
+    """What was lost so far. interfaces_down: their names; landing_problem: None = none."""
+
+    kernel_dropped: int
+    queue_dropped: int
+    interfaces_down: Sequence[str]
+    landing_problem: str | None
+
+
+class Health:
+    """A listener that keeps sums, and times of the last packet and of losses.
+
+    lock: hold it while reading `sums` from another thread. packets, captured_bytes, wire_bytes: so
+    far; lag_ns: of the last piece, from its last packet's time to when we had it; last_ns: latest
+    capture time.
+    """
+
+    def __init__(self, is_live: bool, max_series: int = MAX_SERIES) -> None:
+        self.is_live = is_live
+        self.lock = threading.Lock()
+        self.sums = FactSums(max_series)
+        self.packets_seen = 0
+        self.captured_bytes = 0
+        self.wire_bytes = 0
+        self.lag_ns = 0
+        self.last_ns = 0
+        self.losses = Losses(0, 0, (), None)
+        self.gaps = self.gap_bytes = 0
+        self._last_packet = self._began = time.monotonic()
+        self._last_loss: float | None = None
+
+    def packets(self, piece: Piece) -> None:
+        """Count packets, and how late we are."""
+        rows = piece.rows
+        self.packets_seen += rows
+        self.captured_bytes += int(piece.packets.captured_bytes[:rows].sum())
+        self.wire_bytes += int(piece.packets.wire_bytes[:rows].sum())
+        self.last_ns = max(self.last_ns, int(piece.packets.ts_ns[rows - 1]))
+        self._last_packet = time.monotonic()
+        if self.is_live:
+            self.lag_ns = max(0, time.time_ns() - int(piece.packets.ts_ns[0]))
+
+    def rows(self, blocks: Sequence[TableBlock]) -> None:
+        """Add rows up."""
+        with self.lock:
+            for block in blocks:
+                self.sums.add(block)
+
+    def tick(self, now: float) -> None:
+        """Nothing is due by the clock."""
+
+    def lost(self, losses: Losses, gaps: int, gap_bytes: int) -> None:
+        """What the loop knows of losses; called now and then."""
+        before = (self.losses, self.gaps)
+        if (losses, gaps) != before and (
+            losses.kernel_dropped > self.losses.kernel_dropped
+            or losses.queue_dropped > self.losses.queue_dropped
+            or gaps > self.gaps
+        ):
+            self._last_loss = time.monotonic()
+        self.losses, self.gaps, self.gap_bytes = losses, gaps, gap_bytes
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long no packet came."""
+        return time.monotonic() - self._last_packet
+
+    @property
+    def flows(self) -> bool:
+        """Whether packets come."""
+        return self.packets_seen > 0 and self.silent_seconds < SILENT_SECONDS
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was lost lately: by the kernel, on the way to the lake, on the wire."""
+        is_recent = (
+            self._last_loss is not None and time.monotonic() - self._last_loss < RECENT_SECONDS
+        )
+        return not is_recent and self.losses.landing_problem is None
+
+    def now_ns(self) -> int:
+        """Capture time of this moment: of a wire it is the clock's, of a replay the last packet's,
+        as its time stands still between packets."""
+        return time.time_ns() if self.is_live else self.last_ns
+
+    def report(self) -> dict[str, Any]:
+        """What /healthz says."""
+        reasons = []
+        if not self.packets_seen:
+            reasons.append("no packet came yet")
+        elif not self.flows:
+            reasons.append(f"no packet for {self.silent_seconds:.0f} s")
+        if self.losses.interfaces_down:
+            reasons.append(f"interface down: {', '.join(self.losses.interfaces_down)}")
+        if not self.is_complete:
+            reasons.append("packets or stream bytes were lost lately")
+        if self.losses.landing_problem is not None:
+            reasons.append(self.losses.landing_problem)
+        return {
+            "status": "ok" if self.flows and self.is_complete else "degraded",
+            "flows": self.flows,
+            "complete": self.is_complete,
+            "reasons": reasons,
+            "packets": self.packets_seen,
+            "dropped_by_kernel": self.losses.kernel_dropped,
+            "dropped_by_queue": self.losses.queue_dropped,
+            "gaps": self.gaps,
+            "silent_seconds": round(self.silent_seconds, 3),
+            "lag_seconds": round(self.lag_ns / _NS, 6),
+        }

@@ -1,0 +1,221 @@
+"""Metrics of a tap are sums over the rows that the lake gets, served while it runs."""
+
+import http.client
+import json
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_metrics
+
+from dissector.dissection import Options
+from dissector.errors import OutputError, UsageError
+from dissector.report.summary import TABLES as COUNTED
+from dissector.report.summary import Summary
+from dissector.schemas.rows import arrow_batch
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import chains
+from dissector.tap.health import Health, Losses
+from dissector.tap.metrics import TapNumbers
+from dissector.tap.replay import Replay
+from dissector.tap.rotations import Rotations
+from dissector.tap.series import UNKNOWN
+from dissector.tap.server import Server, address_of
+from dissector.tap.service import Settings, Tap
+from dissector.tap.watch import Watch
+from tests.dissector.observed import CAPTURES, tables_of
+from tests.dissector.test_same_rows import SEVERAL
+
+SOME = (*SEVERAL[:4], "pulsar-apache/java-j40_slow_consumer.pcap", *SEVERAL[9:14])
+
+
+def replayed(name: str, max_series: int = 1000, lake=None) -> tuple[Health, TapNumbers]:
+    """Sums after all of a capture."""
+    (chain,) = chains([str(CAPTURES / name)]).chains
+    source = Replay(chain)
+    health, numbers = Health(is_live=False, max_series=max_series), TapNumbers()
+    rotations = Rotations(lake, source.name, {}, may_wait=True) if lake else None
+    watch = Watch(health, numbers, rotations)
+    tap = Tap(source, Settings(Options(), rotate_ns=10**9), rotations, [health, watch])
+    watch.tap = tap
+    tap.run()
+    watch.look(tap)
+    return health, numbers
+
+
+@contextmanager
+def served(health: Health, numbers: TapNumbers):
+    server = Server("127.0.0.1", 0, health, numbers)
+    try:
+
+        def get(path: str, accept: str = "text/plain") -> tuple[int, str]:
+            link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+            link.request("GET", path, headers={"Accept": accept})
+            answer = link.getresponse()
+            text = answer.read().decode()
+            link.close()
+            return answer.status, text
+
+        yield get
+    finally:
+        server.close()
+
+
+def samples(text: str, parse=plain_metrics) -> dict[tuple, float]:
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in parse(text)
+        for sample in family.samples
+    }
+
+
+def counted(found: dict[tuple, float], name: str, *labels: str) -> Counter:
+    """Samples of one name, by the values of some labels."""
+    result: Counter = Counter()
+    for (sample, *pairs), value in found.items():
+        if sample == name and value:
+            result[tuple(dict(pairs)[label] for label in labels)] += int(value)
+    return result
+
+
+def by(rows: list[dict], *names: str, weight: str | None = None) -> Counter:
+    result: Counter = Counter()
+    for row in rows:
+        key = tuple(UNKNOWN if row[name] is None else row[name] for name in names)
+        result[key] += 1 if weight is None else row[weight] or 0
+    return Counter({key: count for key, count in result.items() if count})
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_counters_are_the_rows_of_the_tables(name):
+    tables = tables_of(str(CAPTURES / name))
+    with served(*replayed(name)) as get:
+        found = samples(get("/metrics")[1])
+    frames, exchanges = tables["frames"], tables["exchanges"]
+    sends = [row for row in exchanges if row["kind"] == "publish"]
+    again = [row for row in tables["deliveries"] if row["is_redelivered"]]
+    place = ("topic", "subscription")
+    pairs = [
+        (("frames_total", "direction", "command"), by(frames, "direction", "command")),
+        (("frame_bytes_total", "direction"), by(frames, "direction", weight="frame_bytes")),
+        (
+            ("checksums_total", "direction", "verdict"),
+            by([row for row in frames if row["checksum"]], "direction", "checksum"),
+        ),
+        (("sends_total", "topic", "outcome"), by(sends, "topic", "outcome")),
+        (("sent_messages_total", "topic"), by(sends, "topic", weight="message_count")),
+        (("deliveries_total", *place), by(tables["deliveries"], *place)),
+        (("redeliveries_total", *place, "cause"), by(again, *place, "redelivery_cause")),
+        (("acks_total", *place, "action"), by(tables["acks"], *place, "action")),
+        (
+            ("errors_total", "command", "error_code"),
+            by([row for row in exchanges if row["error_code"]], "request_command", "error_code"),
+        ),
+        (
+            ("connections_closed_total", "protocol", "ended"),
+            by(tables["connections"], "protocol", "ended"),
+        ),
+        (("notices_total", "code"), by(tables["notices"], "code")),
+        (
+            ("send_latency_seconds_count", "topic", "outcome"),
+            by([row for row in sends if row["latency_ns"] is not None], "topic", "outcome"),
+        ),
+    ]
+    for (metric, *labels), rows in pairs:
+        assert counted(found, f"dissector_{metric}", *labels) == rows, metric
+    total = sum(row["latency_ns"] or 0 for row in sends) / 1e9
+    assert sum(
+        value for (metric, *_), value in found.items()
+        if metric == "dissector_send_latency_seconds_sum"
+    ) == pytest.approx(total)  # fmt: skip
+    assert found["dissector_gap_bytes_total",] == sum(
+        row[f"gap_bytes_{way}"] or 0
+        for row in tables["connections"]
+        for way in ("to_broker", "to_client")
+    )
+    (file,) = tables["capture_files"]
+    assert found["dissector_tap_packets_received_total",] == file["packets"]
+    assert found["dissector_tap_packets_tcp_total",] == file["packets_tcp"]
+    assert counted(found, "dissector_tap_packets_ignored_total", "reason") == Counter(
+        {(reason,): count for reason, count in file["packets_ignored_by_reason"] or ()}
+    )
+
+
+def report_of(name: str) -> dict:
+    summary = Summary()
+    (chain,) = chains([str(CAPTURES / name)]).chains
+    for block in dissect(chain, Options()):
+        if block.table in COUNTED:
+            summary.add(block.table, arrow_batch(block))
+    return summary.result()
+
+
+@pytest.mark.parametrize("name", ["pulsar-apache/java-j40_slow_consumer.pcap", SEVERAL[10]])
+def test_permits_are_those_of_the_report(name):
+    health, _ = replayed(name)
+    balances = health.sums.balances
+    for group in report_of(name)["permit_utilization"]["by_subscription"]:
+        key = (group["topic"], group["subscription"])
+        assert balances.granted.values.get(key, 0) == group["granted"]
+        assert balances.delivered.values.get(key, 0) == group["delivered"]
+        confirmed = balances.stalls.values.get((*key, "yes"), 0)
+        assert confirmed == (group["stalls"]["confirmed"]["count"] or 0)
+    assert not balances.now(health.now_ns() // 1000)["available"]  # all are closed
+
+
+def test_label_sets_beyond_the_bound_are_other_and_counted():
+    with served(*replayed(SEVERAL[10], max_series=1)) as get:
+        found = samples(get("/metrics")[1])
+    frames = counted(found, "dissector_frames_total", "command")
+    assert ("other",) in frames and len(frames) == 2
+    assert found["dissector_label_sets_left_out_total", ("metric", "frames")] > 0
+    assert sum(frames.values()) == len(tables_of(str(CAPTURES / SEVERAL[10]))["frames"])
+
+
+def test_both_formats_say_the_same(tmp_path):
+    with served(*replayed(SEVERAL[10], lake=tmp_path)) as get:
+        plain = samples(get("/metrics")[1])
+        status, text = get("/metrics", "application/openmetrics-text; version=1.0.0")
+        assert status == 200 and text.endswith("# EOF\n")
+        opened = samples(text, open_metrics)
+    passing = ("dissector_tap_silent_seconds",)
+    assert set(plain) == set(opened)
+    assert all(opened[key] == value for key, value in plain.items() if key != passing)
+    assert plain["dissector_tap_rotations_total", ("outcome", "landed")] > 0
+    assert plain["dissector_tap_landing",] == 1
+
+
+def test_health_says_whether_data_flows_and_is_complete():
+    health, numbers = Health(is_live=True), TapNumbers()
+    with served(health, numbers) as get:
+        status, text = get("/healthz")
+        assert status == 503 and json.loads(text)["reasons"] == ["no packet came yet"]
+        health.packets_seen = 5
+        assert get("/healthz")[0] == 200
+        health.lost(Losses(3, 0, (), None), 0, 0)
+        status, text = get("/healthz")
+        said = json.loads(text)
+        assert status == 503 and said["flows"] and not said["complete"]
+        assert said["dropped_by_kernel"] == 3
+        health.lost(Losses(3, 0, ("eth1",), "disk full"), 0, 0)
+        reasons = json.loads(get("/healthz")[1])["reasons"]
+        assert "interface down: eth1" in reasons and "disk full" in reasons
+        assert get("/")[0] == 200 and get("/nothing")[0] == 404
+
+
+def test_addresses_are_of_loopback_unless_said():
+    assert address_of("9401") == ("127.0.0.1", 9401)
+    assert address_of("0.0.0.0:80") == ("0.0.0.0", 80)
+    assert address_of("[::1]:80") == ("::1", 80)
+    for text in ("x", "1.2.3.4", "host:", "host:99999"):
+        with pytest.raises(UsageError):
+            address_of(text)
+
+
+def test_a_port_that_is_taken_is_said():
+    health, numbers = Health(is_live=False), TapNumbers()
+    server = Server("127.0.0.1", 0, health, numbers)
+    with pytest.raises(OutputError, match="choose another port"):
+        Server("127.0.0.1", server.port, health, numbers)
+    server.close()
