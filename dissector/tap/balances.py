@@ -34,6 +34,7 @@ class Balances:
         self._exhausted_us = Counts(_NAMES, max_series)
         self._slots: dict[tuple[int, ...], int] = {}
         self._free: list[int] = []
+        self._closed: set[tuple[int, ...]] = set()
         self._labels: list[Key] = []
         self._state = balance.new_state(64)
 
@@ -65,9 +66,15 @@ class Balances:
         self._count_stalls(stalls[:found])
 
     def close(self, block: TableBlock) -> None:
-        """Consumers whose incarnation is over, rows of `consumers`: their slots are free again."""
+        """Consumers whose incarnation is over, rows of `consumers`; rows of `permits` of the same
+        frames may still come."""
         columns = (_column(block, name).tolist() for name in _IDENTITY)
-        slots = [self._slots.pop(key, -1) for key in zip(*columns, strict=True)]
+        self._closed.update(zip(*columns, strict=True))
+
+    def forget(self) -> None:
+        """All rows of consumers that are closed have come: their slots are free again."""
+        slots = [self._slots.pop(key, -1) for key in sorted(self._closed)]
+        self._closed.clear()
         slots = [slot for slot in slots if slot >= 0]
         if not slots:
             return
@@ -93,10 +100,10 @@ class Balances:
             "available": {}, "consumers": {}, "stalled": {},
             "exhausted_us": dict(self._exhausted_us.values),
         }  # fmt: skip
-        for slot in self._slots.values():
+        for consumer, slot in self._slots.items():
             one = self._state[slot]
             key = self._labels[slot]
-            is_active = int(one[balance.IS_ACTIVE]) == 1
+            is_active = int(one[balance.IS_ACTIVE]) == 1 and consumer not in self._closed
             exhausted = int(one[balance.EXHAUSTED_US])
             if is_active:
                 _add(found["consumers"], key, 1)
@@ -104,7 +111,8 @@ class Balances:
                 if one[balance.BALANCE] <= 0:
                     exhausted += max(0, now_us - int(one[balance.LAST_US]))
             start = int(one[balance.STALL_START_US])
-            _add(found["stalled"], key, int(start != NULL and now_us - start >= STALL_US))
+            is_stalled = is_active and start != NULL and now_us - start >= STALL_US
+            _add(found["stalled"], key, int(is_stalled))
             _add(found["exhausted_us"], key, exhausted)
         return found
 

@@ -85,6 +85,7 @@ class FactSums:
             "acks": self._acks,
             "connections": self._connections,
             "notices": self._notices,
+            "capture_files": self._end_rotation,
         }
 
     def add(self, block: TableBlock) -> None:
@@ -171,6 +172,9 @@ class FactSums:
                 setattr(self, name, getattr(self, name) + int(values[values != NULL].sum()))
             values = column(block, f"retransmitted_packets_{way}")
             self.retransmitted += int(values[values != NULL].sum())
+
+    def _end_rotation(self, block: TableBlock) -> None:
+        self.balances.forget()
 
     def _notices(self, block: TableBlock) -> None:
         self._count(self.notices, block, ("code", "severity"))
