@@ -11,8 +11,16 @@ from typing import Final
 from dissector.blocks import ByteArray, Int64Array
 from dissector.findings import Finding
 from dissector.jit import callback
-from dissector.limits import MAX_HEAD_BYTES, MAX_SEARCH_BYTES, NULL, RESYNC_HOLD_BYTES
+from dissector.limits import (
+    MAX_HEAD_BYTES,
+    MAX_PENDING_ARENA_BYTES,
+    MAX_SEARCH_BYTES,
+    NULL,
+    RESYNC_HOLD_BYTES,
+    RESYNC_HOLD_MS,
+)
 from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.emission import Callbacks
 from dissector.protocols.framing import split
 from dissector.protocols.framing_state import (
@@ -37,7 +45,7 @@ from dissector.protocols.framing_state import (
     grown_slots,
 )
 from dissector.protocols.heads import FramingOptions, Heads
-from dissector.protocols.held_runs import HeldRuns, is_waited_for
+from dissector.protocols.held_runs import PIECE_BYTES, HeldRuns, is_waited_for
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.protocols.output import FrameOutput, Sink
 from dissector.protocols.recognition import Records
@@ -56,6 +64,7 @@ from dissector.stream.columns import (
 
 __all__ = ["Framing", "FramingOptions"]
 
+SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
 REFUSED_BYTES: Final = (
     32  # behind a SYN so many bytes without a frame header are no broker protocol
 )
@@ -130,13 +139,32 @@ class Framing:
             elif status == FULL:
                 self._output.flush()
             elif status == ARENA_FULL:
-                self._output.grow_arena(int(self._output.state.counters[COUNTER_ARENA_WANTED]))
+                self._make_room(current)
             elif status == SLOTS_FULL:
                 self._output.state = grown_slots(self._output.state)
             elif status == ROLE_WAIT:
                 self._roles.take_last_row()
             elif status == ATTENTION:
                 self._attend(current)
+
+    def _make_room(self, current: Replay) -> None:
+        """More room for unfinished frames; at the bound the one that wants it is given up.
+
+        What was gathered of it comes out as cut, and the next frame is found by its length.
+        """
+        state = self._output.state
+        wanted = int(state.counters[COUNTER_ARENA_WANTED])
+        self._output.grow_arena(wanted)
+        state = self._output.state
+        way = self._way(current.ranges, current.cursor)[1]
+        ways = state.directions
+        used = int(state.counters[COUNTER_ARENA_USED])
+        if used + wanted <= MAX_PENDING_ARENA_BYTES or ways.total[way] == 0:
+            return
+        ways.broken[way] = CUT_BY_GAP
+        ways.skip[way] = ways.total[way] - ways.have[way]
+        row = current.cursor
+        self._note("unfinished_frames_limit", current.ranges, row, int(ways.frame_start[way]), used)
 
     def _split(self, current: Replay) -> int:
         counters = self._output.state.counters
@@ -222,11 +250,13 @@ class Framing:
         """A direction that waits for the other one's search, but not for ever."""
         row = current.cursor
         self._runs.take_range(current, run)
-        if run.size <= MAX_WAIT_BYTES:
+        waited_ns = int(current.ranges.ts_ns[row]) - run.pieces[0].ts_ns
+        is_full = run.size > MAX_WAIT_BYTES or self._runs.size > MAX_RUN_BYTES
+        if not is_full and waited_ns <= RESYNC_HOLD_MS * 1_000_000:
             return
         other = way ^ 1
         place = int(self._output.state.connections.protocol[slot])
-        if self._runs[other].has_some(place):
+        if self._runs[other].has_some(place, 1):
             self._accept(current.ranges, row, slot, other, place)
             return
         self._runs[other].is_patient, self._runs[other].is_hurried = False, True
@@ -274,7 +304,7 @@ class Framing:
                 Piece(offset, have, int(ways.first_packet[way]), int(ways.first_ts[way]), 0, order),
                 self._output.state.arena[at : at + have],
             )
-            self._runs.size += have
+            self._runs.size += have + PIECE_BYTES
 
     def _look_for_frames(
         self, ranges: RangeColumns, row: int, slot: int, way: int, is_final: bool
@@ -282,14 +312,14 @@ class Framing:
         """Recognise or search the run of a direction; True if it ended and is replayed."""
         known = self._output.state.connections
         run = self._runs[way]
-        before = run.size
+        before = run.size + PIECE_BYTES * len(run.pieces)
         is_open = known.protocol[slot] == UNDECIDED
         needs_more = is_open and self._heads.recognise(known, slot, run, is_final)
-        self._runs.size += run.size - before
+        self._runs.size += run.size + PIECE_BYTES * len(run.pieces) - before
         if needs_more:
             return False
         if known.protocol[slot] >= len(self._specs):
-            self._give_up(way, OPAQUE)
+            self._runs.give_up(way, OPAQUE)
             return False
         place = self._search(run, way, int(ranges.ts_ns[row]), is_final)
         if place >= 0:
@@ -297,9 +327,9 @@ class Framing:
             return True
         if is_final:
             return False
-        if run.has_events and not self._is_live(run):
+        if run.has_events and not run.is_live:
             # Nothing in front of the gap: it is told, and so is the other direction.
-            self._let_go(ranges, row, slot, way)
+            self._runs.let_go(ranges, row, slot, way)
             return True
         self._bound(ranges, row, slot, way)
         return False
@@ -328,31 +358,12 @@ class Framing:
                 return place
         return -1
 
-    def _is_live(self, run: Run) -> bool:
-        return any(trail.search[AT] >= 0 for trail in run.trails.values())
-
-    def _give_up(self, way: int, mode: int) -> None:
-        """Count a direction's held bytes as skipped and stop looking (OPAQUE) or look on."""
-        ways = self._output.state.directions
-        run = self._runs.end(way)
-        if run is not None:
-            ways.skipped[way] += run.size
-        ways.mode[way] = mode
-
-    def _let_go(self, ranges: RangeColumns, row: int, slot: int, way: int) -> None:
-        """A run without a candidate: its gaps, its last bytes and the other direction go on."""
-        run = self._runs[way]
-        resume = [int(trail.search[RESUME]) for trail in run.trails.values()]
-        self._runs.drop(way, run, min([run.size, *resume]))
-        self._runs.end(way)
-        self._runs.replay(ranges, row, slot, [(way, run)])
-
     def _bound(self, ranges: RangeColumns, row: int, slot: int, way: int) -> None:
         """Keep a run within its bound: drop what can hold no frame, or give the direction up."""
         known = self._output.state.connections
         ways = self._output.state.directions
         run = self._runs[way]
-        is_live = self._is_live(run)
+        is_live = run.is_live
         places = self._places(way)
         resume = min(int(run.trail(place).search[RESUME]) for place in places)
         is_open = known.protocol[slot] == UNDECIDED
@@ -362,15 +373,15 @@ class Framing:
         if self._heads.is_hinted(int(known.connection_id[slot])):
             most = MAX_SEARCH_BYTES
         if refused or (is_open and not is_live and looked_at > most):
-            self._give_up(way, OPAQUE)
+            self._runs.give_up(way, OPAQUE)
             other = way ^ 1
             if ways.mode[other] == OPAQUE or not ways.is_seen[other] or refused:
                 self._note("not_recognised", ranges, row, NULL, looked_at)
                 known.protocol[slot] = UNKNOWN
-                self._give_up(other, OPAQUE)
+                self._runs.give_up(other, OPAQUE)
             return
         if not is_live and run.is_patient:
-            self._let_go(ranges, row, slot, way)
+            self._runs.let_go(ranges, row, slot, way)
             return
         is_worth_it = not is_live or 2 * resume > max(run.size, RESYNC_HOLD_BYTES // 16)
         if is_worth_it and not (run.is_known_start and is_open):
@@ -398,9 +409,9 @@ class Framing:
         if was_undecided and other in self._runs:
             run = self._runs[other]
             is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
-            if is_found or run.has_some(place):
+            if is_found or run.has_some(place, SURE_FRAMES):
                 found.append((other, self._take_run(ranges, row, other, place)))
-            elif self._is_live(run):
+            elif run.is_live:
                 self._bound(ranges, row, slot, other)
         self._runs.replay(ranges, row, slot, found)
 
@@ -408,7 +419,6 @@ class Framing:
         """The run of a direction without the bytes that precede its chain."""
         ways = self._output.state.directions
         run = self._runs[way]
-        is_confirmed = run.is_confirmed
         self._runs.drop(way, run, int(run.trail(place).search[AT]))
         self._runs.end(way)
         first = run.piece_at(0)[0]
@@ -417,7 +427,7 @@ class Framing:
         if skipped:
             code = "midstream_start" if ways.is_first[way] else "resync"
             self._note_way(code, ranges, row, way, first.stream_offset, skipped)
-        if not is_confirmed:
+        if not run.is_confirmed:
             self._note_way("resync_unconfirmed", ranges, row, way, first.stream_offset, skipped)
         ways.skipped[way] = 0
         ways.mode[way] = SEARCH
@@ -462,9 +472,9 @@ class Framing:
         if run.has_events or is_awaited:
             for place in self._places(way):
                 run.trail(place).search[RESUME] = run.size
-            self._let_go(ranges, row, slot, way)
+            self._runs.let_go(ranges, row, slot, way)
             return True
-        self._give_up(way, int(self._output.state.directions.mode[way]))
+        self._runs.give_up(way, int(self._output.state.directions.mode[way]))
         return False
 
     def _attend_close(self, current: Replay, slot: int) -> None:

@@ -1,7 +1,10 @@
 """All runs of a capture, by direction: what searches hold, and what waits for them."""
 
+from typing import Final
+
 from dissector.protocols.framing_state import HELD
 from dissector.protocols.output import FrameOutput
+from dissector.protocols.resync import RESUME
 from dissector.protocols.runs import Piece, Replay, Run, replay_of
 from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
@@ -11,10 +14,13 @@ def is_waited_for(run: Run | None) -> bool:
     return run is not None and run.is_patient
 
 
+PIECE_BYTES: Final = 256  # counted as held for each range, beside its bytes
+
+
 class HeldRuns(dict[int, Run]):
     """Runs by direction (2 * slot + side).
 
-    size: bytes of all of them; arrivals: ranges that came for the first time.
+    size: what all of them hold, bytes; arrivals: ranges that came for the first time.
     """
 
     def __init__(self, output: FrameOutput) -> None:
@@ -35,15 +41,16 @@ class HeldRuns(dict[int, Run]):
         """Take a run out of the searches."""
         run = self.pop(way, None)
         if run is not None:
-            self.size -= run.size
+            self.size -= run.size + PIECE_BYTES * len(run.pieces)
         self._output.state.connections.is_slow[way >> 1] = int((way ^ 1) in self)
         return run
 
     def drop(self, way: int, run: Run, count: int) -> None:
         """Bytes of a run that belong to no frame."""
-        self.size -= count
         self._output.state.directions.skipped[way] += count
+        self.size -= run.size + PIECE_BYTES * len(run.pieces)
         run.drop(count)
+        self.size += run.size + PIECE_BYTES * len(run.pieces)
         run.is_known_start = False
 
     def piece_of(self, current: Replay) -> Piece:
@@ -75,6 +82,7 @@ class HeldRuns(dict[int, Run]):
             self.size += piece.length
         else:
             run.add_hole(piece)
+        self.size += PIECE_BYTES
         current.cursor += 1
         current.position = 0
 
@@ -103,3 +111,19 @@ class HeldRuns(dict[int, Run]):
         connection = int(self._output.state.connections.connection_id[slot])
         release_packet = int(ranges.release_packet[row])
         self._output.replays.append(replay_of(runs, connection, at, release_packet))
+
+    def let_go(self, ranges: RangeColumns, row: int, slot: int, way: int) -> None:
+        """A run without a candidate: its gaps, its last bytes and the other direction go on."""
+        run = self[way]
+        resume = [int(trail.search[RESUME]) for trail in run.trails.values()]
+        self.drop(way, run, min([run.size, *resume]))
+        self.end(way)
+        self.replay(ranges, row, slot, [(way, run)])
+
+    def give_up(self, way: int, mode: int) -> None:
+        """Count a direction's held bytes as skipped and stop looking (OPAQUE) or look on."""
+        ways = self._output.state.directions
+        run = self.end(way)
+        if run is not None:
+            ways.skipped[way] += run.size
+        ways.mode[way] = mode

@@ -33,7 +33,6 @@ from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 SOURCE_ARENA: Final = 3
 _FIRST_BYTES: Final = 1 << 12
 _FIRST_HOLES: Final = 4
-_SOME_FRAMES: Final = 3
 _SHORT_FRAME_BYTES: Final = 64 << 10
 # Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
 # packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
@@ -240,10 +239,16 @@ class Run:
             return False
         return int(search[FRAMES]) > 1 and ts_ns - self._began(search) > RESYNC_HOLD_MS * _NS_PER_MS
 
-    def has_some(self, place: int) -> bool:
-        """Whether a search has a chain that may be believed where it must be decided."""
+    @property
+    def is_live(self) -> bool:
+        """Whether some search has a chain."""
+        return any(trail.search[AT] >= 0 for trail in self.trails.values())
+
+    def has_some(self, place: int, frames: int) -> bool:
+        """Whether a search has a chain of so many frames, and no long one at its end."""
         search = self.trail(place).search
-        return bool(search[AT] >= 0 and search[FRAMES] >= _SOME_FRAMES)
+        is_long = search[IS_OPEN] == 1 and search[TOTAL] > _SHORT_FRAME_BYTES
+        return bool(search[AT] >= 0 and search[FRAMES] >= frames and not is_long)
 
     def _began(self, search: Int64Array) -> int:
         """When the first packet of a chain was captured."""

@@ -1,12 +1,15 @@
 """Real captures under damage: every frame whose bytes are all there comes out, and no other."""
 
+import random
 from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.hard.damage import Tap
-from tests.hard.tape import Tables, dissected
+from tests.hard.tape import Tables, Tape, capture, dissected, talk
 from tests.naive.frames import Stream, headed, judge, placed, streams_of, surviving
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -80,3 +83,47 @@ def test_b26_every_header_that_a_snap_length_leaves_is_a_frame(name: str) -> Non
         }
         assert seen <= out
         assert statuses(tables) <= {"complete", "cut_by_snaplen"}
+
+
+def overlapped(tape: Tape, chance: random.Random) -> Tape:
+    """Some packets are sent again with bytes before and behind, and some of those were lost."""
+    isn = (1001, 500_001)
+    found = []
+    for each in tape.packets:
+        is_again = bool(each.payload) and chance.random() < 0.3
+        if not is_again or chance.random() < 0.5:
+            found.append(each)
+        if is_again:
+            stream = bytes(tape.sent[not each.to_broker])
+            at = each.sequence - isn[not each.to_broker]
+            start = max(0, at - chance.randrange(40))
+            payload = stream[start : at + len(each.payload)]
+            again = each._replace(
+                sequence=start + isn[not each.to_broker],
+                payload=payload,
+                identification=each.identification ^ 0x4000,
+                ts_ns=each.ts_ns + 1000,
+            )
+            found.append(again)
+    tape.packets = found
+    return tape
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([60, 200, 536, 1448, 9000, 60_000]))
+def test_b38_other_segments_and_overlaps_cost_nothing(seed: int, mss: int) -> None:
+    tape = talk(12, seed, mss=mss)
+    whole = Tap.read(capture(tape.records()))
+    bad = Tap.read(capture(overlapped(tape, random.Random(seed)).records()))
+    found = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
+    assert (found.missed, found.invented) == ([], [])
+    assert found.there == sum(len(frames) for frames in tape.frames)
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([0.01, 0.05, 0.1]), st.sampled_from([60, 200, 1448]))
+def test_b32_loss_and_order_and_copies_together(seed: int, share: float, mss: int) -> None:
+    whole = Tap.read(capture(talk(12, seed, mss=mss).records()))
+    bad = whole.without(share, seed).shuffled(3, seed).doubled(0.1, seed)
+    found = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
+    assert (found.missed, found.invented) == ([], [])

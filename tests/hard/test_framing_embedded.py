@@ -74,7 +74,9 @@ def test_b49_the_end_of_a_payload_contradicts_what_is_inside(kind: str, lost: in
         tape = opened()
         tape.publish(0, b"before")
         first = len(data_packets(tape))
-        tape.publish(1, bytes(2000) + payload(kind, chance) + bytes(chance.randrange(20, 29)) + b"\1")
+        tape.publish(
+            1, bytes(2000) + payload(kind, chance) + bytes(chance.randrange(20, 29)) + b"\1"
+        )
         for number in range(2, 12):
             tape.publish(number, bytes([number]) * (50 + 9 * number))
         tape.close()

@@ -4,9 +4,10 @@ import random
 
 import pytest
 
+from dissector.limits import RESYNC_HOLD_MS
 from dissector.notices import NOTICES
 from dissector.protocols.assembly import FramingOptions
-from dissector.protocols.columns import COMPLETE
+from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
 from dissector.protocols.framing_state import HTTP, TLS, UNDECIDED, UNKNOWN
 from tests.wire.ranges import Ranges, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
@@ -165,3 +166,63 @@ def test_cutting_the_ranges_into_blocks_changes_nothing():
         parts, second = framed(SPECS, script, edges)
         assert parts.values(*names) == whole.values(*names)
         assert first.findings == second.findings
+
+
+def test_an_unfinished_frame_is_given_up_when_all_hold_too_much(monkeypatch):
+    monkeypatch.setattr("dissector.protocols.assembly.MAX_PENDING_ARENA_BYTES", 9 << 20)
+    long = frame(EITHER, bytes(4 << 20))
+    script = Ranges()
+    for connection in range(4):
+        script.open(connection)
+    for start in range(0, len(long), 1 << 18):
+        for connection in range(4):
+            script.send(long[start : start + (1 << 18)], connection=connection)
+    for connection in range(4):
+        script.send(frame(TO_BROKER, b"behind"), connection=connection).close(connection)
+    found, framing = framed(SPECS, script)
+    statuses = {}
+    for row in found.frames():
+        statuses.setdefault(row["connection_id"], []).append(row["status"])
+    assert all(each in ([COMPLETE] * 2, [CUT_BY_GAP, COMPLETE]) for each in statuses.values())
+    cut = sum(each[0] == CUT_BY_GAP for each in statuses.values())
+    assert 0 < cut < 4
+    assert codes(framing) == ["unfinished_frames_limit"] * cut
+    sizes = [row["frame_bytes"] for row in found.frames() if row["status"] == CUT_BY_GAP]
+    assert set(sizes) == {len(long)}
+
+
+def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
+    script = Ranges().open().send(frame(TO_BROKER, b"a")).send(frame(PROVEN, b"b"), side=1)
+    script.lose(10).send(frame(PROVEN, b"c"))
+    for _ in range(3):
+        script.send(frame(PROVEN, b"d"), side=1)
+    script.packet += RESYNC_HOLD_MS * 1000  # a packet takes a microsecond
+    script.send(frame(PROVEN, b"e"), side=1)
+    late = script.packet
+    script.packet += 1000
+    script.close()
+    found, framing = framed(SPECS, script)
+    assert [row["data"][6:7] for row in found.frames()] == [
+        b"a",
+        b"b",
+        b"c",
+        b"d",
+        b"d",
+        b"d",
+        b"e",
+    ]
+    assert {row["release_packet"] for row in found.frames()[2:]} == {late}
+    assert codes(framing) == ["resync_unconfirmed"]
+
+
+def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
+    monkeypatch.setattr("dissector.protocols.assembly.MAX_RUN_BYTES", 100_000)
+    script = Ranges()
+    for connection in range(100):
+        script.open(connection).send(frame(PROVEN), connection=connection).lose(9, 0, connection)
+    for number in range(30):
+        for connection in range(100):
+            script.send(frame(PROVEN, bytes(100 + number) * 2)[:-1], connection=connection)
+    edges = list(range(0, len(script.rows), 50))
+    _, framing = framed(SPECS, script, edges)
+    assert framing._runs.size < 150_000

@@ -3,8 +3,9 @@
 import numpy as np
 
 from dissector.protocols.framing_state import CHAIN, HELD
-from dissector.protocols.held_runs import HeldRuns, is_waited_for
+from dissector.protocols.held_runs import PIECE_BYTES, HeldRuns, is_waited_for
 from dissector.protocols.output import FrameOutput
+from dissector.protocols.resync import RESUME
 from dissector.protocols.runs import Replay
 from dissector.protocols.slots import take_slot
 from tests.wire.ranges import Ranges
@@ -27,9 +28,9 @@ def test_a_direction_that_waits_keeps_its_ranges_and_its_mode() -> None:
     assert (ways.mode[1], output.state.connections.is_slow[0]) == (HELD, 1)
     for run in (searched, waits, waits, searched, waits):
         runs.take_range(ranges, run)
-    assert runs.size == 11
+    assert runs.size == 11 + 5 * PIECE_BYTES
     runs.drop(0, searched, 3)
-    assert (runs.size, ways.skipped[0]) == (8, 3)
+    assert (runs.size, ways.skipped[0]) == (8 + 4 * PIECE_BYTES, 3)
     assert runs.end(0) is searched
     runs.replay(ranges.ranges, 4, 0, [(0, searched)])
     assert (runs.size, len(runs), ways.mode[1]) == (0, 0, CHAIN)
@@ -60,3 +61,22 @@ def test_only_a_patient_run_is_waited_for() -> None:
     assert not is_waited_for(run)
     run.is_patient = True
     assert is_waited_for(run)
+
+
+def test_what_is_given_up_is_skipped() -> None:
+    runs, output, ranges = held(Ranges().send(b"one"))
+    runs.take_range(ranges, runs.begin(0, 0))
+    runs.give_up(0, CHAIN)
+    ways = output.state.directions
+    assert (runs.size, len(runs), ways.skipped[0], ways.mode[0]) == (0, 0, 3, CHAIN)
+
+
+def test_a_run_that_is_let_go_keeps_the_bytes_that_may_start_a_frame() -> None:
+    runs, output, ranges = held(Ranges().send(b"one").lose(4).send(b"three"))
+    run = runs.begin(0, 0)
+    for _ in range(3):
+        runs.take_range(ranges, run)
+    run.trail(0).search[RESUME] = 6
+    runs.let_go(ranges.ranges, 2, 0, 0)
+    assert output.replays[0].ranges.length.tolist() == [4, 2]
+    assert output.state.directions.skipped[0] == 6
