@@ -1,4 +1,4 @@
-"""Latency buckets: from a duration to the number of its bucket and back, merging, quantiles.
+"""Latency buckets: from a duration to the number of its bucket and back, merging.
 
 A duration of 0 to 63 ns is its own bucket. From there on every octave (a power of two to the next)
 is cut into 32 buckets of equal width, so a bucket is at most 1/32 of its values wide and its middle
@@ -95,21 +95,3 @@ def merge(histograms: Iterable[Int64Array]) -> Int64Array:
     for each in histograms:
         result += each
     return result
-
-
-def quantile(counts: Int64Array, numerator: int, denominator: int) -> int | None:
-    """The duration below or at which numerator/denominator of all values lie, ns.
-
-    The value of rank ceil(total * numerator / denominator), at least 1, in rising order decides
-    the bucket; its middle is the answer. The median is quantile(counts, 1, 2).
-
-    Returns:
-        The middle of the bucket, or None without values.
-    """
-    assert 0 <= numerator <= denominator and denominator > 0, "a share between 0 and 1"
-    rising = np.cumsum(counts)
-    total = int(rising[-1]) if len(rising) else 0
-    if total == 0:
-        return None
-    rank = max(1, -(-total * numerator // denominator))
-    return bucket_middle(int(np.searchsorted(rising, rank, side="left")))

@@ -6,12 +6,22 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Coded, TableBlock
+from dissector.codecs import compression
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
 
 # As in protocols.columns, which must be able to import this module.
 DIRECTION_NAMES: Final = ("to_broker", "to_client", "unknown")
 _LAST: Final = (1 << 63) - 1
+# What a notice's number says, where it is no number of anything.
+_WORDS: Final = {
+    "entry_not_opened": {
+        compression.UNKNOWN_CODEC: "a codec of which nothing is known",
+        compression.TOO_LARGE: "larger than the bound on what is unpacked",
+        compression.WRONG_SIZE: "it unpacks to another size than announced",
+        compression.CORRUPT: "not what its codec says",
+    }
+}
 
 
 class Finding(NamedTuple):
@@ -99,7 +109,8 @@ class Findings:
 
 
 def sentence_of(finding: Finding) -> str:
-    """The sentence of a notice with its numbers."""
-    value = "?" if finding.value == NULL else finding.value
+    """The sentence of a notice with its numbers, or the words that stand for them."""
+    words = _WORDS.get(NOTICES[finding.kind].code, {})
+    value = "?" if finding.value == NULL else words.get(finding.value, finding.value)
     value2 = "?" if finding.value2 == NULL else finding.value2
     return NOTICES[finding.kind].sentence.format(value=value, value2=value2)

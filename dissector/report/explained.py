@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dissector.report.numbers import Row
-from dissector.report.outlook import many
+from dissector.report.outlook import is_without_pulsar, many
 from dissector.report.words import bytes_text, count_text, duration_text
 
 # Why something was not judged, by the names that stand in `not_judged` and `outcomes`.
@@ -88,6 +88,8 @@ def _send_latency(report: Row) -> str:
 
 
 def _permits(report: Row) -> str:
+    if is_without_pulsar(report):
+        return "Not applicable: consumers of Cursus grant no permits."
     total = report["permit_utilization"]["total"]
     of = total["utilization_of"]
     shares = (
@@ -116,6 +118,8 @@ def _redelivery(report: Row) -> str:
 
 
 def _checksums(report: Row) -> str:
+    if is_without_pulsar(report):
+        return "Not applicable: frames of Cursus carry no checksum."
     total = report["checksum_failures"]["total"]
     absent = f" {count_text(total['absent'])} carry none." if total["absent"] else ""
     return (

@@ -30,6 +30,12 @@ def many(count: int, one: str, several: str | None = None) -> str:
     return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
 
 
+def is_without_pulsar(report: Row) -> bool:
+    """Whether all that was read is of Cursus, which has no permits and no checksums."""
+    protocols = report["coverage"]["total"]["connections_by_protocol"]
+    return bool(protocols.get("cursus")) and not protocols.get("pulsar")
+
+
 def _not_captured(section: str, what: str) -> Remark:
     """That a direction is missing, where otherwise it would look as if nothing had happened."""
     return Remark(LOOK, section, f"{what} is not in the capture: this is not known.")
@@ -73,6 +79,9 @@ def _unanswered(report: Row) -> Remark | None:
 def _permits(report: Row) -> Remark:
     total = report["permit_utilization"]["total"]
     stalls = total["stalls"]
+    if is_without_pulsar(report):
+        text = "Not applicable: consumers of Cursus grant no permits."
+        return Remark(PLAIN, "permit_utilization", text)
     if not total["consumers"]:
         return Remark(PLAIN, "permit_utilization", "No consumer was seen.")
     if stalls["count"] is None:
@@ -119,6 +128,9 @@ def _redelivery(report: Row) -> Remark:
 
 def _checksums(report: Row) -> Remark:
     total = report["checksum_failures"]["total"]
+    if is_without_pulsar(report):
+        text = "Not applicable: frames of Cursus carry no checksum."
+        return Remark(PLAIN, "checksum_failures", text)
     if not total["evaluated"]:
         return Remark(PLAIN, "checksum_failures", "No checksum could be evaluated.")
     if not total["mismatch"]:

@@ -40,3 +40,11 @@ def test_beyond_the_bound_notices_are_counted(monkeypatch):
 def test_every_sentence_can_be_written_with_and_without_numbers():
     for kind in range(len(NOTICES)):
         assert sentence_of(Finding(kind)) and sentence_of(Finding(kind, value=1, value2=2))
+
+
+def test_a_reason_stands_in_words() -> None:
+    kind = NOTICE_NUMBER["entry_not_opened"]
+    for reason, words in ((1, "codec"), (2, "larger"), (3, "another size"), (4, "not what")):
+        sentence = sentence_of(Finding(kind, value=reason))
+        assert words in sentence and str(reason) not in sentence
+    assert "(9)" in sentence_of(Finding(kind, value=9)) and "?" in sentence_of(Finding(kind))
