@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from dissector.errors import UsageError
-from dissector.lake.manifest import Manifest
+from dissector.lake.manifest import ROTATION, Manifest
 from dissector.lake.reader import Lake
 from spark_jobs.schemas import spark_schema
 
@@ -58,9 +58,17 @@ class LakeTables:
         self.spark = spark
         self.lake = lake._replace(captures=chosen)
         self._read: dict[str, DataFrame] = {}
+        self._has_rotations = any(
+            ROTATION.fullmatch(inside.capture_id)
+            for capture in chosen
+            for inside in capture.captures()
+        )
 
     def read(self, table: str) -> DataFrame:
-        """A table; `capture` is the capture a row came from, also where captures were compacted."""
+        """A table; `capture` is the capture a row came from, also where captures were compacted.
+
+        Rotations of a tap continue each other, so that all of one run are one capture here.
+        """
         if table not in self._read:
             self._read[table] = self._open(table)
         return self._read[table]
@@ -70,7 +78,10 @@ class LakeTables:
         schema = StructType([*spark_schema(table).fields, StructField("capture", StringType())])
         folder = str(Path(self.lake.folder) / table)
         rows = self.spark.read.schema(schema).option("basePath", folder).parquet(*paths)
-        return rows.withColumn("capture", F.coalesce("origin_capture", "capture"))
+        capture = F.coalesce("origin_capture", "capture")
+        if self._has_rotations:
+            capture = F.regexp_replace(capture, f"^{ROTATION.pattern}$", "$1")
+        return rows.withColumn("capture", capture)
 
 
 def lake_bytes(lake: Lake) -> int:

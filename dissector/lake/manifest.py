@@ -17,6 +17,8 @@ from dissector.schemas import SCHEMA_VERSION, TABLES
 
 MANIFEST_FOLDER: Final = "_manifest"
 _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
+# The id of a rotation of a tap; what comes before the last hyphen is the same for all of a run.
+ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
 _ODD: Final = re.compile(r"[^a-z0-9_-]")
 _ID_DIGITS: Final = 12
 
@@ -98,6 +100,13 @@ def capture_id(base_name: str, sha256: str) -> str:
 def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
     """The id of one rotation of a live tap."""
     return f"c-{clean_base_name(interface)}-{first_ts_ns}-{rotation:05d}"
+
+
+def tap_run_of(capture_id: str) -> str:
+    """What the ids of all rotations of one run of a tap share; other ids are given back as they
+    are: they end in digits of a digest, of which there are more."""
+    found = ROTATION.fullmatch(capture_id)
+    return found[1] if found else capture_id
 
 
 def to_json(manifest: Manifest) -> str:

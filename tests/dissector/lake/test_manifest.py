@@ -16,6 +16,7 @@ from dissector.lake.manifest import (
     from_json,
     relation,
     tap_capture_id,
+    tap_run_of,
     to_json,
 )
 from dissector.schemas import SCHEMA_VERSION
@@ -33,6 +34,13 @@ from dissector.schemas import SCHEMA_VERSION
 )
 def test_capture_ids_hold_only_plain_characters(name: str, wanted: str) -> None:
     assert capture_id(name, "0123456789abcdef" * 4) == wanted
+
+
+def test_rotations_of_a_run_are_known_by_their_ids() -> None:
+    run = tap_run_of(tap_capture_id("eth0.5", 17, 3))
+    assert run == "c-eth0-5-17" == tap_run_of("c-eth0-5-17-00000")
+    for other in ("c-ring-123456789012", "compact-123456789012", "c-a-17-123456"):
+        assert tap_run_of(other) == other
 
 
 def test_tap_ids_name_interface_start_and_rotation() -> None:
