@@ -1,6 +1,6 @@
 """Speed and memory of the whole program: python -m tests.bench [--megabytes N] [--mix NAME]...
 
-Makes each mix of traffic once (captures/make/traffic.py, below bench/), lands it in a process of
+Makes each mix of traffic once (captures/make, below bench/), lands it in a process of
 its own as a user would, and prints a table: wall seconds from start to end of the process, per
 second packets, frames and bytes of capture, and the peak of its memory. The best and the median of
 the runs are shown; the first run of a mix is not counted, it reads the capture into memory.
@@ -20,10 +20,11 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from captures.make.traffic import MIXES, write_capture
+from captures.make import cursus_traffic, traffic
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOM = ROOT / "bench"
+MIXES = (*traffic.MIXES, *cursus_traffic.MIXES)
 
 
 class Run(NamedTuple):
@@ -41,7 +42,8 @@ def capture_of(mix: str, megabytes: int) -> Path:
     if not path.exists():
         ROOM.mkdir(exist_ok=True)
         partial = path.with_suffix(".partial")
-        write_capture(partial, mix, megabytes * 1_000_000)
+        source = traffic if mix in traffic.MIXES else cursus_traffic
+        source.write_capture(partial, mix, megabytes * 1_000_000)
         partial.rename(path)
     return path
 

@@ -160,9 +160,9 @@ class Direction:
 class Connection:
     """Both directions, and the handshake that opens them."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, port: int = 6650) -> None:
         client = (0x0A000001 + index, 40000 + index)
-        broker = (0x0A0000FE, 6650)
+        broker = (0x0A0000FE, port)
         self.to_broker = Direction(client, broker)
         self.to_client = Direction(broker, client)
 
@@ -252,12 +252,17 @@ def _round(
 
 def write_capture(path: Path, mix: str, size: int) -> int:
     """Write a capture of about `size` bytes; returns the packets in it."""
+    return write_packets(path, packets(MIXES[mix]), size)
+
+
+def write_packets(path: Path, found: Iterator[bytes], size: int) -> int:
+    """Write packets until a capture has about `size` bytes; returns how many."""
     written = 0
     count = 0
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1))
         clock = START_NS
-        for packet in packets(MIXES[mix]):
+        for packet in found:
             clock += 1_000 + 8 * len(packet)
             seconds, rest = divmod(clock, 1_000_000_000)
             file.write(struct.pack("<IIII", seconds, rest, len(packet), len(packet)) + packet)
