@@ -22,6 +22,7 @@ from dissector.conversation import Conversation
 from dissector.errors import UsageError
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL
+from dissector.merging import interleaved, merged
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
@@ -244,8 +245,8 @@ class Dissection:
         self._framing.close()
         self._settle()
         self._close_connections()
+        self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
         for facts in self._facts:
-            self._out.extend(self._addressed(facts.finish()))
             self._findings.add(facts.findings.take())
         self._findings.add(self._connections.rest())
         self._take_findings(self.capture.finish())
@@ -314,7 +315,7 @@ class Dissection:
         Rows of `frames` come out before the rows of facts that name these frames.
         """
         self._settle()
-        found = [row for facts in self._facts for row in facts.advance(block)]
+        found = merged([facts.advance(block) for facts in self._facts])
         self._is_settled = False
         self._count_malformed(block)
         self._out.extend(self._frame_rows(block))
@@ -324,8 +325,7 @@ class Dissection:
         """The rest of the last block's rows, before anything else is asked of the protocols."""
         if not self._is_settled:
             self._is_settled = True
-            for facts in self._facts:
-                self._out.extend(self._addressed(facts.settle()))
+            self._out.extend(self._addressed(merged([facts.settle() for facts in self._facts])))
 
     def _close_connections(self) -> None:
         """The rows of connections that are over and to which nothing more can be added.
@@ -373,21 +373,20 @@ class Dissection:
         return blocks
 
     def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
-        """The rows of `frames`: one block where all frames are of one protocol."""
+        """The rows of `frames` as one block, in the order of their numbers."""
         found: list[TableBlock] = []
         numbers = block.frames.frame_no[: block.rows]
         protocols = block.frames.protocol[: block.rows]
         rows = np.flatnonzero(numbers != NULL)
         if not len(rows):
             return found
-        edges = np.flatnonzero(np.diff(protocols[rows])) + 1
-        for part in np.split(rows, edges):
-            place = int(protocols[part[0]])
+        for place in np.unique(protocols[rows]).tolist():
+            part = rows[protocols[rows] == place]
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)
             columns.update(self._facts[place].frame_columns(block, part))
             found.append(TableBlock("frames", len(part), columns))
-        return found
+        return found if len(found) == 1 else [interleaved([[part] for part in found])]
 
 
 def _of_capture(notices: Sequence[CaptureNotice]) -> list[Finding]:

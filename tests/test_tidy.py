@@ -37,6 +37,7 @@ LAYERS = {
     "dissector.closed_connections": 4,
     "dissector.conversation": 4,
     "dissector.untimed": 4,
+    "dissector.merging": 4,
     "dissector.findings": 3,
     "dissector.sources": 5,
     "dissector.lake": 5,

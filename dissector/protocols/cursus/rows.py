@@ -255,5 +255,4 @@ class Gathered:
             zeros: Int64Array = np.zeros(len(rows), np.int64)
             columns["action"] = Coded(zeros, ("ack",))
             columns["ack_type"] = Coded(zeros, ("Cumulative",))
-        del columns["closing_row"]
         return TableBlock(table, len(rows), columns)

@@ -21,6 +21,7 @@ from dissector.protocols.pulsar.consumption_rows import ConsumptionRows, new_row
 from dissector.protocols.pulsar.consumption_state import (
     CAUSE_NAMES,
     NEXT_NODE,
+    ORDINAL,
     OUT_ACKS,
     OUT_DELIVERIES,
     OUT_NOTICES,
@@ -137,6 +138,7 @@ class PulsarConsumption:
     def finish(self, notices: Findings) -> list[TableBlock]:
         """End everything that is open, in the order of its frames."""
         blocks: list[TableBlock] = []
+        self._state.counters[ORDINAL] += 1
         nothing = np.zeros(1, np.int64)
         while True:
             self._widen(0)

@@ -19,7 +19,10 @@ from dissector.stream.columns import NoticeColumns
 
 
 class DeliveryRows(Bundle):
-    """Columns of the table; ack_set as its place and count in the words; names as codes."""
+    """Columns of the table; ack_set as its place and count in the words; names as codes.
+
+    closing_row: ordinal of the frame or event that ended it, which is not in the table.
+    """
 
     connection_id: Int64Array
     frame_no: Int64Array
@@ -49,6 +52,7 @@ class DeliveryRows(Bundle):
     deliver_at_ms: Int64Array
     checksum: Int64Array
     crc32c_stored: Int64Array
+    closing_row: Int64Array
 
 
 class PermitRows(Bundle):

@@ -43,6 +43,7 @@ from dissector.protocols.pulsar.consumption_state import (
     DELIVERIES_GIVEN_UP,
     IDENTITIES_FORGOTTEN,
     LIST_AGES,
+    ORDINAL,
     OUT_ACKS,
     OUT_DELIVERIES,
     OUT_NOTICES,
@@ -404,7 +405,9 @@ def walk(
         The next row, DONE or FULL, and the rows wanted when FULL.
     """
     counters = state.counters
+    before = counters[ORDINAL] - start
     for row in range(start, rows):
+        counters[ORDINAL] = before + row + 1
         command = frames.command[row]
         if frames.frame_no[row] != NULL:
             counters[CLOCK] = frames.frame_no[row]
@@ -421,6 +424,7 @@ def walk(
         if _may_end_many(frames, row):
             wanted = _rows_wanted(state, frames, row)
         if not _has_room(state, out, wanted):
+            counters[ORDINAL] = before + row
             return row, FULL, wanted
         place = Place(
             frames.connection_id[row],

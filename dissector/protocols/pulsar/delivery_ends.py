@@ -17,6 +17,7 @@ from dissector.protocols.pulsar.consumption_state import (
     END_REQUESTED,
     FREE_WORDS,
     LIST_AGES,
+    ORDINAL,
     OUT_DELIVERIES,
     OUT_WORDS,
     PAGE_ENTRIES,
@@ -262,3 +263,4 @@ def _write_row(state: ConsumptionState, out: ConsumptionRows, delivery: int, pla
     to.deliver_at_ms[row] = deliveries.deliver_at_ms[delivery]
     to.checksum[row] = deliveries.checksum[delivery]
     to.crc32c_stored[row] = deliveries.crc32c[delivery]
+    to.closing_row[row] = state.counters[ORDINAL]

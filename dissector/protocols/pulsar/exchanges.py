@@ -177,7 +177,7 @@ class PulsarExchanges:
         part = _in_order(run.rows, rows)
         columns: dict[str, Column] = {
             name: getattr(part, name)
-            for name in ExchangeColumns._fields[:-1]
+            for name in ExchangeColumns._fields
             if name not in _HIDDEN
         }
         columns["kind"] = Coded(part.kind, KIND_NAMES)

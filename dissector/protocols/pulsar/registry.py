@@ -156,6 +156,7 @@ class PulsarRegistry:
 
     def _block(self, part: SubjectRows, table: str) -> TableBlock:
         columns: dict[str, Column] = {name: getattr(part, name) for name in _SHARED}
+        columns["closing_row"] = part.closing_row
         columns["topic"] = Coded(part.topic, self._names)
         columns["name"] = Coded(part.name, self._names)
         columns["name_source"] = Coded(part.name_source, NAME_SOURCE_NAMES)
