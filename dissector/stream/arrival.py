@@ -246,9 +246,12 @@ def take_acknowledgement(state: StreamState, base: int, side_no: int, segment: S
     if not cells[peer + SIDE_BITS] & SIDE_HAS_ORIGIN:
         isn = cells[side + layout.ISN]
         if isn != NULL and segment.sequence == sequence_at(isn, 1) and cells[peer + PACKETS] == 0:
-            # The opener's first acknowledgement is that of a SYN-ACK which was not captured.
+            # The opener's first acknowledgement is that of a SYN-ACK which was not captured, unless
+            # it overtook the first: so earlier bytes are welcome for a reorder window.
             cells[peer + layout.ISN] = sequence_at(number, -1)
             set_origin(cells, peer, number, state.registers[CLOCK])
+            cells[peer + SIDE_BITS] |= SIDE_START_OPEN
+            cells[peer + layout.START_SINCE] = state.registers[CLOCK]
         else:
             note_early(cells, peer, number)
         return
@@ -318,10 +321,12 @@ def _first_useful(cells: Int64Array, side: int, offset: int, end: int) -> int:
     within reach while its start is open, later only those that join what is there.
     """
     edge = cells[side + NEXT]
-    if cells[side + layout.ISN] != NULL or cells[side + SIDE_BITS] & SIDE_RELEASED:
+    if cells[side + SIDE_BITS] & SIDE_RELEASED:
         return int(edge)
     if cells[side + SIDE_BITS] & SIDE_START_OPEN:
         return int(min(edge, -MAX_START_BACK))
+    if cells[side + layout.ISN] != NULL:
+        return int(edge)
     if -MAX_START_BACK <= offset < edge <= end:
         cells[side + NEXT] = offset
         return offset

@@ -42,6 +42,7 @@ from dissector.stream.state import StreamState
 OURS: Final = 0  # belongs to the connection
 REUSE: Final = 1  # opens another one
 STRAY: Final = 2  # belongs to it, says nothing about it
+_MOST_MOVED: Final = 256  # waiting segments that every further answer to a SYN may move
 
 
 @kernel
@@ -73,8 +74,8 @@ def judge_syn(cells: Int64Array, base: int, side_no: int, segment: Segment) -> i
         return OURS if _can_begin(cells, side, segment) else REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
-        is_late = cells[side + SIDE_BITS] & SIDE_RELEASED or cells[side + layout.HEAD] >= 0
-        return STRAY if is_late else OURS
+        is_late = cells[side + SIDE_BITS] & SIDE_RELEASED != 0
+        return STRAY if is_late or cells[side + layout.NODES] > _MOST_MOVED else OURS
     if cells[base + layout.LIST] == layout.LIST_SYN_ONLY:
         return REUSE
     at = offset_near(segment.sequence, cells[side + ORIGIN], cells[side + TOP])
@@ -87,7 +88,9 @@ def _can_begin(cells: Int64Array, side: int, segment: Segment) -> bool:
     start = sequence_at(segment.sequence, 1)
     bits = cells[side + SIDE_BITS]
     if not bits & SIDE_HAS_ORIGIN:
-        return not bits & SIDE_HAS_RAW_ACK or cells[side + ACKED] == start
+        # Of what the peer acknowledged only the furthest number is known.
+        ahead = distance(cells[side + ACKED], start)
+        return not bits & SIDE_HAS_RAW_ACK or 0 <= ahead <= MAX_START_BACK
     back = distance(start, cells[side + ORIGIN])
     if bits & SIDE_RELEASED:
         return back == 0

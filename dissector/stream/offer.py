@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_UNCONFIRMED_HOLE
+from dissector.limits import MAX_UNCONFIRMED_HOLE, NULL
 from dissector.stream import layout
 from dissector.stream.columns import DATA, RETRANSMITTED
 from dissector.stream.layout import (
@@ -76,6 +76,8 @@ def _settle_start(state: StreamState, side: int) -> None:
         head = cells[side + HEAD]
     if head >= 0:
         cells[side + NEXT] = min(cells[side + NEXT], nodes[head + NODE_OFFSET])
+        if nodes[head + NODE_OFFSET] < 0:
+            cells[side + layout.ISN] = NULL  # what was taken for it is none
 
 
 @inlined
