@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from captures.make import cursus_traffic, traffic
+from tests.hard.floods import FLOODS, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOM = ROOT / "bench"
@@ -77,14 +78,47 @@ def _file_rows(lake: Path) -> list[dict[str, int]]:
     return rows
 
 
+def flood_table(few: int = 100_000) -> Table:
+    """Streams alone under floods of packets: ten times the packets, how many times the seconds?
+
+    Processor time of this process, the best of three; the first round warms up.
+    """
+    table = Table(title=f"streams under floods of {few:,} and {10 * few:,} packets")
+    for heading in ("flood", "s", "s for ten times", "times", "steps a packet"):
+        table.add_column(heading, justify="right")
+    for name, make in FLOODS.items():
+        Outcome(make(few // 10))
+        seconds = []
+        for count in (few, 10 * few):
+            flood = make(count)
+            runs = []
+            for _ in range(3):
+                begun = time.process_time()
+                outcome = Outcome(flood)
+                runs.append(time.process_time() - begun)
+            seconds.append(min(runs))
+        table.add_row(
+            name,
+            f"{seconds[0]:.3f}",
+            f"{seconds[1]:.3f}",
+            f"{seconds[1] / seconds[0]:.1f}",
+            f"{outcome.steps / outcome.packets:.1f}",
+        )
+    return table
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--mix", action="append", choices=sorted(MIXES))
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--floods", action="store_true", help="only the table of floods")
     parser.add_argument("--large", type=int, help="also the small mix at this many MB, for memory")
     chosen = parser.parse_args()
+    if chosen.floods:
+        Console(width=110).print(flood_table())
+        return
     table = Table(title=f"dissector land, {chosen.megabytes} MB a capture, {os.cpu_count()} cores")
     for heading in ("mix", "packets", "frames", "best s", "median s"):
         table.add_column(heading, justify="right")
@@ -110,6 +144,7 @@ def main() -> None:
             f"{max(run.peak_bytes for run in runs) / 1e6:,.0f}",
         )
     Console(width=110).print(table)
+    Console(width=110).print(flood_table())
 
 
 if __name__ == "__main__":

@@ -34,10 +34,14 @@ for one reorder window nothing of it leaves, so that overtaken first packets fin
 (negative offsets).
 
 Copies by the tap change nothing but their counter (duplicates.py). Bytes seen before are counted
-as retransmitted and compared only while they wait (pending.py).
+as retransmitted and compared only while they wait (pending.py). Damaged segments wait for a better
+copy (doubt.py). A range is marked as sent again by what was known when it left: a frame that is out
+is out, so a copy that comes later is in the counters of its connection only.
 
 Bounds: waiting bytes, in all and per connection, every waiting segment charged in addition; live
 connections, the least recently used going first; SYN-only and closed connections apart and lower.
+What a packet costs does not grow with what waits, beyond a logarithm, nor with the numbers in it:
+lists whose length the input decides count their steps, and tests hold the count.
 
 The fast path takes what almost all packets are: data exactly at NEXT, or a bare acknowledgement,
 on a connection where nothing waits. Its range points into the input; nothing is copied.

@@ -3,12 +3,15 @@
 Made with whole arrays, so that a million packets take a moment.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_columns
+from dissector.stream.columns import RangeColumns
+from dissector.stream.state import StreamOptions
+from dissector.stream.streams import Streams
 from tests.wire.packets import ACK, SYN
 
 START_NS = 1_700_000_000_000_000_000
@@ -106,20 +109,20 @@ def syns(count: int) -> Flood:
     return columns(numbers * 7919, np.zeros(count, np.int64), SYN, 0x0B000000 + numbers, 40000)
 
 
-def connections(count: int) -> Flood:
-    """A fifth as many connections; each a SYN, an acknowledgement and three segments, in rounds."""
-    number = count // 5
-    owners = np.tile(np.arange(number), 5)
-    rounds = np.repeat(np.arange(5), number)
+def connections(count: int, most: int = 20_000) -> Flood:
+    """Many connections, in rounds: a SYN each, an acknowledgement, then segments of 20 bytes."""
+    number = min(most, count // 5)
+    owners = np.tile(np.arange(number), count // number)
+    rounds = np.repeat(np.arange(count // number), number)
     sequences = ISN + owners * 7 + np.where(rounds == 0, 0, 1 + 20 * np.maximum(0, rounds - 2))
     lengths = np.where(rounds >= 2, 20, 0)
     flags = np.where(rounds == 0, SYN, ACK)
     return columns(sequences, lengths, flags, 0x0C000000 + owners, 1024 + owners % 60_000)
 
 
-def holes_everywhere(count: int) -> Flood:
-    """A tenth as many connections, each with pieces behind holes, in rounds."""
-    number = max(1, count // 10)
+def holes_everywhere(count: int, most: int = 10_000) -> Flood:
+    """Many connections, each with pieces behind holes, in rounds."""
+    number = min(most, max(1, count // 10))
     owners = np.tile(np.arange(number), count // number)
     rounds = np.repeat(np.arange(count // number), number)
     sequences = ISN + np.where(rounds == 0, 0, 2 + 50 * rounds)
@@ -139,3 +142,42 @@ FLOODS: dict[str, Callable[[int], Flood]] = {
     "connections": connections,
     "holes everywhere": holes_everywhere,
 }
+
+WIDE = StreamOptions(block_rows=16_384)
+
+
+class Outcome:
+    """What a flood came to: counters, and the most bytes that waited."""
+
+    def __init__(self, flood: Flood, options: StreamOptions = WIDE) -> None:
+        streams = Streams(options)
+        self.held = 0
+        self.kinds = np.zeros(6, np.int64)
+        self.notices: set[int] = set()
+        self.lengths = np.zeros(6, np.int64)
+        self.closed = 0
+        segments, buffers = flood
+        rows = len(segments.packet)
+        for start in range(0, rows, 4096):
+            count = min(4096, rows - start)
+            part = new_segment_columns(count)
+            part.matrix[:, :count] = segments.matrix[:, start : start + count]
+            self._collect(streams, streams.advance(part, count, buffers))
+        self._collect(streams, streams.finish())
+        self.steps = streams.steps
+        self.packets = rows
+        self.connections = streams.connections_seen
+        assert streams.held_bytes == 0
+
+    def _collect(self, streams: Streams, blocks: Iterator[tuple[RangeColumns, int]]) -> None:
+        for ranges, rows in blocks:
+            kinds = ranges.kind[:rows]
+            self.kinds += np.bincount(kinds, minlength=6)
+            np.add.at(self.lengths, kinds, ranges.length[:rows])
+            self.held = max(self.held, streams.held_bytes)
+            notices, count = streams.take_notices()
+            self.notices |= set(notices.kind[:count].tolist())
+            self.closed += len(streams.retired())
+            streams.recycle()
+        self.closed += len(streams.retired())
+        streams.recycle()

@@ -5,57 +5,18 @@ nothing. What time they take is in `python -m tests.bench --floods`.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from dissector.packet.columns import PacketBuffers, new_segment_columns
+from dissector.packet.columns import PacketBuffers
 from dissector.stream import layout
-from dissector.stream.columns import CLOSE, DATA, GAP_LOST, RangeColumns
-from dissector.stream.state import StreamOptions
+from dissector.stream.columns import CLOSE, DATA, GAP_LOST
 from dissector.stream.streams import Streams
-from tests.hard.floods import FLOODS, Flood, jumps
+from tests.hard.floods import FLOODS, WIDE, Flood, Outcome, connections, jumps
 
-WIDE = StreamOptions(block_rows=16_384)
 STEPS_PER_PACKET = 60  # six levels of a skip list, some ten nodes in each at the most
-
-
-class Outcome:
-    """What a flood came to: counters, and the most bytes that waited."""
-
-    def __init__(self, flood: Flood, options: StreamOptions = WIDE) -> None:
-        streams = Streams(options)
-        self.held = 0
-        self.kinds = np.zeros(6, np.int64)
-        self.notices: set[int] = set()
-        self.lengths = np.zeros(6, np.int64)
-        self.closed = 0
-        segments, buffers = flood
-        rows = len(segments.packet)
-        for start in range(0, rows, 4096):
-            count = min(4096, rows - start)
-            part = new_segment_columns(count)
-            part.matrix[:, :count] = segments.matrix[:, start : start + count]
-            self._collect(streams, streams.advance(part, count, buffers))
-        self._collect(streams, streams.finish())
-        self.steps = streams.steps
-        self.packets = rows
-        self.connections = streams.connections_seen
-        assert streams.held_bytes == 0
-
-    def _collect(self, streams: Streams, blocks: Iterator[tuple[RangeColumns, int]]) -> None:
-        for ranges, rows in blocks:
-            kinds = ranges.kind[:rows]
-            self.kinds += np.bincount(kinds, minlength=6)
-            np.add.at(self.lengths, kinds, ranges.length[:rows])
-            self.held = max(self.held, streams.held_bytes)
-            notices, count = streams.take_notices()
-            self.notices |= set(notices.kind[:count].tolist())
-            self.closed += len(streams.retired())
-            streams.recycle()
-        self.closed += len(streams.retired())
-        streams.recycle()
 
 
 @pytest.mark.parametrize("make", FLOODS.values(), ids=FLOODS)
@@ -102,7 +63,7 @@ def test_b59_a_million_syns_stay_below_the_limit_of_connections() -> None:
 
 
 def test_b59_a_hundred_thousand_interleaved_connections_come_out_whole() -> None:
-    outcome = Outcome(FLOODS["connections"](500_000))
+    outcome = Outcome(connections(500_000, most=100_000))
     assert outcome.connections == 100_000
     assert outcome.kinds[GAP_LOST] == 0
     assert outcome.lengths[DATA] == 100_000 * 3 * 20

@@ -1,7 +1,7 @@
 """Streams under random damage against the plain reassembler that knows the whole capture.
 
-Whatever is done to the packets within the reorder window: the same ranges come out, no byte that was
-not sent, and `streamed` has seen to it that pieces follow on each other and sums agree.
+Whatever is done to the packets within the reorder window: the same ranges come out, and no byte
+that was not sent. `streamed` sees to it that pieces follow on each other and sums agree.
 """
 
 import random
