@@ -26,7 +26,7 @@ TABLE: Final = Table(
         number("stream_offset", "bytes", "Where the frame starts in the stream of its direction."),
         number("frame_bytes", "bytes", "Size of the frame, its length field included."),
         name("status", "complete, cut_by_gap, cut_by_snaplen, cut_by_end or malformed."),
-        flag("retransmitted", "Some byte was sent again, or out of order, before the frame came out."),
+        flag("retransmitted", "Some byte was sent again, or out of order, before it came out."),
         number("request_id", "", "Number that pairs a request with its answer.", "not carried"),
         shared.PRODUCER_ID,
         shared.CONSUMER_ID,

@@ -400,4 +400,6 @@ def find_slots(state: StreamState, connection_ids: Int64Array, slots: Int64Array
     for place in range(len(connection_ids)):
         value = mix(connection_ids[place])
         base = find_value(state.ids, state.cells, layout.ID_HASH, value)
-        slots[place] = base // layout.ROW_CELLS if base >= 0 else -1
+        # Hashes of ids tell those apart that were given, and no negative number was.
+        is_known = base >= 0 and connection_ids[place] >= 0
+        slots[place] = base // layout.ROW_CELLS if is_known else -1
