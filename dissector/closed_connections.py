@@ -118,6 +118,15 @@ class ConnectionTable:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
         return self._addresses.columns(connections, self._ends_of)
 
+    def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
+        """Client and broker of a connection, None if it is over or never was."""
+        slots = self._streams.slots_of(np.array([connection], np.int64))
+        if slots[0] < 0:
+            return None
+        rows = self._streams.connection_rows(slots)
+        client = self._client_side(rows, 0)[0]
+        return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
+
     def _ends_of(self, connection: int) -> tuple[str, str]:
         rows = self._streams.connection_rows(
             self._streams.slots_of(np.array([connection], np.int64))

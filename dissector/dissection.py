@@ -19,6 +19,7 @@ from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.closed_connections import ConnectionTable
 from dissector.conversation import Conversation
+from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL
@@ -257,6 +258,10 @@ class Dissection:
     def open_gaps(self) -> tuple[int, int]:
         """Holes of connections whose rows are still to come: how many, and their bytes."""
         return self._streams.open_gaps()
+
+    def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
+        """Client and broker of a connection that is open, None for others."""
+        return self._connections.ends_of(connection)
 
     @property
     def connections_seen(self) -> int:

@@ -16,9 +16,10 @@ from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
     from dissector.tap.pieces import Source
+    from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
-    from dissector.tap.service import Listener, Settings, Tap
-    from dissector.tap.watch import Watch
+    from dissector.tap.server import Server
+    from dissector.tap.service import Settings, Tap
 
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
@@ -164,8 +165,34 @@ def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations
     return Rotations(lake, source.name, told, not source.is_live, size)
 
 
+class _Kept(NamedTuple):
+    """What the options of the flight recorder say."""
+
+    folder: Path
+    keep_bytes: int
+    memory_bytes: int
+    triggers: tuple[str, ...]
+    latency_seconds: float
+
+    def recorder(self, tap: "Tap") -> "Recorder":
+        """A recorder of what a tap sees."""
+        from dissector.tap.recorder import Recorder
+        from dissector.tap.triggers import NAMES, Triggers
+
+        recorder = Recorder(
+            self.folder,
+            Triggers(self.triggers or NAMES, int(self.latency_seconds * _NS)),
+            lambda connection: tap.dissection.ends_of(connection),
+            tap.link_types,
+            self.memory_bytes,
+            self.keep_bytes,
+        )
+        recorder.wishes = tap.wishes
+        return recorder
+
+
 class _Serving:
-    """The parts of a tap that tell of it while it runs: metrics, and who serves them.
+    """The parts of a tap that tell of it while it runs: metrics, and who serves them; recordings.
 
     port: of the metrics, None where nobody asked for them.
     """
@@ -177,28 +204,41 @@ class _Serving:
 
         self._address = address_of(metrics) if metrics else None
         self.port = self._address[1] if self._address else None
-        self.health = Health(is_live, max_series)
-        self.numbers = TapNumbers()
-        self._watch: Watch | None = None
+        self._health = Health(is_live, max_series)
+        self._numbers = TapNumbers()
+        self._recorder: Recorder | None = None
+        self._server: Server | None = None
 
-    def listeners(self, rotations: "Rotations | None") -> "list[Listener]":
-        """Who takes part in the loop."""
-        if self._address is None:
-            return []
+    def bind(self) -> None:
+        """Take the address, while there may be the right to."""
+        if self._address is not None:
+            from dissector.tap.server import Server
+
+            self._server = Server(*self._address, self._health, self._numbers)
+
+    def record(self, recorder: "Recorder") -> None:
+        """Let a recorder take part."""
+        self._recorder = recorder
+
+    def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack) -> None:
+        """Listen to a tap, and serve until the stack unwinds."""
+        if self._recorder is not None:
+            tap.listen(self._recorder)
+        if self._server is None:
+            return
         from dissector.tap.watch import Watch
 
-        self._watch = Watch(self.health, self.numbers, rotations)
-        return [self.health, self._watch]
+        watch = Watch(self._health, self._numbers, rotations, self._recorder)
+        watch.tap = tap
+        tap.listen(self._health)
+        tap.listen(watch)
+        self._server.start()
+        stack.callback(self._server.close)
 
-    def start(self, tap: "Tap", stack: ExitStack) -> None:
-        """Serve until the stack unwinds."""
-        if self._address is None or self._watch is None:
-            return
-        from dissector.tap.server import Server
-
-        self._watch.tap = tap
-        server = Server(*self._address, self.health, self.numbers)
-        stack.callback(server.close)
+    def close(self) -> None:
+        """Write the recordings that wait."""
+        if self._recorder is not None:
+            self._recorder.close()
 
 
 def _live(
@@ -304,6 +344,42 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     metavar="N",
     help="Keep N label sets of a metric, count the rest as `other`.",
 )
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the packets behind findings there, as pcapng.",
+)
+@click.option(
+    "--keep",
+    type=Size(),
+    default="2GB",
+    show_default=True,
+    metavar="SIZE",
+    help="Delete the oldest recordings beyond this.",
+)
+@click.option(
+    "--recall",
+    type=Size(),
+    default="64MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Hold so many of the last packets in memory for recordings.",
+)
+@click.option(
+    "--trigger",
+    multiple=True,
+    metavar="NAME",
+    help="Record at: checksum, latency, stall, error. Repeatable.  [default: all]",
+)
+@click.option(
+    "--trigger-latency",
+    type=Duration(),
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="Record sends that are answered later than this.",
+)
 @click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @dissecting_options
@@ -319,6 +395,11 @@ def tap(
     rotate: Rotate,
     metrics: str | None,
     max_series: int,
+    record: Path | None,
+    keep: int,
+    recall: int,
+    trigger: tuple[str, ...],
+    trigger_latency: float,
     cluster: str | None,
     duration: float | None,
 ) -> int:
@@ -332,6 +413,7 @@ def tap(
     if bpf and not interface:
         raise click.UsageError("--bpf is for -i; a replay takes all packets")
     with signals() as wishes, ExitStack() as stack:
+        from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
@@ -342,11 +424,14 @@ def tap(
         else:
             source = _replay(replay, speed)
         stack.callback(source.close)
-        rotations = None
-        if lake is not None:
-            rotations = _rotations(lake, source, settings)
-        listeners = serving.listeners(rotations)
-        running = Tap(source, settings, rotations, listeners, wishes)
-        serving.start(running, stack)
+        serving.bind()
+        drop_all_but_capturing()
+        rotations = _rotations(lake, source, settings) if lake else None
+        running = Tap(source, settings, rotations, wishes=wishes)
+        if record:
+            kept = _Kept(record, keep, recall, trigger, trigger_latency)
+            serving.record(kept.recorder(running))
+        serving.start(running, rotations, stack)
         running.run()
+        serving.close()
         return _end(running, common.words, is_partial=not source.is_live)

@@ -1,6 +1,6 @@
 """Permit balances of consumers while they change: the report's own walk, summed by subscription."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,22 @@ from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Key, grouped
 
 MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
 
+MAX_NEW_STALLS: Final = 1000  # told one by one; all are counted
+
 _EVENTS: Final = {"grant": balance.GRANT, "delivery": balance.DELIVERY, "reset": balance.RESET}
 _IDENTITY: Final = ("connection_id", "consumer_id", "incarnation")
 _NAMES: Final = ("topic", "subscription")
 _NS_PER_US: Final = 1000
+
+
+class Stall(NamedTuple):
+    """A consumer had no permits for long: its place and time."""
+
+    connection_id: int
+    consumer_id: int
+    end_frame_no: int
+    start_us: int
+    duration_us: int
 
 
 class Balances:
@@ -36,6 +48,8 @@ class Balances:
         self._free: list[int] = []
         self._closed: set[tuple[int, ...]] = set()
         self._labels: list[Key] = []
+        self._consumers: list[tuple[int, ...]] = []
+        self._new: list[Stall] = []
         self._state = balance.new_state(64)
 
     def add(self, block: TableBlock) -> None:
@@ -117,8 +131,16 @@ class Balances:
         return found
 
     def _count_stalls(self, stalls: Int64Array) -> None:
-        for slot, *_, confirmed in stalls.tolist():
+        for slot, _, end_frame, start_us, duration_us, confirmed in stalls.tolist():
             self.stalls.add((*self._labels[slot], "yes" if confirmed else "no"), 1)
+            if len(self._new) < MAX_NEW_STALLS:
+                connection, consumer = self._consumers[slot]
+                self._new.append(Stall(connection, consumer, end_frame, start_us, duration_us))
+
+    def take_stalls(self) -> list[Stall]:
+        """Stalls that were found since the last call, the first MAX_NEW_STALLS of them."""
+        found, self._new = self._new, []
+        return found
 
     def _slots_of(self, block: TableBlock, keys: list[Key], groups: Int64Array) -> Int64Array:
         """The state's row of each row's consumer; -1 beyond the bound."""
@@ -139,9 +161,11 @@ class Balances:
             self._slots[consumer] = slot
             if slot == len(self._labels):
                 self._labels.append(key)
+                self._consumers.append((0, 0))
             if slot == len(self._state):
                 self._state = np.concatenate((self._state, balance.new_state(len(self._state))))
             self._labels[slot] = self.granted.key(key)
+            self._consumers[slot] = consumer[:2]
         elif UNKNOWN in self._labels[slot] and UNKNOWN not in key:
             self._labels[slot] = self.granted.key(key)  # names learnt late
         return slot

@@ -51,7 +51,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 class Server:
-    """Serves until `close`; in threads of its own.
+    """Serves from `start` until `close`, in threads of its own; the address is taken at once.
 
     port: the one that it got (0 asks for any).
 
@@ -75,13 +75,17 @@ class Server:
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(1.0,), name="tap-http", daemon=True
         )
+
+    def start(self) -> None:
+        """Answer from now on."""
         self._thread.start()
 
     def close(self) -> None:
         """Serve no more."""
-        self._server.shutdown()
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
-        self._thread.join()
 
     def _answer(self, environ: dict[str, Any], start: Answer) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final, Protocol
 
-from dissector.blocks import Column, TableBlock
+from dissector.blocks import Column, Int64Array, TableBlock
 from dissector.capture.reader import LIVE
 from dissector.dissection import Dissection, Options
 from dissector.findings import Finding, Findings
@@ -108,6 +108,15 @@ class Tap:
     def kernel_dropped(self) -> int:
         """Packets that the kernel dropped so far."""
         return self.source.dropped()
+
+    def listen(self, listener: Listener) -> None:
+        """Let somebody take part from now on."""
+        self._listeners.append(listener)
+
+    def link_types(self) -> Int64Array:
+        """Link types of the interfaces so far."""
+        interfaces = self.dissection.capture.interfaces
+        return interfaces.columns.link_type[: max(1, interfaces.count)]
 
     def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
         """Say something about the tap itself in the running rotation."""

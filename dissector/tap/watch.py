@@ -7,6 +7,7 @@ from dissector.blocks import TableBlock
 from dissector.tap.health import Health, Losses
 from dissector.tap.metrics import TapNumbers
 from dissector.tap.pieces import Piece
+from dissector.tap.recorder import Recorder
 from dissector.tap.rotations import Rotations
 from dissector.tap.service import Tap, resident_bytes
 
@@ -17,11 +18,16 @@ class Watch:
     """A listener that carries the loop's numbers over to the metrics."""
 
     def __init__(
-        self, health: Health, numbers: TapNumbers, rotations: Rotations | None = None
+        self,
+        health: Health,
+        numbers: TapNumbers,
+        rotations: Rotations | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._health = health
         self._numbers = numbers
         self._rotations = rotations
+        self._recorder = recorder
         self._next = 0.0
         self.tap: Tap | None = None
         numbers.wants_lake = rotations is not None
@@ -46,6 +52,8 @@ class Watch:
             problem, lost = rotations.problem, rotations.lost_packets
             numbers.rotations = (rotations.landed, rotations.lost)
             numbers.queued_bytes = rotations.queued_bytes
+        if self._recorder is not None:
+            numbers.records = (self._recorder.kept, self._recorder.limited)
         down = tap.source.down()
         losses = Losses(tap.kernel_dropped, lost, down, problem)
         sums = self._health.sums

@@ -47,6 +47,7 @@ def replayed(name: str, max_series: int = 1000, lake=None) -> tuple[Health, TapN
 @contextmanager
 def served(health: Health, numbers: TapNumbers):
     server = Server("127.0.0.1", 0, health, numbers)
+    server.start()
     try:
 
         def get(path: str, accept: str = "text/plain") -> tuple[int, str]:

@@ -1,0 +1,280 @@
+"""The flight recorder: the last packets in memory, and those behind a finding kept in a file.
+
+A finding (a wrong checksum, a slow send, a stall, a refusal, a signal) asks for the packets of its
+connection, from a moment before it to a moment after. They are written as pcapng by a thread of
+their own, with a comment that says why. Findings come in swarms: one recording stands for all of
+its kind on its connection for a minute, and there are only so many a minute.
+"""
+
+import contextlib
+import ipaddress
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dissector.blocks import ByteArray, Int64Array, TableBlock
+from dissector.capture.write import interface_block, packet_block, section_block
+from dissector.endpoints import Endpoint
+from dissector.packet.columns import PacketColumns, SegmentColumns
+from dissector.packet.reader import PacketReader
+from dissector.schemas.text import gathered
+from dissector.tap.pieces import Piece
+from dissector.tap.triggers import Trigger, Triggers, of_signal
+from dissector.tap.wishes import Wishes
+
+MEMORY_BYTES: Final = 64 << 20  # default: packets that are held
+KEEP_BYTES: Final = 2_000_000_000  # default: of recordings, the oldest go
+BEFORE_NS: Final = 2_000_000_000
+AFTER_NS: Final = 500_000_000
+PER_MINUTE: Final = 6
+SAME_NS: Final = 60_000_000_000
+
+_LONGEST_WAIT_SECONDS: Final = 2.0
+_CLOSED: Final = 4096  # connections whose end points are remembered
+_APPLICATION: Final = "pulsar-dissector tap"
+
+Ends = tuple[Endpoint, Endpoint]
+Mask = npt.NDArray[np.bool_]
+
+
+class _Chunk(NamedTuple):
+    """Some packets, copied. packets: offsets into data; first_packet: number of the first one."""
+
+    data: ByteArray
+    packets: PacketColumns
+    first_packet: int
+
+
+class _Task(NamedTuple):
+    trigger: Trigger
+    ends: Ends | None
+    chunks: list[_Chunk]
+    link_types: Int64Array
+
+
+class Recorder:
+    """A listener that holds packets and keeps some.
+
+    kept, limited: recordings so far, and findings that none was made for; problem: why the last one
+    could not be written.
+
+    Args:
+        ends_of: end points of an open connection, None where it is not known.
+        link_types: by interface, asked for at each recording.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        triggers: Triggers,
+        ends_of: Callable[[int], Ends | None],
+        link_types: Callable[[], Int64Array],
+        memory_bytes: int = MEMORY_BYTES,
+        keep_bytes: int = KEEP_BYTES,
+    ) -> None:
+        self.folder = folder
+        self.kept = self.limited = 0
+        self.problem: str | None = None
+        self.wishes: Wishes | None = None
+        self._triggers = triggers
+        self._ends_of = ends_of
+        self._link_types = link_types
+        self._memory_bytes, self._keep_bytes = memory_bytes, keep_bytes
+        self._chunks: deque[_Chunk] = deque()
+        self._held = 0
+        self._next_packet = 1
+        self._last_ns = 0
+        self._closed: dict[int, Ends] = {}
+        self._waiting: list[tuple[Trigger, Ends | None, float]] = []
+        self._made: dict[tuple[str, int], int] = {}
+        self._recent: deque[int] = deque()
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._run, name="tap-recorder", daemon=True)
+        self._thread.start()
+
+    def packets(self, piece: Piece) -> None:
+        """Copy packets, forget the oldest."""
+        columns = PacketColumns(piece.packets.matrix[:, : piece.rows].copy())
+        starts, sizes = columns.offset.copy(), columns.captured_bytes
+        data = gathered(piece.data, starts, sizes)
+        columns.offset[:] = np.cumsum(sizes) - sizes
+        chunk = _Chunk(data, columns, self._next_packet)
+        self._next_packet += piece.rows
+        self._last_ns = max(self._last_ns, int(columns.ts_ns.max()))
+        self._chunks.append(chunk)
+        self._held += _bytes_of(chunk)
+        while self._held > self._memory_bytes and len(self._chunks) > 1:
+            self._held -= _bytes_of(self._chunks.popleft())
+
+    def rows(self, blocks: Sequence[TableBlock]) -> None:
+        """Look for findings."""
+        for block in blocks:
+            if block.table == "connections":
+                self._note_closed(block)
+            for trigger in self._triggers.of(block):
+                self.want(trigger)
+
+    def want(self, trigger: Trigger) -> None:
+        """Ask for the packets of a finding, unless there are too many of its kind."""
+        at = trigger.last_ns
+        key = (trigger.reason, trigger.connection_id)
+        while self._recent and self._recent[0] < at - SAME_NS:
+            self._recent.popleft()
+        made = self._made.get(key)
+        if (made is not None and at - made < SAME_NS) or len(self._recent) >= PER_MINUTE:
+            self.limited += 1
+            return
+        if len(self._made) > _CLOSED:
+            self._made.clear()
+        self._made[key] = at
+        self._recent.append(at)
+        self._waiting.append((trigger, self._find_ends(trigger.connection_id), 0.0))
+
+    def tick(self, now: float) -> None:
+        """Write what has waited for the packets after it, and what a signal asks for."""
+        if self.wishes is not None and self.wishes.is_record_wanted:
+            self.wishes.is_record_wanted = False
+            self._waiting.append((of_signal(self._last_ns), None, 0.0))
+        if not self._waiting:
+            return
+        waiting = []
+        for trigger, ends, since in self._waiting:
+            since = since or now
+            is_old = now - since > _LONGEST_WAIT_SECONDS
+            if self._last_ns >= trigger.last_ns + AFTER_NS or is_old:
+                self._begin(trigger, ends)
+            else:
+                waiting.append((trigger, ends, since))
+        self._waiting = waiting
+
+    def close(self) -> None:
+        """Write all that is wanted, end the thread."""
+        for trigger, ends, _ in self._waiting:
+            self._begin(trigger, ends)
+        self._waiting = []
+        self._tasks.put(None)
+        self._thread.join()
+
+    # -- inside
+
+    def _begin(self, trigger: Trigger, ends: Ends | None) -> None:
+        link_types = self._link_types().copy()
+        self._tasks.put(_Task(trigger, ends, list(self._chunks), link_types))
+
+    def _find_ends(self, connection: int) -> Ends | None:
+        return self._ends_of(connection) or self._closed.get(connection)
+
+    def _note_closed(self, block: TableBlock) -> None:
+        """Remember end points: rows of facts may come after the connection's own."""
+        names = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
+        columns = [list(block.columns[name]) for name in names]
+        for connection, *ends in zip(*columns, strict=True):
+            self._closed[int(connection)] = (_end(*ends[:2]), _end(*ends[2:]))
+        while len(self._closed) > _CLOSED:
+            self._closed.pop(next(iter(self._closed)))
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                self._write(task)
+            except OSError as error:
+                self.problem = f"{self.folder}: {error.strerror or error}"
+
+    def _write(self, task: _Task) -> None:
+        """One recording: whole under its name, or not there."""
+        trigger = task.trigger
+        place = "all" if trigger.connection_id < 0 else f"connection-{trigger.connection_id}"
+        path = self.folder / f"tap-{trigger.last_ns}-{trigger.reason}-{place}.pcapng"
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("wb") as file:
+            file.write(section_block(trigger.text, _APPLICATION))
+            for link_type in task.link_types:
+                file.write(interface_block(int(link_type)))
+            for chunk in task.chunks:
+                for row in _wanted_rows(chunk, task).tolist():
+                    file.write(_packet(chunk, row, trigger))
+        os.replace(unfinished, path)
+        self.kept += 1
+        self.problem = None
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Delete the oldest recordings beyond what shall be kept."""
+        files = sorted(self.folder.glob("tap-*.pcapng"), key=lambda path: path.stat().st_mtime_ns)
+        total = sum(path.stat().st_size for path in files)
+        while total > self._keep_bytes and len(files) > 1:
+            oldest = files.pop(0)
+            total -= oldest.stat().st_size
+            with contextlib.suppress(FileNotFoundError):
+                oldest.unlink()
+
+
+def _bytes_of(chunk: _Chunk) -> int:
+    return chunk.data.nbytes + chunk.packets.matrix.nbytes
+
+
+def _end(address: str, port: int) -> Endpoint:
+    found = ipaddress.ip_address(address)
+    if found.version == 4:
+        return Endpoint(4, 0, int(found), int(port))
+    high, low = (
+        int.from_bytes(half, "big", signed=True) for half in (found.packed[:8], found.packed[8:])
+    )
+    return Endpoint(6, high, low, int(port))
+
+
+def _packet(chunk: _Chunk, row: int, trigger: Trigger) -> bytes:
+    packets = chunk.packets
+    start = int(packets.offset[row])
+    content = chunk.data[start : start + int(packets.captured_bytes[row])].tobytes()
+    number = chunk.first_packet + row
+    comment = f"packet {number}"
+    if number == trigger.packet:
+        comment += f": {trigger.text}"
+    return packet_block(
+        content,
+        int(packets.ts_ns[row]),
+        int(packets.wire_bytes[row]),
+        int(packets.interface[row]),
+        comment,
+    )
+
+
+def _wanted_rows(chunk: _Chunk, task: _Task) -> Int64Array:
+    """Which packets of a chunk a recording holds: those of its time and connection."""
+    times = chunk.packets.ts_ns
+    trigger = task.trigger
+    in_time = (times >= trigger.first_ns - BEFORE_NS) & (times <= trigger.last_ns + AFTER_NS)
+    if trigger.connection_id < 0:
+        return np.arange(len(times))
+    if task.ends is None or not in_time.any():
+        return np.zeros(0, np.int64)
+    rows = len(times)
+    segments, found = PacketReader(block_rows=rows).read(
+        chunk.data, chunk.packets, rows, 0, task.link_types
+    )
+    one, other = task.ends
+    is_wanted = _of_way(segments, found, one, other) | _of_way(segments, found, other, one)
+    numbers = segments.packet[:found][is_wanted]
+    return numbers[in_time[numbers]]
+
+
+def _of_way(segments: SegmentColumns, count: int, source: Endpoint, destination: Endpoint) -> Mask:
+    return np.asarray(
+        (segments.source_high[:count] == source.high)
+        & (segments.source_low[:count] == source.low)
+        & (segments.source_port[:count] == source.port)
+        & (segments.destination_high[:count] == destination.high)
+        & (segments.destination_low[:count] == destination.low)
+        & (segments.destination_port[:count] == destination.port)
+    )

@@ -1,0 +1,126 @@
+"""The flight recorder keeps the packets behind findings, says why, and stays within bounds."""
+
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.dissection import Options
+from dissector.errors import UsageError
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import chains
+from dissector.tap import recorder as module
+from dissector.tap.recorder import Recorder
+from dissector.tap.replay import Replay
+from dissector.tap.service import Settings, Tap
+from dissector.tap.triggers import CHECKSUM, ERROR, LATENCY, NAMES, STALL, Trigger, Triggers
+from tests.dissector.observed import CAPTURES, tables_of
+
+CORRUPT = CAPTURES / "pulsar-apache" / "java-j74_corrupt.pcap"
+ERRORS = CAPTURES / "pulsar-apache" / "java-j23_errors.pcap"
+
+
+def recorded(path: Path, folder: Path, triggers: Triggers, **options: int) -> Recorder:
+    """Replay a capture beside a recorder."""
+    (chain,) = chains([str(path)]).chains
+    tap = Tap(Replay(chain), Settings(Options()))
+    recorder = Recorder(folder, triggers, lambda c: tap.dissection.ends_of(c), tap.link_types,
+                        **options)  # fmt: skip
+    tap.listen(recorder)
+    tap.run()
+    recorder.close()
+    assert not list(folder.glob("*.unfinished")) and recorder.problem is None
+    return recorder
+
+
+def triggers_in(path: Path, *wanted: str, latency_ns: int = 10**9) -> list[Trigger]:
+    found = []
+    triggers = Triggers(wanted or NAMES, latency_ns)
+    (chain,) = chains([str(path)]).chains
+    for block in dissect(chain, Options()):
+        found += triggers.of(block)
+    return found
+
+
+def test_each_wrong_checksum_refusal_and_slow_send_is_a_trigger():
+    tables = tables_of(str(CORRUPT))
+    wrong = [row for row in tables["frames"] if row["checksum"] == "mismatch"]
+    found = triggers_in(CORRUPT, CHECKSUM)
+    assert [(each.connection_id, each.packet) for each in found] == [
+        (row["connection_id"], row["last_packet"]) for row in wrong
+    ]
+    assert found[0].text == (
+        f"checksum mismatch: connection {wrong[0]['connection_id']}, frame {wrong[0]['frame_no']}"
+    )
+    refused = [row for row in tables_of(str(ERRORS))["exchanges"] if row["error_code"]]
+    found = triggers_in(ERRORS, ERROR)
+    assert len(found) == len(refused) > 0 and refused[0]["error_code"] in found[0].text
+    latencies = sorted(
+        row["latency_ns"]
+        for row in tables["exchanges"]
+        if row["kind"] == "publish" and row["latency_ns"] is not None
+    )
+    middle = latencies[len(latencies) // 2]
+    found = triggers_in(CORRUPT, LATENCY, latency_ns=middle)
+    assert len(found) == sum(each > middle for each in latencies)
+
+
+def test_a_stall_is_a_trigger():
+    path = CAPTURES / "pulsar-apache" / "java-j40_slow_consumer.pcap"
+    found = triggers_in(path, STALL)
+    assert [each.reason for each in found] == [STALL] and "no permits for 1.0" in found[0].text
+
+
+def test_an_unknown_trigger_is_refused():
+    with pytest.raises(UsageError, match="choose of checksum, latency"):
+        Triggers(("slowness",))
+
+
+def test_the_packets_of_the_connection_are_kept_with_the_reason(tmp_path):
+    recorder = recorded(CORRUPT, tmp_path, Triggers((CHECKSUM,)))
+    files = sorted(tmp_path.glob("*.pcapng"))
+    assert len(files) == recorder.kept >= 1
+    kept, whole = tables_of(str(files[0])), tables_of(str(CORRUPT))
+    assert b"checksum mismatch: connection" in files[0].read_bytes()[:200]
+    wrong = [row for row in kept["frames"] if row["checksum"] == "mismatch"]
+    first = next(row for row in whole["frames"] if row["checksum"] == "mismatch")
+    assert first["crc32c_stored"] in {row["crc32c_stored"] for row in wrong}
+    assert len(kept["connections"]) == 1
+    assert first["first_ts_ns"] in {row["first_ts_ns"] for row in wrong}
+    stamps = [row["first_ts_ns"] for row in kept["frames"]]
+    assert min(stamps) >= first["first_ts_ns"] - module.BEFORE_NS
+
+
+def test_recordings_of_one_kind_are_few_and_the_rest_is_counted(tmp_path):
+    asked = triggers_in(ERRORS, ERROR)
+    recorder = recorded(ERRORS, tmp_path, Triggers((ERROR,)))
+    connections = {each.connection_id for each in asked}
+    assert recorder.kept + recorder.limited == len(asked)
+    assert recorder.kept <= min(len(connections), module.PER_MINUTE)
+
+
+def test_memory_and_folder_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAME_NS", 0)
+    recorder = recorded(ERRORS, tmp_path, Triggers((ERROR,)), memory_bytes=20_000, keep_bytes=5_000)
+    assert recorder.kept > 2
+    files = list(tmp_path.glob("*.pcapng"))
+    assert len(files) == 1 or sum(path.stat().st_size for path in files) <= 5_000
+
+
+def test_a_folder_that_went_away_is_a_problem_not_an_end(tmp_path, monkeypatch):
+    (chain,) = chains([str(CORRUPT)]).chains
+    tap = Tap(Replay(chain), Settings(Options()))
+    folder = tmp_path / "gone"
+    recorder = Recorder(folder, Triggers(), lambda c: tap.dissection.ends_of(c), tap.link_types)
+    folder.rmdir()
+    tap.listen(recorder)
+    tap.run()
+    recorder.close()
+    assert recorder.kept == 0 and "No such file" in (recorder.problem or "")
+
+
+def test_the_command_records(tmp_path, capsys):
+    arguments = ["--record", str(tmp_path / "kept"), "--trigger", "checksum"]
+    assert run(["tap", "--replay", str(CORRUPT), *arguments]) == 0
+    assert list((tmp_path / "kept").glob("tap-*-checksum-connection-*.pcapng"))
+    assert run(["tap", "--replay", str(CORRUPT), *arguments[:2], "--trigger", "x"]) == 1
