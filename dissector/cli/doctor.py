@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import platform
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -132,6 +133,37 @@ def kernel_finding() -> Finding:
     return Finding("kernels", "slow", f"not all compiled in {folder}", "dissector doctor --warm")
 
 
+def capture_finding() -> Finding:
+    """Whether `tap` may capture here."""
+    from dissector.tap.privileges import CAP_NET_RAW, held
+
+    if not hasattr(socket, "AF_PACKET"):
+        return Finding("capture", "slow", "only on Linux; tap --replay works", "a Linux machine")
+    if held() >> CAP_NET_RAW & 1:
+        return Finding("capture", "ok", "this process may capture")
+    return Finding(
+        "capture",
+        "slow",
+        "this process may not capture; only tap -i wants to",
+        "run as root, or give it the capability CAP_NET_RAW",
+    )
+
+
+def offload_finding() -> Finding | None:
+    """Which interfaces hand up segments that are longer than on the wire."""
+    from dissector.tap.interfaces import interface_names, receive_offload
+
+    joining = []
+    for name in interface_names():
+        generic, large = receive_offload(name)
+        if (generic or large) and name != "lo":
+            joining.append(f"{name} ({'gro' if generic else ''}{'+lro' if large else ''})")
+    if not joining:
+        return None
+    text = "received segments are joined, a tap sees them longer than on the wire: "
+    return Finding("offload", "ok", text + ", ".join(joining))
+
+
 def findings() -> Iterator[Finding]:
     """Everything that doctor looks at."""
     version = installed_version(DISTRIBUTION) or "not installed as a package"
@@ -141,6 +173,10 @@ def findings() -> Iterator[Finding]:
     yield java_finding()
     yield processor_finding()
     yield kernel_finding()
+    yield capture_finding()
+    offload = offload_finding()
+    if offload is not None:
+        yield offload
 
 
 def warm_up(common: Common) -> None:
@@ -172,13 +208,17 @@ def warm_up(common: Common) -> None:
 
 
 def _warm_rare() -> None:
-    """Compile what those captures do not need: texts that lie scattered in their buffer."""
+    """Compile what those captures do not need: texts that lie scattered in their buffer, and the
+    ring of a tap."""
     import numpy as np
 
+    from dissector.capture.tpacket import walk_block
+    from dissector.packet.columns import new_packet_columns
     from dissector.schemas.spans import gather_spans
 
     bounds = np.array([0, 2], np.int64), np.array([1, 1], np.int64)
     gather_spans(np.zeros(3, np.uint8), *bounds, np.zeros(2, np.uint8))
+    walk_block(np.zeros(64, np.uint8), (0, 64), 0, 0, 1, new_packet_columns(1))
 
 
 @click.command(epilog=example("dissector doctor\ndissector doctor --warm"))

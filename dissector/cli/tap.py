@@ -11,7 +11,7 @@ import click
 
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.options import Common, Size, Whole, dissecting_options, example
-from dissector.cli.terminal import Words, counted
+from dissector.cli.terminal import Words, counted, safe_text
 from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
@@ -220,11 +220,11 @@ class _Serving:
         """Let a recorder take part."""
         self._recorder = recorder
 
-    def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack) -> None:
-        """Listen to a tap, and serve until the stack unwinds."""
+    def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:
+        """Listen to a tap; serve, and show the busiest topics, until the stack unwinds."""
         if self._recorder is not None:
             tap.listen(self._recorder)
-        if self._server is None:
+        if self._server is None and not top:
             return
         from dissector.tap.watch import Watch
 
@@ -232,8 +232,15 @@ class _Serving:
         watch.tap = tap
         tap.listen(self._health)
         tap.listen(watch)
-        self._server.start()
-        stack.callback(self._server.close)
+        if self._server is not None:
+            self._server.start()
+            stack.callback(self._server.close)
+        if top:
+            from dissector.tap.view import View
+
+            view = View(self._health, safe_text)
+            tap.listen(view)
+            stack.callback(view.close)
 
     def close(self) -> None:
         """Write the recordings that wait."""
@@ -279,7 +286,13 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     return EXIT_PARTIAL if is_partial and account.is_partial else 0
 
 
-@click.command(epilog=example("dissector tap --replay night.pcap --lake lake --rotate 60s"))
+@click.command(
+    epilog=example(
+        "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
+        "dissector tap -i eth1 --bpf 'tcp port 6650' --top\n"
+        "dissector tap --replay night.pcap --lake lake"
+    )
+)
 @click.option(
     "-i",
     "--interface",
@@ -380,6 +393,7 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     metavar="TIME",
     help="Record sends that are answered later than this.",
 )
+@click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
 @click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @dissecting_options
@@ -400,6 +414,7 @@ def tap(
     recall: int,
     trigger: tuple[str, ...],
     trigger_latency: float,
+    top: bool,
     cluster: str | None,
     duration: float | None,
 ) -> int:
@@ -431,7 +446,7 @@ def tap(
         if record:
             kept = _Kept(record, keep, recall, trigger, trigger_latency)
             serving.record(kept.recorder(running))
-        serving.start(running, rotations, stack)
+        serving.start(running, rotations, stack, top)
         running.run()
         serving.close()
         return _end(running, common.words, is_partial=not source.is_live)

@@ -97,7 +97,27 @@ def test_completion_prints_a_script_that_asks_the_program(command: Command, shel
 
 
 def test_a_shell_that_asks_is_told_what_could_come_next(process: Command) -> None:
-    found = process(
-        _DISSECTOR_COMPLETE="bash_complete", COMP_WORDS="dissector sum", COMP_CWORD="1"
-    )
+    found = process(_DISSECTOR_COMPLETE="bash_complete", COMP_WORDS="dissector sum", COMP_CWORD="1")
     assert (found.code, found.lines) == (EXIT_OK, ["plain,summary"])
+
+
+def test_doctor_says_whether_packets_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dissector.tap import privileges
+
+    monkeypatch.setattr(privileges, "held", lambda: 1 << privileges.CAP_NET_RAW)
+    assert doctor.capture_finding().state == "ok"
+    monkeypatch.setattr(privileges, "held", lambda: 0)
+    found = doctor.capture_finding()
+    assert found.state == "slow" and "CAP_NET_RAW" in found.mend
+
+
+def test_doctor_names_interfaces_that_join_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dissector.tap import interfaces
+
+    offloads = {"lo": (True, False), "eth0": (True, False), "eth1": (True, True), "eth2": (0, 0)}
+    monkeypatch.setattr(interfaces, "interface_names", lambda: list(offloads))
+    monkeypatch.setattr(interfaces, "receive_offload", offloads.get)
+    found = doctor.offload_finding()
+    assert found is not None and found.text.endswith(": eth0 (gro), eth1 (gro+lro)")
+    monkeypatch.setattr(interfaces, "interface_names", lambda: ["lo", "eth2"])
+    assert doctor.offload_finding() is None
