@@ -33,7 +33,8 @@ def transform_ack_times(deliveries: DataFrame) -> DataFrame:
     rows = deliveries.withColumns(
         {"deliveries": _one(), "timed": flag(is_timed), "bucket": bucket(took)}
     )
-    return tally(rows.withColumn("ack_latency_ns", took), ACK_TIMES)
+    at_us = F.unix_micros("ts")
+    return tally(rows.withColumns({"ack_latency_ns": took, "at_us": at_us}), ACK_TIMES)
 
 
 def transform_transits(deliveries: DataFrame) -> DataFrame:

@@ -40,11 +40,21 @@ def _after() -> WindowSpec:
     return _of_one().rowsBetween(1, Window.unboundedFollowing)
 
 
-def states(permits: DataFrame, connections: DataFrame) -> DataFrame:
+def closings(consumers: DataFrame, frames: DataFrame) -> DataFrame:
+    """When consumers closed: closed_us by IDENTITY, of those that a frame closed."""
+    closed = consumers.where(F.col("closed_frame_no").isNotNull())
+    closed = closed.select(*IDENTITY, F.col("closed_frame_no").alias("frame_no")).distinct()
+    at_us = F.unix_micros("ts").alias("closed_us")
+    found = frames.select("capture", "connection_id", "frame_no", at_us)
+    keys = ["capture", "connection_id", "frame_no"]
+    return found.join(F.broadcast(closed), on=keys).drop("frame_no")
+
+
+def states(permits: DataFrame, connections: DataFrame, closed: DataFrame) -> DataFrame:
     """Rows of permits with the state after each: active, balance, and the time until the next one.
 
-    ends_us is when the observation of the consumer ends: its connection's last packet, but not
-    before its own last row.
+    ends_us is when the observation of the consumer ends: with the frame that closed it, else with
+    its connection's last packet, but not before its own last row. closed: of closings.
     """
     ends = connections.select(
         "capture", "connection_id", floor_div(F.col("last_ts_ns"), NS_PER_US).alias("last_us")
@@ -52,6 +62,7 @@ def states(permits: DataFrame, connections: DataFrame) -> DataFrame:
     rows = without_twins(permits, connections).join(
         F.broadcast(ends), on=["capture", "connection_id"], how="left"
     )
+    rows = rows.join(F.broadcast(closed), on=IDENTITY, how="left")
     rows = rows.withColumn("at_us", F.unix_micros("ts"))
     whole = Window.partitionBy(*IDENTITY)
     is_grant = (F.col("event") == "grant") & (F.col("delta") > 0)
@@ -79,7 +90,7 @@ def states(permits: DataFrame, connections: DataFrame) -> DataFrame:
         "is_active",
         started & F.col("available_after").isNotNull() & (F.col("event") != "reset"),
     )
-    ends_us = F.greatest(F.coalesce(F.col("last_us"), F.col("final_us")), F.col("final_us"))
+    ends_us = F.greatest(F.coalesce("closed_us", "last_us", "final_us"), F.col("final_us"))
     rows = rows.withColumn("ends_us", ends_us)
     rows = rows.withColumn("next_us", F.lead("at_us").over(_of_one()))
     until = F.coalesce(F.col("next_us"), F.col("ends_us"))
@@ -249,7 +260,8 @@ def transform_balances(rows: DataFrame, steps: DataFrame) -> DataFrame:
 
 def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What this section is made from, by the name of its part."""
-    rows = states(tables.read("permits"), tables.read("connections")).persist()
+    closed = closings(tables.read("consumers"), tables.read("frames"))
+    rows = states(tables.read("permits"), tables.read("connections"), closed).persist()
     tables.keep(rows)
     steps = tables.spark.createDataFrame(
         list(tables.steps.items()), "capture string, step_ns bigint"

@@ -185,8 +185,7 @@ def warm_up(common: Common) -> None:
 
     from dissector.cli.reading import Reading
     from dissector.lake.land import land_chains
-    from dissector.report.summary import Summary, is_wanted
-    from dissector.schemas.rows import arrow_batch
+    from dissector.report.summary import Summary
 
     with (
         as_file(files("dissector") / "data" / "warm") as folder,
@@ -197,8 +196,7 @@ def warm_up(common: Common) -> None:
         reading = Reading(captures, common, "none")
         numbers = Summary()
         for chain, block in reading.blocks("compiling", is_quiet=True, want_detail="all"):
-            if is_wanted(block):
-                numbers.add(block.table, arrow_batch(block), chain.base_name)
+            numbers.add_block(block, chain.base_name)
         numbers.result()
         options = common.core_options(payload_sha256=True, properties=True)
         list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))

@@ -122,17 +122,15 @@ def summary(
     conditions = read_conditions(fail_on)
     from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
-    from dissector.report.summary import Summary, is_wanted
-    from dissector.schemas.rows import arrow_batch
+    from dissector.report.summary import Summary
 
     reading = Reading(inputs, common, chain)
     numbers = Summary()
     is_interrupted = False
     try:
         for found, block in reading.blocks("reading", want_detail="none"):
-            if is_wanted(block):
-                # The id is known at the end of a capture; until then its files stand for it.
-                numbers.add(block.table, arrow_batch(block), "\n".join(found.files))
+            # The id is known at the end of a capture; until then its files stand for it.
+            numbers.add_block(block, "\n".join(found.files))
     except KeyboardInterrupt:
         is_interrupted = True
     code = reading.end(is_interrupted)

@@ -132,7 +132,11 @@ def _last(matrix: Int64Array) -> pa.Array:
 class Permits:
     """The balance of every consumer incarnation, from rows of `permits` in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, packets: PacketMemory) -> None:
+        self._packets = packets
+        # Consumers whose closing frame may still come, and how often it was looked for.
+        self._closings: list[tuple[Rows, int]] = []
+        self._closed_us: dict[tuple[Any, ...], int] = {}
         self._slots: dict[tuple[Any, ...], int] = {}
         self._names: list[list[Any]] = []
         self._state = balance.new_state(64)
@@ -168,6 +172,25 @@ class Permits:
             columns = shown.columns(*_CONSUMER, "available_after")
             columns["last"] = _last(matrix[:, drawn])
             self._balances_of(rows.capture).add(columns, at_us[drawn] * NS_PER_US)
+
+    def add_consumers(self, rows: Rows) -> None:
+        """Take in rows of `consumers`: what is closed by a frame is observed until then."""
+        rows = rows.where(rows.known("closed_frame_no"))
+        if len(rows):
+            self._closings.append((rows, 0))
+            self.find_closings()
+
+    def find_closings(self) -> None:
+        """Look up when consumers closed, to be called when more frames were seen."""
+        closings, self._closings = self._closings, []
+        for rows, tries in closings:
+            at_us = self._packets.times_us(rows, "closed_frame_no")
+            keys = zip(*(rows.numbers(name).tolist() for name in _CONSUMER), strict=True)
+            for key, closed_us in zip(keys, at_us.tolist(), strict=True):
+                if closed_us != NULL:
+                    self._closed_us[(rows.capture, *key)] = closed_us
+            if tries == 0 and (at_us == NULL).any():
+                self._closings.append((rows.where(at_us == NULL), 1))
 
     def _balances_of(self, capture: str) -> TimeCells:
         """The balances of a capture, in points of its own width; all captures share the bound."""
@@ -221,10 +244,14 @@ class Permits:
         return slot
 
     def tables(self, names: Names, steps: Mapping[str | None, int]) -> dict[str, pa.Table]:
-        """End every consumer with its connection; consumers, stalls and balances over time.
+        """End every consumer; consumers, stalls and balances over time.
+
+        A consumer ends with the frame that closed it, else (also where that frame was forgotten
+        before it was asked for) with its connection.
 
         steps: width of a capture's points, no finer than those of `steps` here.
         """
+        self.find_closings()
         ends = {
             (row["capture"], row["connection_id"]): row["last_ts_ns"]
             for row in names.legs.select(["capture", "connection_id", "last_ts_ns"]).to_pylist()
@@ -233,7 +260,9 @@ class Permits:
         ends_us = np.full(len(state), NULL, np.int64)
         for slot, key in enumerate(self._slots):
             last = ends.get(key[:2])
-            if last is not None:
+            if key in self._closed_us:
+                ends_us[slot] = self._closed_us[key]
+            elif last is not None:
                 ends_us[slot] = last // NS_PER_US
         stalls = np.zeros((len(state), balance.STALL_COLUMNS), np.int64)
         found = balance.finish(state, ends_us, stalls, STALL_US)

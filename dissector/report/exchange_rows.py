@@ -5,11 +5,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from dissector.blocks import Int64Array
 from dissector.limits import NULL
-from dissector.report.foremost import Foremost, foremost
+from dissector.report.foremost import Foremost, ranks
 from dissector.report.frame_rows import PacketMemory
 from dissector.report.parts import ERRORS, MAX_SLOW, SLOW, SLOW_ORDER
-from dissector.report.rows import Rows, nullable
+from dissector.report.rows import Rows, codes, nullable
 from dissector.report.sections.slowest import LISTS
 from dissector.report.tallies import concat
 
@@ -66,12 +67,7 @@ class Slowest:
             chosen = rows.where(rows.equals("kind", *kinds) & is_timed)
             if len(chosen) == 0:
                 continue
-            places = pa.array(np.arange(len(chosen)))
-            unknown = pa.nulls(len(chosen))
-            table = chosen.kept(SLOW, request_packet=unknown, response_packet=unknown)
-            table = table.append_column("place", places)
-            table = foremost(table, ("capture", "connection_id"), SLOW_ORDER, MAX_SLOW)
-            chosen = chosen.take(table.column("place").to_numpy())
+            chosen = chosen.take(_slowest(chosen))
             request = self._packets.last(chosen, "request_frame_no")
             response = self._packets.last(chosen, "response_frame_no")
             self._found[name].add(
@@ -81,3 +77,11 @@ class Slowest:
     def table(self) -> pa.Table:
         """The slowest of each connection and list."""
         return concat([found.table() for found in self._found.values()], SLOW)
+
+
+def _slowest(rows: Rows) -> Int64Array:
+    """Places of the slowest rows of each connection: SLOW_ORDER, by numbers alone."""
+    code, _ = codes(rows.column("connection_id"))
+    sent, frame_no = rows.numbers("request_last_ns"), rows.numbers("request_frame_no")
+    order = np.lexsort((frame_no, sent, -rows.numbers("latency_ns"), code))
+    return order[ranks(code[order]) < MAX_SLOW]

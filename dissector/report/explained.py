@@ -169,7 +169,7 @@ def _acks(report: Row) -> str:
         f"{duration_text(floor or 0)}: that much of the time may be waiting in the client.",
     )
     return (
-        "Time from the last byte of a MESSAGE to the last byte of the ACK that consumes it: the "
+        "Time from the last byte of a MESSAGE to the first byte of the ACK that consumes it: the "
         f"queue of the client, its application and the network. {gathered} It speaks of "
         f"{count_text(total['ack_latency_ms']['count'])} of "
         f"{_counted(total['deliveries'], 'delivery', 'deliveries')}."

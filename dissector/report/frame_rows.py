@@ -22,16 +22,17 @@ MAX_MISMATCHES: Final = 1 << 15  # mismatches that are looked at one by one
 
 
 class _Block(NamedTuple):
-    """Frames of one block: capture, and int64[frames] frame_no (rising), connection, packets."""
+    """Frames of a block: capture; int64[frames] frame_no (rising), connection, packets, µs."""
 
     capture: str
     frame_no: Int64Array
     connection_id: Int64Array
     last_packet: Int64Array
+    ts: Int64Array
 
 
 class PacketMemory:
-    """The packets of the frames seen last. missed: frames asked for after they were forgotten."""
+    """Packets and times of the frames seen last. missed: packets asked for after that."""
 
     def __init__(self) -> None:
         self._blocks: deque[_Block] = deque()
@@ -42,9 +43,12 @@ class PacketMemory:
     def add(self, rows: Rows) -> None:
         """Remember rows of `frames`."""
         frame_no = rows.numbers("frame_no")
-        order = np.argsort(frame_no, kind="stable")
-        columns = (frame_no, rows.numbers("connection_id"), rows.numbers("last_packet"))
-        self._blocks.append(_Block(rows.capture, *(column[order] for column in columns)))
+        names = ("frame_no", "connection_id", "last_packet", "ts")
+        block = _Block(rows.capture, *(rows.numbers(name) for name in names))
+        if (frame_no[1:] < frame_no[:-1]).any():
+            order = np.argsort(frame_no, kind="stable")
+            block = _Block(rows.capture, *(column[order] for column in block[1:]))
+        self._blocks.append(block)
         self._frames += len(rows)
         while self._frames > MAX_REMEMBERED and len(self._blocks) > 1:
             self._frames -= len(self._blocks.popleft().frame_no)
@@ -52,6 +56,16 @@ class PacketMemory:
 
     def last(self, rows: Rows, column: str) -> pa.Array:
         """The last packet of the frames that a column of rows names; null where unknown."""
+        found = self._found(rows, column, "last_packet")
+        if self._has_forgotten:
+            self.missed += int(((found == NULL) & (rows.numbers(column) != NULL)).sum())
+        return nullable(found)
+
+    def times_us(self, rows: Rows, column: str) -> Int64Array:
+        """When the frames that a column of rows names were complete, µs; NULL where unknown."""
+        return self._found(rows, column, "ts")
+
+    def _found(self, rows: Rows, column: str, what: str) -> Int64Array:
         wanted = rows.numbers(column)
         connection = rows.numbers("connection_id")
         found = np.full(len(wanted), NULL, np.int64)
@@ -61,10 +75,8 @@ class PacketMemory:
             place = np.searchsorted(block.frame_no, wanted)
             place = np.minimum(place, len(block.frame_no) - 1)
             is_here = (block.frame_no[place] == wanted) & (block.connection_id[place] == connection)
-            found[is_here] = block.last_packet[place][is_here]
-        if self._has_forgotten:
-            self.missed += int(((found == NULL) & (wanted != NULL)).sum())
-        return nullable(found)
+            found[is_here] = getattr(block, what)[place][is_here]
+        return found
 
 
 class _Mismatch(NamedTuple):

@@ -113,6 +113,7 @@ class Lifetimes:
                 "deliveries": ones,
                 "timed": pa.array(is_timed.astype(np.int64)),
                 "ack_latency_ns": _kept(is_timed, took),
+                "at_us": nullable(rows.numbers("ts")),
             }
         )
         took = rows.numbers("publish_to_delivery_ns")

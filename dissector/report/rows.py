@@ -111,20 +111,22 @@ def nullable(values: Int64Array) -> pa.Array:
 
 
 def codes(*columns: pa.Array) -> tuple[Int64Array, Int64Array]:
-    """Number the distinct combinations of some columns.
+    """Number the distinct combinations of some columns, in the order in which they come.
 
     Returns:
-        int64[rows], the number of each row's combination; int64[combinations], a row that has it.
+        int64[rows], the number of each row's combination; int64[combinations], the first row that
+        has it.
     """
     combined = np.zeros(len(columns[0]), np.int64)
+    found = min(1, len(combined))
     for column in columns:
-        if pa.types.is_dictionary(column.type):
-            places, size = column.indices, len(column.dictionary)
-        else:
-            encoded = column.dictionary_encode()
-            places, size = encoded.indices, len(encoded.dictionary)
-        place: Int64Array = pc.fill_null(places, size).to_numpy(zero_copy_only=False)
-        _, combined = np.unique(combined * (size + 1) + place, return_inverse=True)
-        combined = combined.astype(np.int64)
-    _, first = np.unique(combined, return_index=True)
-    return combined, first.astype(np.int64)
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        size = len(coded.dictionary)
+        place: Int64Array = pc.fill_null(coded.indices, size).to_numpy(zero_copy_only=False)
+        if not len(place) or (place == place[0]).all():
+            continue
+        again = pa.array(combined * (size + 1) + place).dictionary_encode()
+        combined, found = again.indices.to_numpy().astype(np.int64), len(again.dictionary)
+    first = np.zeros(found, np.int64)
+    first[combined[::-1]] = np.arange(len(combined), dtype=np.int64)[::-1]
+    return combined, first

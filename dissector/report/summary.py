@@ -17,6 +17,7 @@ from dissector.report.consumption import Deliveries, Permits
 from dissector.report.copies import Copies
 from dissector.report.exchange_rows import Errors, Slowest
 from dissector.report.frame_rows import FrameRows, PacketMemory
+from dissector.report.gathering import Gatherer
 from dissector.report.lifetimes import Lifetimes
 from dissector.report.numbers import high, low, step_ns
 from dissector.report.parts import FILES, Parts, no_parts
@@ -77,7 +78,7 @@ class Summary:
         self._errors = Errors(packets)
         self._slowest = Slowest(packets)
         self._deliveries = Deliveries(packets)
-        self._permits = Permits()
+        self._permits = Permits(packets)
         self._trips = RoundTrips()
         self._lifetimes = Lifetimes()
         self._passed_over = PassedOver(packets)
@@ -87,6 +88,12 @@ class Summary:
         self._kept: dict[str, list[pa.Table]] = {name: [] for name in _NAMES}
         self._kept_rows = 0
         self._kept_left_out = 0
+        self._gatherer = Gatherer(self.add)
+
+    def add_block(self, block: TableBlock, capture: str = "") -> None:
+        """Take in a block of rows as `add` does, if it is wanted; the quicker way for many."""
+        if is_wanted(block):
+            self._gatherer.add(block, capture)
 
     def add(self, table: str, batch: pa.RecordBatch, capture: str = "") -> None:
         """Take in rows of one table.
@@ -105,6 +112,7 @@ class Summary:
             self._frames.add(rows)
             self._trips.add_frames(rows)
             self._copies.add_frames(rows)
+            self._permits.find_closings()
         elif table == "exchanges":
             self._frames.add_exchanges(rows)
             self._sends.add(rows)
@@ -126,6 +134,8 @@ class Summary:
             self._deliveries.add_messages(rows)
         elif table == "permits":
             self._permits.add(rows)
+        elif table == "consumers":
+            self._permits.add_consumers(rows)
         elif table == "connections":
             self._add_connections(rows)
         elif table == "notices":
@@ -150,6 +160,7 @@ class Summary:
 
     def parts(self) -> Parts:
         """Everything so far, as the arithmetic of the report takes it."""
+        self._gatherer.flush()
         kept = {name: concat(found, _NAMES[name]) for name, found in self._kept.items()}
         found = names.Names(kept["connections"], kept["producers"], kept["consumers"])
         files = kept["capture_files"]

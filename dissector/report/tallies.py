@@ -150,12 +150,12 @@ DELIVERIES: Final = Tally(
     (),
     ("redelivery_count",),
 )
-# From a delivery to its ack; bucket is null where no ack was timed.
+# From a delivery to its ack; bucket is null where no ack was timed; at_us: when it was delivered.
 ACK_TIMES: Final = Tally(
     "ack_times",
     (*_CONSUMER, ("outcome", TEXT), ("bucket", NUMBER)),
     ("deliveries", "timed", "ack_latency_ns"),
-    ("ack_latency_ns",),
+    ("ack_latency_ns", "at_us"),
     ("ack_latency_ns",),
 )
 ACK_COMMANDS: Final = Tally(

@@ -52,7 +52,9 @@ TABLE: Final = Table(
             "conn_closed, unknown_gap or unresolved_at_limit.",
         ),
         number("ack_frame_no", "", "Frame that acked it.", "not acked"),
-        number("ack_latency_ns", "ns", "From this frame's to its ack's last byte.", "not acked"),
+        number(
+            "ack_latency_ns", "ns", "From this frame's last byte to its ack's first.", "not acked"
+        ),
         number(
             "publish_to_delivery_ns",
             "ns",

@@ -349,6 +349,36 @@ def test_a_consumer_that_stops_is_without_permits_until_the_end(tmp_path: Any) -
     assert (total["utilization"], total["overshoot"]) == (1.0, 0)
 
 
+def test_a_consumer_that_has_closed_waits_for_nothing(tmp_path: Any) -> None:
+    """Without permits and closed, on a connection that goes on: no stall, and no silence."""
+    talk = Talk(permits=10)
+    for number in range(10):
+        talk.usual(number)
+    talk.at(400)
+    talk.ask("CLOSE_CONSUMER", consumer_id=1)
+    talk.at(9_000)
+    talk.say("PING")
+    talk.say("PONG", False)
+    report = report_of(talk.tape, tmp_path)
+    assert faults(report) == {}
+    total = report["permit_utilization"]["total"]
+    assert total["observed_ms"] == pytest.approx(350, abs=3)
+    assert total["stalls"]["idle_or_broker_limited"]["count"] == 0
+
+
+def test_a_consumer_that_subscribes_again_while_it_lives_grants_too_much(tmp_path: Any) -> None:
+    """A second SUBSCRIBE resets nothing; the full grant that follows it is one too many."""
+    talk = Talk(permits=10)
+    for number in range(4):
+        talk.usual(number)
+    talk.at(300)
+    talk.subscribe(10)
+    report = report_of(talk.tape, tmp_path)
+    total = report["permit_utilization"]["total"]
+    assert total["drift"] == (10 - 4 + 10) - 10 and total["overshoot"] == 0
+    assert total["granted"] == 20
+
+
 def test_a_consumer_that_goes_on_late_was_waited_for(tmp_path: Any) -> None:
     talk = Talk(permits=5)
     for number in range(5):
@@ -374,6 +404,9 @@ def test_a_consumer_that_stops_acknowledging_holds_what_it_got(tmp_path: Any) ->
         talk.deliver(number)
     report = report_of(talk.tape, tmp_path)
     assert faults(report) == {"deliveries": {"unacked_at_end": 4}}
+    # The first of the four came 60 ms before the last one, with which the capture ends.
+    (row,) = report["ack_latency"]["by_subscription"]
+    assert row["oldest_unacknowledged_ms"] == pytest.approx(60, abs=0.1)
     assert report["permit_utilization"]["total"]["unacked_max"] == 4
 
 

@@ -138,12 +138,19 @@ def permits(tables: Tables, *, is_all_observed: bool = False) -> Row:
         key = (row["connection_id"], row["consumer_id"], row["incarnation"])
         consumers.setdefault(key, []).append(row)
     ends = {row["connection_id"]: row["last_ts_ns"] // 1000 for row in tables["connections"]}
+    times = {(row["connection_id"], row["frame_no"]): row["ts"] for row in tables["frames"]}
+    closed = {
+        (row["connection_id"], row["consumer_id"], row["incarnation"]): times[place]
+        for row in tables["consumers"]
+        if (place := (row["connection_id"], row["closed_frame_no"])) in times
+    }
     stalls: list[int] = []
     exhausted = observed = 0
     for key, rows in consumers.items():
         if not (is_all_observed or _is_judged(rows)):
             continue
-        spent, seen, found = _balance(rows, max(ends.get(key[0], 0), rows[-1]["ts"]))
+        end_us = closed.get(key, ends.get(key[0], 0))
+        spent, seen, found = _balance(rows, max(end_us, rows[-1]["ts"]))
         exhausted += spent
         observed += seen
         stalls += found

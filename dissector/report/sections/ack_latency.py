@@ -3,7 +3,16 @@
 from typing import Any, Final
 
 from dissector.report.names import is_blind
-from dissector.report.numbers import Row, known, nulls_last, share, timed, unseen
+from dissector.report.numbers import (
+    NS_PER_US,
+    Row,
+    known,
+    milliseconds,
+    nulls_last,
+    share,
+    timed,
+    unseen,
+)
 from dissector.report.parts import Parts
 from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, rows
 
@@ -28,8 +37,23 @@ def _floor(commands: int, ids: int, is_all_answered: bool) -> float | None:
     return 0.0 if is_all_answered else None
 
 
-def _group(deliveries: list[Row], commands: list[Row]) -> Row:
-    """The numbers of some deliveries, and of the ACK commands of the same consumers."""
+def _oldest_ms(deliveries: list[Row], ends_us: dict[str | None, int]) -> float | None:
+    """How long the oldest delivery that nobody acknowledged had waited when its capture ended."""
+    ages = [
+        ends_us[row["capture"]] - row["at_us_min"]
+        for row in deliveries
+        if row["outcome"] == "unacked_at_end"
+        and row["at_us_min"] is not None
+        and row["capture"] in ends_us
+    ]
+    return milliseconds(max(0, *ages) * NS_PER_US) if ages else None
+
+
+def _group(deliveries: list[Row], commands: list[Row], ends_us: dict[str | None, int]) -> Row:
+    """The numbers of some deliveries, and of the ACK commands of the same consumers.
+
+    ends_us: when each capture ended.
+    """
     outcomes: dict[str | None, int] = {}
     for row in deliveries:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["deliveries"]
@@ -51,13 +75,20 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
         "grouping_floor_ms": _floor(
             count, ids, sum(row["ack_commands"] for row in commands) == answered
         ),
+        "oldest_unacknowledged_ms": _oldest_ms(deliveries, ends_us),
         "not_judged": known({**outcomes, "acked_without_latency": acked - latency["count"]}),
     }
 
 
 def ack_latency(parts: Parts) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription."""
-    deliveries = rows(parts.tables["ack_times"], ACK_TIMES, [*_KEYS, "outcome", "bucket"])
+    names = ["capture", *_KEYS, "outcome", "bucket"]
+    deliveries = rows(parts.tables["ack_times"], ACK_TIMES, names)
+    ends_us: dict[str | None, int] = {}
+    for file in parts.tables["files"].select(["capture", "last_ts_ns"]).to_pylist():
+        if file["last_ts_ns"] is not None:
+            last = file["last_ts_ns"] // NS_PER_US
+            ends_us[file["capture"]] = max(ends_us.get(file["capture"], last), last)
     commands = rows(parts.tables["ack_commands"], ACK_COMMANDS, [*_KEYS, "ack_type", "is_answered"])
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
     for place, found in enumerate((deliveries, commands)):
@@ -65,10 +96,11 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[place].append(row)
     listed = [
-        {**dict(zip(_KEYS, key, strict=True)), **_group(*found)} for key, found in groups.items()
+        {**dict(zip(_KEYS, key, strict=True)), **_group(*found, ends_us)}
+        for key, found in groups.items()
     ]
     listed.sort(key=lambda row: (-row["acked"], nulls_last(*(row[name] for name in _KEYS))))
-    total = _group(deliveries, commands)
+    total = _group(deliveries, commands, ends_us)
     for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
         if is_blind(parts.names, way):
             total = unseen(total, *keys)

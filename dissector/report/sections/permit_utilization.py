@@ -88,6 +88,15 @@ def _busy_us(row: Row) -> int:
     return int(row["occupied"] // row["first_grant"]) if row["first_grant"] else 0
 
 
+def _drift(row: Row) -> int | None:
+    """How far the balance rose above the first grant; None where its start was not seen.
+
+    A client grants what it has consumed: more than its queue holds is a grant too many.
+    """
+    is_whole = row["first_grant"] and not row["unknown_rows"] and row["start_balance"] == 0
+    return max(0, row["available_max"] - row["first_grant"]) if is_whole else None
+
+
 def _group(consumers: list[Row], stalls: list[Row]) -> Row:
     """The numbers of some consumer incarnations together."""
     judged = [row for row in consumers if is_judged(row)]
@@ -107,6 +116,7 @@ def _group(consumers: list[Row], stalls: list[Row]) -> Row:
         "exhausted_share": share(sum(row["exhausted_us"] for row in judged), observed),
         "observed_ms": _us(observed),
         "overshoot": max(0, -min(least)) if least else None,
+        "drift": high(_drift(row) for row in judged),
         "unacked_max": high(row["unacked_max"] for row in judged),
         "stalls": _stalls([row for row in stalls if _identity(row) in whose], judged),
     }

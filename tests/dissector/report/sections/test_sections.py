@@ -35,7 +35,9 @@ def tables_of(name: str) -> made.Tables:
         tables = {
             table: [
                 {
-                    key: int(value.timestamp() * 1_000_000 + 0.5) if key == "ts" else value
+                    key: value
+                    if value is None or key != "ts"
+                    else int(value.timestamp() * 1_000_000 + 0.5)
                     for key, value in row.items()
                 }
                 for row in rows
