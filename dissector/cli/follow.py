@@ -30,12 +30,26 @@ if TYPE_CHECKING:
     from dissector.cli.reading import Reading
 
 KINDS: Final = ("hex", "text", "raw", "jsonl")
-_SECRET_COMMANDS: Final = frozenset({"CONNECT", "AUTH_CHALLENGE", "AUTH_RESPONSE"})
+_SECRET_COMMANDS: Final = frozenset(
+    {
+        *("CONNECT", "AUTH_CHALLENGE", "AUTH_RESPONSE"),
+        *("AUTH", "JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER"),
+    }
+)
 _SHOWN_HEAD_BYTES: Final = 10  # of a secret frame: two lengths and the command's type
 # What may carry credentials outside of frames: tokens of three parts, and HTTP's header.
 _TOKEN: Final = re.compile(
     rb"eyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]{4,}|(?<=uthorization:)[^\r\n]+", re.IGNORECASE
 )
+# Cursus' credentials: arguments and JSON fields of these names, and a word of discovery lines.
+_ASSIGNED: Final = re.compile(
+    rb"token(?:=|\"\s*:\s*\")(?P<value>[^\x00-\x20\"',}]*)"
+    rb"|AUTH\s+(?P<word>[^\x00-\x20=]+)(?=\s+(?:JOIN|LEAVE|HEARTBEAT|LIST)_CLUSTER)",
+    re.IGNORECASE,
+)
+_OPEN_ASSIGNED: Final = b"token="
+_REMEMBERED_BYTES: Final = 96  # of a piece, so that what it begins is seen in the next one
+_PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
 _HIDDEN: Final = ord("*")
 _LINE_BYTES: Final = 16
 _OTHER: Final = {"to_broker": "to_client", "to_client": "to_broker", "unknown": "unknown"}
@@ -71,6 +85,7 @@ class Facts:
         self._is_known = False
         self._secrets: dict[str, list[tuple[int, int]]] = {}
         self._starts: dict[str, list[int]] = {}
+        self._tails: dict[str, tuple[int, bytes]] = {}
 
     def add(self, block: "TableBlock") -> None:
         """Look at a block of the first pass."""
@@ -92,8 +107,15 @@ class Facts:
 
     def _add_frames(self, batch: Any) -> None:
         names = ("direction", "command", "first_packet", "stream_offset", "frame_bytes")
-        for direction, command, packet, offset, size in zip(
-            *(batch.column(name).to_pylist() for name in names), strict=True
+        kinds = ("protocol", "compression", "command")
+        is_packed_text = [
+            protocol == "cursus" and codec in _PACKED and command != "BATCH"
+            for protocol, codec, command in zip(
+                *(batch.column(name).to_pylist() for name in kinds), strict=True
+            )
+        ]
+        for direction, command, packet, offset, size, is_packed in zip(
+            *(batch.column(name).to_pylist() for name in names), is_packed_text, strict=True
         ):
             if not self._is_known and packet in self._sides:
                 side = self._sides[packet]
@@ -101,7 +123,7 @@ class Facts:
                 self.directions[1 - side] = _OTHER[direction]
                 self._is_known = True
                 self._sides.clear()
-            if command in _SECRET_COMMANDS:
+            if command in _SECRET_COMMANDS or is_packed:
                 span = (offset + min(_SHOWN_HEAD_BYTES, size), offset + size)
                 self._secrets.setdefault(direction, []).append(span)
 
@@ -124,8 +146,27 @@ class Facts:
                 shown[low:high] = bytes([_HIDDEN]) * (high - low)
         for token in _TOKEN.finditer(data):
             shown[token.start() : token.end()] = bytes([_HIDDEN]) * len(token.group())
+        for low, high in self._assigned(direction, stream_offset, data):
+            shown[low:high] = bytes([_HIDDEN]) * (high - low)
         hidden = sum(old != new for old, new in zip(data, shown, strict=True))
         return bytes(shown), hidden
+
+    def _assigned(
+        self, direction: str, stream_offset: int, data: bytes
+    ) -> Iterator[tuple[int, int]]:
+        """Where credentials stand that have a name, also those that begin in the piece before."""
+        end, tail = self._tails.get(direction, (-1, b""))
+        if end != stream_offset:
+            tail = b""
+        whole = tail + data
+        rest = whole[-_REMEMBERED_BYTES:]
+        for found in _ASSIGNED.finditer(whole):
+            low, high = found.span(found.lastgroup or 0)
+            if found.lastgroup == "value" and high == len(whole):
+                rest = _OPEN_ASSIGNED
+            if high > len(tail):
+                yield max(low - len(tail), 0), high - len(tail)
+        self._tails[direction] = (stream_offset + len(data), rest)
 
 
 def pieces(block: "TableBlock", facts: Facts, redact: bool) -> Iterator[Piece]:

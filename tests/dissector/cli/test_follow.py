@@ -173,3 +173,27 @@ def test_bytes_become_safe_lines() -> None:
     )
     assert second.startswith("  00000020  00 00 00 ")
     assert list(text_lines(piece, PLAIN))[1].startswith(r"  ab\x1b[2J\x5c\x0a\xff\x00")
+
+
+CURSUS = (
+    b"\0\0\0\x30\0\0AUTH principal=a token=SECRET-ONE"
+    b"\0\0\0\x30\0\0INTERNAL_BATCH internal_token=SECRET-TWO payload=x"
+    b'\0\0\0\x30\0\7clusterAUTH SECRET-THREE JOIN_CLUSTER {"token": "SECRET-FOUR", "id": 1}'
+    b"\0\0\0\x30\0\0TXN_PUBLISH message=hello auth_token=SECRET-FIVE"
+    b"\0\0\0\x06\0\0LIST"
+)
+
+
+@pytest.mark.parametrize("step", [1, 5, 17, 64, 1000])
+def test_cursus_tokens_are_hidden_however_the_stream_is_cut(step: int) -> None:
+    facts = Facts(0)
+    shown = b"".join(
+        facts.hide("to_broker", at, CURSUS[at : at + step])[0] for at in range(0, len(CURSUS), step)
+    )
+    assert len(shown) == len(CURSUS)
+    if step == 1000:  # a word without a name cannot be told from half of it
+        assert b"SECRET" not in shown
+    for number in (b"ONE", b"TWO", b"FOUR", b"FIVE"):
+        assert number not in shown
+    assert b"LIST" in shown and b"payload=x" in shown and b"principal=a" in shown
+    assert facts.hide("to_client", 0, b"OK")[0] == b"OK"
