@@ -117,6 +117,16 @@ NOTICES: Final = (
         "warning",
         "{value} bytes of memory in use: open state was given up, a new run of the tap begins",
     ),
+    # -- Cursus
+    NoticeKind("large_frame", "info", "a frame of {value} bytes; brokers may refuse above 16 MiB"),
+    NoticeKind("credentials_in_payload", "error", "a client put its credentials into a message"),
+    NoticeKind("stored_without_auth", "error", "a batch was stored, though AUTH is asked for"),
+    NoticeKind(
+        "sequence_gap",
+        "warning",
+        "a producer that counts its messages goes from {value2} to {value}",
+    ),
+    NoticeKind("producer_epoch_back", "warning", "epoch {value} of a producer after {value2}"),
 )
 
 NOTICE_NUMBER: Final = {kind.code: number for number, kind in enumerate(NOTICES)}

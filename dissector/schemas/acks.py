@@ -32,6 +32,12 @@ TABLE: Final = Table(
         shared.VALIDATION_ERROR,
         shared.TXN_MOST_BITS,
         shared.TXN_LEAST_BITS,
+        number(
+            "lag",
+            "messages",
+            "Messages between what is committed and the log's end as last seen.",
+            "not Cursus, or the log's end was not seen",
+        ),
         shared.ORIGIN_CAPTURE,
     ),
 )

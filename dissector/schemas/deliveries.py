@@ -64,6 +64,12 @@ TABLE: Final = Table(
         shared.DELIVER_AT_MS,
         shared.CHECKSUM,
         shared.CRC32C_STORED,
+        number(
+            "lag",
+            "messages",
+            "Messages between this delivery and the log's end as last seen.",
+            "not Cursus, or the log's end was not seen",
+        ),
         shared.ORIGIN_CAPTURE,
     ),
 )

@@ -112,6 +112,26 @@ def _error(text: bytes) -> Answer:
     return Answer(RESPONSE_ERROR, _fields(rest), True, word.decode(), rest or None)
 
 
+def log_ends(answer: Answer) -> list[tuple[int, int]]:
+    """What LIST_OFFSETS and DESCRIBE say: (partition, offset that the next readable record has)."""
+    found = []
+    offsets = answer.fields.get("offsets")
+    if isinstance(offsets, bytes):
+        for part in offsets.split(b","):
+            place, _, rest = part.partition(b":")
+            values = dict(each.partition(b"=")[::2] for each in rest.split(b":"))
+            numbers = (whole_number(place.removeprefix(b"P")), whole_number(values.get(b"latest")))
+            if numbers[0] is not None and numbers[1] is not None:
+                found.append((numbers[0], numbers[1]))
+    partitions = answer.fields.get("partitions")
+    if isinstance(partitions, list):
+        for each in partitions:
+            numbers = (each.get("id"), each.get("hwm")) if isinstance(each, dict) else (None, None)
+            if all(isinstance(value, int) and 0 <= value < 1 << 62 for value in numbers):
+                found.append((int(numbers[0] or 0), int(numbers[1] or 0)))
+    return found
+
+
 def _json_answer(body: bytes) -> Answer:
     quick = _ACK.match(body)
     if quick:

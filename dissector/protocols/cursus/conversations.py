@@ -129,23 +129,27 @@ class Conversation:
     waiting: requests in the order in which they came; unread: requests behind a STREAM, which
     nobody reads; stream: the STREAM that turned it into a push, or NO_STREAM if that was not seen;
     second: a READ_STREAM whose first frame has come; missed: answers still to come for requests
-    that were given up.
+    that were given up; version, features: what was negotiated; must_authenticate: the broker said
+    so, and the client has not; has_stored: a batch of it was stored since it last authenticated.
     """
 
     __slots__ = (
-        "closed_row",
         "connection",
+        "features",
         "has_asked",
         "has_hole",
         "has_pipelined",
         "has_request_hole",
+        "has_stored",
         "missed",
+        "must_authenticate",
         "producers",
         "publishes",
         "second",
         "seen",
         "stream",
         "unread",
+        "version",
         "waiting",
     )
 
@@ -163,7 +167,10 @@ class Conversation:
         self.has_request_hole = False
         self.seen = [False, False]
         self.producers: dict[tuple[int, int], int] = {}
-        self.closed_row = NULL
+        self.features: tuple[str, ...] | None = None
+        self.version: int | None = None
+        self.must_authenticate = False
+        self.has_stored = False
 
     def hole(self, is_answering: bool) -> None:
         """Bytes of a direction are missing."""

@@ -55,6 +55,7 @@ from dissector.protocols.cursus.rows import (
     Gathered,
 )
 from dissector.protocols.cursus.secrets import without_secrets
+from dissector.protocols.interface import ConnectionFacts
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 _NUMBERS: Final = (
@@ -78,6 +79,8 @@ _NUMBERS: Final = (
     "highest_sequence_id",
     "message_count",
     "entry_id",
+    "last_packet",
+    "stream_offset",
 )
 _INHERITED: Final = ("topic", "subscription", "producer_name", "consumer_name")
 
@@ -102,7 +105,7 @@ class Cells:
 
 
 class Correlation:
-    """State of one capture. findings: what is odd."""
+    """State of one capture. said: what connections that are over negotiated."""
 
     def __init__(self, gathered: Gathered, effects: Effects, codes: Codes, redact: bool) -> None:
         self._out = gathered
@@ -114,6 +117,7 @@ class Correlation:
         self._evicted = 0
         self._ordinal = 0
         self._now = NULL
+        self.said: dict[int, ConnectionFacts] = {}
 
     def advance(
         self,
@@ -148,6 +152,12 @@ class Correlation:
         connection = cells.connection_id[row]
         command = cells.command[row]
         if command == EVENT_CLOSE:
+            closing = self._known.get(connection)
+            if closing is not None and closing.version is not None:
+                said = ConnectionFacts(
+                    protocol_version=closing.version, feature_flags=closing.features
+                )
+                self.said[connection] = said
             if cells.status[row] != ENDED_CAPTURE_END:
                 self._close(self._known.pop(connection, None), CONN_CLOSED)
                 self._effects.connection_over(connection)
@@ -427,6 +437,8 @@ class Correlation:
         if status in (COMPLETE, CUT_BY_SNAPLEN):
             latency = cells.last_ts_ns[row] - request.last_ns
         is_stored = self._effects.answered(request, cells, row, answer, outcome == OK)
+        if answer is not None:
+            self._effects.heard(known, request, cells, row, answer)
         if outcome == OK and not is_stored:
             outcome = DUP_OR_DROPPED
         row_of = self._response(self._asked(known, request), cells, row, answer)

@@ -6,11 +6,11 @@ from dissector.findings import Finding, Findings
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_OBSERVED
-from dissector.protocols.cursus.answers import Answer
+from dissector.protocols.cursus.answers import Answer, log_ends
 from dissector.protocols.cursus.commands import BATCH, NUMBER
 from dissector.protocols.cursus.conversations import Conversation, Request
 from dissector.protocols.cursus.groups import Delivery, Groups, Member
-from dissector.protocols.cursus.logs import Attempts, Published, Sent
+from dissector.protocols.cursus.logs import Attempts, Ends, Published, Sent, Sequences
 from dissector.protocols.cursus.readings import Codes
 from dissector.protocols.cursus.rows import (
     BY_CAPTURE_END,
@@ -20,6 +20,7 @@ from dissector.protocols.cursus.rows import (
     Gathered,
     ProducerRow,
 )
+from dissector.protocols.cursus.secrets import holds_token
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]
@@ -29,6 +30,11 @@ _SEND_OFFSETS: Final = NUMBER["SEND_OFFSETS_TO_TXN"]
 _END_TXN: Final = NUMBER["END_TXN"]
 _FETCH_OFFSET: Final = NUMBER["FETCH_OFFSET"]
 _CREATE: Final = NUMBER["CREATE"]
+_APPEND_STREAM: Final = NUMBER["APPEND_STREAM"]
+_LIST_OFFSETS: Final = NUMBER["LIST_OFFSETS"]
+_DESCRIBE: Final = NUMBER["DESCRIBE"]
+_AUTH: Final = NUMBER["AUTH"]
+_NEGOTIATE: Final = NUMBER["NEGOTIATE"]
 _MOVING_ERRORS: Final = frozenset(("GEN_MISMATCH", "NOT_OWNER", "member_not_found"))
 _MOVING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
 _MAX_STAGED: Final = 1 << 14  # transactions whose offsets are remembered
@@ -45,6 +51,8 @@ class Effects:
         self.groups = Groups(gathered)
         self._attempts = Attempts()
         self._published = Published()
+        self._ends = Ends()
+        self._order = Sequences()
         self._idempotent: set[int] = set()
         self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
 
@@ -54,6 +62,9 @@ class Effects:
         """A request came; it is not said yet whether it will be answered."""
         if request.kind == PUBLISH:
             self._publish(known, request, cells, row)
+            payload = request.line.payload if request.line is not None else None
+            if payload is not None and holds_token(payload[1]):
+                self._note("credentials_in_payload", cells, row)
         command = request.command
         self.groups.meet(request.subscription, request.topic)
         if command == _COMMIT_OFFSET and request.line is not None:
@@ -77,6 +88,7 @@ class Effects:
             request.subscription,
             following - 1 if following > 0 else NULL,
             partition,
+            self._ends.lag(topic, partition, following) if topic != NULL else NULL,
             self._out.row,
         )
         self._out.add(row)
@@ -118,6 +130,37 @@ class Effects:
         request.batch_key = sent
         request.attempt = self._attempts.begin(sent)
         self._published.add(sent, request.last_ns)
+        if request.attempt == 1:
+            self._note_order(request, sent, cells, row)
+
+    def _note_order(self, request: Request, sent: Sent, cells: Any, row: int) -> None:
+        """Epochs that go back, and holes in what a producer counts that is stored once."""
+        is_once = request.idempotent == 1 or request.topic in self._idempotent
+        before = self._order.follow(sent)
+        if before is None:
+            return
+        epoch, seq_end = before
+        if sent.epoch < epoch:
+            self._note("producer_epoch_back", cells, row, sent.epoch, epoch)
+        elif is_once and sent.epoch == epoch and sent.seq_start > seq_end + 1:
+            self._note("sequence_gap", cells, row, sent.seq_start, seq_end)
+
+    def _note(self, code: str, cells: Any, row: int, value: int = NULL, value2: int = NULL) -> None:
+        self._findings.add(
+            [
+                Finding(
+                    NOTICE_NUMBER[code],
+                    ts_ns=cells.last_ts_ns[row],
+                    connection_id=cells.connection_id[row],
+                    direction=cells.direction[row],
+                    frame_no=cells.frame_no[row],
+                    packet=cells.last_packet[row],
+                    stream_offset=cells.stream_offset[row],
+                    value=value,
+                    value2=value2,
+                )
+            ]
+        )
 
     def _meet_producer(self, known: Conversation, request: Request, epoch: int) -> None:
         key = (request.topic, request.producer)
@@ -160,7 +203,11 @@ class Effects:
         if not is_good or answer is None:
             return True
         if request.kind == PUBLISH:
+            self._see_end(request, answer)
             return self._stored(request)
+        if command in (_LIST_OFFSETS, _DESCRIBE):
+            for partition, following in log_ends(answer):
+                self._ends.see(request.topic, partition, following)
         if command == _JOIN:
             self._joined(request, cells, row, answer)
         elif command == _LEAVE:
@@ -234,7 +281,7 @@ class Effects:
         self, request: Request, subscription: int, topic: int, partition: int, following: int
     ) -> None:
         ack = AckRow(
-            NULL, request.frame_no, request.last_ns, topic, subscription, NULL, partition, 0
+            NULL, request.frame_no, request.last_ns, topic, subscription, NULL, partition, NULL, 0
         )
         self.groups.commit(subscription, topic, partition, following, ack)
 
@@ -288,8 +335,49 @@ class Effects:
                 count,
                 published,
                 is_push,
+                self._lag_behind(topic, partition, last) if count and last != NULL else NULL,
             )
         )
+
+    def _lag_behind(self, topic: int, partition: int, last: int) -> int:
+        lag = self._ends.lag(topic, partition, last + 1)
+        self._ends.see(topic, partition, last + 1)
+        return lag
+
+    def heard(
+        self, known: Conversation, request: Request, cells: Any, row: int, answer: Answer
+    ) -> None:
+        """What an answer says of the connection: versions, and whether it is authenticated."""
+        if request.command == _AUTH and not answer.is_error:
+            known.must_authenticate = False
+            known.has_stored = False
+        elif answer.error_code == "authentication_required":
+            known.must_authenticate = True
+        elif request.command == BATCH and answer.ack is not None:
+            known.has_stored = True
+        elif request.command == _NEGOTIATE and not answer.is_error:
+            known.version = answer.number("protocol_version")
+            enabled = answer.fields.get("enabled")
+            if isinstance(enabled, bytes):
+                names = enabled.decode("utf-8", "backslashreplace").split(",")
+                known.features = tuple(name for name in names if name)
+        if known.has_stored and known.must_authenticate:
+            self._note("stored_without_auth", cells, row)
+            known.has_stored = False
+
+    def _see_end(self, request: Request, answer: Answer) -> None:
+        """Where a log ends after a publish: behind the last offset that the answer says.
+
+        A text PUBLISH is told the log's end itself, unless the broker is one of a cluster.
+        """
+        if request.command == _APPEND_STREAM:
+            offset, partition = answer.number("offset"), answer.number("partition")
+            if offset is not None and partition is not None:
+                self._ends.see(request.topic, partition, offset + 1)
+        elif answer.ack is not None and request.partition != NULL:
+            is_end = request.command != BATCH and "leader" not in answer.fields
+            following = answer.ack.last_offset + (0 if is_end else 1)
+            self._ends.see(request.topic, request.partition, following)
 
     def stream_control(self, asked: Request, cells: Any, row: int, answer: Answer | None) -> None:
         """The broker ends a stream: for some reasons because its partition goes to another."""

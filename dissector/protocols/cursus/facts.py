@@ -14,6 +14,7 @@ from dissector.protocols.cursus.commands import names_column
 from dissector.protocols.cursus.compressed import CODEC_NAMES
 from dissector.protocols.cursus.correlation import Correlation
 from dissector.protocols.cursus.effects import Effects
+from dissector.protocols.cursus.headers import BROKER_BODY_LIMIT, LENGTH_BYTES
 from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
 from dissector.protocols.cursus.readings import Reading, Readings
@@ -63,6 +64,8 @@ class CursusFacts:
                     self._read[row] = reading
                 if frames.status[row] == MALFORMED:
                     self._note(frames, row, "malformed_frame")
+                if frames.frame_bytes[row] > BROKER_BODY_LIMIT + LENGTH_BYTES:
+                    self._note(frames, row, "large_frame", int(frames.frame_bytes[row]))
             sources = (*block.sources, self._readings.opened)
             messages += self._messages.advance(frames, first, stop, sources, self._readings.bodies)
             first = stop
@@ -125,7 +128,7 @@ class CursusFacts:
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
-        return None
+        return self._correlation.said.pop(connection, None)
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

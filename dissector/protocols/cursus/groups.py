@@ -52,6 +52,7 @@ class Delivery:
     count: int
     published_ns: int = NULL
     is_push: bool = False
+    lag: int = NULL
     is_redelivered: int = 0
     cause: int = NULL
     previous_frame_no: int = NULL
@@ -363,5 +364,6 @@ def _delivery_row(delivery: Delivery, outcome: int, row: int) -> DeliveryRow:
         delivery.ack_frame_no if is_acked else NULL,
         latency if latency >= 0 else NULL,
         since if since >= 0 else NULL,
+        delivery.lag,
         row,
     )

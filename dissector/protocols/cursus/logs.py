@@ -48,6 +48,26 @@ class Attempts:
         return before == 1
 
 
+class Sequences:
+    """Where each producer stands in each partition: its epoch and last sequence number."""
+
+    def __init__(self, limit: int = MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._known: dict[tuple[int, int, int], tuple[int, int]] = {}
+
+    def follow(self, sent: Sent) -> tuple[int, int] | None:
+        """A batch came; returns epoch and last sequence number before it, None for the first."""
+        key = sent[:3]
+        known = self._known.get(key)
+        if known is None and len(self._known) >= self._limit:
+            del self._known[next(iter(self._known))]
+        if known is None or sent.epoch > known[0]:
+            self._known[key] = (sent.epoch, sent.seq_end)
+        elif sent.epoch == known[0]:
+            self._known[key] = (sent.epoch, max(known[1], sent.seq_end))
+        return known
+
+
 class Published:
     """When the batches of each producer were sent, to be found by the sequence of one record."""
 
@@ -85,6 +105,28 @@ class Published:
             return NULL
         seq_end, last_ns = self._ends[key][at]
         return last_ns if seq_num <= max(seq_end, starts[at]) else NULL
+
+
+class Ends:
+    """How far logs reach: the offset that the next record will have, as last seen."""
+
+    def __init__(self, limit: int = MAX_REMEMBERED) -> None:
+        self._limit = limit
+        self._known: dict[Place, int] = {}
+
+    def see(self, topic: int, partition: int, following: int) -> None:
+        """The log reaches so far at least."""
+        place = (topic, partition)
+        known = self._known.get(place)
+        if known is None and len(self._known) >= self._limit:
+            del self._known[next(iter(self._known))]
+        if known is None or following > known:
+            self._known[place] = following
+
+    def lag(self, topic: int, partition: int, following: int) -> int:
+        """How many records there are from an offset on; NULL where the end was not seen."""
+        known = self._known.get((topic, partition))
+        return NULL if known is None else max(known - following, 0)
 
 
 class Intervals:

@@ -129,6 +129,7 @@ class DeliveryRow(NamedTuple):
     ack_frame_no: int
     ack_latency_ns: int
     publish_to_delivery_ns: int
+    lag: int
     closing_row: int
 
 
@@ -142,6 +143,7 @@ class AckRow(NamedTuple):
     subscription: int
     entry_id: int
     partition: int
+    lag: int
     closing_row: int
 
 

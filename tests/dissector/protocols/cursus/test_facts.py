@@ -417,3 +417,70 @@ def test_the_words_of_the_tables():
     assert len(set(NAMES)) == len(NAMES) and Correlation and MISMATCHES is not None
     assert set(CAUSE_NAMES) == {"rebalance", "reconnect", "no_commit", "reset"}
     assert KIND_NAMES[0] == "publish" and OUTCOME_NAMES[0] == "ok"
+
+
+def codes(tables):
+    return [row["code"] for row in tables["notices"]]
+
+
+def test_lag_is_what_is_left_to_the_end_of_the_log_as_last_seen():
+    talk = Dialogue()
+    talk.open()
+    talk.ask(0, CONSUME, deliver(0, 10))
+    committed(talk, 0, 4)
+    talk.ask(
+        0,
+        "LIST_OFFSETS topic=t1",
+        "OK topic=t1 partitions=2 offsets=P0:earliest=0:latest=50:leo=52:hwm=50,P1:earliest=0:"
+        "latest=7:leo=7:hwm=7",
+    )
+    committed(talk, 0, 10)
+    talk.ask(0, CONSUME, deliver(10, 10))
+    made = cursus.batch(cursus.records(3))
+    talk.ask(0, made, cursus.ack(52, 1, 3))
+    committed(talk, 0, 20)
+    talk.ask(0, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P1:9", "OK batched=1")
+    tables = talk.rows()
+    assert [row["lag"] for row in tables["acks"]] == [6, 40, 33, 0]
+    rows = sorted(tables["deliveries"], key=lambda row: row["frame_no"])
+    assert [row["lag"] for row in rows] == [None, 30]
+
+
+def test_what_a_connection_negotiated():
+    talk = Dialogue()
+    talk.open()
+    talk.ask(
+        0,
+        "NEGOTIATE version=1 features=structured_errors_v1,x",
+        "OK protocol_version=1 enabled=structured_errors_v1 unsupported=x",
+    )
+    talk.close(0)
+    (row,) = talk.rows()["connections"]
+    assert (row["protocol_version"], row["feature_flags"]) == (1, ["structured_errors_v1"])
+
+
+def test_findings_about_producers():
+    talk = Dialogue()
+    talk.open()
+    for first, epoch in ((1, 7), (4, 7), (9, 7), (1, 6), (1, 8)):
+        made = cursus.batch(cursus.records(3, first=first, epoch=epoch), idempotent=1)
+        talk.ask(0, made, cursus.ack(first, first, first + 2, epoch=epoch))
+    tables = talk.rows()
+    assert codes(tables) == ["sequence_gap", "producer_epoch_back"]
+    assert "6 to 9" in tables["notices"][0]["text"]
+
+
+def test_findings_about_credentials():
+    talk = Dialogue()
+    talk.open()
+    talk.ask(0, cursus.batch(cursus.records(3)), cursus.ack(2, 1, 3))
+    talk.ask(0, "LIST", "ERROR: authentication_required command=LIST")
+    talk.ask(0, "AUTH principal=p token=T", "OK principal=p authenticated=true")
+    talk.ask(0, cursus.batch(cursus.records(3, first=4)), cursus.ack(5, 4, 6))
+    talk.ask(
+        0,
+        "TXN_PUBLISH transactional_id=x topic=t partition=0 producerId=p seqNum=1 epoch=1"
+        " message=hi principal=a auth_token=T",
+        "OK transactional_id=x staged_messages=1 topic=t partition=0",
+    )
+    assert codes(talk.rows()) == ["stored_without_auth", "credentials_in_payload"]
