@@ -10,7 +10,7 @@ from dissector.endpoints import Endpoint, community_id, connection_key
 from dissector.findings import Finding
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.protocols.assembly import Framing
-from dissector.protocols.columns import UNKNOWN_DIRECTION
+from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, UNKNOWN_DIRECTION, FrameColumns
 from dissector.protocols.framing_state import (
     OPAQUE_NAMES,
     ROLE_BY_FIRST_SEEN,
@@ -103,6 +103,7 @@ class ConnectionTable:
         self._specs = specs
         self._waiting: dict[int, list[tuple[int, Finding]]] = {}
         self._malformed: dict[tuple[int, int], int] = {}
+        self._ends: dict[tuple[int, int], int] = {}
         self._addresses = AddressCodes()
 
     def hold(self, side: int, finding: Finding) -> None:
@@ -113,6 +114,14 @@ class ConnectionTable:
         """Frames that cannot be read do not count as decoded."""
         key = (connection, side)
         self._malformed[key] = self._malformed.get(key, 0) + size
+
+    def note_ends(self, frames: FrameColumns, rows: int) -> None:
+        """Keep with which packet a direction or a connection ended."""
+        commands = frames.command[:rows]
+        for row in np.flatnonzero((commands == EVENT_FIN) | (commands == EVENT_CLOSE)).tolist():
+            side = 2 if commands[row] == EVENT_CLOSE else int(frames.side[row])
+            key = (int(frames.connection_id[row]), side)
+            self._ends[key] = int(frames.last_packet[row])
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
@@ -245,9 +254,13 @@ class ConnectionTable:
             "max_message_bytes": said.max_message_bytes,
             "proxied_client_ip": self._framing.proxied.pop(connection, said.proxied_client_ip),
             "tls_sni": self._framing.server_names.pop(connection, None),
+            "ended_packet": self._ends.pop((connection, 2), None),
         }
+        if found["ended"] == "capture_end":
+            found["ended_packet"] = None
         for suffix, side in (("to_broker", client), ("to_client", 1 - client)):
             found.update(self._side(rows.sides[side], row, connection, side, suffix))
+            found[f"fin_packet_{suffix}"] = self._ends.pop((connection, side), None)
         return found
 
     def _protocol(self, rows: ConnectionRows, row: int) -> str:

@@ -323,6 +323,7 @@ class Dissection:
         found = merged([facts.advance(block) for facts in self._facts])
         self._is_settled = False
         self._count_malformed(block)
+        self._connections.note_ends(block.frames, block.rows)
         self._out.extend(self._frame_rows(block))
         self._out.extend(self._addressed(found))
 

@@ -16,6 +16,7 @@ from dissector.report.parts import MISMATCHES
 from dissector.report.tallies import CHECKSUMS
 from spark_jobs import job
 from spark_jobs.counting import tally
+from spark_jobs.errors import at_request
 from spark_jobs.tables import CONNECTION
 
 SECTION: Final = "checksum_failures"
@@ -93,7 +94,7 @@ def transform_mismatches(
     bad = frames.where(F.col("checksum") == "mismatch")
     bad = bad.orderBy("last_ts_ns", "capture", "frame_no").limit(MAX_MISMATCHES)
     bad = bad.withColumn("is_send", F.col("command") == "SEND")
-    answers = exchanges.select(
+    answers = at_request(exchanges).select(
         *CONNECTION,
         F.col("request_frame_no").alias("frame_no"),
         F.col("outcome").alias("send_outcome"),

@@ -16,15 +16,36 @@ from dissector.report.exchange_rows import MAX_ERRORS
 from dissector.report.parts import ERRORS, MAX_SLOW, SLOW, SLOW_ORDER
 from dissector.report.sections.slowest import LISTS
 from spark_jobs import job
-from spark_jobs.tables import CONNECTION
+from spark_jobs.tables import CONNECTION, at_own_place
 
 SECTIONS: Final = ("errors", "slowest")
+
+
+def at_response(rows: DataFrame) -> DataFrame:
+    """Rows under the place of their answer; a request in another capture has no number there."""
+    is_here = F.col("response_capture").isNull()
+    return at_own_place(rows).withColumns(
+        {
+            "capture": F.coalesce("response_capture", "capture"),
+            "connection_id": F.coalesce("response_connection_id", "connection_id"),
+            "request_frame_no": F.when(is_here, F.col("request_frame_no")),
+        }
+    )
+
+
+def at_request(rows: DataFrame) -> DataFrame:
+    """Rows under the place of their request; an answer in another capture has no number there."""
+    is_here = F.col("response_capture").isNull()
+    return at_own_place(rows).withColumn(
+        "response_frame_no", F.when(is_here, F.col("response_frame_no"))
+    )
 
 
 def transform_errors(exchanges: DataFrame) -> DataFrame:
     """Answers that carry an error, of rows of exchanges (ERRORS)."""
     refused = F.col("error_code").isNotNull() | (F.col("outcome") == "error")
     rows = exchanges.where(refused & F.col("response_last_ns").isNotNull())
+    rows = at_response(rows)
     rows = rows.withColumns(
         {"at_ns": F.col("response_last_ns"), "packet": F.lit(None).cast("bigint")}
     )
@@ -49,7 +70,7 @@ def transform_slowest(exchanges: DataFrame) -> DataFrame:
     )
     unknown = F.lit(None).cast("bigint")
     chosen = ranked.where(F.col("row") <= MAX_SLOW)
-    chosen = chosen.withColumns({"request_packet": unknown, "response_packet": unknown})
+    chosen = at_request(chosen).withColumns({"request_packet": unknown, "response_packet": unknown})
     return chosen.select(*SLOW.names)
 
 

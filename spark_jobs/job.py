@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,6 +27,7 @@ from dissector.report.result import build
 from dissector.report.summary import capture_steps, span_step_ns
 from spark_jobs import session
 from spark_jobs.counting import collect_all, collected
+from spark_jobs.joined import CLOSED, Joined, closed_schema
 from spark_jobs.tables import CONNECTION, LakeTables, lake_bytes
 
 Frames = dict[str, tuple[DataFrame, pa.Schema]]
@@ -46,6 +49,12 @@ class Tables(LakeTables):
         self.step_ns = span_step_ns(self.files)
         self.steps = capture_steps(self.files)
         self._kept: list[DataFrame] = []
+        self.joined = Joined(LakeTables(spark, lake, captures), self.files)
+        self._read |= self.joined.tables
+        for group in self.joined.plan.groups:
+            mine = pc.is_in(self.files.column("capture"), pa.array(group.captures))
+            step = span_step_ns(self.files.filter(mine))
+            self.steps |= dict.fromkeys(group.captures, step)
 
     def keep(self, rows: DataFrame) -> None:
         """Remember a persisted DataFrame, to be dropped by `close`."""
@@ -56,6 +65,7 @@ class Tables(LakeTables):
         for rows in self._kept:
             rows.unpersist()
         self._kept.clear()
+        self.joined.close()
 
 
 SectionFrames = Callable[[Tables, argparse.Namespace], Frames]
@@ -103,10 +113,15 @@ def _frame_keys(table: pa.Table, frame: str) -> list[tuple[Any, ...]]:
 
 
 def _names(tables: Tables) -> dict[str, tuple[DataFrame, pa.Schema]]:
+    """Late names and legs; where captures were joined also those by the numbers of each."""
+    if not tables.joined.tables:
+        names = ("connections", "producers", "consumers")
+    else:
+        names = ("legs", "producer_names", "consumer_names")
+    kinds = {"legs": LEGS, "producers": PRODUCERS, "consumers": CONSUMERS}
     return {
-        "names.legs": (tables.read("connections"), LEGS),
-        "names.producers": (tables.read("producers"), PRODUCERS),
-        "names.consumers": (tables.read("consumers"), CONSUMERS),
+        f"names.{kind}": (tables.read(name), schema)
+        for name, (kind, schema) in zip(names, kinds.items(), strict=True)
     }
 
 
@@ -119,13 +134,21 @@ def parts(tables: Tables, args: argparse.Namespace, sections: dict[str, SectionF
     names = Names(*(found.pop(f"names.{name}") for name in ("legs", "producers", "consumers")))
     found = _with_packets(tables, found)
     everything = no_parts().tables | {"files": tables.files} | found
-    return Parts(everything, names, tables.step_ns, {}, tables.steps)
+    return Parts(everything, names, tables.step_ns, {}, tables.steps, tables.joined.plan.head_of())
 
 
 def run(
-    spark: SparkSession, args: argparse.Namespace, sections: dict[str, SectionFrames]
+    spark: SparkSession,
+    args: argparse.Namespace,
+    sections: dict[str, SectionFrames],
+    *,
+    is_whole: bool = False,
 ) -> dict[str, Any]:
     """Compute sections over a lake and write them to args.output.
+
+    Args:
+        is_whole: all sections; they come with what joining the captures of the lake changed, and
+            with the rows that it closed.
 
     Raises:
         InputError, UsageError: the lake cannot be read. OutputError: the report not written.
@@ -134,10 +157,36 @@ def run(
         tables = Tables(spark, lake, args.capture)
         try:
             report = build(parts(tables, args, sections), sections)
+            if is_whole and len(tables.joined.captures) > 1:
+                report["closing"] = tables.joined.section()
+            more = closed_writers(tables) if is_whole else {}
+            write_report(Path(args.output), report, has_page=args.page, more=more)
         finally:
             tables.close()
-    write_report(Path(args.output), report, has_page=args.page)
     return report
+
+
+def closed_writers(tables: Tables) -> dict[str, Callable[[Path], None]]:
+    """What writes the closed rows of each table into a folder of its own."""
+
+    def nothing(name: str) -> Callable[[Path], None]:
+        # Without Spark, which for its files wants tools that a small machine may not have.
+        def write(folder: Path) -> None:
+            folder.mkdir(parents=True)
+            pq.write_table(closed_schema(name).empty_table(), folder / "part-00000.parquet")
+
+        return write
+
+    def writer(name: str) -> Callable[[Path], None]:
+        rows = tables.joined.closed(name)
+        return lambda folder: (
+            rows.write.mode("overwrite")
+            .option("compression", "zstd")
+            .parquet(str(folder.absolute()))
+        )
+
+    make = writer if tables.joined.plan.groups else nothing
+    return {f"closed_{name}": make(name) for name in CLOSED}
 
 
 def parser(description: str) -> argparse.ArgumentParser:

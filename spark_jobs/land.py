@@ -9,24 +9,20 @@ lock, and what is there already is left as it is; so a task that Spark runs agai
 changes nothing. Captures and the lake must lie in folders that all machines see by the same names.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import click
 from pyspark.sql import SparkSession
 
-from dissector.cli.land import end_landing, landing_options, take_outcomes
-from dissector.cli.main import run
-from dissector.cli.options import Common, example
-from dissector.cli.reading import STDIN, Reading
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
 from dissector.lake.land import Outcome, landed_or_failed
-from dissector.lake.reader import open_lake
 from dissector.sources.account import Account
 from dissector.sources.rings import Chain
 from spark_jobs import session
@@ -62,9 +58,7 @@ def tasks_of(
     """One task per chain, the largest first, so that the last one to end is not the longest."""
     order = sorted(range(len(chains)), key=lambda number: (-chains[number].stored_bytes, number))
     folder = str(lake.absolute())
-    return [
-        Task(number, _absolute(chains[number]), folder, options, cluster) for number in order
-    ]
+    return [Task(number, _absolute(chains[number]), folder, options, cluster) for number in order]
 
 
 def _absolute(chain: Chain) -> Chain:
@@ -105,6 +99,18 @@ def land_on(spark: SparkSession, tasks: Sequence[Task], at_once: int) -> Iterato
             raise
 
 
+@contextmanager
+def started(master: str | None, archive: Path | None) -> Iterator[SparkSession]:
+    """A session whose workers use an archive; one that runs already is used and left running."""
+    running = SparkSession.getActiveSession()
+    spark = running or session.start(master, 0, "dissector-land", settings_of(archive))
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
 def _failed(task: Task, error: Exception) -> Outcome:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = next((line for line in lines if "Lost task" in line or "Error" in line), "")
@@ -114,66 +120,11 @@ def _failed(task: Task, error: Exception) -> Outcome:
     return Outcome(task.number, account, None, InputError(text))
 
 
-@click.command(
-    name="land.py",
-    epilog=example(
-        "spark-submit spark_jobs/land.py /taps/night-*.pcap.zst --lake /lake\n"
-        "python -m spark_jobs.land /taps --lake /lake --master spark://host:7077"
-    ),
-)
-@landing_options
-@click.option("--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]")
-@click.option(
-    "--archive",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Give workers this archive of the program (spark_jobs.archive makes it).",
-)
-def land(
-    common: Common,
-    inputs: tuple[str, ...],
-    lake: Path,
-    cluster: str | None,
-    properties: bool,
-    payload_sha256: bool,
-    chain: str,
-    master: str | None,
-    archive: Path | None,
-) -> int:
-    """Dissect captures into a lake on a Spark cluster, one capture per task.
-
-    Prints the id of each capture. Landing the same bytes again changes nothing.
-    """
-    if common.is_strict:
-        raise click.UsageError("--strict lands all captures or none, which tasks on many machines "
-                               "cannot; use dissector land --strict")  # fmt: skip
-    if STDIN in inputs:
-        raise click.UsageError("standard input is not there on other machines; name files")
-    reading = Reading(inputs, common, chain)
-    options = common.core_options(properties=properties, payload_sha256=payload_sha256)
-    tasks = tasks_of(reading.chains, lake, options, cluster)
-    running = SparkSession.getActiveSession()
-    spark = running or session.start(master, 0, "dissector-land", settings_of(archive))
-    outcomes: list[Outcome] = []
-    is_interrupted = False
-    try:
-        at_once = 2 * max(common.jobs, spark.sparkContext.defaultParallelism)
-        for outcome in land_on(spark, tasks, at_once):
-            outcomes.append(outcome)
-    except KeyboardInterrupt:
-        is_interrupted = True
-    finally:
-        if running is None:
-            spark.stop()
-    take_outcomes(reading, outcomes)
-    with open_lake(lake):
-        pass  # clears what a task left that was stopped
-    return end_landing(reading, outcomes, lake, is_interrupted)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The job by itself."""
-    return run(sys.argv[1:] if argv is None else argv, land)
+    """The job by itself, with the options and words of the command line."""
+    command: Any = importlib.import_module("dissector.cli.cluster")
+    code: int = command.main(sys.argv[1:] if argv is None else list(argv))
+    return code
 
 
 if __name__ == "__main__":

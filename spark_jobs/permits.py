@@ -29,7 +29,7 @@ IDENTITY: Final = ["capture", "connection_id", "consumer_id", "incarnation"]
 
 def _of_one() -> WindowSpec:
     """The rows of one consumer incarnation in order."""
-    return Window.partitionBy(*IDENTITY).orderBy(F.asc_nulls_last("frame_no"), F.asc("at_us"))
+    return Window.partitionBy(*IDENTITY).orderBy(F.asc_nulls_last("order_no"), F.asc("at_us"))
 
 
 def _until_here() -> WindowSpec:
@@ -70,7 +70,7 @@ def states(permits: DataFrame, connections: DataFrame, closed: DataFrame) -> Dat
         {
             "resets": F.sum(flag(F.col("event") == "reset")).over(_until_here()),
             "final_us": F.last("at_us").over(
-                whole.orderBy(F.asc_nulls_last("frame_no"), F.asc("at_us")).rowsBetween(
+                whole.orderBy(F.asc_nulls_last("order_no"), F.asc("at_us")).rowsBetween(
                     Window.unboundedPreceding, Window.unboundedFollowing
                 )
             ),
@@ -82,7 +82,7 @@ def states(permits: DataFrame, connections: DataFrame, closed: DataFrame) -> Dat
     )
     since_reset = (
         Window.partitionBy(*IDENTITY, "resets")
-        .orderBy(F.asc_nulls_last("frame_no"), F.asc("at_us"))
+        .orderBy(F.asc_nulls_last("order_no"), F.asc("at_us"))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     started = F.sum(flag(is_grant)).over(since_reset) > 0
@@ -119,7 +119,7 @@ def _stall_starts(rows: DataFrame) -> DataFrame:
     before = F.lag(_is_exhausted(), 1, False).over(_of_one())
     rows = rows.withColumn("is_exhausted", _is_exhausted())
     rows = rows.withColumn("is_start", F.col("is_exhausted") & ~before)
-    end = ["at_us", "frame_no", "event", "is_active"]
+    end = ["at_us", "frame_no", "order_no", "event", "is_active"]
     return _next(rows, "end", ~F.col("is_exhausted"), end)
 
 
@@ -133,7 +133,7 @@ def transform_stalls(rows: DataFrame) -> DataFrame:
     )
     # The delivery that judges a stall is looked up at the grant that ends it.
     grants = rows.where(F.col("event") == "grant").select(
-        *IDENTITY, F.col("frame_no").alias("end_frame_no"), "verdict"
+        *IDENTITY, F.col("order_no").alias("end_order_no"), "verdict"
     )
     ended = rows.where(
         F.col("is_start")
@@ -145,10 +145,11 @@ def transform_stalls(rows: DataFrame) -> DataFrame:
         *IDENTITY,
         F.col("frame_no").alias("start_frame_no"),
         F.col("end.frame_no").alias("end_frame_no"),
+        F.col("end.order_no").alias("end_order_no"),
         F.col("at_us").alias("start_us"),
         F.col("end.at_us").alias("end_us"),
     )
-    judged = ended.join(grants, on=[*IDENTITY, "end_frame_no"], how="left")
+    judged = ended.join(grants, on=[*IDENTITY, "end_order_no"], how="left")
     soon = F.col("verdict.at_us") - F.col("end_us") <= CONFIRM_US
     confirmed = F.coalesce((F.col("verdict.event") == "delivery") & soon, F.lit(False))
     return judged.select(
@@ -254,7 +255,7 @@ def transform_balances(rows: DataFrame, steps: DataFrame) -> DataFrame:
     rest = F.pmod(at_ns, F.col("step_ns"))
     point = F.call_function("div", at_ns - rest, F.col("step_ns"))
     cut = F.greatest(F.least("available_after", F.lit(LAST_ZERO - 1)), F.lit(-LAST_ZERO))
-    last = F.col("frame_no") * (1 << LAST_BITS) + cut + LAST_ZERO
+    last = F.col("order_no") * (1 << LAST_BITS) + cut + LAST_ZERO
     return tally(known.withColumns({"point": point, "last": last}), BALANCES)
 
 

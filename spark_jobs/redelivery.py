@@ -16,7 +16,7 @@ from dissector.report.parts import MAX_EXAMPLES, REDELIVERED
 from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS
 from spark_jobs import job
 from spark_jobs.counting import tally
-from spark_jobs.tables import CONNECTION, flag
+from spark_jobs.tables import CONNECTION, at_own_place, flag
 
 SECTION: Final = "redelivery"
 
@@ -68,7 +68,9 @@ def transform_examples(deliveries: DataFrame) -> DataFrame:
     """The first redelivered entries of each connection, of rows of deliveries."""
     order = Window.partitionBy(*CONNECTION).orderBy("frame_no")
     again = deliveries.where(F.col("is_redelivered")).withColumn("row", F.row_number().over(order))
-    first = again.where(F.col("row") <= MAX_EXAMPLES)
+    first = at_own_place(again.where(F.col("row") <= MAX_EXAMPLES))
+    is_here = F.col("previous_capture").isNull()
+    first = first.withColumn("previous_frame_no", F.when(is_here, F.col("previous_frame_no")))
     return first.withColumns(
         {"at_us": F.unix_micros("ts"), "packet": F.lit(None).cast("bigint")}
     ).select(*REDELIVERED.names)

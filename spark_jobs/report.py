@@ -40,7 +40,7 @@ SECTIONS: Final[dict[str, job.SectionFrames]] = {
 
 def run(spark: SparkSession, args: argparse.Namespace) -> dict[str, Any]:
     """Compute every section over a lake and write the report; returns the JSON."""
-    return job.run(spark, args, SECTIONS)
+    return job.run(spark, args, SECTIONS, is_whole=True)
 
 
 def write_report(

@@ -14,6 +14,16 @@ from dissector.lake.reader import Lake
 from spark_jobs.schemas import spark_schema
 
 CONNECTION: Final = ["capture", "connection_id"]
+# Where a row's frames lie if captures are joined: its own one, and others that it names if they are
+# in another capture. `capture` and `connection_id` are then those of the joined connection.
+_OWN: Final = ("own_capture", "own_connection_id")
+OTHER_PLACES: Final[dict[str, tuple[str, ...]]] = {
+    "exchanges": ("response_capture", "response_connection_id"),
+    "deliveries": (
+        "previous_capture", "previous_connection_id", "ack_capture", "ack_connection_id",
+    ),
+    "permits": (),
+}  # fmt: skip
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
@@ -68,6 +78,9 @@ class LakeTables:
         """A table; `capture` is the capture a row came from, also where captures were compacted.
 
         Rotations of a tap continue each other, so that all of one run are one capture here.
+
+        Tables that joining captures changes have the columns of OTHER_PLACES; rows of permits also
+        order_no, by which those of one consumer are in order.
         """
         if table not in self._read:
             self._read[table] = self._open(table)
@@ -81,7 +94,25 @@ class LakeTables:
         capture = F.coalesce("origin_capture", "capture")
         if self._has_rotations:
             capture = F.regexp_replace(capture, f"^{ROTATION.pattern}$", "$1")
-        return rows.withColumn("capture", capture)
+        return with_places(rows.withColumn("capture", capture), table)
+
+
+def with_places(rows: DataFrame, table: str) -> DataFrame:
+    """Rows as one capture has them, with the columns that say where their frames lie."""
+    if table not in OTHER_PLACES:
+        return rows
+    own = dict(zip(_OWN, (F.col(name) for name in CONNECTION), strict=True))
+    kinds = {True: "bigint", False: "string"}
+    other = {name: F.lit(None).cast(kinds[name.endswith("_id")]) for name in OTHER_PLACES[table]}
+    order = {"order_no": F.col("frame_no")} if table == "permits" else {}
+    return rows.withColumns({**own, **other, **order})
+
+
+def at_own_place(rows: DataFrame) -> DataFrame:
+    """Rows that are listed one by one, under the place where their first frame lies."""
+    return rows.withColumns(
+        {"capture": F.col("own_capture"), "connection_id": F.col("own_connection_id")}
+    )
 
 
 def lake_bytes(lake: Lake) -> int:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dissector.errors import OutputError
 
+Writers = Mapping[str, Callable[[Path], None]]
 TABLES: Final = "tables"
 _MARK: Final = "report.json"
 
@@ -65,21 +67,28 @@ def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     pq.write_table(table, target / "part-00000.parquet", compression="zstd")
 
 
-def _fill(folder: Path, report: dict[str, Any], has_page: bool) -> None:
+def _fill(folder: Path, report: dict[str, Any], has_page: bool, more: Writers) -> None:
     (folder / _MARK).write_text(report_text(report), encoding="utf-8")
     for name, rows in lists(report).items():
         _write_table(folder, name, rows)
+    for name, write in more.items():
+        write(folder / TABLES / name)
     if has_page:
         from dissector.report.page import page
 
         (folder / "report.html").write_text(page(report), encoding="utf-8")
 
 
-def write_report(output: Path, report: dict[str, Any], *, has_page: bool = True) -> None:
+def write_report(
+    output: Path, report: dict[str, Any], *, has_page: bool = True, more: Writers | None = None
+) -> None:
     """Write a report into a folder, in the place of one that is there.
 
     Everything is written under a temporary name beside it first. A folder that holds something
     else than a report is not touched.
+
+    Args:
+        more: further tables, each by what writes its folder.
 
     Raises:
         OutputError: it cannot be written, or the folder holds something else.
@@ -91,7 +100,7 @@ def write_report(output: Path, report: dict[str, Any], *, has_page: bool = True)
     except OSError as error:
         raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
     try:
-        _fill(stage, report, has_page)
+        _fill(stage, report, has_page, more or {})
         os.chmod(stage, 0o777 & ~_umask())
         _replace(stage, output)
     except OSError as error:

@@ -5,7 +5,8 @@ and what needs its own order of events (permits). All tables carry capture and c
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -283,7 +284,8 @@ class Parts(NamedTuple):
     tables: every tally and every table of ROWS by its name. names: late names and proxy legs.
     step_ns: width of the points of series over time. limits: rows left out per bound that was hit.
     steps: the same of each capture, for series of one connection: many nights may lie between two
-    captures of a lake.
+    captures of a lake. heads: of connections that were joined over captures, the place (capture,
+    connection_id) under which one counts, by its place in each capture.
     """
 
     tables: dict[str, pa.Table]
@@ -291,6 +293,12 @@ class Parts(NamedTuple):
     step_ns: int
     limits: dict[str, int]
     steps: Mapping[str | None, int]
+    heads: Mapping[tuple[str, int], tuple[str, int]] = MappingProxyType({})
+
+    def is_counted(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is about a connection as it counts, not about a part of a joined one."""
+        place = (row["capture"], row["connection_id"])
+        return self.heads.get(place, place) == place
 
 
 def no_parts() -> Parts:

@@ -88,6 +88,21 @@ TABLE: Final = Table(
         ),
         name("proxied_client_ip", "Address of the client behind a proxy.", "not stated"),
         name("tls_sni", "Server name that the client asked for in TLS.", "not TLS or not sent"),
+        number(
+            "ended_packet",
+            "",
+            "Packet with which the connection was over.",
+            "not over at the capture's end",
+        ),
+        *(
+            number(
+                f"fin_packet_{suffix}",
+                "",
+                f"Packet with which the stream {way} was complete.",
+                "no end of it was seen",
+            )
+            for suffix, way in (("to_broker", "to the broker"), ("to_client", "to the client"))
+        ),
         ORIGIN_CAPTURE,
     ),
 )

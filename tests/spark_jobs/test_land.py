@@ -113,14 +113,6 @@ def test_a_lake_that_cannot_be_written_ends_the_run(spark: Any, tmp_path: Path) 
         list(land.land_on(spark, tasks(tmp_path / "file", NAMES[0]), 1))
 
 
-@pytest.mark.parametrize("arguments", [["-"], ["x.pcap", "--strict"]])
-def test_what_a_cluster_cannot_do_is_refused(
-    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert land.main([*arguments, "--lake", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def test_two_worker_processes_with_nothing_but_the_archive(
     here: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -133,7 +125,8 @@ def test_two_worker_processes_with_nothing_but_the_archive(
     packed = tmp_path / "program.tar"
     archive.write(packed)
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": bare, "SPARK_LOCAL_DIRS": str(tmp_path / "scratch")
+        "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": bare,
+        "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
     }  # fmt: skip
     lake = tmp_path / "lake"
     inputs = [str(SAMPLES / name) for name in NAMES]

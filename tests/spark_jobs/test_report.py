@@ -60,7 +60,11 @@ def test_spark_and_summary_agree_on_every_number_of_a_capture(spark: Any, tmp_pa
 
 def test_spark_and_summary_agree_on_several_captures_together(spark: Any, tmp_path: Path) -> None:
     captures = {f"c-made-{seed}": RandomCapture(seed, 60, 60).tables for seed in (2, 3)}
+    for name, tables in captures.items():  # of clusters that have nothing to do with each other
+        for row in tables["capture_files"]:
+            row["cluster"] = name
     lake = write_lake(tmp_path / "lake", captures)
     by_spark = reported(spark, lake, tmp_path / "report")
+    assert by_spark.pop("closing")["total"]["groups"] == 0
     assert differences(by_spark, json.loads(json.dumps(summarised(captures, 31)))) == []
     assert by_spark["coverage"]["total"]["captures"] == 2

@@ -1,6 +1,7 @@
 """Pulsar's part of a dissection: fields, registry, exchanges, consumption over each block."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -89,7 +90,6 @@ class PulsarFacts:
         self._redact = options.redact
         self._commands = CommandNames()
         self._enums = _enum_texts(_ENUMS)
-        self._subject_enums = {enum: _texts_of(enum) for enum in _SUBJECT_ENUMS.values()}
         self.findings = Findings()
         self._related = Findings()
         self._aside = ThreadPoolExecutor(1, "relations")
@@ -195,17 +195,21 @@ class PulsarFacts:
         return subjects + exchanges + self._consumption.finish(self.findings)
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """Rows of producers, consumers and exchanges with the names of their enumerations."""
-        for block in blocks:
-            for column, enum in _SUBJECT_ENUMS.items():
-                values = block.columns.get(column)
-                if isinstance(values, np.ndarray):
-                    block.columns[column] = _coded(values, self._subject_enums[enum])
-            for column in ("request_command", "response_command"):
-                values = block.columns.get(column)
-                if isinstance(values, np.ndarray):
-                    block.columns[column] = self._commands.column(values)
-        return blocks
+        return named(blocks, self._commands)
+
+
+def named(blocks: list[TableBlock], commands: CommandNames) -> list[TableBlock]:
+    """Rows of producers, consumers and exchanges with the names of their enumerations."""
+    for block in blocks:
+        for column, enum in _SUBJECT_ENUMS.items():
+            values = block.columns.get(column)
+            if isinstance(values, np.ndarray):
+                block.columns[column] = _coded(values, _texts_of(enum))
+        for column in ("request_command", "response_command"):
+            values = block.columns.get(column)
+            if isinstance(values, np.ndarray):
+                block.columns[column] = commands.column(values)
+    return blocks
 
 
 def _coded(values: Int64Array, texts: list[str]) -> Coded:
@@ -213,6 +217,7 @@ def _coded(values: Int64Array, texts: list[str]) -> Coded:
     return Coded(np.where(known, values, -1), texts)
 
 
+@cache
 def _texts_of(enum: str) -> list[str]:
     """Names of a wire enumeration by number; a number without a name is its digits."""
     values = enum_names(enum)

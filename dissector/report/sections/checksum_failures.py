@@ -111,6 +111,18 @@ def _failures(parts: Parts) -> list[Row]:
     return found
 
 
+def _joined(found: list[Row], parts: Parts) -> list[Row]:
+    """Rows under the connections that they count for, where captures were joined."""
+    if not parts.heads:
+        return found
+    places = [(row["capture"], row["connection_id"]) for row in found]
+    heads = [parts.heads.get(place, place) for place in places]
+    return [
+        {**row, "capture": capture, "connection_id": connection}
+        for row, (capture, connection) in zip(found, heads, strict=True)
+    ]
+
+
 def _endpoints(parts: Parts) -> dict[tuple[Any, ...], Row]:
     names = ("client_ip", "client_port", "broker_ip", "broker_port")
     return {
@@ -131,7 +143,7 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
     nobody = dict.fromkeys(("client_ip", "client_port", "broker_ip", "broker_port"))
     by_connection = [
         {**row, **endpoints.get((row["capture"], row["connection_id"]), nobody)}
-        for row in _listed(frames, failures, _CONNECTION)
+        for row in _listed(_joined(frames, parts), _joined(failures, parts), _CONNECTION)
     ]
     hidden = ("refused_frame_no", "answer_frame_no", "copy_crc32c")
     return {

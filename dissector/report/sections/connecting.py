@@ -154,7 +154,7 @@ def _closed(parts: Parts) -> list[Row]:
     found = []
     for what, table in (("producer", parts.names.producers), ("consumer", parts.names.consumers)):
         for row in without_twins(table, parts.names).to_pylist():
-            if row["closed_by"] == "broker":
+            if row["closed_by"] == "broker" and parts.is_counted(row):
                 found.append(
                     {
                         "what": what, "topic": row["topic"], "name": row["name"],
@@ -169,7 +169,7 @@ def _closed(parts: Parts) -> list[Row]:
 
 def connecting(parts: Parts) -> dict[str, Any]:
     """The section `connecting`: total, slowest_chains, bursts, closed_by_broker."""
-    legs: list[Row] = parts.names.legs.to_pylist()
+    legs: list[Row] = [leg for leg in parts.names.legs.to_pylist() if parts.is_counted(leg)]
     opened = [leg for leg in legs if leg["started"] == "syn" and leg["first_ts_ns"] is not None]
     round_trips = [leg["handshake_rtt_ns"] for leg in opened if leg["handshake_rtt_ns"] is not None]
     bursts, most = _bursts(opened)

@@ -1,0 +1,292 @@
+"""Which captures of a lake belong together, and which of their connections are one.
+
+A connection that lasted over a file's end is a row in each capture: open at the end of one, begun
+in the middle in the next, between the same ends, its sequence numbers going on. Captures are also
+put together where the same message was published, stored or delivered in both. Captures of one
+*group* are read one behind the other (`replay`); connections that continue each other are one
+*chain*, which stands under the place of its first connection, its *head*.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+Row = dict[str, Any]
+Place = tuple[str, int]
+
+WAYS: Final = ("to_broker", "to_client")
+_WRAP: Final = 1 << 32
+# Bytes that may be missing, or be there twice, between two captures of one connection.
+MAX_SEAM_BYTES: Final = 1 << 24
+# How far the clocks of two files may disagree, and how long a connection may be silent between
+# them if no sequence number tells whether it is the same.
+SLACK_NS: Final = 1_000_000_000
+MAX_SILENCE_NS: Final = 300 * 1_000_000_000
+
+COLUMNS: Final = (
+    "capture", "connection_id", "connection_key", "protocol", "started", "ended", "first_ts_ns",
+    "last_ts_ns", "leg", "twin_connection_id", "client_ip", "broker_ip", "ended_packet",
+    *(f"{name}_{way}" for name in ("isn", "first_seq", "last_seq", "fin_packet")
+      for way in WAYS),
+)  # fmt: skip
+
+
+class Seam(NamedTuple):
+    """Where a connection goes over from one capture to the next; missing: bytes of the direction
+    between both, negative if some are in both, null where it is not known."""
+
+    before: Place
+    after: Place
+    direction: str
+    missing: int | None
+
+
+class Group(NamedTuple):
+    """Captures in the order in which they are read, each with the earliest time that its frames
+    can have (0 = any): they come after those of the capture that it continues."""
+
+    number: int
+    captures: tuple[str, ...]
+    floors: tuple[int, ...]
+    is_in_turn: bool
+
+
+class Plan(NamedTuple):
+    """Groups of two captures or more; the chain of each of their connections by its place, and the
+    head of each chain; where connections go over. copies: captures that show the same
+    traffic as another one, which are not put together with any."""
+
+    groups: tuple[Group, ...]
+    chains: dict[Place, int]
+    heads: dict[tuple[int, int], Place]
+    seams: tuple[Seam, ...]
+    copies: tuple[str, ...]
+
+    @property
+    def captures(self) -> frozenset[str]:
+        """All captures that are in a group."""
+        return frozenset(name for group in self.groups for name in group.captures)
+
+    def head_of(self) -> dict[Place, Place]:
+        """The head of each connection of a group."""
+        groups = self.group_of()
+        return {
+            place: self.heads[groups[place[0]][0], chain] for place, chain in self.chains.items()
+        }
+
+    def group_of(self) -> dict[str, tuple[int, int]]:
+        """Group and rank of each capture."""
+        return {
+            name: (group.number, rank)
+            for group in self.groups
+            for rank, name in enumerate(group.captures)
+        }
+
+
+def distance(before: int | None, after: int | None) -> int | None:
+    """Bytes from one sequence number to another; negative if it is behind."""
+    if before is None or after is None:
+        return None
+    found = (after - before) % _WRAP
+    return found - _WRAP if found >= _WRAP // 2 else found
+
+
+def missing(before: Row, after: Row, way: str) -> int | None:
+    """Bytes of a direction between the end of one connection row and the begin of another."""
+    last = before[f"last_seq_{way}"]
+    if last is None and before[f"isn_{way}"] is not None:
+        last = (before[f"isn_{way}"] + 1) % _WRAP
+    return distance(last, after[f"first_seq_{way}"])
+
+
+def continues(before: Row, after: Row) -> bool:
+    """Whether a connection row goes on where another one of equal ends stopped."""
+    if before["capture"] == after["capture"]:
+        return False
+    if before["ended"] != "capture_end" or after["started"] != "midstream":
+        return False
+    silence = after["first_ts_ns"] - before["last_ts_ns"]
+    if silence < -SLACK_NS:
+        return False
+    known = [found for way in WAYS if (found := missing(before, after, way)) is not None]
+    if not known:
+        return bool(silence <= MAX_SILENCE_NS)
+    return all(abs(found) <= MAX_SEAM_BYTES for found in known)
+
+
+def is_copy(one: Row, other: Row) -> bool:
+    """Whether two connection rows of equal ends hold, for the most part, the same bytes."""
+    if one["capture"] == other["capture"]:
+        return False
+    for way in WAYS:
+        spans = []
+        for row in (one, other):
+            length = distance(row[f"first_seq_{way}"], row[f"last_seq_{way}"])
+            spans.append(length)
+        shift = distance(one[f"first_seq_{way}"], other[f"first_seq_{way}"])
+        if shift is None or None in spans:
+            continue
+        first, second = (int(span or 0) for span in spans)
+        shared = min(first, shift + second) - max(0, shift)
+        if min(first, second) > 0 and 2 * shared > min(first, second):
+            return True
+    return False
+
+
+class _Sets:
+    """Names that are put together, step by step."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def top(self, name: str) -> str:
+        while (above := self._above.get(name, name)) != name:
+            self._above[name] = self._above.get(above, above)
+            name = above
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        first, second = sorted((self.top(one), self.top(other)))
+        self._above[second] = first
+
+
+def _by_key(connections: Iterable[Row]) -> list[list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in connections:
+        found[row["connection_key"]].append(row)
+    for rows in found.values():
+        rows.sort(key=lambda row: (row["first_ts_ns"], row["last_ts_ns"], row["capture"]))
+    return [rows for _, rows in sorted(found.items()) if len({r["capture"] for r in rows}) > 1]
+
+
+def find_copies(connections: Iterable[Row]) -> tuple[str, ...]:
+    """Captures of which another one, earlier by name, holds a connection's bytes too."""
+    found = set()
+    for rows in _by_key(connections):
+        for place, row in enumerate(rows):
+            for other in rows[place + 1 :]:
+                if other["first_ts_ns"] > row["last_ts_ns"]:
+                    break
+                if is_copy(row, other):
+                    found.add(max(row["capture"], other["capture"]))
+    return tuple(sorted(found))
+
+
+def find_seams(connections: Iterable[Row]) -> list[Seam]:
+    """Where connections go over from one capture to the next, both directions of each."""
+    found = []
+    for rows in _by_key(connections):
+        waiting: list[Row] = []
+        for row in rows:
+            before = next((each for each in reversed(waiting) if continues(each, row)), None)
+            if before is not None:
+                waiting.remove(before)
+                places = [(each["capture"], each["connection_id"]) for each in (before, row)]
+                found += [Seam(places[0], places[1], w, missing(before, row, w)) for w in WAYS]
+            waiting.append(row)
+    return found
+
+
+def _in_order(
+    captures: Iterable[str], spans: dict[str, tuple[int, int]], after: dict[str, set[str]]
+) -> list[str]:
+    """Captures by their first packet, but each behind those that it continues."""
+    names = set(captures)
+    left = {name: len(after[name] & names) for name in names}
+    followers: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        for before in after[name] & names:
+            followers[before].append(name)
+    ready = [(spans[name][0], name) for name in names if not left[name]]
+    heapq.heapify(ready)
+    found: list[str] = []
+    while ready:
+        _, name = heapq.heappop(ready)
+        found.append(name)
+        for follower in followers[name]:
+            left[follower] -= 1
+            if not left[follower]:
+                heapq.heappush(ready, (spans[follower][0], follower))
+    # Captures that continue each other both ways cannot be told apart by it.
+    return found + sorted(names - set(found), key=lambda name: (spans[name][0], name))
+
+
+def _group(
+    number: int, names: Iterable[str], spans: dict[str, tuple[int, int]], after: dict[str, set[str]]
+) -> Group:
+    ordered = _in_order(names, spans, after)
+    ends: dict[str, int] = {}
+    floors = []
+    is_in_turn = True
+    latest = None
+    for name in ordered:
+        floor = max((ends.get(before, 0) for before in after[name]), default=0)
+        floors.append(floor)
+        first = max(floor, spans[name][0])
+        ends[name] = max(floor, spans[name][1])
+        if latest is not None and first < latest:
+            is_in_turn = False
+        latest = max(latest or 0, ends[name])
+    return Group(number, tuple(ordered), tuple(floors), is_in_turn)
+
+
+def plan(
+    connections: Sequence[Row],
+    spans: dict[str, tuple[int, int]],
+    shared: Iterable[Iterable[str]] = (),
+    views: Iterable[Sequence[str]] = (),
+) -> Plan:
+    """What is to be read together.
+
+    Args:
+        connections: rows with COLUMNS, of all captures.
+        spans: times of the first and the last packet of each capture, ns.
+        shared: captures that have messages in common.
+        views: captures that show the same traffic; the first by name of each set is read.
+    """
+    seen_twice = {name for names in views for name in sorted(names)[1:]}
+    copies = tuple(sorted(seen_twice.union(find_copies(connections))))
+    rows = [row for row in connections if row["capture"] not in copies]
+    seams = find_seams(rows)
+    sets = _Sets()
+    after: dict[str, set[str]] = defaultdict(set)
+    for seam in seams:
+        sets.join(seam.before[0], seam.after[0])
+        after[seam.after[0]].add(seam.before[0])
+    for names in shared:
+        known = [name for name in names if name not in copies]
+        for name in known[1:]:
+            sets.join(known[0], name)
+    members: dict[str, list[str]] = defaultdict(list)
+    for name in spans:
+        members[sets.top(name)].append(name)
+    groups = [
+        _group(number, names, spans, after)
+        for number, (_, names) in enumerate(
+            sorted((top, names) for top, names in members.items() if len(names) > 1)
+        )
+    ]
+    chains, heads = _chains(groups, rows, seams)
+    return Plan(tuple(groups), chains, heads, tuple(seams), copies)
+
+
+def _chains(
+    groups: Sequence[Group], rows: Sequence[Row], seams: Sequence[Seam]
+) -> tuple[dict[Place, int], dict[tuple[int, int], Place]]:
+    before = {seam.after: seam.before for seam in seams}
+    ranks = {n: (g.number, rank) for g in groups for rank, n in enumerate(g.captures)}
+    places = [(row["capture"], row["connection_id"]) for row in rows if row["capture"] in ranks]
+    places.sort(key=lambda place: (ranks[place[0]], place[1]))
+    chains: dict[Place, int] = {}
+    heads: dict[tuple[int, int], Place] = {}
+    used: dict[int, int] = defaultdict(int)
+    for place in places:
+        group = ranks[place[0]][0]
+        if place in before and before[place] in chains:
+            chains[place] = chains[before[place]]
+            continue
+        chains[place] = used[group]
+        heads[group, used[group]] = place
+        used[group] += 1
+    return chains, heads

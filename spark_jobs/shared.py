@@ -1,0 +1,76 @@
+"""Captures that have messages in common, by what went over the wire in them."""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.group import GroupedData
+
+# A message that is sent again comes later than this; at a second tap it is seen within it.
+_AT_ONCE_US: Final = 50_000
+
+
+class Shared(NamedTuple):
+    """Captures that have messages in common; views: those that have them since they show the same
+    traffic at two places, such as both sides of a proxy."""
+
+    captures: list[list[str]]
+    views: list[list[str]]
+
+
+def shared_captures(exchanges: DataFrame, deliveries: DataFrame, clusters: DataFrame) -> Shared:
+    """Captures that have messages in common: the same one published, or delivered to the same
+    subscription, in both, or published in one and delivered in the other.
+
+    clusters: capture and cluster; captures of different labels have nothing in common.
+    """
+    label = F.broadcast(clusters.select("capture", "cluster"))
+    sends = exchanges.where((F.col("kind") == "publish") & F.col("topic").isNotNull())
+    sends = sends.join(label, on="capture")
+    got = deliveries.where(F.col("topic").isNotNull() & ~F.col("topic").startswith("non-"))
+    got = got.join(label, on="capture")
+    both = ["capture", "cluster", "topic"]
+    seen = sends.select(*both).unionByName(got.select(*both)).groupBy("cluster", "topic")
+    topics = seen.agg(F.countDistinct("capture").alias("captures")).where("captures > 1")
+    sends, got = _of_topics(sends, topics), _of_topics(got, topics)
+    published = sends.where(F.col("producer_name").isNotNull()).groupBy(
+        "cluster", "topic", "producer_name", "sequence_id", "chunk_id", "crc32c_stored"
+    )
+    entry = ["cluster", "topic", "ledger_id", "entry_id"]
+    delivered = got.where(F.col("subscription").isNotNull()).groupBy(*entry, "subscription")
+    stored = sends.where((F.col("ledger_id") >= 0) & (F.col("entry_id") >= 0))
+    stored = stored.where(~F.col("topic").startswith("non-"))
+    timed = ["capture", "ts", *entry]
+    entries = stored.select(*timed).unionByName(got.select(*timed)).groupBy(*entry)
+    found = _sets(published, True).unionByName(_sets(delivered, True))
+    found = found.unionByName(_sets(entries, False))
+    found = found.groupBy("captures").agg(
+        F.sum("both").alias("both"), F.sum("at_once").alias("at_once")
+    )
+    rows = sorted((list(row["captures"]), row["both"], row["at_once"]) for row in found.collect())
+    views = [names for names, count, at_once in rows if count and 2 * at_once > count]
+    return Shared([names for names, _, _ in rows], views)
+
+
+def _sets(keys: GroupedData, is_same: bool) -> DataFrame:
+    """Sets of captures that have something in common, with how often the same message went over
+    the wire in all of them, and how often at the same time."""
+    spread = F.unix_micros(F.max("ts")) - F.unix_micros(F.min("ts"))
+    sets = keys.agg(
+        F.sort_array(F.collect_set("capture")).alias("captures"),
+        (spread <= _AT_ONCE_US).alias("is_at_once"),
+    )
+    one = F.lit(1 if is_same else 0).cast("bigint")
+    return (
+        sets.where(F.size("captures") > 1)
+        .groupBy("captures")
+        .agg(F.sum(one).alias("both"), F.sum(F.when(F.col("is_at_once"), one)).alias("at_once"))
+        .select("captures", "both", F.coalesce("at_once", F.lit(0)).alias("at_once"))
+    )
+
+
+def _of_topics(rows: DataFrame, topics: DataFrame) -> DataFrame:
+    """Only rows about some topics: few topics of a lake occur in several captures."""
+    wanted = topics.select(F.col("cluster").alias("label"), F.col("topic").alias("name"))
+    same = F.col("topic").eqNullSafe(F.col("name")) & F.col("cluster").eqNullSafe(F.col("label"))
+    return rows.join(F.broadcast(wanted), on=same, how="left_semi")

@@ -1,0 +1,103 @@
+"""The report of captures landed apart is the report of the whole, places apart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+import pyarrow.parquet as pq
+
+from spark_jobs.joined import merged_connections
+from tests.spark_jobs.cutting import land, land_cut, read
+from tests.spark_jobs.test_report import differences, reported
+
+# Cut where no frame straddles: behind whole frames of both directions.
+CUTS = {
+    "java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,),
+    "cpp-c40_killed_Failover.pcap": (19,),
+}  # fmt: skip
+# What says where something lies, and counts of files.
+PLACES = {
+    "capture", "connection_id", "frame_no", "packet", "request_frame_no", "response_frame_no",
+    "request_packet", "response_packet", "previous_frame_no", "start_frame_no", "end_frame_no",
+    "first_packet", "last_packet", "answer_frame_no", "evidence_frame_no", "copy_frame_no",
+    "captures", "files",
+    "file_bytes", "by_capture", "sources", "connections", "twin_connection_id",
+}  # fmt: skip
+
+
+def without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_places(each) for key, each in value.items() if key not in PLACES}
+    return [without_places(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def reports(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    root = tmp_path_factory.mktemp("joined")
+    for name, places in CUTS.items():
+        land(read(name), name.partition(".")[0], root / "whole", root)
+        land_cut(name, places, root / "apart", root)
+    apart = reported(spark, root / "apart", root / "apart-report")
+    whole = reported(spark, root / "whole", root / "whole-report")
+    return apart, whole, root
+
+
+def test_every_section_is_that_of_the_whole(reports: tuple[Any, Any, Path]) -> None:
+    apart, whole, _ = reports
+    closing = apart.pop("closing")
+    nothing = whole.pop("closing")
+    assert closing["total"]["captures"] == 7 and closing["total"]["captures_joined"] == 7
+    assert closing["total"]["groups"] == 3 and closing["straddling"] == []
+    assert closing["total"]["exchanges_answered_later"] > 0
+    assert closing["total"]["redeliveries_recognised"] > 50
+    assert nothing["total"]["groups"] == 0 and nothing["total"]["captures"] == 3
+    found = differences(without_places(apart), without_places(whole))
+    notices = [text for text in found if "notices" in text or "limits" in text]
+    assert [text for text in found if text not in notices] == []
+    assert whole["coverage"]["total"]["connections"] == apart["coverage"]["total"]["connections"]
+
+
+def test_closed_rows_are_written_and_lead_to_their_frames(
+    reports: tuple[Any, Any, Path],
+) -> None:
+    _, _, root = reports
+    folder = root / "apart-report" / "tables"
+    exchanges = pq.read_table(folder / "closed_exchanges").to_pylist()
+    later = [row for row in exchanges if row["response_capture"] is not None]
+    assert later and all(row["response_capture"] != row["own_capture"] for row in later)
+    assert not [row for row in exchanges if row["outcome"] == "orphan_response"]
+    for table in ("closed_exchanges", "closed_deliveries", "closed_permits"):
+        assert pq.read_table(folder / table).num_rows > 0
+        nothing = pq.read_table(root / "whole-report" / "tables" / table)
+        there = pq.read_table(folder / table)
+        assert nothing.num_rows == 0 and nothing.schema.names == there.schema.names
+    total = json.loads((root / "apart-report" / "report.json").read_text("utf-8"))["closing"]
+    assert total["total"]["outcomes_before"].keys() > total["total"]["outcomes_after"].keys()
+
+
+def test_rows_of_one_connection_become_one(spark: Any) -> None:
+    from dissector.schemas import TABLES
+    from spark_jobs.schemas import SPARK_TYPES
+
+    names = [column.name for column in TABLES["connections"].columns]
+    kinds = {column.name: SPARK_TYPES[column.type] for column in TABLES["connections"].columns}
+    first = dict.fromkeys(names) | {
+        "connection_id": 3, "protocol": "pulsar", "started": "syn", "ended": "capture_end",
+        "first_ts_ns": 10, "last_ts_ns": 20, "packets_to_broker": 5, "client_version": "x",
+    }  # fmt: skip
+    second = dict.fromkeys(names) | {
+        "connection_id": 0, "protocol": "none", "started": "midstream", "ended": "fin",
+        "first_ts_ns": 20, "last_ts_ns": 30, "packets_to_broker": 2, "ended_packet": 9,
+    }  # fmt: skip
+    schema = ", ".join(f"`{name}` {kinds[name].simpleString()}" for name in names)
+    schema += ", rank bigint, head_capture string, head_connection_id bigint"
+    rows = [(*row.values(), rank, "a", 3) for rank, row in enumerate((first, second))]
+    (found,) = merged_connections(spark.createDataFrame(rows, schema)).collect()
+    assert (found["capture"], found["connection_id"], found["protocol"]) == ("a", 3, "pulsar")
+    assert (found["started"], found["ended"], found["ended_packet"]) == ("syn", "fin", 9)
+    assert (found["first_ts_ns"], found["last_ts_ns"]) == (10, 30)
+    assert found["packets_to_broker"] == 7 and found["client_version"] == "x"
