@@ -19,7 +19,8 @@ FOLDER = ROOT / "build" / "fuzz"
 CORPUS = Path(__file__).parent / "corpus"
 GUIDED_SHARE = 0.6
 TARGETS = ("files", "packets", "streams", "frames", "fields", "dissection")
-LIMITS = ("-timeout=120", "-rss_limit_mb=4096", "-max_len=6000", "-print_final_stats=1")
+LIMITS = ("-timeout=120", "-rss_limit_mb=4096", "-max_len=6000", "-print_final_stats=1",
+          "-report_slow_units=120")  # fmt: skip
 
 
 def has_fuzzer() -> bool:
