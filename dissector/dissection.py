@@ -290,6 +290,10 @@ class Dissection:
 
     def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.side)
+        if self.capture.untimed:
+            # Before the first time: the protocols reckon with times, what comes of it is taken out.
+            times = ranges.ts_ns[:rows]
+            times[times == NULL] = 0
         self._hold_notices()
         if self._conversation is not None:
             self._out.extend(self._conversation.rows(ranges, rows, sources))

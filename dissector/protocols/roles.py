@@ -39,7 +39,7 @@ class Roles:
         findings: list[Finding],
     ) -> None:
         self._output = output
-        self._specs = specs
+        self._known_ports = frozenset(port for spec in specs for port in spec.ports)
         self._ports_of = ports_of
         self._findings = findings
         self._waiting: dict[int, list[WaitingFrame]] = {}
@@ -93,14 +93,14 @@ class Roles:
         )
 
     def _settle_by_port(self, slot: int) -> None:
-        """Without a one-way command the SYN decides, else a protocol's port, else who spoke."""
+        """Without a one-way command the SYN decides, else a known port, else who spoke."""
         known = self._output.state.connections
         if known.is_from_syn[slot]:
             known.role[slot] = ROLE_DECIDED
             return
-        spec = self._specs[int(known.protocol[slot])]
+        # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
         ports = self._ports_of(int(known.connection_id[slot]))
-        hinted = [side for side in (0, 1) if ports[side] in spec.ports]
+        hinted = [side for side in (0, 1) if ports[side] in self._known_ports]
         if len(hinted) == 1:
             known.client_side[slot] = 1 - hinted[0]
             known.role[slot] = ROLE_DECIDED

@@ -241,9 +241,10 @@ def expire(state: StreamState) -> None:
             seconds = min(seconds, _LINGER_SECONDS)
         base = registers[LIST_HEAD + kind]
         while base >= 0 and cells[base + TICK] + seconds < registers[CLOCK_TICK]:
-            silent = registers[CLOCK] - cells[base + layout.LAST_TS]
-            if 0 <= silent <= seconds * _SECOND_NS:
-                # Its last packet came when the clock did not believe the leap of its time yet.
+            last = cells[base + layout.LAST_TS]
+            if last == NULL or 0 <= registers[CLOCK] - last <= seconds * _SECOND_NS:
+                # Its last packet came when the clock did not believe the leap of its time yet, or
+                # none of its packets had a time.
                 join_list(cells, registers, base, kind)
                 base = registers[LIST_HEAD + kind]
                 continue
