@@ -390,7 +390,9 @@ class Dissection:
         rows = np.flatnonzero(numbers != NULL)
         if not len(rows):
             return found
-        for place in np.unique(protocols[rows]).tolist():
+        first = int(protocols[rows[0]])
+        is_one = bool((protocols[rows] == first).all())
+        for place in [first] if is_one else np.unique(protocols[rows]).tolist():
             part = rows[protocols[rows] == place]
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)

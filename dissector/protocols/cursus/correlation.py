@@ -128,8 +128,11 @@ class Correlation:
         readings: dict[int, Reading],
     ) -> None:
         """Take the rows of a block that belong to the protocol, in order."""
-        cells = Cells(frames, bodies, rows)
         first = self._ordinal + 1
+        self._ordinal += rows
+        if not mine:
+            return
+        cells = Cells(frames, bodies, rows)
         for row in mine:
             self._out.row = first + row
             if cells.last_ts_ns[row] > self._now:
@@ -138,7 +141,6 @@ class Correlation:
                 self._event(cells, row)
             else:
                 self._frame(frames, cells, row, readings.get(row))
-        self._ordinal += rows
 
     def _conversation(self, connection: int) -> Conversation:
         found = self._known.get(connection)
