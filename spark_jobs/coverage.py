@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -21,6 +22,11 @@ SECTION: Final = "coverage"
 def transform_frames(frames: DataFrame) -> DataFrame:
     """Frames by connection, direction, command and status."""
     return tally(frames.withColumn("frames", F.lit(1).cast("bigint")), FRAMES)
+
+
+def frames_part(tables: job.Tables) -> tuple[DataFrame, pa.Schema]:
+    """The part `frames`, which other sections need as well: what was seen and not read."""
+    return transform_frames(tables.read("frames")), FRAMES.schema()
 
 
 def transform_notices(notices: DataFrame) -> DataFrame:
@@ -44,7 +50,7 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What this section is made from, by the name of its part."""
     connections = transform_connections(tables.read("connections"))
     return {
-        "frames": (transform_frames(tables.read("frames")), FRAMES.schema()),
+        "frames": frames_part(tables),
         "notices": (transform_notices(tables.read("notices")), NOTICES.schema()),
         "connections": (connections, CONNECTIONS.schema()),
     }

@@ -16,6 +16,7 @@ from dissector.report.parts import ENTRIES
 from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, TRANSITS
 from spark_jobs import job
 from spark_jobs.counting import tally
+from spark_jobs.coverage import frames_part
 from spark_jobs.tables import CONNECTION, bucket, flag, without_twins
 
 SECTIONS: Final = ("publish_to_delivery", "ack_latency")
@@ -102,6 +103,7 @@ def transit_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         tables.read("capture_files"),
     )
     return {
+        "frames": frames_part(tables),
         "transits": (transform_transits(tables.read("deliveries")), TRANSITS.schema()),
         "entries": (entries, ENTRIES),
     }
@@ -110,6 +112,7 @@ def transit_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
 def ack_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What the section ack_latency is made from."""
     return {
+        "frames": frames_part(tables),
         "ack_times": (transform_ack_times(tables.read("deliveries")), ACK_TIMES.schema()),
         "ack_commands": (transform_ack_commands(tables.read("acks")), ACK_COMMANDS.schema()),
     }

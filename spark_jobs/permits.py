@@ -18,9 +18,11 @@ from pyspark.sql.window import Window, WindowSpec
 from dissector.report.numbers import NS_PER_US
 from dissector.report.parts import CONSUMERS, STALLS
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from dissector.report.tallies import BALANCES, LAST_BITS, LAST_ZERO
+from dissector.report.tallies import BALANCES, DELIVERIES, LAST_BITS, LAST_ZERO
 from spark_jobs import job
 from spark_jobs.counting import tally
+from spark_jobs.coverage import frames_part
+from spark_jobs.redelivery import transform_deliveries
 from spark_jobs.tables import flag, floor_div, without_twins
 
 SECTION: Final = "permit_utilization"
@@ -268,6 +270,8 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         list(tables.steps.items()), "capture string, step_ns bigint"
     )
     return {
+        "frames": frames_part(tables),
+        "deliveries": (transform_deliveries(tables.read("deliveries")), DELIVERIES.schema()),
         "consumers": (transform_consumers(rows), CONSUMERS),
         "stalls": (transform_stalls(rows), STALLS),
         "balances": (transform_balances(rows, steps), BALANCES.schema()),

@@ -16,6 +16,7 @@ from dissector.report.parts import MAX_EXAMPLES, REDELIVERED
 from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS
 from spark_jobs import job
 from spark_jobs.counting import tally
+from spark_jobs.coverage import frames_part
 from spark_jobs.tables import CONNECTION, at_own_place, flag
 
 SECTION: Final = "redelivery"
@@ -80,6 +81,7 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What this section is made from, by the name of its part."""
     deliveries = tables.read("deliveries")
     return {
+        "frames": frames_part(tables),
         "deliveries": (transform_deliveries(deliveries), DELIVERIES.schema()),
         "redeliver_requests": (
             transform_requests(tables.read("acks")),

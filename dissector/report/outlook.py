@@ -51,8 +51,10 @@ def _latency(report: Row) -> Remark:
     if not latency["count"]:
         text = f"{many(sends, 'send')}, but no receipt that could be timed."
         return Remark(LOOK, "send_latency", text)
+    messages = total["messages"]
+    what = f"{many(messages, 'message')} in " if messages is not None else ""
     text = (
-        f"{many(total['messages'], 'message')} in {many(sends, 'send')}; half of the receipts came "
+        f"{what}{many(sends, 'send')}; half of the receipts came "
         f"within {duration_text(latency['p50'])}, 99 % within {duration_text(latency['p99'])}."
     )
     return Remark(PLAIN, "send_latency", text)

@@ -282,3 +282,33 @@ def test_both_sides_of_a_proxy_are_counted_once(side: str) -> None:
     assert again["by_cause"] == {"explicit": seen["nacked"]}
     assert again["delivery_outcomes"]["acked"] == seen["acked"]
     assert total_of(name, "coverage")["broker_leg_connections"] == (1 if side == "any" else 0)
+
+
+def unread_report() -> dict[str, Any]:
+    """A capture that kept 96 bytes of each packet: commands can be told, contents cannot."""
+    summary = Summary()
+    path = Case("pulsar", "var-snaplen96.pcap").path
+    (chain,) = chains([str(path)], "auto").chains
+    for block in dissect(chain, Options()):
+        summary.add_block(block)
+    return summary.result()
+
+
+def test_what_was_cut_off_is_unknown_and_not_nothing() -> None:
+    report = unread_report()
+    frames = report["coverage"]["total"]["frames_by_command"]
+    assert frames["to_client"]["MESSAGE"] == frames["to_broker"]["SEND"] == 590
+    sends = report["send_latency"]["total"]
+    assert (sends["sends"], sends["messages"], sends["sends_of_unknown_count"]) == (590, None, 590)
+    for section, keys in (
+        ("redelivery", ("deliveries", "messages", "redelivered", "asked_for")),
+        ("permit_utilization", ("deliveries", "delivered", "utilization", "unacked_max")),
+        ("publish_to_delivery", ("deliveries", "entries_delivered", "entries_stored")),
+        ("ack_latency", ("deliveries", "acked", "ids_acked", "ack_commands")),
+    ):
+        total = report[section]["total"]
+        assert {key: total[key] for key in keys} == dict.fromkeys(keys), section
+        assert total["not_judged"]["message_unread"] == 590, section
+        assert "too little was captured" in report[section]["about"], section
+    acks = report["ack_latency"]["total"]
+    assert acks["not_judged"]["ack_unread"] == frames["to_broker"]["ACK"] == 50

@@ -138,10 +138,10 @@ def permits(tables: Tables, *, is_all_observed: bool = False) -> Row:
         key = (row["connection_id"], row["consumer_id"], row["incarnation"])
         consumers.setdefault(key, []).append(row)
     ends = {row["connection_id"]: row["last_ts_ns"] // 1000 for row in tables["connections"]}
-    times = {(row["connection_id"], row["frame_no"]): row["ts"] for row in tables["frames"]}
+    times = {(row["connection_id"], row["frame_no"]): row["ts"] for row in tables.get("frames", ())}
     closed = {
         (row["connection_id"], row["consumer_id"], row["incarnation"]): times[place]
-        for row in tables["consumers"]
+        for row in tables.get("consumers", ())
         if (place := (row["connection_id"], row["closed_frame_no"])) in times
     }
     stalls: list[int] = []

@@ -412,8 +412,15 @@ def is_balance_known(state: ConsumptionState, row: int) -> bool:
 
 @inlined
 def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: int) -> None:
-    """CONSUMER_STATS_RESPONSE: the broker's own balance serves where ours is not known."""
-    if available != NULL and not is_balance_known(state, row):
+    """CONSUMER_STATS_RESPONSE: the broker's own balance serves where ours is not known.
+
+    It also serves where it is larger than ours: FLOWs reach the broker in the order in which they
+    were seen, so that it charged less than was counted. That it is smaller proves nothing, because
+    deliveries that it has charged may still be on their way.
+    """
+    if available == NULL:
+        return
+    if not is_balance_known(state, row) or available > state.consumers.available[row]:
         state.consumers.available[row] = available
         state.consumers.known_at[row] = frame_no
 

@@ -76,7 +76,12 @@ from dissector.protocols.pulsar.permits import (
     grant,
     spend,
 )
-from dissector.protocols.pulsar.published import leg_of, remember_published, transaction_of
+from dissector.protocols.pulsar.published import (
+    domain_of,
+    leg_of,
+    remember_published,
+    transaction_of,
+)
 from dissector.protocols.tables import ABSENT
 
 DONE: Final = 0
@@ -246,12 +251,15 @@ def _take_receipt(
     ledger = frames.ledger_id[row]
     entry = frames.entry_id[row]
     sent_ns = frames.answered_last_ns[row]
-    if topic < 0 or sent_ns == NULL or ledger < 0 or entry < 0:
+    if sent_ns == NULL or ledger < 0 or entry < 0:
         return
-    if topic < len(kinds) and kinds[topic] == 1:
+    if topic < 0 and ledger == 0 and entry == 0:
         return
-    leg = leg_of(state, frames.connection_id[row])
-    remember_published(state, topic, ledger, entry, leg, sent_ns)
+    if 0 <= topic < len(kinds) and kinds[topic] == 1:
+        return
+    connection = frames.connection_id[row]
+    leg = leg_of(state, connection)
+    remember_published(state, domain_of(topic, connection), ledger, entry, leg, sent_ns)
 
 
 @kernel

@@ -148,8 +148,10 @@ def _identify(
     state.cells.end[cell] = END_OTHER
     deliveries.page[delivery] = page
     topic = state.consumers.topic[consumer]
-    leg = leg_of(state, place.connection)
-    deliveries.published_ns[delivery] = published_ns(state, topic, ledger, entry, leg)
+    connection = place.connection
+    leg = leg_of(state, connection)
+    sent_ns = published_ns(state, topic, connection, ledger, entry, leg)
+    deliveries.published_ns[delivery] = sent_ns
 
 
 @inlined

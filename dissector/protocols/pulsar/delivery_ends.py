@@ -197,10 +197,12 @@ def _publish_to_delivery(
         if deliveries.page[delivery] == ABSENT:
             return NULL
         consumer = deliveries.consumer[delivery]
-        leg = leg_of(state, state.consumers.connection[consumer])
+        connection = state.consumers.connection[consumer]
+        leg = leg_of(state, connection)
         topic = state.consumers.topic[consumer]
         ledger = deliveries.ledger[delivery]
-        sent_ns = published_ns(state, topic, ledger, deliveries.entry[delivery], leg)
+        entry = deliveries.entry[delivery]
+        sent_ns = published_ns(state, topic, connection, ledger, entry, leg)
         if sent_ns == NULL:
             return NULL
     elapsed = deliveries.last_ns[delivery] - sent_ns

@@ -156,7 +156,27 @@ def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
         last = pending.other_value[row]
         found = find(state.table, kind + FOR_EARLY, group, last, pending.key_extra[row])
         found = _first_allowed_early(state, found, command, run)
+    if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_SOURCE_POSITION:
+        ledger = pending.other_value[row]
+        found = find(state.table, kind + FOR_EARLY, group, ledger, pending.key_extra[row])
+        found = _early_of_entry(state, found, pending.other_extra[row])
     return int(found)
+
+
+@kernel
+def _early_of_entry(state: ExchangeState, first: int, entry: int) -> int:
+    """The oldest early receipt of a chain that names this entry of the source, or ABSENT."""
+    pending = state.pending
+    row = first
+    for _ in range(_CHAIN_STEPS):
+        if row == ABSENT:
+            break
+        # A highest id of 0 counts as none.
+        named = max(pending.highest_sequence_id[row], 0)
+        if pending.command[row] == SEND_RECEIPT and named == entry:
+            return int(row)
+        row = state.chain_links.next[row]
+    return ABSENT
 
 
 @kernel

@@ -40,11 +40,23 @@ def set_leg(state: ConsumptionState, connection: int, leg: int) -> None:
         state.counters[LEGS] += 1
 
 
+@inlined
+def domain_of(topic: int, connection: int) -> int:
+    """Where a ledger's number stands for one ledger: its topic, else the connection (negative).
+
+    Two clusters number their ledgers alike; what one connection carries is of one cluster.
+    """
+    return topic if topic >= 0 else -2 - connection
+
+
 @kernel
 def remember_published(
     state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, last_ns: int
 ) -> None:
-    """Note when the SEND of an entry was complete; the oldest page of entries makes room."""
+    """Note when the SEND of an entry was complete; the oldest page of entries makes room.
+
+    topic: of domain_of.
+    """
     published = state.published
     counters = state.counters
     number = entry >> PAGE_BITS
@@ -72,10 +84,26 @@ def remember_published(
 
 
 @inlined
-def published_ns(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
-    """When the SEND of an entry was complete, ns; null if that is not known."""
-    if topic == NULL or ledger < 0 or entry < 0 or state.counters[NEXT_PUBLISHED] == 0:
+def published_ns(
+    state: ConsumptionState, topic: int, connection: int, ledger: int, entry: int, leg: int
+) -> int:
+    """When the SEND of an entry was complete, ns; null if that is not known.
+
+    connection: that of the consumer; the receipt may have come on it without a known topic.
+    """
+    if ledger < 0 or entry < 0 or state.counters[NEXT_PUBLISHED] == 0:
         return NULL
+    found = NULL
+    if topic >= 0:
+        found = _stamp_of(state, topic, ledger, entry, leg)
+    if found == NULL:
+        found = _stamp_of(state, domain_of(NULL, connection), ledger, entry, leg)
+    return found
+
+
+@kernel
+def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
+    """What was noted of an entry; null if nothing was."""
     page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
     place = entry & (PAGE_ENTRIES - 1)
     if page == ABSENT or (state.published.known[page] >> place) & 1 == 0:

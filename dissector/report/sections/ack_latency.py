@@ -15,6 +15,7 @@ from dissector.report.numbers import (
 )
 from dissector.report.parts import Parts
 from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, rows
+from dissector.report.unread import unread, with_unread
 
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
@@ -100,9 +101,15 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
         for key, found in groups.items()
     ]
     listed.sort(key=lambda row: (-row["acked"], nulls_last(*(row[name] for name in _KEYS))))
-    total = _group(deliveries, commands, ends_us)
+    section: dict[str, Any] = {
+        "total": _group(deliveries, commands, ends_us), "by_subscription": listed,
+    }  # fmt: skip
+    count = unread(parts, "MESSAGE", "ack_times", "deliveries")
+    section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
+    count = unread(parts, "ACK", "ack_commands", "ack_commands")
+    section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
     for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
         if is_blind(parts.names, way):
-            total = unseen(total, *keys)
-            listed = [unseen(row, *keys) for row in listed]
-    return {"total": total, "by_subscription": listed}
+            section["total"] = unseen(section["total"], *keys)
+            section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
+    return section

@@ -17,6 +17,7 @@ from dissector.report.numbers import (
 )
 from dissector.report.parts import MAX_STALLS, Parts
 from dissector.report.tallies import BALANCES, LAST_BITS, LAST_ZERO, rows
+from dissector.report.unread import unread, with_unread
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -254,6 +255,9 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
         "longest_stalls": _stall_rows(stalls, by_consumer),
         "balance_over_time": _balance(parts, consumers),
     }
+    # Rows of deliveries and of permits say the same of MESSAGE frames.
+    count = unread(parts, "MESSAGE", "deliveries", "deliveries")
+    section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
     for way, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
         if is_blind(parts.names, way):
             section["total"] = unseen(section["total"], *keys)

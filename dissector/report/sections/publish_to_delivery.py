@@ -6,6 +6,7 @@ from dissector.report.names import is_blind
 from dissector.report.numbers import Row, known, nulls_last, timed, unseen
 from dissector.report.parts import ENTRIES, Parts
 from dissector.report.tallies import TRANSITS, rows
+from dissector.report.unread import unread, with_unread
 
 _KEYS: Final = ("topic", "subscription")
 
@@ -56,6 +57,11 @@ def publish_to_delivery(parts: Parts) -> dict[str, Any]:
         "entries_delivered": counts["delivered"],
         "entries_stored": counts["either"],
     }
+    section: dict[str, Any] = {"total": total, "by_subscription": listed}
+    count = unread(parts, "MESSAGE", "transits", "deliveries")
+    of_deliveries = ("deliveries", "entries_delivered", "entries_stored")
+    section = with_unread(section, "message_unread", count, "deliveries", of_deliveries)
     if is_blind(parts.names, "to_client"):
-        total = unseen(total, "deliveries", *(name for name in total if name.startswith("entr")))
-    return {"total": total, "by_subscription": listed}
+        entries_counted = (name for name in total if name.startswith("entr"))
+        section["total"] = unseen(section["total"], "deliveries", *entries_counted)
+    return section

@@ -9,6 +9,7 @@ from dissector.report.names import is_blind
 from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share, unseen
 from dissector.report.parts import MAX_EXAMPLES, Parts
 from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS, rows
+from dissector.report.unread import unread, with_unread
 
 # Causes that say the application asked for it; the others come from the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -202,6 +203,8 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
         "examples": _examples(parts),
     }
+    count = unread(parts, "MESSAGE", "deliveries", "deliveries")
+    section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
     if is_blind(parts.names, "to_client"):
         section["total"] = unseen(section["total"], *_OF_DELIVERIES)
         for name in ("by_topic", "by_subscription"):

@@ -143,9 +143,10 @@ def _group(lists: _Lists, key: Group) -> Row:
     total = {name: sum(row[name] for row in requests) for name in SENDS.sums}
     not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
     not_judged["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
+    is_unread = 0 < total["sends"] == total["counts_unknown"]
     return {
         "sends": total["sends"],
-        "messages": lists.messages.get(key, 0),
+        "messages": None if is_unread else lists.messages.get(key, 0),
         "request_bytes": total["request_bytes"],
         "outcomes": known(outcomes),
         "messages_by_outcome": known(contents),

@@ -469,3 +469,32 @@ def test_batches_of_any_size_are_acked_message_by_message(size: int) -> None:
     assert unacked == [0, size, *range(size - 1, -1, -1)]
     (row,) = tables["deliveries"]
     assert (row["outcome"], row["messages_acked"]) == ("acked", size)
+
+
+def test_on_one_connection_a_ledger_needs_no_topic() -> None:
+    """Opened before the capture, neither end has a name; on another connection it may be any."""
+    talk = Talk()
+    talk.send(0)
+    talk.receipt(0, entry=5)
+    talk.message(5)
+    talk.message(5, connection=1)
+    talk.send(1, producer=1)
+    talk.receipt(1, entry=0, producer=1, ledger_id=0)
+    talk.message(0, ledger_id=0)
+    took = [row["publish_to_delivery_ns"] for row in deliveries(talk)]
+    assert took == [2 * STEP_NS, None, None]
+
+
+def test_a_broker_that_holds_more_permits_than_were_counted_is_believed() -> None:
+    """It charged less than the frames say; less than counted may be messages still on their way."""
+    talk = ready()
+    granted = talk.rows()["permits"][-1]["available_after"]
+    talk.message(0, message_count=5, is_batch=1)
+    for told in (granted - 3, granted - 100):
+        talk.client(commands.CONSUMER_STATS, request_id=50 + told, consumer_id=0)
+        talk.broker(
+            commands.CONSUMER_STATS_RESPONSE, request_id=50 + told, available_permits=told
+        )
+        talk.message(told)
+    balances = [row["available_after"] for row in talk.rows()["permits"]]
+    assert balances == [granted, granted - 5, granted - 4, granted - 5]

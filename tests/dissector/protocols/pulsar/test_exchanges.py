@@ -383,3 +383,80 @@ def test_a_gap_inside_a_frame_that_is_known_hides_no_answer(side: int) -> None:
         talk.broker(commands.MESSAGE, consumer_id=4, stream_offset=350, frame_bytes=200, status=1)
     talk.hang_up()
     assert outcomes(talk) == ["conn_closed"]
+
+
+# -- replication
+
+
+def replicated(talk: Talk, sequence: int, ledger: int, entry: int) -> int:
+    return talk.send(sequence, repl_source_ledger_id=ledger, repl_source_entry_id=entry)
+
+
+def test_receipts_of_replicated_entries_name_their_place_in_the_source() -> None:
+    talk = open_talk()
+    sent = [replicated(talk, 0, 90, 0), replicated(talk, 0, 90, 1), replicated(talk, 1, 90, 2)]
+    for entry in (1, 0, 2):
+        talk.receipt(90, entry=70 + entry, highest_sequence_id=entry)
+    rows = publishes(talk)
+    assert chosen(rows, "request_frame_no", "outcome", "entry_id") == [
+        (sent[0], "ok", 70), (sent[1], "ok", 71), (sent[2], "ok", 72),
+    ]  # fmt: skip
+
+
+def test_such_a_receipt_may_be_captured_before_its_send() -> None:
+    talk = open_talk()
+    replicated(talk, 8, 90, 3)
+    for entry in (5, 0, 3):
+        talk.receipt(90, entry=70 + entry, highest_sequence_id=entry)
+    late = [replicated(talk, 0, 90, 0), replicated(talk, 1, 90, 5)]
+    found = {row["request_frame_no"]: (row["entry_id"], row["latency_ns"] is None)
+             for row in publishes(talk)}  # fmt: skip
+    assert found.pop(late[0]) == (70, True) and found.pop(late[1]) == (75, True)
+    assert list(found.values()) == [(73, False)]
+
+
+# -- what batches, chunks and repetitions do to the pairing
+
+
+def test_an_error_of_a_batch_names_its_last_message_and_overtakes_receipts() -> None:
+    talk = open_talk()
+    first = talk.send(0, highest_sequence_id=9, message_count=10)
+    second = talk.send(10, highest_sequence_id=19, message_count=10)
+    third = talk.send(19, crc32c_stored=1)
+    refused = talk.broker(commands.SEND_ERROR, producer_id=0, sequence_id=19, error_code=9)
+    talk.receipt(0, highest_sequence_id=9)
+    talk.receipt(19, entry=1)
+    rows = publishes(talk)
+    assert chosen(rows, "request_frame_no", "outcome") == [
+        (first, "ok"), (second, "error"), (third, "ok"),
+    ]  # fmt: skip
+    assert rows[1]["response_frame_no"] == refused and rows[1]["highest_sequence_id"] == 19
+
+
+def test_chunks_share_an_id_and_are_answered_in_their_order() -> None:
+    talk = open_talk()
+    for chunk in range(3):
+        talk.send(4, chunk_id=chunk, chunk_count=3, crc32c_stored=chunk)
+    for entry in range(3):
+        talk.receipt(4, entry=entry)
+    rows = publishes(talk)
+    assert chosen(rows, "chunk_id", "entry_id", "latency_ns", "message_count") == [
+        (0, 0, 3 * STEP_NS, 0), (1, 1, 3 * STEP_NS, 0), (2, 2, 3 * STEP_NS, 1),
+    ]  # fmt: skip
+
+
+def test_a_queue_that_is_sent_again_on_the_same_connection_is_answered_twice() -> None:
+    """After a refusal a client sends all that waits once more; the broker stores it twice."""
+    talk = open_talk()
+    for number in (3, 4, 5):
+        talk.send(number)
+    talk.broker(commands.SEND_ERROR, producer_id=0, sequence_id=3, error_code=9)
+    for number in (3, 4, 5):
+        talk.send(number)
+    for entry, number in enumerate((4, 5, 3, 4, 5)):
+        talk.receipt(number, entry=entry)
+    rows = publishes(talk)
+    assert chosen(rows, "sequence_id", "attempt", "outcome", "entry_id") == [
+        (3, 1, "error", None), (4, 1, "ok", 0), (5, 1, "ok", 1),
+        (3, 2, "ok", 2), (4, 2, "ok", 3), (5, 2, "ok", 4),
+    ]  # fmt: skip
