@@ -359,3 +359,25 @@ def test_a_consumer_blocked_by_unacked_messages_has_permits_left():
     assert (rows[20]["available_after"], rows[20]["unacked_after"]) == (980, 20)
     gap_s = (rows[21]["ts"] - rows[20]["ts"]).total_seconds()
     assert gap_s > 1
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_midstream], ids=name_of)
+def test_where_no_topic_is_known_entries_are_timed_on_their_connection(case: Case) -> None:
+    """Each SEND's receipt names the entry that a MESSAGE of the same connection carries."""
+    sent: dict[tuple[int, ...], int] = {}
+    stored: dict[tuple[int, ...], int] = {}
+    expected = {}
+    for row in case.tables["frames"]:
+        place = (row["connection_id"], row["producer_id"], row["sequence_id"])
+        entry = (row["connection_id"], row["ledger_id"], row["entry_id"])
+        if row["command"] == "SEND":
+            sent[place] = row["last_ts_ns"]
+        elif row["command"] == "SEND_RECEIPT" and place in sent:
+            stored[entry] = sent[place]
+        elif row["command"] == "MESSAGE":
+            expected[row["frame_no"]] = (entry, row["last_ts_ns"])
+    assert expected
+    for row in case.tables["deliveries"]:
+        entry, arrived = expected[row["frame_no"]]
+        took = arrived - stored[entry] if entry in stored else None
+        assert row["publish_to_delivery_ns"] == took, row["frame_no"]
