@@ -18,6 +18,8 @@ DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
 	captures/pulsar-apache/java-j61_txn_abort.pcap \
 	captures/pulsar-apache/java-j23_errors.pcap \
 	captures/pulsar-apache/java-j03_batch_lz4.pcap)
+# The suite over as many processes as there are processors; a group of tests stays in one.
+SHARED_OUT := --numprocesses=auto --maxprocesses=4 --dist=loadgroup
 # Kernels run once more with bounds checks, and without the compiler, where their own tests are.
 KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols \
 	test_buckets.py test_bundles.py test_states.py) tests/fuzz
@@ -67,7 +69,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/mypy
 
 test: install $(VENV)/.dev-installed lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(SHARED_OUT)
 	$(MAKE) --no-print-directory test-kernels
 
 test-fast: install $(VENV)/.dev-installed

@@ -1,6 +1,8 @@
-"""Fixtures that several test folders share: one Spark session for all of them."""
+"""Fixtures that several test folders share, and which tests run in one process."""
 
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,18 @@ from dissector.errors import DependencyError
 # An example that compiles a kernel takes seconds, the next one microseconds: time says nothing.
 settings.register_profile("dissector", deadline=None)
 settings.load_profile("dissector")
+
+
+_THRESHOLDS = gc.get_threshold()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage() -> Iterator[None]:
+    """The command looks for garbage rarely, as its process ends soon; this one does not."""
+    gc.set_threshold(*_THRESHOLDS)
+    yield
+    gc.set_threshold(*_THRESHOLDS)
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +39,19 @@ def spark() -> Iterator[Any]:
         pytest.skip(str(error))
     yield found
     found.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares something costly or a name of the machine runs in one process.
+
+    Rows of a capture are kept by the file of tests; Spark's session is one; taps and servers of
+    metrics make interfaces and ports.
+    """
+    root = Path(__file__).parent
+    for item in items:
+        parts = item.path.relative_to(root).parts
+        if "spark" in getattr(item, "fixturenames", ()) or parts[0] == "spark_jobs":
+            group = "spark"
+        else:
+            group = "tap" if {"tap", "dashboards"} & set(parts) else "/".join(parts)
+        item.add_marker(pytest.mark.xdist_group(group))
