@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     _NumberType = _PairType = click.ParamType
 
-PROTOCOL_NAMES: Final = ("pulsar",)
+PROTOCOL_NAMES: Final = ("pulsar", "cursus")
 OVERLAPS: Final = ("first", "last", "linux", "windows")
 CHAIN_MODES: Final = ("auto", "all", "none")
 

@@ -342,7 +342,7 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
     default="60s",
     show_default=True,
     metavar="TIME|SIZE",
-    help="End a rotation after 60s, after 256MB of packets, or 60s,256MB.",
+    help="End a rotation after a time, a size, or either: 60s,256MB.",
 )
 @click.option(
     "--metrics",
