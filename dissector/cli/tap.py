@@ -347,7 +347,7 @@ def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
 @click.option(
     "--metrics",
     metavar="ADDR:PORT",
-    help="Serve /metrics and /healthz there; without an address on loopback.",
+    help="Serve /metrics and /healthz, on loopback unless told.",
 )
 @click.option(
     "--max-series",
