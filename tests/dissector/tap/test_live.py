@@ -110,7 +110,7 @@ def test_what_passes_is_landed_row_for_row(pair, tmp_path):
         assert row["tap_run"] == f"tapped0-{found['capture_files'][0]['first_ts_ns']}"
 
 
-def test_received_and_dropped_are_what_was_sent_and_the_lake_says_so(pair, tmp_path):
+def test_b61_received_and_dropped_are_what_was_sent_and_the_lake_says_so(pair, tmp_path):
     frames = frames_of(CAPTURE) * 30
     tap = tapped(pair, frames, tmp_path, ring_bytes=2 * BLOCK_BYTES, pause=0)
     assert tap.kernel_dropped > 0
@@ -153,7 +153,7 @@ def test_a_filter_passes_ports_and_own_traffic_stays_out(pair):
     assert tapped(pair, frames[:50], program=without_own(broker)).account.packets == 50
 
 
-def test_a_filter_that_matches_nothing_beside_tags_is_told(pair, tmp_path):
+def test_b62_a_filter_that_matches_nothing_beside_tags_is_told(pair, tmp_path):
     frames = [frame[:12] + b"\x81\0\0\x64" + frame[12:] for frame in frames_of(CAPTURE)[:20]]
     source = Live([find_interface(pair.tapped)], of_ports([1]), is_filtered=True)
     sending = sender_of(pair)
@@ -173,7 +173,7 @@ def test_a_filter_that_matches_nothing_beside_tags_is_told(pair, tmp_path):
     assert [finding.value for finding in found] == [20]
 
 
-def test_an_interface_that_goes_down_and_comes_back_is_a_notice(pair, tmp_path):
+def test_b61_an_interface_that_goes_down_and_comes_back_is_a_notice(pair, tmp_path):
     tap = subprocess.Popen(
         pair.dissector("tap", "-i", pair.tapped, "--lake", str(tmp_path), "--rotate", "1s"),
         stderr=subprocess.PIPE, text=True,
@@ -265,7 +265,7 @@ def test_a_card_that_stamps_nothing_is_told(pair):
         Live([find_interface(pair.tapped)], wants_hardware_time=True)
 
 
-def test_a_crash_at_any_moment_leaves_only_whole_captures(pair, tmp_path):
+def test_b61_a_crash_at_any_moment_leaves_only_whole_captures(pair, tmp_path):
     frames = frames_of(CAPTURE)
     for delay in (0.2, 0.45, 0.7):
         tap = subprocess.Popen(

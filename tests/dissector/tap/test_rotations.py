@@ -48,7 +48,7 @@ def test_a_rotation_without_an_end_is_absent(tmp_path):
     assert not list(tmp_path.glob("_manifest/*")) and not (tmp_path / "_tmp").exists()
 
 
-def test_a_live_tap_gives_a_rotation_up_where_the_queue_is_full(tmp_path, monkeypatch):
+def test_b61_a_live_tap_gives_a_rotation_up_where_the_queue_is_full(tmp_path, monkeypatch):
     may_go_on = threading.Event()
     write = Landing.write
 
@@ -85,7 +85,7 @@ def test_a_replay_waits_where_the_queue_is_full(tmp_path):
 
 
 @pytest.mark.parametrize("may_wait", [False, True])
-def test_a_full_disk_stops_a_rotation_not_the_tap(tmp_path, monkeypatch, may_wait):
+def test_b61_a_full_disk_stops_a_rotation_not_the_tap(tmp_path, monkeypatch, may_wait):
     write = Landing.write
     full = [True]
 
