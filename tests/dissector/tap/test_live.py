@@ -13,6 +13,7 @@ from dissector.dissection import Dissection, Options
 from dissector.errors import DependencyError, UsageError
 from dissector.lake.reader import open_lake
 from dissector.packet.link import ETHERNET
+from dissector.tap import service
 from dissector.tap.filters import ALL, of_ports, without_own
 from dissector.tap.interfaces import (
     Interface,
@@ -290,3 +291,42 @@ def test_b61_a_crash_at_any_moment_leaves_only_whole_captures(pair, tmp_path):
         from dissector.lake.reader import verify
 
         assert not verify(lake) and len(lake.captures) >= 3
+
+
+def test_a_tap_over_its_memory_begins_a_new_run_and_says_so(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "_MEMORY_SECONDS", -1.0)
+    in_use = iter([1, 1, 1 << 40])
+    frames = frames_of(CAPTURE)
+    source = Live([find_interface(pair.tapped)])
+    rotations = Rotations(tmp_path, source.name, {}, may_wait=False)
+    first, second = Sending(pair, frames), Sending(pair, frames)
+    settings = Settings(Options(), rotate_ns=10**11, memory_limit=1 << 30)
+    tap = Tap(source, settings, rotations, [first], memory=lambda: next(in_use, 1))
+
+    class Twice:
+        def __init__(self) -> None:
+            self.turns = 0
+
+        def packets(self, piece: Piece) -> None:
+            pass
+
+        def rows(self, blocks: object) -> None:
+            pass
+
+        def tick(self, now: float) -> None:
+            tap.wishes.is_end_wanted = False
+            if tap.memory_restarts:
+                self.turns += 1
+                second.tick(now)
+
+    first.tap = second.tap = tap
+    tap.listen(Twice())
+    tap.run()
+    source.close()
+    for each in (first, second):
+        each.socket.close()
+    assert tap.memory_restarts == 1 and tap.account.packets == 2 * len(frames)
+    found = joined(tmp_path)
+    assert [row["code"] for row in found["notices"]].count("memory_restart") == 1
+    assert len({row["tap_run"] for row in found["capture_files"]}) == 2
+    assert [row["connection_id"] for row in found["connections"]] == [0, 0]
