@@ -334,10 +334,12 @@ class CaptureReader:
         done = scan_pcapng(
             data, (position, end), file.section, self.interfaces.columns, self.packets, self._state
         )
-        if done.rows == 0 and done.status == CORRUPT:
-            return (0, *self._start_search(position))
-        if done.rows == 0 and done.status == BLOCK:
-            return (0, *self._read_block(data, done.consumed, end, file.section))
+        # What stands before this block is over with first: findings name the byte where it begins.
+        if done.rows == 0 and done.consumed == position:
+            if done.status == CORRUPT:
+                return (0, *self._start_search(position))
+            if done.status == BLOCK:
+                return (0, *self._read_block(data, position, end, file.section))
         return done.rows, done.consumed, done.status in (FULL, CORRUPT, BLOCK)
 
     def _read_block(

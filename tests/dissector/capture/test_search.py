@@ -126,3 +126,17 @@ def test_cuts_change_nothing_whatever_is_damaged(data):
     cuts = data.draw(st.lists(st.integers(0, len(whole)), max_size=6))
     assert read_capture([bytes(whole)], lambda size: cuts) == reading
     assert read_capture([bytes(whole)], lambda size: range(1, size)) == reading
+
+
+@pytest.mark.parametrize("major", [1, 2], ids=["read", "skipped"])
+def test_damage_behind_blocks_that_are_passed_over_is_where_it_is(major):
+    passed = block(0xBAD, bytes(40)) * 3
+    head = section(major=major) + interface() + passed
+    whole = head + bytes(40) + section() + interface() + enhanced_packet(1, b"a")
+    reading = read_capture([whole])
+    assert reading.facts[0].problems[-2:] == (
+        ("corrupt_record", len(head)),
+        ("skipped_section", len(head)),
+    )
+    for size in (1, 7, 100):
+        assert read_capture([whole], lambda total, size=size: range(size, total, size)) == reading
