@@ -1,17 +1,25 @@
 """Rows that rest on packets without a time say none."""
 
+import pytest
+
+from tests.fuzz.targets import summarise
 from tests.hard.source_cases import records
 from tests.hard.tape import dissected
 from tests.wire.captures import enhanced_packet, interface, section, simple_packet
 
 
-def tables_without(*untimed: int) -> dict:
-    """The rows of the conversation, these packets (from 1) being without a time."""
+def capture_without(*untimed: int) -> bytes:
+    """The conversation, these packets (from 1) being without a time."""
     out = section() + interface(resolution=9)
     for number, each in enumerate(records(), start=1):
         is_untimed = number in untimed
         out += simple_packet(each.data) if is_untimed else enhanced_packet(each.ts_ns, each.data)
-    return dissected(out)
+    return out
+
+
+def tables_without(*untimed: int) -> dict:
+    """The rows of that capture."""
+    return dissected(capture_without(*untimed))
 
 
 def test_only_what_rests_on_a_packet_without_time_is_null() -> None:
@@ -47,3 +55,10 @@ def test_before_the_first_time_there_is_none() -> None:
     (file,) = found["capture_files"]
     assert file["first_ts_ns"] == records()[5].ts_ns
     assert file["clock_steps"] == 0
+
+
+@pytest.mark.parametrize("share", [1, 2, 3, 5])
+@pytest.mark.parametrize("first", [0, 1])
+def test_reports_do_without_the_times(share: int, first: int) -> None:
+    count = len(records())
+    summarise(capture_without(*range(1 + first, count + 1, share)))

@@ -74,13 +74,14 @@ def chains(setup: list[Row]) -> list[Row]:
 
     A chain is what one client asked for one topic, and the CONNECT of the connection on which it
     then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed.
-    setup: rows of SETUP.
+    setup: rows of SETUP; those without a time are left out.
     """
     waiting: dict[tuple[Any, ...], list[Row]] = {}
     connects: dict[tuple[Any, ...], Row] = {}
     found = []
     order = sorted(
-        setup, key=lambda row: (row["request_first_ns"], nulls_last(row["request_frame_no"]))
+        (row for row in setup if row["request_first_ns"] is not None),
+        key=lambda row: (row["request_first_ns"], nulls_last(row["request_frame_no"])),
     )
     for row in order:
         place = (row["capture"], row["connection_id"])
@@ -100,7 +101,9 @@ def chains(setup: list[Row]) -> list[Row]:
             first = steps[0]["request_first_ns"]
             if connect is not None and connect["request_first_ns"] >= first:
                 steps.insert(len(steps) - 1, connect)
-            found.append(_chain(steps))
+            chain = _chain(steps)
+            if chain["chain_ns"] >= 0:  # else the clock was set back meanwhile
+                found.append(chain)
             del waiting[key]
     return found
 
