@@ -16,6 +16,7 @@ from dissector.report.round_trips import MAX_STEPS
 from dissector.report.tallies import REQUESTS
 from spark_jobs import job
 from spark_jobs.counting import tally
+from spark_jobs.coverage import frames_part
 from spark_jobs.tables import CONNECTION, flag
 
 SECTIONS: Final = ("requests", "connecting")
@@ -55,12 +56,13 @@ def transform_setup(exchanges: DataFrame) -> DataFrame:
 def request_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What the section requests is made from."""
     rows = transform_requests(tables.read("exchanges"), tables.read("frames"))
-    return {"requests": (rows, REQUESTS.schema())}
+    return {"frames": frames_part(tables), "requests": (rows, REQUESTS.schema())}
 
 
 def setup_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What the section connecting is made from."""
-    return {"setup": (transform_setup(tables.read("exchanges")), SETUP)}
+    setup = (transform_setup(tables.read("exchanges")), SETUP)
+    return {**request_frames(tables, args), "setup": setup}
 
 
 def run(spark: SparkSession, args: argparse.Namespace) -> dict[str, Any]:

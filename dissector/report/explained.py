@@ -40,6 +40,7 @@ REASONS: Final = {
     "unknown_gap": "bytes in which the ack may lie are missing",
     "unresolved_at_limit": "too many were open",
     "message_unread": "deliveries of which too little was captured to tell which and to whom",
+    "request_unread": "requests of which too little was captured",
     "ack_unread": "acknowledgements of which too little was captured",
     "snaplen": "the capture kept only the beginning of their packets",
     "gap": "bytes of them are missing",

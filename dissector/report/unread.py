@@ -38,6 +38,17 @@ def unread(parts: Parts, command: str, tally: str, counted: str) -> int:
     )
 
 
+def unread_requests(parts: Parts, commands: Iterable[str]) -> int:
+    """Frames of some commands, which only clients send, without a row in `exchanges`."""
+    requests = parts.tables["requests"]
+    found = 0
+    for command in commands:
+        of_command = requests.filter(pc.equal(requests.column("request_command"), command))
+        mine = parts._replace(tables=parts.tables | {"requests": of_command})
+        found += unread(mine, command, "requests", "requests")
+    return found
+
+
 def with_unread(section: Row, reason: str, count: int, counted: str, keys: Iterable[str]) -> Row:
     """A section whose total tells the frames that were not read; None where none could be.
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dissector.dissection import Options
+from dissector.report.parts import SETUP_COMMANDS
 from dissector.report.summary import Summary, is_wanted
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
@@ -310,5 +311,10 @@ def test_what_was_cut_off_is_unknown_and_not_nothing() -> None:
         assert {key: total[key] for key in keys} == dict.fromkeys(keys), section
         assert total["not_judged"]["message_unread"] == 590, section
         assert "too little was captured" in report[section]["about"], section
+    asked = report["requests"]["total"]
+    every = (*SETUP_COMMANDS, "CLOSE_PRODUCER", "CLOSE_CONSUMER")
+    assert asked["requests"] + asked["not_judged"]["request_unread"] == sum(
+        frames["to_broker"][name] for name in every
+    )
     acks = report["ack_latency"]["total"]
     assert acks["not_judged"]["ack_unread"] == frames["to_broker"]["ACK"] == 50

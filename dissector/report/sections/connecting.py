@@ -7,7 +7,8 @@ from typing import Any, Final
 from dissector.buckets import bucket_of
 from dissector.report.names import without_twins
 from dissector.report.numbers import NS_PER_S, Row, durations, instant, milliseconds, nulls_last
-from dissector.report.parts import Parts
+from dissector.report.parts import SETUP_COMMANDS, Parts
+from dissector.report.unread import unread_requests
 
 MAX_CHAINS: Final = 50  # the slowest ones
 MAX_BURSTS: Final = 50
@@ -193,7 +194,10 @@ def connecting(parts: Parts) -> dict[str, Any]:
         "chains": len(found),
         "chain_ms": _spread(chain.pop("chain_ns") for chain in found),
         "chains_with_refusals": sum(chain["refused"] > 0 for chain in found),
-        "not_judged": {"opened_before_capture": len(legs) - len(opened)},
+        "not_judged": {
+            "opened_before_capture": len(legs) - len(opened),
+            "request_unread": unread_requests(parts, SETUP_COMMANDS),
+        },
     }
     found.sort(
         key=lambda row: (

@@ -3,12 +3,15 @@
 from typing import Any, Final
 
 from dissector.report.numbers import Row, known, nulls_last, timed
-from dissector.report.parts import Parts
+from dissector.report.parts import SETUP_COMMANDS, Parts
 from dissector.report.tallies import REQUESTS, rows
+from dissector.report.unread import unread_requests, with_unread
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
 NEARER: Final = 3  # a side is nearer if it lies within this part of the way
+# Further commands that only clients send and that always want an answer.
+_LATER_COMMANDS: Final = ("UNSUBSCRIBE", "SEEK", "GET_LAST_MESSAGE_ID", "GET_SCHEMA")
 # Requests whose round trip exists or not, but not for us to know.
 NOT_JUDGED: Final = (
     "unanswered_at_end",
@@ -86,8 +89,10 @@ def requests(parts: Parts) -> dict[str, Any]:
         parts.tables["requests"], REQUESTS, ["capture", "connection_id", "kind", "asked_by"]
     )
     nearer = _nearer(of_connection, parts.names.legs.to_pylist())
-    return {
+    section: dict[str, Any] = {
         "total": {**_group(found), "tap_nearer_to": nearer},
         "by_command": by_command,
         "pings": list(pings.values()),
     }
+    count = unread_requests(parts, (*SETUP_COMMANDS, *_LATER_COMMANDS))
+    return with_unread(section, "request_unread", count, "requests", ("requests",))

@@ -5,8 +5,8 @@ import pytest
 
 from dissector.report.names import LEGS
 from dissector.report.parts import Parts, no_parts
-from dissector.report.tallies import ACK_COMMANDS, FRAMES
-from dissector.report.unread import unread, with_unread
+from dissector.report.tallies import ACK_COMMANDS, FRAMES, REQUESTS
+from dissector.report.unread import unread, unread_requests, with_unread
 
 
 def parts_of(read: dict[int, int], legs: list[dict[str, object]]) -> Parts:
@@ -43,6 +43,14 @@ def test_frames_without_a_row_are_counted_by_connection(
 def test_the_second_leg_of_a_proxy_is_left_out() -> None:
     legs: list[dict[str, object]] = [{"connection_id": 1, "leg": "broker", "twin_connection_id": 0}]
     assert unread(parts_of({}, legs), "ACK", "ack_commands", "ack_commands") == 9
+
+
+def test_requests_are_counted_command_by_command() -> None:
+    """More rows of one command do not make up for missing ones of another."""
+    parts = parts_of({}, [])
+    rows = [{"connection_id": 0, "request_command": "ACK", "requests": 20}]
+    parts.tables["requests"] = pa.Table.from_pylist(rows, REQUESTS.schema())
+    assert unread_requests(parts, ("ACK", "FLOW", "SEEK")) == 9 + 7 + 7
 
 
 def test_a_section_says_how_many_and_knows_nothing_where_none_was_read() -> None:

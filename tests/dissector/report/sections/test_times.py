@@ -199,7 +199,7 @@ def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured() -> N
     assert one_way["total"]["not_established"] == 0
     before = section_of(legs([0], started="midstream", handshake_rtt_ns=None))
     assert before["total"]["opened_within_10_s"] is None
-    assert before["total"]["not_judged"] == {"opened_before_capture": 1}
+    assert before["total"]["not_judged"] == {"opened_before_capture": 1, "request_unread": 0}
 
 
 @pytest.mark.parametrize(
