@@ -401,7 +401,11 @@ def subjects(out: DataFrame, placed: DataFrame, table: str) -> tuple[DataFrame, 
     rows = out.where(F.col("table") == table)
     rows = rows.withColumn("origin_capture", F.lit(None).cast("string"))
     joined = rows.join(_heads(placed), on=["group", "connection_id"]).withColumns(
-        {"connection_id": F.col("head_connection_id"), "capture": F.col("head_capture")}
+        {
+            "chain": F.col("connection_id"),
+            "connection_id": F.col("head_connection_id"),
+            "capture": F.col("head_capture"),
+        }
     )
     known = rows.drop("rank", "own_incarnation")
     numbers = out.where((F.col("table") == replay.INCARNATIONS) & F.col(number).isNotNull())
@@ -418,7 +422,15 @@ def subjects(out: DataFrame, placed: DataFrame, table: str) -> tuple[DataFrame, 
     )
     own = own.where(~is_head).withColumn("incarnation", F.col("own_incarnation"))
     found = joined.select(*names, "capture")
-    return found, found.unionByName(own.select(*names, "capture"))
+    known_by_all = found.unionByName(own.select(*names, "capture"))
+    if table == "consumers":
+        at = _at(placed, "rank", "closed_capture", "closed_connection_id")
+        at = at.withColumnRenamed("connection_id", "chain")
+        joined = joined.join(at, on=["group", "rank", "chain"], how="left")
+        joined = joined.withColumn("closed_no", F.col("order_no"))
+        more = ("closed_capture", "closed_connection_id", "closed_no")
+        found = joined.select(*names, "capture", *more)
+    return found, known_by_all
 
 
 def close(

@@ -75,7 +75,8 @@ class Joined:
             rest = self._of_others(lake.read(name))
             rows = getattr(closed, name).persist()
             self._kept.append(rows)
-            self.tables[name] = rest.unionByName(rows)
+            # Where a consumer closed is told of joined ones only.
+            self.tables[name] = rest.unionByName(rows, allowMissingColumns=True)
         for name in _SUBJECTS:
             rest = self._of_others(lake.read(name))
             named = f"{name[:-1]}_names"

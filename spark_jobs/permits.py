@@ -43,13 +43,26 @@ def _after() -> WindowSpec:
 
 
 def closings(consumers: DataFrame, frames: DataFrame) -> DataFrame:
-    """When consumers closed: closed_us by IDENTITY, of those that a frame closed."""
+    """When consumers closed: closed_us by IDENTITY, of those that a frame closed.
+
+    Of joined connections closed_capture, closed_connection_id and closed_no say which frame.
+    """
     closed = consumers.where(F.col("closed_frame_no").isNotNull())
-    closed = closed.select(*IDENTITY, F.col("closed_frame_no").alias("frame_no")).distinct()
-    at_us = F.unix_micros("ts").alias("closed_us")
-    found = frames.select("capture", "connection_id", "frame_no", at_us)
-    keys = ["capture", "connection_id", "frame_no"]
-    return found.join(F.broadcast(closed), on=keys).drop("frame_no")
+    places = {
+        "at_capture": ("closed_capture", "capture"),
+        "at_connection_id": ("closed_connection_id", "connection_id"),
+        "at_frame_no": ("closed_no", "closed_frame_no"),
+    }
+    known = {name: [each for each in of if each in closed.columns] for name, of in places.items()}
+    closed = closed.withColumns({name: F.coalesce(*of) for name, of in known.items()})
+    closed = closed.select(*IDENTITY, *places).distinct()
+    found = frames.select(
+        F.col("capture").alias("at_capture"),
+        F.col("connection_id").alias("at_connection_id"),
+        F.col("frame_no").alias("at_frame_no"),
+        F.unix_micros("ts").alias("closed_us"),
+    )
+    return found.join(F.broadcast(closed), on=list(places)).drop(*places)
 
 
 def states(permits: DataFrame, connections: DataFrame, closed: DataFrame) -> DataFrame:

@@ -383,6 +383,10 @@ class Replay:
             more: dict[str, Any] = {}
             if block.table == "permits":
                 more["order_no"] = _nullable(np.asarray(block.columns["frame_no"]))
+            if block.table == "consumers":
+                # The number of the frame that closed it stays that of the whole, to be in order.
+                ranks, own = self._serials.places(np.asarray(block.columns["closed_frame_no"]))
+                more |= {"rank": _nullable(ranks), "order_no": _nullable(own)}
             for column, rank in _FRAME_NAMES[block.table]:
                 ranks, own = self._serials.places(np.asarray(block.columns[column]))
                 block.columns[column] = own

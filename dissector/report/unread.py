@@ -4,6 +4,7 @@ A packet that was cut short may show that a MESSAGE passed and not to whom. No t
 has a row of it. A count of deliveries would then say less than happened, or nothing at all.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,14 +29,18 @@ def unread(parts: Parts, command: str, tally: str, counted: str) -> int:
         pc.equal(frames.column("protocol"), "pulsar"), pc.equal(frames.column("command"), command)
     )
     sent = without_twins(frames.filter(is_asked), parts.names)
-    read: dict[tuple[Any, ...], int] = {
-        (row["capture"], row["connection_id"]): row[counted] or 0
-        for row in add_up(parts.tables[tally], TALLIES[tally], keys).to_pylist()
-    }
-    return sum(
-        max(0, row["frames"] - read.get((row["capture"], row["connection_id"]), 0))
-        for row in add_up(sent, FRAMES, keys).to_pylist()
-    )
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in add_up(sent, FRAMES, keys).to_pylist():
+        found[_place(parts, row)] += row["frames"] or 0
+    for row in add_up(parts.tables[tally], TALLIES[tally], keys).to_pylist():
+        found[_place(parts, row)] -= row[counted] or 0
+    return sum(count for count in found.values() if count > 0)
+
+
+def _place(parts: Parts, row: Row) -> tuple[Any, ...]:
+    """The connection as it counts: frames lie where they were captured, rows where they joined."""
+    place = (row["capture"], row["connection_id"])
+    return parts.heads.get(place, place)
 
 
 def unread_requests(parts: Parts, commands: Iterable[str]) -> int:

@@ -45,6 +45,11 @@ def test_the_second_leg_of_a_proxy_is_left_out() -> None:
     assert unread(parts_of({}, legs), "ACK", "ack_commands", "ack_commands") == 9
 
 
+def test_rows_of_joined_connections_stand_under_the_first() -> None:
+    parts = parts_of({0: 17}, [])._replace(heads={(None, 1): (None, 0)})  # type: ignore[dict-item]
+    assert unread(parts, "ACK", "ack_commands", "ack_commands") == 1
+
+
 def test_requests_are_counted_command_by_command() -> None:
     """More rows of one command do not make up for missing ones of another."""
     parts = parts_of({}, [])
