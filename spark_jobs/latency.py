@@ -119,9 +119,10 @@ def message_keys(rows: DataFrame) -> DataFrame:
 def _distinct(
     rows: DataFrame, grouping: str, extra: Sequence[str], shown: Sequence[str]
 ) -> DataFrame:
-    largest = rows.groupBy(*_KEY, *extra, "message_id").agg(
-        F.max(F.coalesce("message_count", F.lit(0))).alias("messages")
-    )
+    # Nothing says that a send without a sequence id repeats another, so each of them counts.
+    count = F.coalesce("message_count", F.lit(0))
+    distinct = F.when(F.col("message_id").isNull(), F.sum(count)).otherwise(F.max(count))
+    largest = rows.groupBy(*_KEY, *extra, "message_id").agg(distinct.alias("messages"))
     counted = largest.groupBy(*_KEY, *extra).agg(F.sum("messages").alias("messages"))
     columns = {"topic": F.col("key_topic"), "producer_name": F.col("key_producer")}
     columns |= {name: F.col(name) for name in extra}
@@ -134,7 +135,7 @@ def _distinct(
 
 def transform_messages(rows: DataFrame) -> DataFrame:
     """Distinct messages per producer, client and broker. rows: of publishes."""
-    sends = message_keys(rows.where(F.col("is_request") & F.col("sequence_id").isNotNull()))
+    sends = message_keys(rows.where(F.col("is_request")))
     by_producer = _distinct(sends, "producer", (), ("topic", "producer_name"))
     by_client = _distinct(sends, "client", ("client_ip",), ("client_ip",))
     by_broker = _distinct(sends, "broker", ("broker_ip",), ("broker_ip",))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dissector.report.numbers import Row
-from dissector.report.outlook import is_without_pulsar, many
+from dissector.report.outlook import many
 from dissector.report.words import bytes_text, count_text, duration_text
 
 # Why something was not judged, by the names that stand in `not_judged` and `outcomes`.
@@ -91,9 +91,9 @@ def _send_latency(report: Row) -> str:
 
 
 def _permits(report: Row) -> str:
-    if is_without_pulsar(report):
-        return "Not applicable: consumers of Cursus grant no permits."
     total = report["permit_utilization"]["total"]
+    if total["not_applicable"]:
+        return f"Not applicable: {total['not_applicable']}."
     of = total["utilization_of"]
     shares = (
         f"{count_text(of['delivered'])} messages delivered of {count_text(of['allowed'])} allowed, "
@@ -121,9 +121,9 @@ def _redelivery(report: Row) -> str:
 
 
 def _checksums(report: Row) -> str:
-    if is_without_pulsar(report):
-        return "Not applicable: frames of Cursus carry no checksum."
     total = report["checksum_failures"]["total"]
+    if total["not_applicable"]:
+        return f"Not applicable: {total['not_applicable']}."
     absent = f" {count_text(total['absent'])} carry none." if total["absent"] else ""
     return (
         "Share of SEND and MESSAGE frames whose checksum (CRC32C) does not match their bytes. It "

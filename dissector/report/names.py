@@ -117,6 +117,12 @@ def is_blind(names: Names, way: str) -> bool:
     return 0 < connections == blind(names)[way]
 
 
+def is_without_pulsar(names: Names) -> bool:
+    """Whether all that was read is of Cursus, which has no permits and no checksums."""
+    protocols = pc.unique(names.legs.column("protocol")).to_pylist()
+    return "cursus" in protocols and "pulsar" not in protocols
+
+
 def without_twins(table: pa.Table, names: Names) -> pa.Table:
     """The rows of all connections but the broker legs whose twin is there."""
     twins = _twins(names)

@@ -148,6 +148,19 @@ def unseen(row: Row, *keys: str) -> Row:
     return row | {key: None for key in keys if key in row}
 
 
+def applicable(row: Row, reason: str | None) -> Row:
+    """A row that says, in `not_applicable`, why none of its numbers exist; all of them are None
+    then, since a 0 would say that something was counted. reason: None where they do exist.
+    """
+    return (row if reason is None else _emptied(row)) | {"not_applicable": reason}
+
+
+def _emptied(row: Row) -> Row:
+    return {
+        key: _emptied(value) if isinstance(value, dict) else None for key, value in row.items()
+    }
+
+
 def known(counts: Mapping[str | None, int]) -> dict[str, int]:
     """Counts by name in the order of names, without zeros; a missing name is `unknown`."""
     named: dict[str, int] = {}

@@ -30,12 +30,6 @@ def many(count: int, one: str, several: str | None = None) -> str:
     return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
 
 
-def is_without_pulsar(report: Row) -> bool:
-    """Whether all that was read is of Cursus, which has no permits and no checksums."""
-    protocols = report["coverage"]["total"]["connections_by_protocol"]
-    return bool(protocols.get("cursus")) and not protocols.get("pulsar")
-
-
 def _not_captured(section: str, what: str) -> Remark:
     """That a direction is missing, where otherwise it would look as if nothing had happened."""
     return Remark(LOOK, section, f"{what} is not in the capture: this is not known.")
@@ -81,8 +75,8 @@ def _unanswered(report: Row) -> Remark | None:
 def _permits(report: Row) -> Remark:
     total = report["permit_utilization"]["total"]
     stalls = total["stalls"]
-    if is_without_pulsar(report):
-        text = "Not applicable: consumers of Cursus grant no permits."
+    if total["not_applicable"]:
+        text = f"Not applicable: {total['not_applicable']}."
         return Remark(PLAIN, "permit_utilization", text)
     if not total["consumers"]:
         return Remark(PLAIN, "permit_utilization", "No consumer was seen.")
@@ -130,8 +124,8 @@ def _redelivery(report: Row) -> Remark:
 
 def _checksums(report: Row) -> Remark:
     total = report["checksum_failures"]["total"]
-    if is_without_pulsar(report):
-        text = "Not applicable: frames of Cursus carry no checksum."
+    if total["not_applicable"]:
+        text = f"Not applicable: {total['not_applicable']}."
         return Remark(PLAIN, "checksum_failures", text)
     if not total["evaluated"]:
         return Remark(PLAIN, "checksum_failures", "No checksum could be evaluated.")

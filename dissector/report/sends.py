@@ -106,6 +106,7 @@ class Sends:
     def __init__(self) -> None:
         self._leaves = Leaves()
         self._runs = SequenceRuns(MAX_RUNS)
+        self._unnumbered: dict[int, int] = {}  # messages without a sequence id, by leaf
         self._sends = Accumulator(SENDS, MAX_KEYS)
         self._minutes = Accumulator(SEND_MINUTES, MAX_KEYS)
         self._transmits = Accumulator(TRANSMITS, MAX_KEYS)
@@ -132,7 +133,17 @@ class Sends:
             self._runs.add(
                 leaves[has_id], ids[has_id], np.where(counts == NULL, 0, counts)[has_id]
             )
+            self._add_unnumbered(leaves[~has_id], counts[~has_id])
             self._add_attempts(sends, leaves)
+
+    def _add_unnumbered(self, leaves: Int64Array, counts: Int64Array) -> None:
+        """Sends without a sequence id (events of a stream): nothing says that one repeats another.
+
+        So each counts; where the count is not known none does.
+        """
+        for leaf, found in zip(leaves.tolist(), counts.tolist(), strict=True):
+            if found != NULL:
+                self._unnumbered[leaf] = self._unnumbered.get(leaf, 0) + found
 
     def _add_sums(self, rows: Rows, is_request: Mask) -> None:
         latency = rows.numbers("latency_ns")
@@ -258,6 +269,8 @@ class Sends:
                     key = (*message_key(row), *(row[name] for name in extra))
                     place[number] = groups.setdefault(key, len(groups))
             counts = self._runs.messages(place)
+            for leaf, more in self._unnumbered.items():
+                counts[int(place[leaf])] = counts.get(int(place[leaf]), 0) + more
             shown = dict.fromkeys(MESSAGES.names)
             for key, number in groups.items():
                 what = {"topic": key[0], "producer_name": key[1]} if grouping == "producer" else {}

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import Row, instant, known, nulls_last, share
+from dissector.report.names import is_without_pulsar
+from dissector.report.numbers import Row, applicable, instant, known, nulls_last, share
 from dissector.report.parts import MAX_FAILURES, Parts
 from dissector.report.syndromes import Difference, difference, of_checksum_field
 from dissector.report.tallies import CHECKSUMS, rows
@@ -10,6 +11,7 @@ from dissector.report.tallies import CHECKSUMS, rows
 CONFIRMED: Final = "confirmed_by_peer"
 ARTEFACT: Final = "capture_artefact"
 UNCONFIRMED: Final = "unconfirmed"
+_NOT_APPLICABLE: Final = "frames of Cursus carry no checksum"
 _CONNECTION: Final = ("capture", "connection_id")
 
 
@@ -145,9 +147,10 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
         {**row, **endpoints.get((row["capture"], row["connection_id"]), nobody)}
         for row in _listed(_joined(frames, parts), _joined(failures, parts), _CONNECTION)
     ]
+    reason = _NOT_APPLICABLE if is_without_pulsar(parts.names) else None
     hidden = ("refused_frame_no", "answer_frame_no", "copy_crc32c")
     return {
-        "total": _group(frames, failures),
+        "total": applicable(_group(frames, failures), reason),
         "by_direction": _listed(frames, failures, ("direction",)),
         "by_topic": _listed(frames, failures, ("topic",)),
         "by_connection": by_connection,

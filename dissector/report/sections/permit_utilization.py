@@ -4,10 +4,11 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from dissector.report.names import is_blind
+from dissector.report.names import is_blind, is_without_pulsar
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
+    applicable,
     high,
     instant,
     milliseconds,
@@ -21,6 +22,8 @@ from dissector.report.unread import unread, with_unread
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
+
+_NOT_APPLICABLE: Final = "consumers of Cursus grant no permits"
 
 # What is counted in frames of one direction.
 _DELIVERED: Final = ("deliveries", "delivered")
@@ -263,4 +266,5 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
             section["total"] = unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
                 section[name] = [unseen(row, *keys) for row in section[name]]
-    return section
+    reason = _NOT_APPLICABLE if is_without_pulsar(parts.names) else None
+    return section | {"total": applicable(section["total"], reason)}

@@ -48,6 +48,44 @@ def test_numbers_do_not_depend_on_how_rows_come() -> None:
     assert summed(tables, 37, is_coded=False) == whole
 
 
+def test_sends_without_a_sequence_id_count_each() -> None:
+    counts = {7: (2, 2), 9: (1,), None: (1, 1, 3, None)}
+    rows = [
+        made.publish(connection_id=0, sequence_id=number, message_count=count, outcome="ok",
+                     topic="t", producer_name="p")
+        for number, found in counts.items()
+        for count in found
+    ]  # fmt: skip
+    latency = summed({"exchanges": rows}, 3)["send_latency"]
+    assert latency["total"]["messages"] == 2 + 1 + 5
+    assert [row["messages"] for row in latency["by_topic"]] == [8]
+
+
+def test_what_cursus_lacks_is_not_applicable_instead_of_zero() -> None:
+    legs = [{"connection_id": 0, "protocol": "cursus", "packets_to_broker": 1},
+            {"connection_id": 1, "protocol": "tls"}]  # fmt: skip
+    alone = summed({"connections": legs}, 9)
+    for section, reason in (
+        ("permit_utilization", "consumers of Cursus grant no permits"),
+        ("checksum_failures", "frames of Cursus carry no checksum"),
+    ):
+        total = dict(alone[section]["total"])
+        assert total.pop("not_applicable") == reason
+        assert numbers_in(total) == []
+        assert alone[section]["about"] == f"Not applicable: {reason}."
+    legs.append({"connection_id": 2, "protocol": "pulsar"})
+    both = summed({"connections": legs}, 9)
+    assert both["checksum_failures"]["total"]["mismatch"] == 0
+    assert both["permit_utilization"]["total"]["not_applicable"] is None
+
+
+def numbers_in(value: Any) -> list[Any]:
+    """Whatever is known somewhere in nested rows."""
+    if isinstance(value, dict):
+        return [found for each in value.values() for found in numbers_in(each)]
+    return [] if value is None else [value]
+
+
 def test_rows_of_other_tables_are_ignored() -> None:
     found = Summary()
     found.add("nothing", made.batch("messages", [{"connection_id": 1}]))
