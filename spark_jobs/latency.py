@@ -41,6 +41,7 @@ def publishes(exchanges: DataFrame, producers: DataFrame, connections: DataFrame
     is_replicator = F.col("producer_name").startswith(REPLICATOR)
     by_crc = is_replicator & F.col("sequence_id").isNotNull()
     message_id = F.coalesce(F.when(by_crc, F.col("crc32c_stored")), F.col("sequence_id"))
+    message_id = F.when(F.col("producer_id").isNotNull(), message_id)
     rows = name_producers(rows.withColumn("message_id", message_id), producers)
     is_request = F.col("outcome") != "orphan_response"
     is_timed = (F.col("outcome") == "ok") & F.col("latency_ns").isNotNull()
@@ -119,9 +120,10 @@ def message_keys(rows: DataFrame) -> DataFrame:
 def _distinct(
     rows: DataFrame, grouping: str, extra: Sequence[str], shown: Sequence[str]
 ) -> DataFrame:
-    # Nothing says that a send without a sequence id repeats another, so each of them counts.
+    # Where no id tells messages apart each first attempt counts.
     count = F.coalesce("message_count", F.lit(0))
-    distinct = F.when(F.col("message_id").isNull(), F.sum(count)).otherwise(F.max(count))
+    first = F.sum(F.when(F.col("is_first"), count).otherwise(0))
+    distinct = F.when(F.col("message_id").isNull(), first).otherwise(F.max(count))
     largest = rows.groupBy(*_KEY, *extra, "message_id").agg(distinct.alias("messages"))
     counted = largest.groupBy(*_KEY, *extra).agg(F.sum("messages").alias("messages"))
     columns = {"topic": F.col("key_topic"), "producer_name": F.col("key_producer")}

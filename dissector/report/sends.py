@@ -83,12 +83,15 @@ class Leaves:
 def message_ids(sends: Rows) -> Int64Array:
     """int64[rows], what tells the messages of one producer apart: the sequence id, NULL if unknown.
 
+    NULL too for producers without an id (Cursus): they number each partition from the beginning,
+    and which of their sends repeats another stands in `attempt`.
+
     A replicator sends on what several producers published, each with sequence ids of its own; its
     entries are told apart by their checksum, which an entry that is sent again keeps.
     """
     ids, crc = sends.numbers("sequence_id"), sends.numbers("crc32c_stored")
     by_crc = sends.starts_with("producer_name", REPLICATOR) & (crc != NULL) & (ids != NULL)
-    return np.where(by_crc, crc, ids)
+    return np.where(sends.numbers("producer_id") == NULL, NULL, np.where(by_crc, crc, ids))
 
 
 def _int(mask: Mask) -> pa.Array:
@@ -106,7 +109,7 @@ class Sends:
     def __init__(self) -> None:
         self._leaves = Leaves()
         self._runs = SequenceRuns(MAX_RUNS)
-        self._unnumbered: dict[int, int] = {}  # messages without a sequence id, by leaf
+        self._unnumbered: dict[int, int] = {}  # messages told apart by no sequence id, by leaf
         self._sends = Accumulator(SENDS, MAX_KEYS)
         self._minutes = Accumulator(SEND_MINUTES, MAX_KEYS)
         self._transmits = Accumulator(TRANSMITS, MAX_KEYS)
@@ -133,14 +136,13 @@ class Sends:
             self._runs.add(
                 leaves[has_id], ids[has_id], np.where(counts == NULL, 0, counts)[has_id]
             )
-            self._add_unnumbered(leaves[~has_id], counts[~has_id])
+            attempt = sends.numbers("attempt")
+            alone = ~has_id & ((attempt == 1) | (attempt == NULL))
+            self._add_unnumbered(leaves[alone], counts[alone])
             self._add_attempts(sends, leaves)
 
     def _add_unnumbered(self, leaves: Int64Array, counts: Int64Array) -> None:
-        """Sends without a sequence id (events of a stream): nothing says that one repeats another.
-
-        So each counts; where the count is not known none does.
-        """
+        """First attempts that no sequence id tells apart; where the count is not known none is."""
         for leaf, found in zip(leaves.tolist(), counts.tolist(), strict=True):
             if found != NULL:
                 self._unnumbered[leaf] = self._unnumbered.get(leaf, 0) + found

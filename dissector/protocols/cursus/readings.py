@@ -268,6 +268,7 @@ class Readings:
             frames.payload_bytes[row] = int(frames.frame_bytes[row]) - 4
         if int(frames.status[row]) == COMPLETE and int(bodies.records[row]) == NULL:
             frames.status[row] = MALFORMED
+            frames.message_count[row] = NULL  # what its header claims is not there
         frames.name_source[row] = NAME_OBSERVED
 
     def _request(self, frames: FrameColumns, row: int, body: bytes, shape: int) -> Reading:

@@ -61,6 +61,16 @@ def test_sends_without_a_sequence_id_count_each() -> None:
     assert [row["messages"] for row in latency["by_topic"]] == [8]
 
 
+def test_producers_that_number_each_partition_are_counted_by_first_attempts() -> None:
+    sends = [(1, 1, 50), (1, 1, 50), (51, 1, 50), (51, 2, 50), (1, None, 4)]
+    rows = [
+        made.publish(connection_id=0, producer_id=None, sequence_id=first, attempt=attempt,
+                     message_count=count)
+        for first, attempt, count in sends
+    ]  # fmt: skip
+    assert summed({"exchanges": rows}, 2)["send_latency"]["total"]["messages"] == 154
+
+
 def test_what_cursus_lacks_is_not_applicable_instead_of_zero() -> None:
     legs = [{"connection_id": 0, "protocol": "cursus", "packets_to_broker": 1},
             {"connection_id": 1, "protocol": "tls"}]  # fmt: skip
