@@ -28,6 +28,7 @@ from dissector.report.summary import capture_steps, span_step_ns
 from spark_jobs import session
 from spark_jobs.counting import collect_all, collected
 from spark_jobs.joined import CLOSED, Joined, closed_schema
+from spark_jobs.selection import TIMED, Selection, selected, selection_of
 from spark_jobs.tables import CONNECTION, LakeTables, lake_bytes
 
 Frames = dict[str, tuple[DataFrame, pa.Schema]]
@@ -49,12 +50,21 @@ class Tables(LakeTables):
         self.step_ns = span_step_ns(self.files)
         self.steps = capture_steps(self.files)
         self._kept: list[DataFrame] = []
+        self.all_frames = self.read("frames")
         self.joined = Joined(LakeTables(spark, lake, captures), self.files)
         self._read |= self.joined.tables
         for group in self.joined.plan.groups:
             mine = pc.is_in(self.files.column("capture"), pa.array(group.captures))
             step = span_step_ns(self.files.filter(mine))
             self.steps |= dict.fromkeys(group.captures, step)
+
+    def select(self, what: Selection) -> None:
+        """Leave only a part of the tables to the sections."""
+        if what.is_everything:
+            return
+        known = [self.read(name) for name in subject_names(self)]
+        for name in (*TIMED, "connections"):
+            self._read[name] = selected(self.read(name), name, what, *known)
 
     def keep(self, rows: DataFrame) -> None:
         """Remember a persisted DataFrame, to be dropped by `close`."""
@@ -95,7 +105,7 @@ def _with_packets(tables: Tables, found: dict[str, pa.Table]) -> dict[str, pa.Ta
             "frame_no": pa.array([key[2] for key in wanted], pa.int64()),
         }
     )
-    rows = packets_of(tables.read("frames"), tables.spark.createDataFrame(keys)).toArrow()
+    rows = packets_of(tables.all_frames, tables.spark.createDataFrame(keys)).toArrow()
     packets = {tuple(row.values())[:3]: row["last_packet"] for row in rows.to_pylist()}
     filled = dict(found)
     for name, columns in _PACKETS.items():
@@ -112,12 +122,16 @@ def _frame_keys(table: pa.Table, frame: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows]
 
 
+def subject_names(tables: Tables) -> tuple[str, str]:
+    """The tables of producers and consumers that have the names of all."""
+    if tables.joined.tables:
+        return "producer_names", "consumer_names"
+    return "producers", "consumers"
+
+
 def _names(tables: Tables) -> dict[str, tuple[DataFrame, pa.Schema]]:
     """Late names and legs; where captures were joined also those by the numbers of each."""
-    if not tables.joined.tables:
-        names = ("connections", "producers", "consumers")
-    else:
-        names = ("legs", "producer_names", "consumer_names")
+    names = ("legs" if tables.joined.tables else "connections", *subject_names(tables))
     kinds = {"legs": LEGS, "producers": PRODUCERS, "consumers": CONSUMERS}
     return {
         f"names.{kind}": (tables.read(name), schema)
@@ -156,7 +170,11 @@ def run(
     with open_lake(Path(args.lake)) as lake:
         tables = Tables(spark, lake, args.capture)
         try:
+            what = selection_of(args)
+            tables.select(what)
             report = build(parts(tables, args, sections), sections)
+            if not what.is_everything:
+                report["selection"] = what.as_json()
             if is_whole and len(tables.joined.captures) > 1:
                 report["closing"] = tables.joined.section()
             more = closed_writers(tables) if is_whole else {}
@@ -198,6 +216,11 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument("-o", "--output", required=True, metavar="DIR", help="where to write")
     options.add_argument(
         "--capture", action="append", default=[], metavar="ID", help="only this one (repeatable)"
+    )
+    options.add_argument("--since", metavar="T", help="from this time on (UTC)")
+    options.add_argument("--until", metavar="T", help="up to this time (UTC)")
+    options.add_argument(
+        "--topic", action="append", default=[], metavar="NAME", help="only this one (repeatable)"
     )
     options.add_argument("--exact", action="store_true", help="exact percentiles, by sorting")
     options.add_argument("--master", help="Spark master (default: local[*])")

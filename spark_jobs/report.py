@@ -50,6 +50,9 @@ def write_report(
     captures: Sequence[str] = (),
     is_exact: bool = False,
     master: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    topics: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What `dissector report` does: start Spark, run all jobs over a lake, write the report.
 
@@ -58,6 +61,7 @@ def write_report(
         captures: ids; none = all.
         is_exact: percentiles by sorting the values instead of from histograms.
         master: Spark master; None = local[*].
+        since, until, topics: only this part of the lake; see spark_jobs.selection.
 
     Returns:
         The content of report.json.
@@ -67,7 +71,7 @@ def write_report(
     """
     args = argparse.Namespace(
         lake=str(lake), output=str(output), capture=list(captures), exact=is_exact, master=master,
-        page=True,
+        page=True, since=since, until=until, topic=list(topics),
     )  # fmt: skip
     with job.started(args, "dissector-report") as spark:
         return run(spark, args)

@@ -64,6 +64,7 @@ def _run_spark(
     master: str | None,
     is_exact: bool,
     captures: Sequence[str] = (),
+    **part: Any,
 ) -> dict[str, Any]:
     """Run all Spark jobs over a lake, or over some captures of it.
 
@@ -78,7 +79,7 @@ def _run_spark(
             "pip install 'pulsar-dissector[spark,jvm]'; `dissector summary` works without"
         ) from error
     result: dict[str, Any] = job.write_report(
-        lake, output, captures=captures, is_exact=is_exact, master=master
+        lake, output, captures=captures, is_exact=is_exact, master=master, **part
     )
     return result
 
@@ -158,6 +159,15 @@ def summary(
     metavar="ID",
     help="Read this capture only. Repeatable.",
 )
+@click.option("--since", metavar="T", help="Read from this time on, UTC: 2026-01-31T12:00.")
+@click.option("--until", metavar="T", help="Read up to this time, UTC.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Read this topic and its partitions only. Repeatable.",
+)
 @_master_option
 @_exact_option
 @_fail_on_option
@@ -167,6 +177,9 @@ def report(
     lake: Path,
     output: Path,
     captures: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    topics: tuple[str, ...],
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -181,7 +194,9 @@ def report(
     with open_lake(lake):
         pass  # a lake that is not there or too new is said before Spark starts
     check_output(output)
-    result = _run_spark(lake, output, master, exact, captures)
+    result = _run_spark(
+        lake, output, master, exact, captures, since=since, until=until, topics=topics
+    )
     print(output / "report.html")
     return _judge(conditions, result, 0, common.words)
 

@@ -63,15 +63,20 @@ def _grouped(found: list[Row], keys: tuple[str, ...]) -> Cells:
     return groups
 
 
-def _per_minute(found: list[Row]) -> list[Row]:
-    """What was sent in each minute of capture time, minutes without sends left out."""
-    minutes: dict[int, list[Row]] = {}
+# Windows of time, in minutes; those of an hour or a day begin with it in UTC.
+_WINDOWS: Final = {"minute": 1, "hour": 60, "day": 1440}
+
+
+def _per(window: str, found: list[Row]) -> list[Row]:
+    """What was sent in each window of capture time, windows without sends left out."""
+    width = _WINDOWS[window]
+    windows: dict[int, list[Row]] = {}
     for row in found:
         if row["minute"] is not None:
-            minutes.setdefault(row["minute"], []).append(row)
+            windows.setdefault(row["minute"] // width, []).append(row)
     return [
-        {"minute": instant(minute * NS_PER_MINUTE), **_cell(minutes[minute])}
-        for minute in sorted(minutes)
+        {window: instant(number * width * NS_PER_MINUTE), **_cell(windows[number])}
+        for number in sorted(windows)
     ]
 
 
@@ -175,7 +180,10 @@ def _group(lists: _Lists, key: Group) -> Row:
         ),
         "sends_of_unknown_count": total["counts_unknown"],
         "not_judged": known(not_judged),
-        "per_minute": _per_minute(minutes) if lists.has_minutes else None,
+        **{
+            f"per_{window}": _per(window, minutes) if lists.has_minutes else None
+            for window in _WINDOWS
+        },
     }
 
 
