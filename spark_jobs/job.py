@@ -62,9 +62,13 @@ class Tables(LakeTables):
         """Leave only a part of the tables to the sections."""
         if what.is_everything:
             return
-        known = [self.read(name) for name in subject_names(self)]
+        known = []
+        for name, number in zip(subject_names(self), ("producer_id", "consumer_id"), strict=True):
+            rows = self.read(name).select(*CONNECTION, number, "incarnation", "topic").toArrow()
+            known.append(self.spark.createDataFrame(rows))
         for name in (*TIMED, "connections"):
-            self._read[name] = selected(self.read(name), name, what, *known)
+            self._read[name] = selected(self.read(name), name, what, *known).persist()
+            self.keep(self._read[name])
 
     def keep(self, rows: DataFrame) -> None:
         """Remember a persisted DataFrame, to be dropped by `close`."""

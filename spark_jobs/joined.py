@@ -82,6 +82,10 @@ class Joined:
             named = f"{name[:-1]}_names"
             self.tables[named] = rest.unionByName(getattr(closed, named))
         self._join_connections()
+        # Each section reads them several times.
+        for name in ("connections", "legs", *_SUBJECTS):
+            self.tables[name] = self.tables[name].persist()
+            self._kept.append(self.tables[name])
 
     def closed(self, table: str) -> DataFrame:
         """The closed rows of one of CLOSED: those of joined captures, none where there are none."""
