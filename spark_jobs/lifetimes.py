@@ -12,8 +12,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from dissector.report.lags import COMMITTED, DELIVERED
 from dissector.report.parts import ENTRIES
-from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, TRANSITS
+from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, LAGS, LAST_LAG_BITS, TRANSITS
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.coverage import frames_part
@@ -69,6 +70,30 @@ def transform_ack_commands(acks: DataFrame) -> DataFrame:
     return tally(rows, ACK_COMMANDS)
 
 
+def transform_lags(acks: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """How far groups lag behind the end of their logs, see dissector.report.lags."""
+    most = (1 << LAST_LAG_BITS) - 1
+    committed = acks.where(F.col("action") == "ack").withColumn("which", F.lit(COMMITTED))
+    delivered = deliveries.where(F.col("entry_id").isNotNull())
+    delivered = delivered.withColumn("which", F.lit(DELIVERED))
+    names = ["consumer_id", "frame_no", "lag", "ts", *LAGS.key_names]
+    found = committed.select(*names).unionByName(delivered.select(*names))
+    found = found.where(F.col("consumer_id").isNull() & F.col("subscription").isNotNull())
+    place = F.call_function("shiftleft", F.col("frame_no"), F.lit(LAST_LAG_BITS))
+    is_known = F.col("lag").isNotNull()
+    return tally(
+        found.withColumns(
+            {
+                "judged": flag(is_known),
+                "unjudged": flag(~is_known),
+                "last": F.when(is_known, place + F.least(F.col("lag"), F.lit(most))),
+                "at_us": F.when(is_known, F.unix_micros("ts")),
+            }
+        ),
+        LAGS,
+    )
+
+
 def transform_entries(
     exchanges: DataFrame, deliveries: DataFrame, connections: DataFrame, files: DataFrame
 ) -> DataFrame:
@@ -115,6 +140,7 @@ def ack_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         "frames": frames_part(tables),
         "ack_times": (transform_ack_times(tables.read("deliveries")), ACK_TIMES.schema()),
         "ack_commands": (transform_ack_commands(tables.read("acks")), ACK_COMMANDS.schema()),
+        "lags": (transform_lags(tables.read("acks"), tables.read("deliveries")), LAGS.schema()),
     }
 
 

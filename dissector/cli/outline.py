@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from dissector.cli.terminal import Paint, counted, safe_text
-from dissector.report.outlook import BAD, GOOD, LOOK, remarks
+from dissector.report.outlook import BAD, GOOD, LOOK, remarks, spoken
 from dissector.report.words import bytes_text, duration_text, share_text
 
 Numbers = dict[str, Any]
@@ -28,6 +28,7 @@ def outline(report: Numbers, paint: Paint) -> Iterator[str]:
         ("slowest sends", _slowest(report)),
         ("permits of consumers", _permits(report)),
         ("redeliveries", _redeliveries(report)),
+        ("lag of groups in messages, behind commits and behind deliveries", _lags(report)),
         ("wrong checksums", _checksums(report)),
         ("refused requests", _errors(report)),
         ("what the capture lacks", _lacks(report["coverage"]["total"])),
@@ -35,7 +36,7 @@ def outline(report: Numbers, paint: Paint) -> Iterator[str]:
         listed = list(lines)
         if listed:
             yield ""
-            yield paint(title, "bold")
+            yield paint(spoken(report, title), "bold")
             yield from (f"  {line}" for line in listed)
 
 
@@ -174,6 +175,22 @@ def _redeliveries(report: Numbers) -> Iterator[str]:
             f"published to dead letter topics: {total['dead_letter_publishes']:,}, "
             f"to retry topics: {total['retry_publishes']:,}"
         )
+
+
+def _lags(report: Numbers) -> Iterator[str]:
+    names = ("lag_committed_last", "lag_committed_max", "lag_delivered_last", "lag_delivered_max")
+    listed = report["ack_latency"]["by_subscription"]
+    groups = [each for each in listed if any(each[name] is not None for name in names)]
+    groups.sort(key=lambda each: -(each["lag_committed_last"] or each["lag_delivered_last"] or 0))
+    rows = [
+        (
+            *(_count(group[name]) for name in names),
+            f"{_name(group['subscription'])} of {_name(group['topic'])}",
+        )
+        for group in groups[:_LISTED]
+    ]
+    heads = ("committed", "most of a log", "delivered", "most of a log", "subscription")
+    yield from _table(heads, rows, len(groups))
 
 
 def _checksums(report: Numbers) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dissector.report.numbers import Row
-from dissector.report.outlook import many
+from dissector.report.outlook import many, spoken
 from dissector.report.words import bytes_text, count_text, duration_text
 
 # Why something was not judged, by the names that stand in `not_judged` and `outcomes`.
@@ -244,6 +244,8 @@ def explained(report: Row) -> Row:
     if any(section not in report for section in SENTENCES):
         return report
     return {
-        name: {"about": SENTENCES[name](report), **content} if name in SENTENCES else content
+        name: {"about": spoken(report, SENTENCES[name](report)), **content}
+        if name in SENTENCES
+        else content
         for name, content in report.items()
     }

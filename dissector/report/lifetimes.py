@@ -8,6 +8,7 @@ import pyarrow as pa
 from dissector.blocks import Int64Array
 from dissector.buckets import buckets_of
 from dissector.limits import NULL
+from dissector.report.lags import COMMITTED, DELIVERED, Lags
 from dissector.report.names import Names, without_twins
 from dissector.report.parts import ENTRIES
 from dissector.report.rows import Mask, Rows, codes, nullable
@@ -92,6 +93,7 @@ class Lifetimes:
         self._transits = Accumulator(TRANSITS, MAX_KEYS)
         self._commands = Accumulator(ACK_COMMANDS, MAX_KEYS)
         self._entries = Entries()
+        self._lags = Lags()
         self._last_ack: tuple[str, int] | None = None
 
     def add_exchanges(self, rows: Rows) -> None:
@@ -102,6 +104,7 @@ class Lifetimes:
     def add_deliveries(self, rows: Rows) -> None:
         """Take in rows of `deliveries`."""
         self._entries.add(rows, "delivered")
+        self._lags.add(rows, DELIVERED)
         took = rows.numbers("ack_latency_ns")
         is_acked = rows.equals("outcome", "acked")
         is_timed = is_acked & (took != NULL)
@@ -134,6 +137,7 @@ class Lifetimes:
 
     def add_acks(self, rows: Rows) -> None:
         """Take in rows of `acks`, in their order: the ids of one frame lie together."""
+        self._lags.add(rows, COMMITTED)
         rows = rows.where(rows.equals("action", "ack"))
         if len(rows) == 0:
             return
@@ -156,6 +160,7 @@ class Lifetimes:
             "ack_times": self._acks.settle(),
             "transits": self._transits.settle(),
             "ack_commands": self._commands.settle(),
+            "lags": self._lags.table(),
             "entries": self._entries.table(names, files),
         }
 

@@ -1,5 +1,6 @@
 """What stands out in a report: a few sentences at its top, each with the section it comes from."""
 
+import re
 from typing import NamedTuple
 
 from dissector.report.numbers import Row
@@ -17,6 +18,21 @@ _NO_RECEIPT = {
 }
 
 
+# What Cursus calls it, where a text says it in Pulsar's words.
+_CURSUS_WORDS = {
+    "SEND": "publish",
+    "receipt": "answer",
+    "receipts": "answers",
+    "MESSAGE": "BATCH",
+    "ACK": "commit",
+    "ack": "commit",
+    "acks": "commits",
+    "entry": "records",
+    "Pulsar": "Cursus",
+}
+_WORD = re.compile(rf"\b(?:{'|'.join(_CURSUS_WORDS)})\b")
+
+
 class Remark(NamedTuple):
     """One sentence. mark: good, look, bad or plain; section: its anchor on the page."""
 
@@ -28,6 +44,13 @@ class Remark(NamedTuple):
 def many(count: int, one: str, several: str | None = None) -> str:
     """A count with its noun."""
     return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
+
+
+def spoken(report: Row, text: str) -> str:
+    """A text that uses Pulsar's words, in those of Cursus where only that was read."""
+    if not report["checksum_failures"]["total"]["not_applicable"]:
+        return text
+    return _WORD.sub(lambda found: _CURSUS_WORDS[found[0]], text)
 
 
 def _not_captured(section: str, what: str) -> Remark:
@@ -215,4 +238,6 @@ def remarks(report: Row) -> list[Remark]:
         _errors(report),
         _closed(report),
     ]
-    return [remark for remark in found if remark is not None]
+    return [
+        remark._replace(text=spoken(report, remark.text)) for remark in found if remark is not None
+    ]

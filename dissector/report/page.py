@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from dissector.report import meanings, plots, words
 from dissector.report.numbers import Row
-from dissector.report.outlook import many, remarks
+from dissector.report.outlook import many, remarks, spoken
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 UNKNOWN: Final = "not known"
@@ -128,6 +128,7 @@ def _environment(places: Places) -> Environment:
     found.globals |= {
         "figure": figure,
         "many": many,
+        "spoken": spoken,
         "meanings": meanings,
         "meaning_of": meanings.meaning_of,
         "packet_of": places.packet,

@@ -186,6 +186,22 @@ REQUESTS: Final = Tally(
     ("latency_ns",),
     ("latency_ns",),
 )
+# Lags of consumers; last: see LAST_LAG_BITS; which: committed or delivered.
+LAGS: Final = Tally(
+    "lags",
+    (
+        *CONNECTION,
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("partition", NUMBER),
+        ("which", TEXT),
+    ),
+    ("judged", "unjudged"),
+    (),
+    ("lag", "last", "at_us"),
+)
+# The last lag is that of the greatest of these numbers: the frame's number above, the lag below.
+LAST_LAG_BITS: Final = 32
 REDELIVER_REQUESTS: Final = Tally(
     "redeliver_requests", _CONSUMER, ("ids_requested", "requests_for_all")
 )
@@ -243,6 +259,7 @@ TALLIES: Final = {
         DELIVERIES,
         ACK_TIMES,
         ACK_COMMANDS,
+        LAGS,
         TRANSITS,
         REQUESTS,
         REDELIVER_REQUESTS,

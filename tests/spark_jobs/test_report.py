@@ -64,11 +64,15 @@ def test_spark_and_summary_agree_on_a_capture_of_cursus(spark: Any, tmp_path: Pa
         row["protocol"] = "cursus"
     for row in made.tables["exchanges"]:
         row["producer_id"] = None
+    for place, row in enumerate((*made.tables["deliveries"], *made.tables["acks"])):
+        lag = (None, 5, 0, 1 << 31)[place % 4]
+        row |= {"consumer_id": None, "partition": place % 3, "lag": lag}
     made.tables["permits"].clear()
     captures = {"c-made-0": made.tables}
     by_spark = reported(spark, write_lake(tmp_path / "lake", captures), tmp_path / "report")
     assert differences(by_spark, json.loads(json.dumps(summarised(captures)))) == []
     assert by_spark["checksum_failures"]["total"]["not_applicable"]
+    assert by_spark["ack_latency"]["total"]["lag_delivered_max"] == 1 << 31
 
 
 def test_spark_and_summary_agree_on_several_captures_together(spark: Any, tmp_path: Path) -> None:

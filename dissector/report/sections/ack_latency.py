@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.report.lags import lag_of, lag_rows
 from dissector.report.names import is_blind
 from dissector.report.numbers import (
     NS_PER_US,
@@ -96,14 +97,23 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
         for row in found:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[place].append(row)
+    lags = lag_rows(parts.tables["lags"])
+    lags_of: dict[tuple[Any, ...], list[Row]] = {}
+    for row in lags:
+        lags_of.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
     listed = [
-        {**dict(zip(_KEYS, key, strict=True)), **_group(*found, ends_us)}
+        {
+            **dict(zip(_KEYS, key, strict=True)),
+            **_group(*found, ends_us),
+            **lag_of(lags_of.get(key, [])),
+        }
         for key, found in groups.items()
     ]
     listed.sort(key=lambda row: (-row["acked"], nulls_last(*(row[name] for name in _KEYS))))
     section: dict[str, Any] = {
-        "total": _group(deliveries, commands, ends_us), "by_subscription": listed,
-    }  # fmt: skip
+        "total": {**_group(deliveries, commands, ends_us), **lag_of(lags)},
+        "by_subscription": listed,
+    }
     count = unread(parts, "MESSAGE", "ack_times", "deliveries")
     section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
     count = unread(parts, "ACK", "ack_commands", "ack_commands")

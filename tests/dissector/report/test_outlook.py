@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dissector.report.outlook import BAD, GOOD, LOOK, PLAIN, Remark, many, remarks
+from dissector.report.outlook import BAD, GOOD, LOOK, PLAIN, Remark, many, remarks, spoken
 from dissector.report.result import SECTIONS
 from dissector.report.summary import Summary
 from tests.dissector.report import made
@@ -66,6 +66,15 @@ def test_stalls_say_whether_messages_were_waiting() -> None:
     (remark,) = of(report, "permit_utilization")
     assert remark.mark == LOOK
     assert "3 times, at most 2.5 s; messages were seen waiting 1 of these times" in remark.text
+
+
+def test_a_report_of_cursus_alone_speaks_its_language() -> None:
+    said = "from the end of a SEND to its receipt, of a MESSAGE; receipts, ACK"
+    report = empty()
+    assert spoken(report, said) == said
+    report["checksum_failures"]["total"]["not_applicable"] = "frames of Cursus carry no checksum"
+    changed = "from the end of a publish to its answer, of a BATCH; answers, commit"
+    assert spoken(report, said) == changed
 
 
 def test_every_remark_leads_to_a_section() -> None:
