@@ -48,10 +48,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     metrics make interfaces and ports.
     """
     root = Path(__file__).parent
+    longest: list[pytest.Item] = []
+    others: list[pytest.Item] = []
     for item in items:
         parts = item.path.relative_to(root).parts
-        if "spark" in getattr(item, "fixturenames", ()) or parts[0] == "spark_jobs":
+        if "spark" in getattr(item, "fixturenames", ()):
             group = "spark"
         else:
             group = "tap" if {"tap", "dashboards"} & set(parts) else "/".join(parts)
         item.add_marker(pytest.mark.xdist_group(group))
+        # The longest begin first, or all wait for them at the end.
+        (longest if parts[0] == "spark_jobs" else others).append(item)
+    items[:] = longest + others
