@@ -186,7 +186,7 @@ def _requests(report: Row) -> str:
         "Time from the last byte of a request to the last byte of its answer, for every command "
         "but SEND; a PING by who sent it, since the other side answers. It speaks of "
         f"{count_text(total['latency_ms']['count'])} answers to "
-        f"{many(total['requests'], 'request')}.{not_judged(total['not_judged'])}"
+        f"{_counted(total['requests'], 'request', 'requests')}.{not_judged(total['not_judged'])}"
     )
 
 
@@ -195,8 +195,8 @@ def _connecting(report: Row) -> str:
     return (
         "How long a client took from its first question about a topic to the producer or consumer "
         "that is open on it, with connecting and its own pauses, and how many connections clients "
-        f"opened at once. It speaks of {many(total['chains'], 'chain')} and "
-        f"{many(total['opened'], 'connection')} whose opening was captured."
+        f"opened at once. It speaks of {_counted(total['chains'], 'chain', 'chains')} and "
+        f"{_counted(total['opened'], 'connection', 'connections')} whose opening was captured."
         f"{not_judged(total['not_judged'])}"
     )
 

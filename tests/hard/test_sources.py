@@ -4,6 +4,7 @@ import io
 import itertools
 import random
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -94,7 +95,7 @@ def test_b09_a_small_file_of_much_nothing_needs_little_memory(codec: str, tmp_pa
         "print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
     done = subprocess.run(
-        ["python", "-c", program, path], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
     )
     frames, kilobytes = map(int, done.stdout.split())
     assert frames == len(whole()["frames"])

@@ -18,6 +18,7 @@ from dissector.protocols.pulsar.consumption_state import (
 )
 from dissector.protocols.pulsar.identities import add_page, bit_of, give_up_page, popcount
 from dissector.protocols.pulsar.published import (
+    domain_of,
     end_transaction,
     leg_of,
     published_ns,
@@ -31,6 +32,7 @@ from tests.wire.talk import SHARED, TOPIC, Talk
 
 WORD = st.integers(-(1 << 63), (1 << 63) - 1)
 BITS_64 = (1 << 64) - 1
+CONNECTION = 3
 
 
 def state_of(nodes: int = 1 << 12) -> ConsumptionState:
@@ -106,11 +108,19 @@ def test_bits_left_of_a_set(words: list[int], bits: int | None) -> None:
 def test_when_an_entry_was_published_is_known_per_topic_ledger_and_leg() -> None:
     state = state_of()
     remember_published(state, 1, 2, 130, 0, 777)
-    assert published_ns(state, 1, 2, 130, 0) == 777
+    assert published_ns(state, 1, CONNECTION, 2, 130, 0) == 777
     others = [(9, 2, 130, 0), (1, 9, 130, 0), (1, 2, 131, 0), (1, 2, 2, 0), (1, 2, 130, 1),
               (NULL, 2, 130, 0), (1, 2, -1, 0)]  # fmt: skip
     for topic, ledger, entry, leg in others:
-        assert published_ns(state, topic, ledger, entry, leg) == NULL
+        assert published_ns(state, topic, CONNECTION, ledger, entry, leg) == NULL
+
+
+def test_without_a_topic_an_entry_is_known_on_its_own_connection() -> None:
+    state = state_of()
+    remember_published(state, domain_of(NULL, CONNECTION), 2, 130, 0, 777)
+    assert published_ns(state, NULL, CONNECTION, 2, 130, 0) == 777
+    assert published_ns(state, 5, CONNECTION, 2, 130, 0) == 777
+    assert published_ns(state, NULL, CONNECTION + 1, 2, 130, 0) == NULL
 
 
 def test_the_oldest_published_entries_make_room() -> None:
@@ -119,8 +129,8 @@ def test_the_oldest_published_entries_make_room() -> None:
     make_key_room(state, room + 2)
     for number in range(room + 1):
         remember_published(state, 1, 2, number * PAGE_ENTRIES, 0, number)
-    assert published_ns(state, 1, 2, 0, 0) == NULL
-    assert published_ns(state, 1, 2, PAGE_ENTRIES, 0) == 1
+    assert published_ns(state, 1, CONNECTION, 2, 0, 0) == NULL
+    assert published_ns(state, 1, CONNECTION, 2, PAGE_ENTRIES, 0) == 1
 
 
 def test_legs_of_a_proxy() -> None:
