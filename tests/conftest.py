@@ -27,6 +27,12 @@ def garbage() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(autouse=True)
+def kept_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tap that runs inside this process would take its rights away from all later tests."""
+    monkeypatch.setattr("dissector.tap.privileges.drop_all_but_capturing", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local Spark session; tests that want it are skipped where there is no Java."""
