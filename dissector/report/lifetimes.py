@@ -166,7 +166,7 @@ class Lifetimes:
 
     def limits(self) -> dict[str, int]:
         """What was left out."""
-        tallies = (self._acks, self._transits, self._commands)
+        tallies = (self._acks, self._transits, self._commands, self._lags)
         return {
             "summary_keys_limit": sum(tally.left_out for tally in tallies),
             "summary_entries_limit": self._entries.left_out,

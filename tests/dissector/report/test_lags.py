@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from dissector.report import lags as lags_module
 from dissector.report.summary import Summary
 from tests.dissector.report import made
 
@@ -52,3 +55,15 @@ def test_other_protocols_empty_batches_and_readers_without_a_group_have_no_lag()
     ]
     section = latency_of([ack(1, 0, None, consumer_id=4)], others)
     assert lags(section["total"]) == [None] * 5
+
+
+def test_logs_beyond_the_bound_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lags_module, "MAX_KEYS", 2)
+    for count, limits in ((2, {}), (5, {"summary_keys_limit": 3})):
+        summary = Summary()
+        for partition in range(count):
+            rows = [ack(1 + partition, partition, 7)]
+            summary.add("acks", made.batch("acks", rows), "c-one")
+        found = summary.parts()
+        assert found.tables["lags"].num_rows == 2
+        assert {name: hit for name, hit in found.limits.items() if hit} == limits
