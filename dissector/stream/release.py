@@ -17,6 +17,7 @@ from dissector.stream import layout
 from dissector.stream.columns import (
     CLOSE,
     DATA,
+    ENDED_CAPTURE_END,
     ENDED_FIN,
     FIN,
     GAP_CUT,
@@ -236,7 +237,8 @@ def _can_close(cells: Int64Array, base: int, is_over: bool) -> bool:
     if cells[one + HEAD] >= 0 or cells[other + HEAD] >= 0:
         return False
     if cells[one + SIDE_BITS] & cells[other + SIDE_BITS] & SIDE_FIN_OUT:
-        if cells[base + CLOSING] == 0:
+        # The end of the capture may only have let out the FINs that waited behind a hole.
+        if cells[base + CLOSING] in (0, ENDED_CAPTURE_END + 1):
             cells[base + CLOSING] = ENDED_FIN + 1
         return True
     if is_over:

@@ -142,3 +142,17 @@ def test_a_closed_connection_lingers_and_then_its_packets_open_another() -> None
     late = Packet(LINGER_MS + 3000, 0, 1005, b"", 5005)
     found = streamed([*packets, late])
     assert [row["ended"] for row in found.connections.values()] == ["fin", "capture_end"]
+
+
+def test_fins_that_wait_behind_a_late_start_are_the_end() -> None:
+    """A side seen from its middle on waits for earlier bytes; the capture may end within that."""
+    packets = [
+        Packet(0, 0, 1001, b"question", 5001),
+        Packet(1, 1, 5001, b"answer", 1009),
+        Packet(2, 0, 1009, b"", 5007, flags=FIN_ACK),
+        Packet(3, 1, 5007, b"", 1010, flags=FIN_ACK),
+        Packet(4, 0, 1010, b"", 5008),
+    ]
+    found = streamed(packets)
+    assert found.connections[0]["ended"] == "fin"
+    assert (found.data(0, 0), found.data(0, 1)) == (b"question", b"answer")
