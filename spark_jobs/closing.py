@@ -453,12 +453,16 @@ def close(
         .unionByName(_all_columns(events))
     )
     out = run(in_order(rows, placed)).persist()
+    producers, producer_names = subjects(out, placed, "producers")
+    consumers, consumer_names = subjects(out, placed, "consumers")
     closed = Closed(
         placed_rows(out, placed, "exchanges", "response"),
         placed_rows(out, placed, "deliveries", "previous", "ack"),
         placed_rows(out, placed, "permits"),
-        *(subjects(out, placed, name)[0] for name in ("producers", "consumers")),
-        *(subjects(out, placed, name)[1] for name in ("producers", "consumers")),
+        producers,
+        consumers,
+        producer_names,
+        consumer_names,
     )
     return closed, out
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -262,8 +261,6 @@ def closed_schema(table: str) -> pa.Schema:
 def merged_connections(rows: DataFrame) -> DataFrame:
     """One row per joined connection, under its head. rows: of connections, with rank and head."""
     heads = ["head_capture", "head_connection_id"]
-    by_rank = Window.partitionBy(*heads).orderBy("rank")
-    rows = rows.withColumn("is_first", F.row_number().over(by_rank) == 1)
     names = [column.name for column in TABLES["connections"].columns]
     sums = _summed()
     made = []

@@ -128,6 +128,9 @@ def _permits(report: Row) -> Remark:
 
 def _redelivery(report: Row) -> Remark:
     total = report["redelivery"]["total"]
+    if total["deliveries"] is None and total["not_judged"].get("message_unread"):
+        text = "Too little was captured of what brokers send: this is not known."
+        return Remark(LOOK, "redelivery", text)
     if total["deliveries"] is None:
         return _not_captured("redelivery", "What brokers send")
     if not total["deliveries"]:

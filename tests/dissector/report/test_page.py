@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
+from dissector.report.outlook import remarks
 from dissector.report.page import MAX_ROWS, page
 from dissector.report.result import SECTIONS
 from dissector.report.summary import Summary
@@ -40,6 +41,31 @@ def test_an_empty_report_is_a_page_that_says_so() -> None:
     for said in ("Nothing was published", "No consumer was seen", "Nothing was delivered",
                  "No checksum could be evaluated", "No request was refused"):  # fmt: skip
         assert said in text
+
+
+def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
+    for reasons, said in (({}, "is not in the capture"), ({"message_unread": 5}, "Too little was")):
+        report = report_of()
+        for section in ("redelivery", "publish_to_delivery", "ack_latency"):
+            report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
+        text = page(report)
+        (remark,) = (each for each in remarks(report) if each.section == "redelivery")
+        for section in ("redelivery", "publish_to_delivery", "ack_latency"):
+            start = text.index(f'<section id="{section}">')
+            part = text[start : text.index("</section>", start)]
+            assert f"<strong>{said}" in part or f"{said}.</strong>" in part, section
+        assert said in remark.text
+
+
+def test_a_send_that_was_passed_over_may_have_no_number() -> None:
+    rows = [
+        made.publish(request_frame_no=1, sequence_id=None, outcome="unanswered_at_end",
+                     latency_ns=None, response_frame_no=None),
+        made.publish(request_frame_no=2),
+    ]  # fmt: skip
+    report = report_of({"exchanges": rows})
+    assert [row["sequence_id"] for row in report["send_latency"]["passed_over"]] == [None]
+    assert ">None<" not in page(report) and 'title="it was not read"' in page(report)
 
 
 def test_every_section_is_there_and_says_what_its_numbers_mean(rich: dict[str, Any]) -> None:
