@@ -38,6 +38,7 @@ from dissector.stream.streams import Streams
 from dissector.untimed import UntimedRows
 
 _NS_PER_MS: Final = 1_000_000
+_CLOSED_ROWS: Final = 4096  # connections in one block of rows
 _EMPTY: Final = np.zeros(1, np.uint8)
 
 
@@ -245,8 +246,9 @@ class Dissection:
         self._framing.flush()
         self._framing.close()
         self._settle()
-        self._close_connections()
+        # Requests that nothing answered name the addresses of their connections, too.
         self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
+        self._close_connections()
         for facts in self._facts:
             self._findings.add(facts.findings.take())
         self._findings.add(self._connections.rest())
@@ -283,6 +285,7 @@ class Dissection:
         buffers = PacketBuffers(data, self.packets.side)
         for ranges, count in self._streams.advance(segments, found, buffers):
             self._take_ranges(ranges, count, buffers)
+            self._close_connections()
 
     def _taken(self) -> list[TableBlock]:
         taken, self._out = self._out, []
@@ -299,7 +302,6 @@ class Dissection:
             self._out.extend(self._conversation.rows(ranges, rows, sources))
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
-        self._close_connections()
 
     def _take_findings(self, of_capture: list[CaptureNotice]) -> None:
         """Notices of the framing and of the capture's reader, which forget them."""
@@ -346,7 +348,8 @@ class Dissection:
         slots = self._streams.retired()
         if len(slots):
             self._settle()
-            over = self._streams.connection_rows(slots)
+        for first in range(0, len(slots), _CLOSED_ROWS):
+            over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
             rows, findings = self._connections.close(over, self._said_of(over.connection_id))
             self._out.append(rows)
             self._findings.add(findings)

@@ -206,6 +206,17 @@ def test_every_send_and_every_answer_is_in_one_exchange(case):
 
 
 @each_capture
+def test_exchanges_name_the_ends_of_their_connections(case: Case) -> None:
+    """Also those that close with their connection, or with the capture."""
+    ends = ("client_ip", "broker_ip")
+    known = {
+        row["connection_id"]: [row[end] for end in ends] for row in case.tables["connections"]
+    }
+    for row in case.tables["exchanges"]:
+        assert [row[end] for end in ends] == known[row["connection_id"]]
+
+
+@each_capture
 def test_outcomes_that_only_damage_explains(case):
     outcomes = Counter(row["outcome"] for row in case.tables["exchanges"])
     damage = {"lost_in_gap", "response_cut", "other_side_not_captured", "orphan_response"}
