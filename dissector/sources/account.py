@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from dissector.blocks import Coded, TableBlock
+import numpy as np
+
+from dissector.blocks import Coded, Int64Array, TableBlock
 from dissector.limits import NULL
 from dissector.schemas.builders import numbers
 
@@ -38,6 +40,8 @@ class Account:
         self.decoded_bytes = 0
         self.gap_bytes = 0
         self.cut_bytes = 0
+        self.unparsed_bytes = 0
+        self.one_way = 0
         self.missing: list[str] = []
         self.missing_count = 0
         self.rows: dict[str, int] = {}
@@ -71,9 +75,11 @@ class Account:
                 ("decoded_bytes", "decoded_bytes"),
                 ("gap_bytes", "gap_bytes"),
                 ("cut_bytes", "snaplen_cut_bytes"),
+                ("unparsed_bytes", "unparsed_bytes"),
             ):
                 more = _total(block, f"{column}_{way}")
                 setattr(self, total, getattr(self, total) + more)
+        self.one_way += _one_way(block)
 
     def _add_notices(self, block: TableBlock) -> None:
         kinds, texts = block.columns["code"], block.columns["text"]
@@ -107,7 +113,7 @@ class Account:
         """Add the sums of another capture."""
         for name in (
             "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
-            "gap_bytes", "cut_bytes",
+            "gap_bytes", "cut_bytes", "unparsed_bytes", "one_way",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("rows", "notices", "ignored"):
@@ -142,6 +148,10 @@ class Account:
             lost.append(f"{_counted(self.gap_bytes, 'byte')} never captured")
         if self.cut_bytes:
             lost.append(f"{_counted(self.cut_bytes, 'byte')} cut by the snap length")
+        if self.unparsed_bytes:
+            lost.append(f"{_counted(self.unparsed_bytes, 'byte')} not decoded")
+        if self.one_way:
+            lost.append(f"{_counted(self.one_way, 'connection')} seen in one direction only")
         if not_used:
             reasons = sorted(self.ignored.items(), key=lambda entry: (-entry[1], entry[0]))
             named = ", ".join(f"{reason} {count:,}" for reason, count in reasons[:3])
@@ -156,14 +166,30 @@ class Account:
         )
 
 
+def _one_way(block: TableBlock) -> int:
+    """Connections that were decoded, and of which one direction has no packet."""
+    columns = [
+        [_numbers(block, f"{name}_{way}") for way in ("to_broker", "to_client")]
+        for name in ("packets", "decoded_bytes")
+    ]
+    (asking, answering), (asked, answered) = columns
+    is_half = ((asking == 0) & (answered > 0)) | ((answering == 0) & (asked > 0))
+    return int(np.count_nonzero(is_half))
+
+
 def _counted(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _total(block: TableBlock, column: str) -> int:
     """The sum of a column of numbers, nulls left out."""
+    found = _numbers(block, column)
+    return int(found[found != NULL].sum())
+
+
+def _numbers(block: TableBlock, column: str) -> Int64Array:
+    """A column of numbers; null where the block has no such column."""
     values = block.columns.get(column)
     if values is None:
-        return 0
-    found = numbers(values, 0, block.rows)
-    return int(found[found != NULL].sum())
+        return np.full(block.rows, NULL, np.int64)
+    return numbers(values, 0, block.rows)

@@ -80,6 +80,29 @@ def test_nothing_lost_is_said() -> None:
     assert account.sentence() == "read 1 packet in 1 file: 0 connections, 0 frames; nothing lost"
 
 
+def test_what_was_not_decoded_and_directions_that_are_missing_are_told() -> None:
+    account = Account()
+    account.add(files(9, 9))
+    account.add(
+        TableBlock(
+            "connections",
+            4,  # whole, without answers, without requests, nothing of it was decoded
+            {
+                "packets_to_broker": np.array([5, 5, 0, 5]),
+                "packets_to_client": np.array([4, 0, 4, 0]),
+                "decoded_bytes_to_broker": np.array([90, 90, 0, 0]),
+                "decoded_bytes_to_client": np.array([90, 0, 70, 0]),
+                "unparsed_bytes_to_broker": np.array([0, 1000, NULL, 0]),
+                "unparsed_bytes_to_client": np.array([0, 0, 0, 234]),
+            },
+        )
+    )
+    account.merge(Account())
+    assert account.sentence().endswith(
+        "; 1,234 bytes not decoded, 2 connections seen in one direction only"
+    )
+
+
 @pytest.mark.parametrize("code", ["truncated_tail", "damaged_compression", "skipped_section"])
 def test_damage_of_the_file_makes_a_run_partial(code: str) -> None:
     account = Account("night")
