@@ -47,14 +47,25 @@ REASONS: Final = {
 }
 
 
-def not_judged(counts: Mapping[str, int | None]) -> str:
-    """The sentence about what was not judged; how many of what, and why."""
+def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
+    """The sentence about what was not judged; how many of what, and why.
+
+    What lies in bytes that were never captured is in no count: nobody knows how much it is.
+    """
     found = []
     for name, count in sorted(counts.items(), key=lambda item: (-(item[1] or 0), item[0])):
         if count:
             reason = REASONS.get(name, name.replace("_", " "))
             found.append(f"{count_text(count)} ({reason})")
-    return f" Not judged: {'; '.join(found)}." if found else " Nothing was left unjudged."
+    lost = report["coverage"]["total"]
+    hidden = (
+        f" More may lie in {many(lost['gaps'], 'gap')} of {bytes_text(lost['gap_bytes'])}."
+        if lost["gaps"]
+        else ""
+    )
+    if found:
+        return f" Not judged: {'; '.join(found)}.{hidden}"
+    return hidden or " Nothing was left unjudged."
 
 
 def _counted(value: int | None, one: str, several: str | None = None) -> str:
@@ -86,7 +97,7 @@ def _send_latency(report: Row) -> str:
         f"taken ({place}): the broker's work and the part of the network behind that place.{path}"
         f" It speaks of {count_text(total['latency_ms']['count'])} receipts for "
         f"{_counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
-        f"latencies.{not_judged(total['not_judged'])}"
+        f"latencies.{not_judged(report, total['not_judged'])}"
     )
 
 
@@ -103,8 +114,8 @@ def _permits(report: Row) -> str:
     )
     return (
         "Share of the messages that consumers allowed (permits) which was delivered to them. It "
-        f"speaks of {shares}.{not_judged(total['not_judged'])} Silence with permits left may be an "
-        "empty backlog or a limit of the broker; a capture cannot tell."
+        f"speaks of {shares}.{not_judged(report, total['not_judged'])} Silence with permits "
+        "left may be an empty backlog or a limit of the broker; a capture cannot tell."
     )
 
 
@@ -116,7 +127,7 @@ def _redelivery(report: Row) -> str:
         f"{_counted(total['deliveries'], 'delivery', 'deliveries')} with "
         f"{_counted(total['messages'], 'message')}, and is the least it can be: what was "
         "delivered before the capture began is known only where the broker counts it."
-        f"{not_judged(total['not_judged'])}"
+        f"{not_judged(report, total['not_judged'])}"
     )
 
 
@@ -128,8 +139,8 @@ def _checksums(report: Row) -> str:
     return (
         "Share of SEND and MESSAGE frames whose checksum (CRC32C) does not match their bytes. It "
         f"speaks of {many(total['evaluated'], 'frame')} that were seen whole.{absent}"
-        f"{not_judged(total['not_evaluated_by_reason'])} A mismatch is damage on the wire only "
-        "if the receiver says so too."
+        f"{not_judged(report, total['not_evaluated_by_reason'])} A mismatch is damage on the wire "
+        "only if the receiver says so too."
     )
 
 
@@ -144,8 +155,8 @@ def _errors(report: Row) -> str:
     return (
         "Answers that refuse a request, of any command; repeats of one request within two minutes "
         f"are one incident. {_counted(total['answers'], 'answer')} in "
-        f"{_counted(total['incidents'], 'incident')}, in {many(frames, 'frame')}. What a client "
-        "refuses by itself never reaches the wire."
+        f"{_counted(total['incidents'], 'incident')}, in {many(frames, 'frame')}."
+        f"{not_judged(report, {})} What a client refuses by itself never reaches the wire."
     )
 
 
@@ -156,7 +167,7 @@ def _transit(report: Row) -> str:
         "to a consumer's queue, across connections of the same capture. It speaks of "
         f"{count_text(total['transit_ms']['count'])} first deliveries of "
         f"{_counted(total['deliveries'], 'delivery', 'deliveries')}."
-        f"{not_judged(total['not_judged'])}"
+        f"{not_judged(report, total['not_judged'])}"
     )
 
 
@@ -176,7 +187,7 @@ def _acks(report: Row) -> str:
         f"queue of the client, its application and the network. {gathered} It speaks of "
         f"{count_text(total['ack_latency_ms']['count'])} of "
         f"{_counted(total['deliveries'], 'delivery', 'deliveries')}."
-        f"{not_judged(total['not_judged'])}"
+        f"{not_judged(report, total['not_judged'])}"
     )
 
 
@@ -186,7 +197,8 @@ def _requests(report: Row) -> str:
         "Time from the last byte of a request to the last byte of its answer, for every command "
         "but SEND; a PING by who sent it, since the other side answers. It speaks of "
         f"{count_text(total['latency_ms']['count'])} answers to "
-        f"{_counted(total['requests'], 'request', 'requests')}.{not_judged(total['not_judged'])}"
+        f"{_counted(total['requests'], 'request', 'requests')}."
+        f"{not_judged(report, total['not_judged'])}"
     )
 
 
@@ -197,7 +209,7 @@ def _connecting(report: Row) -> str:
         "that is open on it, with connecting and its own pauses, and how many connections clients "
         f"opened at once. It speaks of {_counted(total['chains'], 'chain', 'chains')} and "
         f"{_counted(total['opened'], 'connection', 'connections')} whose opening was captured."
-        f"{not_judged(total['not_judged'])}"
+        f"{not_judged(report, total['not_judged'])}"
     )
 
 
