@@ -16,14 +16,17 @@ from dissector.protocols.cursus.commands import (
     STREAM_CONTROL,
 )
 from dissector.protocols.cursus.lines import shown, shown_field, whole_number
+from dissector.protocols.cursus.secrets import hidden, is_secret
 
 _PAIR: Final = re.compile(
     rb"([A-Za-z_][\w.]*)=(\[[^\]]*\]|\"(?:[^\"\\]|\\.)*\"|[^\s]*)|(\S+)", re.DOTALL
 )
-_REST_OF_LINE: Final = re.compile(rb"\b(snapshot|cluster|brokers)=(.*)\Z", re.DOTALL)
+_REST_OF_LINE: Final = re.compile(rb"(?:\A|\s)(snapshots?|cluster|brokers)=(.*)\Z", re.DOTALL)
 _CODE: Final = re.compile(rb"\A[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\Z")
 _BLANKS: Final = b" \t\r\n\0"
 _MAX_JSON_BYTES: Final = 1 << 20
+_MAX_DEPTH: Final = 16  # of lists and objects that are shown
+_INFINITE: Final = (float("inf"), float("-inf"))
 # The compact acknowledgement, keys in the order in which brokers write them.
 _ACK: Final = re.compile(
     rb'\A\{"status":"(\w+)","last_offset":(\d{1,19}),"producer_epoch":(-?\d{1,19}),'
@@ -196,21 +199,28 @@ def answer_detail(answer: Answer, redact: bool, is_full: bool = False) -> dict[s
     for name, value in answer.fields.items():
         if is_full or name not in _IN_COLUMNS or answer.is_error:
             title = shown(name.encode("utf-8", "replace"), redact)
-            found[title] = _shown(title, value, redact)
+            found[title] = shown_value(title, value, redact)
     if is_full and answer.ack is not None:
         found.update(answer.ack._asdict(), producer_id=shown(answer.ack.producer_id, redact))
     return found
 
 
-def _shown(name: str, value: Any, redact: bool) -> Any:
+def shown_value(name: str, value: Any, redact: bool, depth: int = 0) -> Any:
     """A value for `detail`; name: the key under which it stands, of a list the list's."""
     if isinstance(value, bytes):
         return shown_field(name, value, redact)
     if isinstance(value, str):
         return shown_field(name, value.encode("utf-8", "replace"), redact)
+    if isinstance(value, list | dict) and depth >= _MAX_DEPTH:
+        return "..."
     if isinstance(value, list):
-        return [_shown(name, each, redact) for each in value[:MAX_DETAIL_ITEMS]]
+        return [shown_value(name, each, redact, depth + 1) for each in value[:MAX_DETAIL_ITEMS]]
     if isinstance(value, dict):
         pairs = list(value.items())[:MAX_DETAIL_ITEMS]
-        return {key: _shown(key, each, redact) for key, each in pairs}
-    return value
+        return {
+            shown(key.encode("utf-8", "replace"), redact): shown_value(key, each, redact, depth + 1)
+            for key, each in pairs
+        }
+    if isinstance(value, int | float) and not isinstance(value, bool) and is_secret(name):
+        return hidden(len(str(value))).decode() if redact else value
+    return value if value == value and value not in _INFINITE else str(value)

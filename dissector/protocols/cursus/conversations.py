@@ -28,6 +28,7 @@ from dissector.protocols.cursus.commands import (
     STREAM_CONTROL,
 )
 from dissector.protocols.cursus.lines import Line
+from dissector.protocols.cursus.relayed import is_passed_on
 from dissector.protocols.cursus.rows import ACK, AUTH, CONSUME, PING, PUBLISH, REQUEST
 
 STREAM: Final = NUMBER["STREAM"]
@@ -35,6 +36,7 @@ READ_STREAM: Final = NUMBER["READ_STREAM"]
 LEAVE_GROUP: Final = NUMBER["LEAVE_GROUP"]
 _NEVER_AWAITED: Final = frozenset((LEAVE_GROUP, NUMBER["HEARTBEAT_CLUSTER"]))
 _ANSWERED_BY_BATCH: Final = CONSUMES
+_BATCHES: Final = (BATCH, NUMBER["INTERNAL_BATCH"])
 # Commands whose success has fields that no other's has; a few are enough to tell answers apart.
 _TELLING_FIELDS: Final = {
     "assignments": frozenset((NUMBER["JOIN_GROUP"], NUMBER["SYNC_GROUP"])),
@@ -80,6 +82,7 @@ class Request:
         "frame_no",
         "highest",
         "idempotent",
+        "is_passed_on",
         "kind",
         "last_ns",
         "line",
@@ -101,7 +104,8 @@ class Request:
         self.command = command
         self.frame_no = frame_no
         self.line = line
-        self.kind = KINDS.get(command, REQUEST)
+        self.is_passed_on = line is not None and is_passed_on(line)
+        self.kind = REQUEST if self.is_passed_on else KINDS.get(command, REQUEST)
         self.first_ns = self.last_ns = NULL
         self.size = NULL
         self.topic = self.partition = self.subscription = NULL
@@ -232,10 +236,10 @@ def fits(request: Request, command: int, topic: int, answer: Answer | None) -> b
         return asked == STREAM
     if command == RESPONSE_JSON:
         if answer is not None and answer.ack is not None:
-            if asked == BATCH:
+            if asked in _BATCHES:
                 return request.sequence in (NULL, answer.ack.seq_start)
-            return request.kind == PUBLISH
-        return request.kind not in (PUBLISH, ACK, PING)
+            return asked in PUBLISHES
+        return asked not in PUBLISHES and request.kind not in (ACK, PING)
     if command == RESPONSE_OK:
         if asked in CONSUMES or (asked == BATCH and request.acks != 0):
             return False

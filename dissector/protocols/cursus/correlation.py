@@ -239,7 +239,7 @@ class Correlation:
         request.topic, request.partition = cells.topic[row], cells.partition[row]
         request.subscription = cells.subscription[row]
         request.producer, request.consumer_name = cells.producer_name[row], cells.consumer_name[row]
-        if request.kind == PUBLISH:
+        if request.kind == PUBLISH or request.is_passed_on:
             request.sequence = cells.sequence_id[row]
             request.highest = cells.highest_sequence_id[row]
             request.message_count = cells.message_count[row]

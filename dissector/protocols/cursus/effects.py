@@ -59,7 +59,12 @@ class Effects:
     # -- requests
 
     def asked(self, known: Conversation, request: Request, cells: Any, row: int) -> None:
-        """A request came; it is not said yet whether it will be answered."""
+        """A request came; it is not said yet whether it will be answered.
+
+        What a broker passes on has done its work where the client sent it.
+        """
+        if request.is_passed_on:
+            return
         if request.kind == PUBLISH:
             self._publish(known, request, cells, row)
             payload = request.line.payload if request.line is not None else None
@@ -194,6 +199,8 @@ class Effects:
     ) -> bool:
         """A request was answered; False if what it wanted stored was there already."""
         command = request.command
+        if request.is_passed_on:
+            return True
         if cells.command[row] == BATCH:
             self.delivered(request, cells, row, request.command == NUMBER["STREAM"])
             return True

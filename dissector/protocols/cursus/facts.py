@@ -53,11 +53,11 @@ class CursusFacts:
         messages: list[TableBlock] = []
         first = 0
         while len(mine) and first < block.rows:
-            stop = self._readings.read_batches(block, first, block.rows)
+            stop = self._readings.opening.read_batches(block, first, block.rows)
             for row in mine[(mine >= first) & (mine < stop)].tolist():
                 if frames.frame_no[row] == NULL:
                     if frames.command[row] == EVENT_CLOSE:
-                        self._readings.forget(int(frames.connection_id[row]))
+                        self._readings.opening.forget(int(frames.connection_id[row]))
                     continue
                 reading = self._readings.read(block, row)
                 if reading.line is not None or reading.answer is not None:
@@ -66,7 +66,7 @@ class CursusFacts:
                     self._note(frames, row, "malformed_frame")
                 if frames.frame_bytes[row] > BROKER_BODY_LIMIT + LENGTH_BYTES:
                     self._note(frames, row, "large_frame", int(frames.frame_bytes[row]))
-            sources = (*block.sources, self._readings.opened)
+            sources = (*block.sources, self._readings.opening.opened)
             messages += self._messages.advance(frames, first, stop, sources, self._readings.bodies)
             first = stop
         self._correlation.advance(

@@ -16,14 +16,9 @@ from dissector.protocols.columns import (
     TO_CLIENT,
     FrameColumns,
 )
-from dissector.protocols.cursus.answers import Answer, answer_detail, read_answer
+from dissector.protocols.cursus.answers import Answer, answer_detail, read_answer, shown_value
 from dissector.protocols.cursus.batches import LAYOUT_NAMES, UNKNOWN_ACKS
-from dissector.protocols.cursus.bodies import (
-    OPENED_SOURCE,
-    BodyColumns,
-    find_bodies,
-    read_batches,
-)
+from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import (
     BATCH,
     KEEPALIVE,
@@ -31,25 +26,20 @@ from dissector.protocols.cursus.commands import (
     RESPONSE_JSON,
     UNKNOWN,
 )
-from dissector.protocols.cursus.compressed import NONE_CODEC, open_body
+from dissector.protocols.cursus.compressed import NONE_CODEC
 from dissector.protocols.cursus.headers import (
     BATCH_BODY,
     EMPTY,
     ENVELOPE,
-    GZIP,
     JSON,
-    LZ4_FRAME,
     OTHER,
     TEXT,
-    XERIAL,
-    shape_of,
 )
 from dissector.protocols.cursus.lines import Line, line_detail, read_line
+from dissector.protocols.cursus.opening import MARKED, Opening
+from dissector.protocols.cursus.relayed import NOTHING, Relayed, read_relayed
 from dissector.protocols.interface import FrameBlock
-from dissector.protocols.tables import new_hash_table, remove, roomy
 
-OPENED_BYTES: Final = 32 << 20  # uncompressed at once; then the frames so far are read first
-_MARKED: Final = (GZIP, LZ4_FRAME, XERIAL)
 _WITH_MESSAGE: Final = frozenset(
     NUMBER[name] for name in ("PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
 )
@@ -70,10 +60,14 @@ _NUMBERED: Final = ((b"partition", "partition"), (b"epoch", "producer_epoch"))
 
 
 class Reading(NamedTuple):
-    """What the frame of a row says: a line, an answer, or neither (a batch, an empty frame)."""
+    """What the frame of a row says: a line, an answer, or neither (a batch, an empty frame).
+
+    relayed: what a line of one broker for another carries.
+    """
 
     line: Line | None = None
     answer: Answer | None = None
+    relayed: Relayed = NOTHING
 
 
 _PLAIN: Final = Reading()
@@ -99,10 +93,7 @@ class Codes:
 
 
 class Readings:
-    """Reads the frames of one capture, block after block.
-
-    bodies: of the rows of the block being read; opened: its uncompressed bodies.
-    """
+    """Reads the frames of one capture, block after block. opening: where their bodies lie."""
 
     def __init__(self, names: NameTable, place: int, redact: bool, detail: str) -> None:
         self._names = names
@@ -110,9 +101,12 @@ class Readings:
         self._place = place
         self._redact = redact
         self._detail = detail
-        self._layouts = new_hash_table(64)
-        self.bodies = BodyColumns.new(1, NULL)
-        self.opened = np.zeros(1, np.uint8)
+        self.opening = Opening(names, place)
+
+    @property
+    def bodies(self) -> BodyColumns:
+        """The bodies of the block being read."""
+        return self.opening.bodies
 
     def begin(self, block: FrameBlock) -> Int64Array:
         """Make a block's own columns null; the rows of this protocol, events among them."""
@@ -122,110 +116,8 @@ class Readings:
             block.matrix[FIRST_FIELD:, :rows] = NULL
         elif len(mine):
             block.matrix[FIRST_FIELD:, mine] = NULL
-        if self.bodies.matrix.shape[1] < rows:
-            self.bodies = BodyColumns.new(rows, NULL)
-        self._layouts = roomy(self._layouts, len(mine))
+        self.opening.begin(rows, len(mine))
         return mine
-
-    def read_batches(self, block: FrameBlock, first: int, stop: int) -> int:
-        """Find, open and read the bodies of rows from `first` on; returns where it stopped."""
-        frames = block.frames
-        find_bodies(frames, first, stop, self._place, block.sources, self.bodies)
-        stop = self._open(block, first, stop)
-        sources = (*block.sources, self.opened)
-        read_batches(frames, first, stop, sources, self.bodies, self._names.columns, self._layouts)
-        self._open_unmarked(block, first, stop)
-        return stop
-
-    def _open(self, block: FrameBlock, first: int, stop: int) -> int:
-        """Uncompress bodies with a mark."""
-        shapes = self.bodies.shape[first:stop]
-        found = [first + row for row in np.flatnonzero(np.isin(shapes, _MARKED)).tolist()]
-        parts: list[bytes] = []
-        size = 0
-        for row in found:
-            if size > OPENED_BYTES:
-                stop = row
-                break
-            size += self._open_row(block, row, parts, size)
-        self._keep(parts, 0)
-        return stop
-
-    def _keep(self, parts: list[bytes], used: int) -> None:
-        if not parts:
-            return
-        before = [self.opened[:used].tobytes()] if used else []
-        self.opened = np.frombuffer(bytearray(b"".join([*before, *parts])), np.uint8)
-
-    def _open_row(self, block: FrameBlock, row: int, parts: list[bytes], used: int) -> int:
-        """Uncompress one body behind the `used` bytes of others; returns its size."""
-        frames, bodies = block.frames, self.bodies
-        if int(frames.status[row]) != COMPLETE:
-            return 0
-        at, end = int(bodies.at[row]), int(bodies.end[row])
-        found = open_body(block.sources[int(frames.source[row])][at:end], int(bodies.shape[row]))
-        if found is None:
-            return 0
-        codec, plain = found
-        parts.append(plain)
-        bodies.codec[row] = codec
-        bodies.source[row] = OPENED_SOURCE
-        bodies.at[row] = used
-        bodies.end[row] = used + len(plain)
-        held = np.frombuffer(bytearray(plain), np.uint8)
-        bodies.shape[row] = shape_of(held, 0, len(plain))
-        frames.payload_bytes[row] = end - at
-        frames.uncompressed_bytes[row] = len(plain)
-        frames.compression[row] = codec
-        return len(plain)
-
-    def _open_unmarked(self, block: FrameBlock, first: int, stop: int) -> None:
-        """Bare snappy blocks have no mark: a client's body that is nothing else may be one."""
-        frames, bodies = block.frames, self.bodies
-        shapes = bodies.shape[first:stop]
-        rows = first + np.flatnonzero(
-            (shapes != NULL)
-            & (shapes != EMPTY)
-            & (bodies.codec[first:stop] == NULL)
-            & (frames.direction[first:stop] != TO_CLIENT)
-            & (frames.status[first:stop] == COMPLETE)
-            & ~((shapes == BATCH_BODY) & (bodies.records[first:stop] != NULL))
-            & (shapes != ENVELOPE)
-        )
-        parts: list[bytes] = []
-        used = size = len(self.opened)
-        for row in rows.tolist():
-            if int(bodies.shape[row]) == TEXT and self._is_text(block, row):
-                continue
-            bodies.shape[row] = OTHER if int(bodies.shape[row]) == TEXT else bodies.shape[row]
-            before = int(bodies.shape[row])
-            if size - used > OPENED_BYTES:
-                break
-            bodies.shape[row] = OTHER
-            added = self._open_row(block, row, parts, size)
-            size += added
-            if not added:
-                bodies.shape[row] = before
-        if not parts:
-            return
-        self._keep(parts, used)
-        sources = (*block.sources, self.opened)
-        for row in rows.tolist():
-            if int(bodies.codec[row]) != NULL:
-                read_batches(
-                    frames, row, row + 1, sources, bodies, self._names.columns, self._layouts
-                )
-
-    def body(self, block: FrameBlock, row: int) -> bytes:
-        """The bytes of a row's body, uncompressed."""
-        source = int(self.bodies.source[row])
-        data = self.opened if source == OPENED_SOURCE else block.sources[source]
-        return data[int(self.bodies.at[row]) : int(self.bodies.end[row])].tobytes()
-
-    def _is_text(self, block: FrameBlock, row: int) -> bool:
-        """Whether a body that begins with a letter is a text: no byte that texts do not have."""
-        body = self.body(block, row)[:512]
-        return not any(value < 0x20 and value not in (9, 10, 13) for value in body)
 
     def read(self, block: FrameBlock, row: int) -> Reading:
         """Read the frame of a row, and fill the columns that it alone decides."""
@@ -236,13 +128,17 @@ class Readings:
         if shape == EMPTY:
             frames.command[row] = KEEPALIVE
             return _PLAIN
+        wrapped = self.opening.wrapped.get(row)
+        if wrapped is not None:
+            frames.name_source[row] = NAME_OBSERVED
+            return self._fill_line(frames, row, wrapped)
         if shape == BATCH_BODY:
             self._note_batch(frames, row)
             return _PLAIN
         is_request = int(frames.direction[row]) == TO_BROKER or (
             int(frames.direction[row]) != TO_CLIENT and shape in (ENVELOPE, OTHER)
         )
-        body = self.body(block, row)
+        body = self.opening.body(block, row)
         is_whole = int(frames.status[row]) == COMPLETE
         if not is_whole:
             body = _whole_words(body, shape)
@@ -250,15 +146,11 @@ class Readings:
                 return _PLAIN
         if is_request:
             return self._request(frames, row, body, shape)
-        if shape in _MARKED or (shape in (OTHER, ENVELOPE) and not _is_utf8(body)):
+        if shape in MARKED or (shape in (OTHER, ENVELOPE) and not _is_utf8(body)):
             frames.command[row] = UNKNOWN
             frames.status[row] = MALFORMED if is_whole else frames.status[row]
             return _PLAIN
         return self._answer(frames, row, body, is_whole)
-
-    def forget(self, connection: int) -> None:
-        """A connection is over."""
-        remove(self._layouts, connection, 0, 0, 0)
 
     def _note_batch(self, frames: FrameColumns, row: int) -> None:
         frames.command[row] = BATCH
@@ -278,10 +170,18 @@ class Readings:
         if command == UNKNOWN and not _is_utf8(line.word):
             frames.status[row] = MALFORMED if frames.status[row] == COMPLETE else frames.status[row]
             return _PLAIN
-        if shape in _MARKED or (command == UNKNOWN and shape not in (TEXT, ENVELOPE)):
+        if shape in MARKED or (command == UNKNOWN and shape not in (TEXT, ENVELOPE)):
             if int(frames.status[row]) == COMPLETE:
                 frames.status[row] = MALFORMED
             return _PLAIN
+        if command in _WITH_MESSAGE and line.payload is not None:
+            self._note_message(frames, row, body, line, line.payload)
+        return self._fill_line(frames, row, line)
+
+    def _fill_line(self, frames: FrameColumns, row: int, line: Line) -> Reading:
+        """The columns that a known command's arguments fill."""
+        command = line.command
+        frames.command[row] = command
         for name, column in _NAMED:
             value = line.arguments.get(name)
             if value:
@@ -300,9 +200,13 @@ class Readings:
             offset = line.number(b"offset")
             if offset is not None and offset > 0:
                 frames.entry_id[row] = offset - 1
-        if command in _WITH_MESSAGE and line.payload is not None:
-            self._note_message(frames, row, body, line, line.payload)
-        return Reading(line=line)
+        relayed = read_relayed(line)
+        for column, text in relayed.texts.items():
+            getattr(frames, column)[row] = self.codes.of(text)
+            frames.name_source[row] = NAME_OBSERVED
+        for column, figure in relayed.numbers.items():
+            getattr(frames, column)[row] = figure
+        return Reading(line=line, relayed=relayed)
 
     def _note_message(
         self, frames: FrameColumns, row: int, body: bytes, line: Line, payload: tuple[int, bytes]
@@ -354,7 +258,12 @@ class Readings:
             return {}
         is_full = self._detail == "all"
         if reading.line is not None:
-            return line_detail(reading.line, self._redact, is_full)
+            found = line_detail(reading.line, self._redact, is_full)
+            if reading.relayed.rest:
+                found["payload"] = shown_value("payload", reading.relayed.rest, self._redact)
+            if row in self.opening.wrapped:
+                found["batch"] = self._batch_detail(frames, row)
+            return found
         if reading.answer is not None:
             return answer_detail(reading.answer, self._redact, is_full)
         if is_full and int(frames.command[row]) == BATCH:
