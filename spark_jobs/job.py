@@ -152,7 +152,8 @@ def parts(tables: Tables, args: argparse.Namespace, sections: dict[str, SectionF
     names = Names(*(found.pop(f"names.{name}") for name in ("legs", "producers", "consumers")))
     found = _with_packets(tables, found)
     everything = no_parts().tables | {"files": tables.files} | found
-    return Parts(everything, names, tables.step_ns, {}, tables.steps, tables.joined.plan.head_of())
+    plan = tables.joined.plan
+    return Parts(everything, names, tables.step_ns, {}, tables.steps, plan.head_of(), plan.wholes)
 
 
 def run(

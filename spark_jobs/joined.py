@@ -70,14 +70,15 @@ class Joined:
             {name: lake.read(name) for name in names}, self.plan, self.connections, lake.spark
         )
         self._kept.append(out)
+        unread = self._unread()
         for name in (*CLOSED, *_SUBJECTS):
-            rest = self._of_others(lake.read(name))
+            rest = self._of_others(lake.read(name), unread)
             rows = getattr(closed, name).persist()
             self._kept.append(rows)
             # Where a consumer closed is told of joined ones only.
             self.tables[name] = rest.unionByName(rows, allowMissingColumns=True)
         for name in _SUBJECTS:
-            rest = self._of_others(lake.read(name))
+            rest = self._of_others(lake.read(name), unread)
             named = f"{name[:-1]}_names"
             self.tables[named] = rest.unionByName(getattr(closed, named))
         self._join_connections()
@@ -99,9 +100,29 @@ class Joined:
             rows.unpersist()
         self._kept.clear()
 
-    def _of_others(self, rows: DataFrame) -> DataFrame:
-        """The lake's own rows of captures that are in no group."""
-        return rows.where(~F.col("capture").isin(*self.plan.captures))
+    def _of_others(self, rows: DataFrame, unread: DataFrame | None = None) -> DataFrame:
+        """The lake's own rows of captures that are in no group, and of connections that are not
+        read once more, under their heads."""
+        others = rows.where(~F.col("capture").isin(*self.plan.captures))
+        if unread is None:
+            return others
+        kept = rows.join(F.broadcast(unread), on=CONNECTION).withColumns(
+            {"capture": F.col("head_capture"), "connection_id": F.col("head_connection_id")}
+        )
+        return others.unionByName(kept.select(*rows.columns))
+
+    def _unread(self) -> DataFrame | None:
+        """Connections of groups that `replay` does not read, those of Cursus, with their heads."""
+        heads = self.plan.head_of()
+        places = [
+            (row["capture"], row["connection_id"])
+            for row in self.connections
+            if row["protocol"] == "cursus"
+        ]
+        rows = [(*place, *heads[place]) for place in places if place in heads]
+        schema = "capture string, connection_id bigint, head_capture string, "
+        schema += "head_connection_id bigint"
+        return self._lake.spark.createDataFrame(rows, schema) if rows else None
 
     def _join_connections(self) -> None:
         """`connections`: one row per joined one; `legs`: also those that lie behind it, as they

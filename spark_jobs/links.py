@@ -68,6 +68,11 @@ class Plan(NamedTuple):
         """All captures that are in a group."""
         return frozenset(name for group in self.groups for name in group.captures)
 
+    @property
+    def wholes(self) -> dict[str, str]:
+        """The first capture of its group, by each capture of a group."""
+        return {name: group.captures[0] for group in self.groups for name in group.captures}
+
     def head_of(self) -> dict[Place, Place]:
         """The head of each connection of a group."""
         groups = self.group_of()

@@ -285,7 +285,8 @@ class Parts(NamedTuple):
     step_ns: width of the points of series over time. limits: rows left out per bound that was hit.
     steps: the same of each capture, for series of one connection: many nights may lie between two
     captures of a lake. heads: of connections that were joined over captures, the place (capture,
-    connection_id) under which one counts, by its place in each capture.
+    connection_id) under which one counts, by its place in each capture. wholes: of captures that
+    were joined, the one that stands for all of its group.
     """
 
     tables: dict[str, pa.Table]
@@ -294,6 +295,12 @@ class Parts(NamedTuple):
     limits: dict[str, int]
     steps: Mapping[str | None, int]
     heads: Mapping[tuple[str, int], tuple[str, int]] = MappingProxyType({})
+    wholes: Mapping[str, str] = MappingProxyType({})
+
+    def whole_of(self, row: Mapping[str, Any]) -> str:
+        """What a row's capture is part of: the same for all captures that were joined."""
+        capture: str = row["capture"]
+        return self.wholes.get(capture, capture)
 
     def is_counted(self, row: Mapping[str, Any]) -> bool:
         """Whether a row is about a connection as it counts, not about a part of a joined one."""

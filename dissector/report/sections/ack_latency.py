@@ -82,15 +82,22 @@ def _group(deliveries: list[Row], commands: list[Row], ends_us: dict[str | None,
     }
 
 
+def _ends_us(parts: Parts) -> dict[str | None, int]:
+    """When each capture ended; captures that were joined end together."""
+    found: dict[str | None, int] = {}
+    for file in parts.tables["files"].select(["capture", "last_ts_ns"]).to_pylist():
+        if file["last_ts_ns"] is not None:
+            last = file["last_ts_ns"] // NS_PER_US
+            whole = parts.whole_of(file)
+            found[whole] = max(found.get(whole, last), last)
+    return found | {name: found[whole] for name, whole in parts.wholes.items() if whole in found}
+
+
 def ack_latency(parts: Parts) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription."""
     names = ["capture", *_KEYS, "outcome", "bucket"]
     deliveries = rows(parts.tables["ack_times"], ACK_TIMES, names)
-    ends_us: dict[str | None, int] = {}
-    for file in parts.tables["files"].select(["capture", "last_ts_ns"]).to_pylist():
-        if file["last_ts_ns"] is not None:
-            last = file["last_ts_ns"] // NS_PER_US
-            ends_us[file["capture"]] = max(ends_us.get(file["capture"], last), last)
+    ends_us = _ends_us(parts)
     commands = rows(parts.tables["ack_commands"], ACK_COMMANDS, [*_KEYS, "ack_type", "is_answered"])
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
     for place, found in enumerate((deliveries, commands)):

@@ -1,7 +1,8 @@
 """Connecting: how long clients take to find their broker and open something, and storms of it."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from dissector.buckets import bucket_of
@@ -70,12 +71,12 @@ def _chain(steps: list[Row]) -> Row:
     }
 
 
-def chains(setup: list[Row]) -> list[Row]:
+def chains(setup: list[Row], wholes: Mapping[str, str] = MappingProxyType({})) -> list[Row]:
     """From the first question for a topic to the producer or consumer that is open on it.
 
     A chain is what one client asked for one topic, and the CONNECT of the connection on which it
     then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed.
-    setup: rows of SETUP; those without a time are left out.
+    setup: rows of SETUP; those without a time are left out. wholes: as in Parts.
     """
     waiting: dict[tuple[Any, ...], list[Row]] = {}
     connects: dict[tuple[Any, ...], Row] = {}
@@ -91,7 +92,8 @@ def chains(setup: list[Row]) -> list[Row]:
             continue
         if row["topic"] is None:
             continue
-        key = (row["capture"], row["client_ip"], row["topic"])
+        capture = wholes.get(row["capture"], row["capture"])
+        key = (capture, row["client_ip"], row["topic"])
         steps = waiting.setdefault(key, [])
         if steps and row["request_first_ns"] - steps[-1]["request_first_ns"] > CHAIN_PAUSE_NS:
             steps.clear()
@@ -114,18 +116,18 @@ def _is_vain(leg: Row) -> bool:
     return leg["handshake_rtt_ns"] is None and leg["protocol"] == "none"
 
 
-def _bursts(legs: list[Row]) -> tuple[list[Row], int]:
+def _bursts(legs: list[Row], parts: Parts) -> tuple[list[Row], int]:
     """Per client and broker the most connections opened within BURST_SPAN_NS; and the most of all.
 
     legs: connections whose opening was captured.
     """
     pairs: dict[tuple[Any, ...], list[Row]] = {}
     for leg in sorted(legs, key=lambda leg: (leg["first_ts_ns"], leg["connection_id"])):
-        key = (leg["capture"], leg["client_ip"], leg["broker_ip"], leg["broker_port"])
+        key = (parts.whole_of(leg), leg["client_ip"], leg["broker_ip"], leg["broker_port"])
         pairs.setdefault(key, []).append(leg)
     found = []
     most = 0
-    for (capture, client, broker, port), opened in pairs.items():
+    for (_, client, broker, port), opened in pairs.items():
         window: deque[Row] = deque()
         peak, at = 0, None
         for leg in opened:
@@ -141,7 +143,7 @@ def _bursts(legs: list[Row]) -> tuple[list[Row], int]:
                     "client_ip": client, "broker_ip": broker, "broker_port": port,
                     "opened": len(opened), "opened_within_10_s": peak, "ts": instant(at),
                     "not_established": sum(map(_is_vain, opened)),
-                    "capture": capture,
+                    "capture": opened[0]["capture"],
                 }
             )  # fmt: skip
     found.sort(
@@ -176,9 +178,9 @@ def connecting(parts: Parts) -> dict[str, Any]:
     legs: list[Row] = [leg for leg in parts.names.legs.to_pylist() if parts.is_counted(leg)]
     opened = [leg for leg in legs if leg["started"] == "syn" and leg["first_ts_ns"] is not None]
     round_trips = [leg["handshake_rtt_ns"] for leg in opened if leg["handshake_rtt_ns"] is not None]
-    bursts, most = _bursts(opened)
+    bursts, most = _bursts(opened, parts)
     closed = _closed(parts)
-    found = chains(parts.tables["setup"].to_pylist())
+    found = chains(parts.tables["setup"].to_pylist(), parts.wholes)
     total = {
         "connections": len(legs),
         "opened": len(opened),

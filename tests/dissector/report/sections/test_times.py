@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dissector.buckets import bucket_of
 from dissector.report import parts as report_parts
-from dissector.report.names import Names, no_names
+from dissector.report.names import LEGS, Names, no_names
 from dissector.report.parts import Parts
 from dissector.report.sections import ack_latency, publish_to_delivery
 from dissector.report.sections.connecting import BURST, chains, connecting
 from dissector.report.sections.requests import requests
 from dissector.report.summary import Summary
+from dissector.report.tallies import ACK_TIMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import report_of, tables_of
 from tests.naive import report as naive
@@ -189,6 +191,24 @@ def test_many_connections_at_once_are_a_storm() -> None:
     (row,) = storm["bursts"]
     assert row["opened_within_10_s"] == BURST and row["not_established"] == 0
     assert storm["total"]["network_round_trip_ms"]["p50"] == 1.0
+
+
+def test_captures_that_were_joined_are_one_storm_and_end_together() -> None:
+    rows = [{"capture": "b" if number % 2 else "a", **row}
+            for number, row in enumerate(legs([0] * BURST))]  # fmt: skip
+    names = no_names()._replace(legs=pa.Table.from_pylist(rows, schema=LEGS))
+    files = [{"capture": name, "last_ts_ns": last} for name, last in (("a", SECOND), ("b", 3 * SECOND))]
+    waiting = {"capture": "a", "outcome": "unacked_at_end", "deliveries": 1, "at_us_min": 500_000}
+    tables = report_parts.no_parts().tables | {
+        "files": pa.Table.from_pylist(files, schema=report_parts.FILES),
+        "ack_times": pa.Table.from_pylist([waiting], schema=ACK_TIMES.schema()),
+    }
+    found = {}
+    for wholes in ({}, {"a": "a", "b": "a"}):
+        parts = Parts(tables, names, SECOND, {}, {}, {}, wholes)
+        total = ack_latency.ack_latency(parts)["total"]
+        found[len(wholes)] = connecting(parts)["total"]["bursts"], total["oldest_unacknowledged_ms"]
+    assert found == {0: (0, 500.0), 2: (1, 2500.0)}
 
 
 def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured() -> None:
