@@ -197,7 +197,8 @@ def test_captures_that_were_joined_are_one_storm_and_end_together() -> None:
     rows = [{"capture": "b" if number % 2 else "a", **row}
             for number, row in enumerate(legs([0] * BURST))]  # fmt: skip
     names = no_names()._replace(legs=pa.Table.from_pylist(rows, schema=LEGS))
-    files = [{"capture": name, "last_ts_ns": last} for name, last in (("a", SECOND), ("b", 3 * SECOND))]
+    ends = {"a": SECOND, "b": 3 * SECOND}
+    files = [{"capture": name, "last_ts_ns": last} for name, last in ends.items()]
     waiting = {"capture": "a", "outcome": "unacked_at_end", "deliveries": 1, "at_us_min": 500_000}
     tables = report_parts.no_parts().tables | {
         "files": pa.Table.from_pylist(files, schema=report_parts.FILES),
