@@ -24,6 +24,8 @@ _PAIR: Final = re.compile(
 _REST_OF_LINE: Final = re.compile(rb"(?:\A|\s)(snapshots?|cluster|brokers)=(.*)\Z", re.DOTALL)
 _CODE: Final = re.compile(rb"\A[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\Z")
 _BLANKS: Final = b" \t\r\n\0"
+# What clients look for in any answer, also where no ERROR stands before it.
+_BARE_REFUSALS: Final = (b"NOT_LEADER", b"REBALANCE_REQUIRED", b"GEN_MISMATCH")
 _MAX_JSON_BYTES: Final = 1 << 20
 _MAX_DEPTH: Final = 16  # of lists and objects that are shown
 _INFINITE: Final = (float("inf"), float("-inf"))
@@ -83,6 +85,8 @@ def read_answer(body: bytes) -> Answer:
         return _error(text[6:].strip(_BLANKS))
     if text.startswith(b"STREAM_CONTROL "):
         return Answer(STREAM_CONTROL, _fields(text[15:]))
+    if text.startswith(_BARE_REFUSALS):
+        return _error(text)
     return Answer(RESPONSE_OK, {"text": body}, is_legacy=True)
 
 
@@ -167,6 +171,9 @@ def _json_answer(body: bytes) -> Answer:
 
 
 def _refused(fields: dict[str, Any], ack: Ack | None, text: bytes) -> Answer:
+    status = fields.get("status")
+    if not text and status in (b"PARTIAL", "PARTIAL"):
+        text = b"PARTIAL"
     inner = _error(text.removeprefix(b"ERROR:").strip(_BLANKS))
     return Answer(RESPONSE_JSON, fields, True, inner.error_code, inner.error_text, ack)
 

@@ -35,7 +35,9 @@ _LIST_OFFSETS: Final = NUMBER["LIST_OFFSETS"]
 _DESCRIBE: Final = NUMBER["DESCRIBE"]
 _AUTH: Final = NUMBER["AUTH"]
 _NEGOTIATE: Final = NUMBER["NEGOTIATE"]
-_MOVING_ERRORS: Final = frozenset(("GEN_MISMATCH", "NOT_OWNER", "member_not_found"))
+_MOVING_ERRORS: Final = frozenset(
+    ("GEN_MISMATCH", "NOT_OWNER", "member_not_found", "REBALANCE_REQUIRED")
+)
 _MOVING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
 _MAX_STAGED: Final = 1 << 14  # transactions whose offsets are remembered
 _MAX_PRODUCERS: Final = 1 << 12  # of one connection
