@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 
 from dissector.native.arguments import (
     FUNCTION,
+    Kept,
     Kind,
     append,
     array_words,
@@ -45,12 +46,14 @@ __all__ = [
     "compiled",
     "inlined",
     "instruction",
+    "kept",
     "kernel",
     "module_digest",
     "processor_features",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 def compiled() -> bool:
@@ -162,6 +165,11 @@ class Callback:
         """Pass it to a kernel."""
         words.append(self._address)
         return self._kind
+
+
+def kept(value: Value) -> Value:
+    """A tuple for kernels alone, whose words are found once; see `native.arguments.Kept`."""
+    return cast(Value, Kept(value)) if compiled() else value
 
 
 _callbacks: dict[tuple[str, Any], Callback] = {}

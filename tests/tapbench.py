@@ -1,8 +1,14 @@
-"""Speed of the live tap: python -m tests.tapbench CAPTURE [--packets N] [--megabytes N].
+"""Speed of the live tap: python -m tests.tapbench CAPTURE... [--packets N] [--megabytes N].
 
-Sends the packets of an Ethernet capture over a pair of virtual interfaces in a network namespace at
-a steady rate, again and again (each round over connections of its own), and prints what the tap
-says at the end beside what was sent: received + dropped = sent. Needs root.
+Sends the packets of Ethernet captures over a pair of virtual interfaces in a network namespace at a
+steady rate, again and again (each round over connections and topics of its own), and prints what
+the tap says at the end beside what was sent: received + dropped = sent. Needs root.
+
+Several captures are mixed packet by packet, each over hosts of its own; --acks adds what hosts send
+for every second segment. The command of the goal, 100,000 packets and 100 MB a second on one core:
+
+    python -m tests.tapbench bench/small-300.pcap bench/kib-300.pcap bench/batch-300.pcap \\
+        bench/lz4-300.pcap --acks --megabytes-each 60 --pin --lake --seconds 300
 """
 
 import argparse
@@ -13,15 +19,20 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 
+from captures.make.traffic import write_packets
+from tests.dissector.tap.traffic import mixed, rename, topic_names
 from tests.dissector.tap.wire import Wire, frames_of, missing, sender_of, wire
 
 BATCH = 128  # packets in one call of the system
 _METRICS_PORT = 9499
+_WARMING = 2000  # packets before anything is measured
+_LOOK_SECONDS = 2.0
 
 
 class _Vector(ctypes.Structure):
@@ -60,11 +71,14 @@ class Sender:
         values, counts = np.unique(np.concatenate([source, target]), return_counts=True)
         broker = values[counts.argmax()]
         self._client = self.starts + np.where(source == broker, 36, 34)
+        self._names = topic_names(self.data)
+        self._round = 0
 
     def next_round(self) -> None:
-        """Other client ports: connections that were not seen before."""
-        high = self.data[self._client]
-        self.data[self._client] = high + 1
+        """Other client ports and topics: connections and names that were not seen before."""
+        self._round += 1
+        self.data[self._client] += 1
+        rename(self.data, self._names, self._round)
 
     def send(self, number: int, first: int, count: int) -> int:
         """Packets first to first + count through the socket of this number."""
@@ -110,37 +124,81 @@ def metric(pair: Wire, name: str) -> float:
     return float(found[1]) if found else 0.0
 
 
+class Lag(threading.Thread):
+    """Looks every few seconds how late the numbers are. longest: seconds."""
+
+    def __init__(self, pair: Wire) -> None:
+        super().__init__(daemon=True)
+        self._pair = pair
+        self._is_over = threading.Event()
+        self.longest = 0.0
+
+    def run(self) -> None:
+        """Until `end`."""
+        while not self._is_over.wait(_LOOK_SECONDS):
+            self.longest = max(self.longest, metric(self._pair, "dissector_tap_lag_seconds"))
+
+    def end(self) -> float:
+        """The longest lag so far."""
+        self._is_over.set()
+        self.join()
+        return self.longest
+
+
+def packets_of(arguments: argparse.Namespace) -> list[bytes]:
+    """What shall be sent, one round of it."""
+    most = arguments.megabytes_each * 1e6
+    captures = []
+    for path in arguments.captures:
+        frames, size = frames_of(Path(path)), 0
+        for place, frame in enumerate(frames):
+            size += len(frame)
+            if size > most:
+                del frames[place:]
+                break
+        captures.append(frames)
+    return mixed(captures, arguments.acks)
+
+
+def tap_command(arguments: argparse.Namespace, pair: Wire, folder: str) -> list[str]:
+    """The tap that is measured."""
+    command = ["tap", "-i", pair.tapped, "--metrics", str(_METRICS_PORT)]
+    command += ["--ring", arguments.ring]
+    if arguments.lake:
+        command += ["--lake", f"{folder}/lake", "--rotate", arguments.rotate]
+    return pair.dissector(*command)
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, object]:
     """One run; numbers by name."""
-    sender = Sender(frames_of(Path(arguments.capture)))
+    frames = packets_of(arguments)
+    sender = Sender(frames)
+    cores = sorted(os.sched_getaffinity(0)) if arguments.pin else []
     with wire() as pair, tempfile.TemporaryDirectory() as folder:
-        command = [
-            "tap",
-            "-i",
-            pair.tapped,
-            "--metrics",
-            str(_METRICS_PORT),
-            "--ring",
-            arguments.ring,
-        ]
-        if arguments.lake:
-            command += ["--lake", f"{folder}/lake", "--rotate", "60s"]
-        tap = subprocess.Popen(pair.dissector(*command), stderr=subprocess.PIPE, text=True)
+        tap = subprocess.Popen(
+            tap_command(arguments, pair, folder), stderr=subprocess.PIPE, text=True,
+            preexec_fn=(lambda: os.sched_setaffinity(0, cores[:1])) if cores else None,
+        )  # fmt: skip
+        if cores:
+            os.sched_setaffinity(0, cores[1:])
         while not metric(pair, "dissector_tap_memory_bytes"):
             time.sleep(0.2)
         with sender_of(pair) as warming:
-            for frame in frames_of(Path(arguments.capture))[:2000]:
+            for frame in frames[:_WARMING]:
                 warming.send(frame)
+        del frames
         time.sleep(3)
         busy = cpu_seconds(tap.pid)
         time.sleep(arguments.idle)
         idle = (cpu_seconds(tap.pid) - busy) / max(arguments.idle, 1e-9)
         busy = cpu_seconds(tap.pid)
+        lag = Lag(pair)
+        lag.start()
         sent, size, passed = steady(
             sender, pair, arguments.seconds, arguments.packets, arguments.megabytes * 1e6
         )
         used = cpu_seconds(tap.pid) - busy
-        lag = metric(pair, "dissector_tap_lag_seconds")
+        longest = lag.end()
         memory = metric(pair, "dissector_tap_memory_bytes")
         tap.send_signal(signal.SIGTERM)
         _, said = tap.communicate(timeout=300)
@@ -150,22 +208,33 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         for each in re.findall(r"[\d,]+(?= packets? capt| dropped)", last)
     )
     return {
-        "sent": sent + 2000, "captured": captured, "dropped": dropped,
+        "sent": sent + _WARMING, "captured": captured, "dropped": dropped,
+        "missing": sent + _WARMING - captured - dropped,
         "packets_per_second": round(sent / passed),
         "megabytes_per_second": round(size / passed / 1e6, 1),
         "cpu_share": round(used / passed, 2), "cpu_share_idle": round(idle, 4),
-        "lag_seconds": lag, "memory_megabytes": round(memory / 1e6), "said": last,
+        "cpu_seconds_per_million": round(used / max(captured, 1) * 1e6, 2),
+        "longest_lag_seconds": longest, "memory_megabytes": round(memory / 1e6), "said": last,
     }  # fmt: skip
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("capture")
+    parser.add_argument("captures", nargs="+")
     parser.add_argument("--packets", type=float, default=100_000, help="a second")
     parser.add_argument("--megabytes", type=float, default=100, help="a second")
+    parser.add_argument("--megabytes-each", type=float, default=1e6, help="of each capture")
+    parser.add_argument("--acks", action="store_true", help="add what acknowledges the segments")
+    parser.add_argument("--pin", action="store_true", help="the tap on one core, we on the others")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--idle", type=float, default=10, help="seconds of silence before")
     parser.add_argument("--ring", default="64MiB")
     parser.add_argument("--lake", action="store_true", help="land rotations, too")
+    parser.add_argument("--rotate", default="60s")
+    parser.add_argument("--write", help="write one round to this capture instead of sending it")
+    chosen = parser.parse_args()
     reason = missing()
-    print(json.dumps({"skipped": reason} if reason else measure(parser.parse_args()), indent=1))
+    if chosen.write:
+        write_packets(Path(chosen.write), iter(packets_of(chosen)), None)
+    else:
+        print(json.dumps({"skipped": reason} if reason else measure(chosen), indent=1))

@@ -255,8 +255,8 @@ def write_capture(path: Path, mix: str, size: int) -> int:
     return write_packets(path, packets(MIXES[mix]), size)
 
 
-def write_packets(path: Path, found: Iterator[bytes], size: int) -> int:
-    """Write packets until a capture has about `size` bytes; returns how many."""
+def write_packets(path: Path, found: Iterator[bytes], size: int | None) -> int:
+    """Write packets until a capture has about `size` bytes, or all; returns how many."""
     written = 0
     count = 0
     with path.open("wb") as file:
@@ -268,9 +268,10 @@ def write_packets(path: Path, found: Iterator[bytes], size: int) -> int:
             file.write(struct.pack("<IIII", seconds, rest, len(packet), len(packet)) + packet)
             written += 16 + len(packet)
             count += 1
-            if written >= size:
+            if size is not None and written >= size:
                 return count
-    raise AssertionError("the traffic never ends")
+    assert size is None, "the traffic never ends"
+    return count
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ BLOCK_PACKETS: Final = 12
 BLOCK_FIRST: Final = 16  # offset of the first packet in the block
 BLOCK_HEADER_BYTES: Final = 48
 STATUS_USER: Final = 1  # the block is ours
+STATUS_LOSING: Final = 1 << 2  # the kernel had no room since its counts were last read
 
 # Fields of a packet (struct tpacket3_hdr).
 _NEXT: Final = 0

@@ -10,7 +10,7 @@ from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.findings import Finding
-from dissector.jit import callback
+from dissector.jit import callback, kept
 from dissector.limits import (
     MAX_HEAD_BYTES,
     MAX_PENDING_ARENA_BYTES,
@@ -64,10 +64,12 @@ from dissector.stream.columns import (
 
 __all__ = ["Framing", "FramingOptions"]
 
+# One connection is found sooner without a call of compiled code.
+_find_slot: Final = getattr(find_slot, "py_func", find_slot)
+
 SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
-REFUSED_BYTES: Final = (
-    32  # behind a SYN so many bytes without a frame header are no broker protocol
-)
+# Behind a SYN so many bytes without a frame header are no broker protocol.
+REFUSED_BYTES: Final = 32
 MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for the other one's
 MAX_RUN_BYTES: Final = 64 << 20  # of all searches together; then a chain is believed at once
 
@@ -89,13 +91,14 @@ class Framing:
         options: FramingOptions,
     ) -> None:
         self._specs = specs
-        self._calls = Callbacks(
-            tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs),
-            tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs),
-            tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs),
-        )
-        self._prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
+        self._check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
+        one_way = tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs)
+        limit = tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs)
+        self._calls = kept(Callbacks(self._check, one_way, limit))
+        prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
+        self._judges = kept(self._check), kept(prove)
         self._output = FrameOutput(sink)
+        self._passed = (self._output.state, kept(self._output.state))
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Finding] = []
         self._roles = Roles(self._output, specs, ports_of, self.findings)
@@ -119,7 +122,7 @@ class Framing:
 
     def slot_of(self, connection: int) -> int:
         """The slot of a connection, or -1."""
-        return int(find_slot(self._output.state, connection))
+        return int(_find_slot(self._output.state, connection))
 
     # -- driving the kernel
 
@@ -170,11 +173,12 @@ class Framing:
         counters = self._output.state.counters
         counters[COUNTER_CURSOR] = current.cursor
         counters[COUNTER_POSITION] = current.position
+        state, sources = self._output.passed_on()
         self._output.rows, status = split(
-            self._output.state,
+            state,
             current.ranges,
             current.rows,
-            self._output.all_sources(),
+            sources,
             self._output.frames,
             self._output.rows,
             self._calls,
@@ -202,7 +206,7 @@ class Framing:
     # -- the slow path
 
     def _way(self, ranges: RangeColumns, row: int) -> tuple[int, int]:
-        slot = int(find_slot(self._output.state, ranges.connection[row]))
+        slot = int(_find_slot(self._output.state, int(ranges.connection[row])))
         return slot, 2 * slot + int(ranges.side[row])
 
     def _attend(self, current: Replay) -> None:
@@ -346,11 +350,10 @@ class Framing:
         is_open = state.connections.protocol[way >> 1] == UNDECIDED
         is_full = self._runs.size > MAX_RUN_BYTES
         for place in self._places(way):
-            if run.begins_with_frame(self._calls.check[place], place, limit, int(is_open)):
+            if run.begins_with_frame(self._check[place], place, limit, int(is_open)):
                 return place
-            rule = Rule(self._calls.check, self._prove, place, direction, limit, int(is_final))
-            seen = run.searched(place)
-            status = find_chain(seen, rule)
+            rule = Rule(*self._judges, place, direction, limit, int(is_final))
+            status = find_chain(run.passed_on(place), rule)
             if run.is_known_start and is_open and not run.hole_count:
                 continue
             if run.is_believed(place, status, ts_ns, is_final or is_full):
@@ -370,7 +373,7 @@ class Framing:
         refused = run.is_known_start and is_open and resume > 0 and run.size > REFUSED_BYTES
         looked_at = int(ways.skipped[way]) + run.size
         most = MAX_HEAD_BYTES
-        if self._heads.is_hinted(int(known.connection_id[slot])):
+        if is_open and self._heads.is_hinted(int(known.connection_id[slot])):
             most = MAX_SEARCH_BYTES
         if refused or (is_open and not is_live and looked_at > most):
             self._runs.give_up(way, OPAQUE)

@@ -6,9 +6,15 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import kept
 from dissector.limits import FRAME_BLOCK_ROWS, NULL
 from dissector.protocols.columns import COLUMN_NUMBER, FIRST_FIELD, new_frame_columns
-from dissector.protocols.framing_state import COUNTER_ARENA_USED, COUNTER_FRAME_NO, new_state
+from dissector.protocols.framing_state import (
+    COUNTER_ARENA_USED,
+    COUNTER_FRAME_NO,
+    FramingState,
+    new_state,
+)
 from dissector.protocols.interface import FrameBlock
 from dissector.protocols.runs import SOURCE_ARENA, Replay
 from dissector.protocols.slots import compact_arena
@@ -20,6 +26,7 @@ EMPTY: Final = np.empty(0, np.uint8)
 _SOURCE: Final = COLUMN_NUMBER["source"]
 _DATA_OFFSET: Final = COLUMN_NUMBER["data_offset"]
 
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 Sink = Callable[[FrameBlock], None]
 
 
@@ -44,10 +51,18 @@ class FrameOutput:
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
+        self._passed_on = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
 
-    def all_sources(self) -> tuple[ByteArray, ByteArray, ByteArray, ByteArray]:
+    def all_sources(self) -> Sources:
         """The arrays that `source` columns select."""
         return (*self.sources, self.state.arena)
+
+    def passed_on(self) -> tuple[FramingState, Sources]:
+        """State and sources for a kernel alone: their words are found once, not for each call."""
+        state, own = self.state, self.sources
+        if self._passed_on[0] is not state or self._passed_on[1] is not own:
+            self._passed_on = (state, own, kept(state), kept(self.all_sources()))
+        return self._passed_on[2:]
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""

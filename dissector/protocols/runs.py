@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import kept
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.recognition import Records
 from dissector.protocols.resync import (
@@ -69,6 +70,7 @@ class Trail:
 
     marks: ByteArray
     search: Int64Array = field(default_factory=new_search)
+    passed_on: tuple[Searched, Searched] | None = None  # as it is, and as kernels take it
 
     def drop(self, count: int, size: int, holes: int) -> None:
         """The first bytes and holes of the run are gone; `size` are left."""
@@ -147,6 +149,14 @@ class Run:
         trail.search[SIZE] = self.size
         trail.search[HOLES] = self.hole_count
         return Searched(self._data, trail.marks, trail.search, self._holes)
+
+    def passed_on(self, place: int) -> Searched:
+        """The same for a kernel alone: its words are found again only after an array has grown."""
+        seen, trail = self.searched(place), self.trail(place)
+        before = trail.passed_on
+        if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
+            before = trail.passed_on = (seen, kept(seen))
+        return before[1]
 
     def begins_with_frame(
         self, check: Callable[..., int], place: int, limit: int, is_strict: int

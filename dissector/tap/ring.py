@@ -3,6 +3,12 @@
 The kernel fills one block after the other and gives each out when it is full, or a moment after its
 first packet. Blocks are taken in order and given back in order. Rings of several interfaces lie one
 behind the other in one piece of memory, so that packets of all of them are packets of one buffer.
+
+When packets come faster than they are read, some must be lost. Were each block given back at once,
+a full ring would take in packets for one block and lose those of the next, for ever: a hole in
+every stream every few milliseconds, each of which costs frames around it and the time to find the
+next one. So a ring that has lost packets is emptied before the kernel gets any block of it back:
+few long holes, and between them as much as the ring holds.
 """
 
 import ctypes
@@ -20,6 +26,7 @@ from dissector.capture.tpacket import (
     BLOCK_FIRST,
     BLOCK_PACKETS,
     BLOCK_STATUS,
+    STATUS_LOSING,
     STATUS_USER,
     VLAN_TAG_BYTES,
 )
@@ -116,12 +123,8 @@ class Ring:
         self.blocks = max(2, ring_bytes // BLOCK_BYTES)
         self.socket = open_socket(interface)
         self._program = program
-        self._next = 0  # the block that the kernel gives out next
-        self._oldest = 0  # the first block that was not given back
-        self._received = 0
-        self._dropped = 0
         self.memory: ByteArray = np.zeros(0, np.uint8)
-        self._start = 0
+        self.begin()
         option = self.socket.setsockopt
         option(_SOL_PACKET, _VERSION, _TPACKET_V3)
         option(_SOL_PACKET, _RESERVE, VLAN_TAG_BYTES)
@@ -143,6 +146,16 @@ class Ring:
                 f"{interface.name}: no ring of {size >> 20} MiB ({error.strerror}); give less "
                 "with --ring"
             ) from None
+
+    def begin(self) -> None:
+        """Nothing was taken and nothing counted."""
+        self._start = 0  # of the ring in the memory of all
+        self._next = 0  # the block that the kernel gives out next
+        self._oldest = 0  # the first block that was not given back
+        self._done = 0  # blocks from there on that are not needed any more
+        self._is_losing = False  # the kernel has lost packets since the ring was last empty
+        self._received = 0
+        self._dropped = 0
 
     @property
     def bytes(self) -> int:
@@ -179,7 +192,7 @@ class Ring:
 
     def take(self) -> Block | None:
         """The next block that the kernel gave out, None if there is none."""
-        if self._next - self._oldest == self.blocks:
+        if self.taken == self.blocks:
             return None
         start = self._start + (self._next % self.blocks) * BLOCK_BYTES
         status, packets, first = (
@@ -188,15 +201,29 @@ class Ring:
         )
         if not status & STATUS_USER:
             return None
+        self._is_losing |= bool(status & STATUS_LOSING)
         self._next += 1
         return Block(start, start + BLOCK_BYTES, first, packets)
 
     def give_back(self, count: int = 1) -> None:
-        """The oldest blocks are not needed any more."""
-        for _ in range(count):
+        """The oldest blocks are not needed any more; a ring that loses packets keeps them until it
+        is empty."""
+        self._done += count
+        if self._is_losing and (self._done < self.taken or self._is_ready()):
+            return
+        self._is_losing = False
+        for _ in range(self._done):
             start = self._start + (self._oldest % self.blocks) * BLOCK_BYTES + BLOCK_STATUS
             self.memory[start : start + 4].view(np.uint32)[0] = 0
             self._oldest += 1
+        self._done = 0
+
+    def _is_ready(self) -> bool:
+        """Whether there is a block that can be taken."""
+        if self.taken == self.blocks:
+            return False
+        start = self._start + (self._next % self.blocks) * BLOCK_BYTES + BLOCK_STATUS
+        return bool(self.memory[start : start + 4].view(np.uint32)[0] & STATUS_USER)
 
     @property
     def taken(self) -> int:
@@ -212,6 +239,7 @@ class Ring:
         packets, drops, _ = struct.unpack("3I", raw)
         self._received += packets - drops
         self._dropped += drops
+        self._is_losing |= drops > 0
         return Statistics(self._received, self._dropped)
 
     def problem(self) -> str | None:

@@ -1,0 +1,86 @@
+"""Traffic for a tap that runs long: captures mixed, with acknowledgements, and ever new names."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, zip_longest
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+
+TOPIC: Final = b"public/default/bench-"  # how topics of the made captures begin
+_DIGITS: Final = 5  # of `bench`, that a round replaces
+_HEADERS: Final = 14 + 20
+_ACK: Final = 0x10
+
+
+def is_simple(frame: bytes) -> bool:
+    """Whether a packet is TCP over IPv4 over Ethernet, without options of IP."""
+    return len(frame) >= _HEADERS + 20 and frame[12:15] == b"\x08\0\x45" and frame[23] == 6
+
+
+def of_host(frame: bytes, number: int) -> bytes:
+    """The same packet between other hosts: the second byte of both addresses is the number."""
+    return frame[:27] + bytes([number]) + frame[28:31] + bytes([number]) + frame[32:]
+
+
+def acknowledgement(frame: bytes) -> bytes:
+    """What the receiver of a segment says: its bytes have come."""
+    (total,) = struct.unpack_from(">H", frame, 16)
+    sequence, acknowledged = struct.unpack_from(">II", frame, 38)
+    data = total - 20 - 4 * (frame[46] >> 4)
+    ip = frame[14:16] + struct.pack(">H", 52) + frame[18:26] + frame[30:34] + frame[26:30]
+    numbers = struct.pack(">II", acknowledged, (sequence + data) & 0xFFFFFFFF)
+    tcp = frame[36:38] + frame[34:36] + numbers + bytes([0x80, _ACK]) + frame[48:54]
+    return frame[6:12] + frame[:6] + frame[12:14] + ip + tcp + b"\1\1\x08\x0a" + bytes(8)
+
+
+def with_acks(frames: Sequence[bytes]) -> Iterator[bytes]:
+    """Packets, and an acknowledgement after every second segment with data of each direction."""
+    waiting: dict[bytes, int] = {}
+    for frame in frames:
+        yield frame
+        if not is_simple(frame) or len(frame) <= _HEADERS + 32 or frame[47] & 7:
+            continue
+        way = frame[26:38]
+        waiting[way] = waiting.get(way, 0) + 1
+        if waiting[way] == 2:
+            waiting[way] = 0
+            yield acknowledgement(frame)
+
+
+def mixed(captures: Sequence[Sequence[bytes]], acks: bool = False) -> list[bytes]:
+    """Packets of several captures in turns, each between hosts of its own."""
+    if len(captures) > 1:
+        captures = [
+            [of_host(frame, number) if is_simple(frame) else frame for frame in frames]
+            for number, frames in enumerate(captures)
+        ]
+    ways = [list(with_acks(frames)) if acks else frames for frames in captures]
+    longest = max(map(len, ways))
+    found: list[bytes] = []
+    # In proportion, so that all end at the same time.
+    parts = [np.linspace(0, len(way), longest // 64 + 2).astype(int) for way in ways]
+    for borders in zip(*map(pairwise, parts), strict=True):
+        pieces = [way[start:end] for way, (start, end) in zip(ways, borders, strict=True)]
+        for turn in zip_longest(*pieces):
+            found += [frame for frame in turn if frame is not None]
+    return found
+
+
+def topic_names(data: ByteArray) -> Int64Array:
+    """Where topics of the made captures are named."""
+    found = []
+    whole = data.tobytes()
+    at = whole.find(TOPIC)
+    while at >= 0:
+        found.append(at + len(TOPIC) - _DIGITS - 1)
+        at = whole.find(TOPIC, at + 1)
+    return np.array(found, np.int64)
+
+
+def rename(data: ByteArray, names: Int64Array, number: int) -> None:
+    """Give topics names that were not there before."""
+    digits = np.frombuffer(b"%0*d" % (_DIGITS, number % 10**_DIGITS), np.uint8)
+    data[names[:, None] + np.arange(_DIGITS)] = digits
