@@ -8,6 +8,7 @@ own_capture and own_connection_id say where the frame lies, and response_capture
 previous_capture where the other one lies, if that is elsewhere.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from pyspark.sql.window import Window, WindowSpec
 
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP, EVENT_SKIPPED
-from dissector.stream.columns import ENDED_NAMES
+from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
 from spark_jobs import replay
 from spark_jobs.links import WAYS, Group, Place, Plan, Row
 from spark_jobs.schemas import spark_schema
@@ -129,12 +130,41 @@ def ends(plan: Plan, connections: Iterable[Row]) -> list[Row]:
                 _event(*where, _LATEST, EVENT_CLOSE, frames_missing=how, direction="to_client",
                        last_ts_ns=row["last_ts_ns"], last_packet=row["ended_packet"])
             )  # fmt: skip
+    found += _ends_of_both_ways(plan, connections)
     for seam in plan.seams:
         if seam.after in plan.chains and not _is_whole(seam.missing):
             where = (*ranks[seam.after[0]], plan.chains[seam.after])
             found.append(
                 _event(*where, 0, EVENT_GAP, frames_missing=1, direction=seam.direction,
                        stream_offset=-int(seam.missing or 0), frame_bytes=seam.missing)
+            )  # fmt: skip
+    return found
+
+
+def _ends_of_both_ways(plan: Plan, connections: Iterable[Row]) -> list[Row]:
+    """Ends of connections whose directions ended in different captures: each of these saw a
+    connection that was half closed."""
+    ranks = plan.group_of()
+    parts: dict[tuple[int, int], list[tuple[int, Row]]] = defaultdict(list)
+    for row in connections:
+        place = (row["capture"], row["connection_id"])
+        if place in plan.chains:
+            number, rank = ranks[place[0]]
+            parts[number, plan.chains[place]].append((rank, row))
+    found = []
+    for (number, chain), rows in parts.items():
+        rows.sort(key=lambda part: part[0])
+        fins = [
+            next(((n, row) for n, row in rows if row[f"fin_packet_{way}"] is not None), None)
+            for way in WAYS
+        ]
+        is_open = all(row["ended_packet"] is None for _, row in rows)
+        if is_open and fins[0] is not None and fins[1] is not None:
+            rank, row = max(fins[0], fins[1], key=lambda part: part[0])
+            at = max(row[f"fin_packet_{way}"] or 0 for way in WAYS)
+            found.append(
+                _event(number, rank, chain, _LATEST, EVENT_CLOSE, frames_missing=ENDED_FIN,
+                       direction="to_client", last_ts_ns=row["last_ts_ns"], last_packet=at)
             )  # fmt: skip
     return found
 
@@ -385,8 +415,7 @@ def placed_rows(out: DataFrame, placed: DataFrame, table: str, *others: str) -> 
         }
     )
     more = [f"{name}_{column}" for name in others for column in ("capture", "connection_id")]
-    order = ["order_no"] if table == "permits" else []
-    return rows.select(*names, "capture", "own_capture", "own_connection_id", *more, *order)
+    return rows.select(*names, "capture", "own_capture", "own_connection_id", *more, "order_no")
 
 
 def subjects(out: DataFrame, placed: DataFrame, table: str) -> tuple[DataFrame, DataFrame]:

@@ -20,7 +20,7 @@ _SUBJECTS: Final = ("producers", "consumers")
 # How the rows of one connection become one; whatever is not named here is the first that is known.
 _LEAST: Final = ("first_ts_ns",)
 _GREATEST: Final = ("last_ts_ns", "max_message_bytes")
-_OF_THE_LAST: Final = ("ended", "closed_first_by", "ended_packet")
+_OF_THE_LAST: Final = ("ended", "ended_packet")
 _NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
 _UNKNOWN: Final = ("none", "unknown")
 MAX_STRADDLING: Final = 10_000
@@ -271,9 +271,7 @@ def _counted(rows: DataFrame, conditions: dict[str, Column]) -> dict[str, Counte
 
 def closed_schema(table: str) -> pa.Schema:
     """The columns of the closed rows of a table."""
-    own = ("capture", "own_capture", "own_connection_id", *OTHER_PLACES[table])
-    if table == "permits":
-        own = (*own, "order_no")
+    own = ("capture", "own_capture", "own_connection_id", *OTHER_PLACES[table], "order_no")
     kinds = {True: pa.string(), False: pa.int64()}
     fields = [pa.field(name, kinds[name.endswith("capture")]) for name in own]
     return pa.schema([*arrow_schema(table), *fields])
@@ -295,7 +293,7 @@ def merged_connections(rows: DataFrame) -> DataFrame:
         elif name in _GREATEST:
             value = F.max(name)
         elif name in _OF_THE_LAST:
-            value = F.max_by(name, "rank")
+            value = _last(name)
         elif name == "protocol":
             known = F.when(~F.col(name).isin(*_UNKNOWN), F.col("rank"))
             value = F.coalesce(F.min_by(name, known), F.max_by(name, "rank"))
@@ -307,6 +305,18 @@ def merged_connections(rows: DataFrame) -> DataFrame:
         {"capture": F.col("head_capture"), "connection_id": F.col("head_connection_id")}
     )
     return found.select(*names, "capture")
+
+
+def _last(name: str) -> Column:
+    """A column of _OF_THE_LAST; a connection whose directions ended in different captures is
+    closed, though it was open at the end of each."""
+    fins = [f"fin_packet_{way}" for way in links.WAYS]
+    is_open = F.max_by("ended", "rank") == "capture_end"
+    is_closed = is_open & F.max(fins[0]).isNotNull() & F.max(fins[1]).isNotNull()
+    at = F.greatest(*fins)
+    packet = F.max_by(at, F.when(at.isNotNull(), F.col("rank")))
+    told = {"ended": F.lit("fin"), "ended_packet": packet}
+    return F.when(is_closed, told[name]).otherwise(F.max_by(name, "rank"))
 
 
 def _summed() -> Iterable[str]:

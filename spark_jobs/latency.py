@@ -25,7 +25,7 @@ from dissector.report.tallies import (
 )
 from spark_jobs import job
 from spark_jobs.counting import tally
-from spark_jobs.tables import bucket, flag, floor_div, name_producers, without_twins
+from spark_jobs.tables import at_own_place, bucket, flag, floor_div, name_producers, without_twins
 
 SECTION: Final = "send_latency"
 _LEAF: Final = [name for name in SENDS.key_names if name != "outcome"]
@@ -184,15 +184,15 @@ def transform_logical(rows: DataFrame) -> DataFrame:
 def transform_passed_over(exchanges: DataFrame) -> DataFrame:
     """Unanswered sends before one of the same producer that was answered (PASSED_OVER)."""
     producer = Window.partitionBy(*_PLACE)
-    answered = F.when(F.col("outcome").isin(*ANSWERED), F.col("request_frame_no"))
+    answered = F.when(F.col("outcome").isin(*ANSWERED), F.col("order_no"))
     sends = exchanges.where((F.col("kind") == "publish") & F.col("request_frame_no").isNotNull())
     rows = sends.withColumn("last_answered", F.max(answered).over(producer))
     passed = rows.where(
         F.col("outcome").isin(*PASSED_OUTCOMES)
-        & (F.col("request_frame_no") < F.col("last_answered"))
+        & (F.col("order_no") < F.col("last_answered"))
     )
     columns = {"at_ns": F.col("request_last_ns"), "request_packet": F.lit(None).cast("bigint")}
-    return passed.withColumns(columns).select(*PASSED_OVER.names)
+    return at_own_place(passed).withColumns(columns).select(*PASSED_OVER.names)
 
 
 def transform_exact(rows: DataFrame) -> DataFrame:

@@ -67,7 +67,7 @@ def transform_placeholders(messages: DataFrame) -> DataFrame:
 
 def transform_examples(deliveries: DataFrame) -> DataFrame:
     """The first redelivered entries of each connection, of rows of deliveries."""
-    order = Window.partitionBy(*CONNECTION).orderBy("frame_no")
+    order = Window.partitionBy(*CONNECTION).orderBy("order_no")
     again = deliveries.where(F.col("is_redelivered")).withColumn("row", F.row_number().over(order))
     first = at_own_place(again.where(F.col("row") <= MAX_EXAMPLES))
     is_here = F.col("previous_capture").isNull()

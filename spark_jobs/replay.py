@@ -381,8 +381,8 @@ class Replay:
                 continue
             block.columns.pop("closing_row", None)
             more: dict[str, Any] = {}
-            if block.table == "permits":
-                more["order_no"] = _nullable(np.asarray(block.columns["frame_no"]))
+            for column, _ in _FRAME_NAMES[block.table][:1]:
+                more["order_no"] = _nullable(np.asarray(block.columns[column]))
             if block.table == "consumers":
                 # The number of the frame that closed it stays that of the whole, to be in order.
                 ranks, own = self._serials.places(np.asarray(block.columns["closed_frame_no"]))

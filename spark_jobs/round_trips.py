@@ -17,7 +17,7 @@ from dissector.report.tallies import REQUESTS
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.coverage import frames_part
-from spark_jobs.tables import CONNECTION, flag
+from spark_jobs.tables import flag
 
 SECTIONS: Final = ("requests", "connecting")
 
@@ -25,11 +25,11 @@ SECTIONS: Final = ("requests", "connecting")
 def transform_requests(exchanges: DataFrame, frames: DataFrame) -> DataFrame:
     """Requests that are no publishes, by command and outcome; who sent a PING, frames say."""
     pings = frames.where((F.col("command") == "PING") & (F.col("direction") == "to_broker"))
-    pings = pings.select(
-        *CONNECTION, F.col("frame_no").alias("request_frame_no"), F.lit("client").alias("by")
-    )
+    own = {"capture": "own_capture", "connection_id": "own_connection_id"}
+    pings = pings.withColumnsRenamed({**own, "frame_no": "request_frame_no"})
+    pings = pings.select(*own.values(), "request_frame_no", F.lit("client").alias("by"))
     rows = exchanges.where(F.coalesce(F.col("kind") != "publish", F.lit(True)))
-    rows = rows.join(pings, on=[*CONNECTION, "request_frame_no"], how="left")
+    rows = rows.join(pings, on=[*own.values(), "request_frame_no"], how="left")
     is_timed = F.col("outcome").isin("ok", "error") & F.col("latency_ns").isNotNull()
     is_ping = F.col("request_command") == "PING"
     rows = rows.withColumns(

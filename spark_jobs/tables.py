@@ -15,7 +15,8 @@ from spark_jobs.schemas import spark_schema
 
 CONNECTION: Final = ["capture", "connection_id"]
 # Where a row's frames lie if captures are joined: its own one, and others that it names if they are
-# in another capture. `capture` and `connection_id` are then those of the joined connection.
+# in another capture. `capture` and `connection_id` are then those of the joined connection. The
+# frame of a row orders the rows of a connection, by its number in all captures that were joined.
 _OWN: Final = ("own_capture", "own_connection_id")
 OTHER_PLACES: Final[dict[str, tuple[str, ...]]] = {
     "exchanges": ("response_capture", "response_connection_id"),
@@ -23,6 +24,9 @@ OTHER_PLACES: Final[dict[str, tuple[str, ...]]] = {
         "previous_capture", "previous_connection_id", "ack_capture", "ack_connection_id",
     ),
     "permits": (),
+}  # fmt: skip
+ORDERED_BY: Final = {
+    "exchanges": "request_frame_no", "deliveries": "frame_no", "permits": "frame_no",
 }  # fmt: skip
 
 
@@ -79,8 +83,8 @@ class LakeTables:
 
         Rotations of a tap continue each other, so that all of one run are one capture here.
 
-        Tables that joining captures changes have the columns of OTHER_PLACES; rows of permits also
-        order_no, by which those of one consumer are in order.
+        Tables that joining captures changes have the columns of OTHER_PLACES, and order_no, by
+        which the rows of one connection are in order.
         """
         if table not in self._read:
             self._read[table] = self._open(table)
@@ -104,8 +108,7 @@ def with_places(rows: DataFrame, table: str) -> DataFrame:
     own = dict(zip(_OWN, (F.col(name) for name in CONNECTION), strict=True))
     kinds = {True: "bigint", False: "string"}
     other = {name: F.lit(None).cast(kinds[name.endswith("_id")]) for name in OTHER_PLACES[table]}
-    order = {"order_no": F.col("frame_no")} if table == "permits" else {}
-    return rows.withColumns({**own, **other, **order})
+    return rows.withColumns({**own, **other, "order_no": F.col(ORDERED_BY[table])})
 
 
 def at_own_place(rows: DataFrame) -> DataFrame:

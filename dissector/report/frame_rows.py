@@ -5,7 +5,7 @@ frames seen last, which lie in order of frame_no.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -79,13 +79,19 @@ class PacketMemory:
         return found
 
 
+_Frame = tuple[str, int, int]  # capture, connection, frame number
+
+
 class _Mismatch(NamedTuple):
-    """What a peer said about a frame whose checksum does not match."""
+    """What a peer said about a frame whose checksum does not match.
+
+    discarded_by: the ACK that says of its delivery that something is wrong with it.
+    """
 
     outcome: str | None = None
     error_code: str | None = None
     answer_frame_no: int | None = None
-    refused_frame_no: int | None = None
+    discarded_by: _Frame | None = None
 
 
 class FrameRows:
@@ -98,8 +104,9 @@ class FrameRows:
         self._reconsumed = Accumulator(RECONSUMED, MAX_KEYS)
         self._mismatches: list[pa.Table] = []
         self._left_out = 0
-        self._sends: dict[tuple[str, int, int], int] = {}
-        self._entries: dict[tuple[str, int, int, int, int, int], list[int]] = {}
+        self._sends: dict[_Frame, int] = {}
+        self._messages: dict[_Frame, int] = {}
+        self._refusals: set[_Frame] = set()
         self._said: list[_Mismatch] = []
 
     def add(self, rows: Rows) -> None:
@@ -159,20 +166,15 @@ class FrameRows:
         room = MAX_MISMATCHES - len(self._said)
         self._left_out += max(0, len(rows) - room)
         rows = rows.take(np.arange(min(room, len(rows)), dtype=np.int64))
-        names = ("connection_id", "frame_no", "consumer_id", "incarnation", "ledger_id", "entry_id")
         is_send = rows.equals("command", "SEND").tolist()
-        for values in zip(is_send, *(rows.numbers(name).tolist() for name in names), strict=True):
-            number = len(self._said)
+        places = (rows.numbers(name).tolist() for name in ("connection_id", "frame_no"))
+        for sent, *place in zip(is_send, *places, strict=True):
+            known = self._sends if sent else self._messages
+            known[rows.capture, place[0], place[1]] = len(self._said)
             self._said.append(_Mismatch())
-            sent, connection, frame_no, *entry = values
-            if sent:
-                self._sends[rows.capture, connection, frame_no] = number
-            else:
-                key = (rows.capture, connection, *entry)
-                self._entries.setdefault(key, []).append(number)
         nothing = pa.nulls(len(rows))
         unknown = (
-            "send_outcome", "send_error_code", "answer_frame_no", "refused_frame_no",
+            "send_outcome", "send_error_code", "answer_frame_no", "is_refused", "refused_frame_no",
             "copy_frame_no", "copy_crc32c",
         )  # fmt: skip
         made = dict.fromkeys(unknown, nothing)
@@ -199,20 +201,39 @@ class FrameRows:
                     answer_frame_no=None if response == NULL else response,
                 )
 
+    def add_deliveries(self, rows: Rows) -> None:
+        """Look for what ended deliveries whose checksum did not match.
+
+        An entry may be delivered several times, damaged each time: an ACK speaks of one delivery.
+        """
+        if not self._messages:
+            return
+        rows = rows.where(rows.equals("outcome", "discarded") & rows.known("ack_frame_no"))
+        names = ("connection_id", "frame_no", "ack_frame_no")
+        for connection, frame_no, ack_frame_no in zip(
+            *(rows.numbers(name).tolist() for name in names), strict=True
+        ):
+            number = self._messages.get((rows.capture, connection, frame_no))
+            if number is not None:
+                ack = (rows.capture, connection, ack_frame_no)
+                self._said[number] = self._said[number]._replace(discarded_by=ack)
+
     def add_acks(self, rows: Rows) -> None:
-        """Look for consumers that refused an entry whose checksum did not match."""
-        if not self._entries:
+        """Look for ACKs that say that a checksum did not match."""
+        if not self._messages:
             return
         rows = rows.where(rows.equals("validation_error", "ChecksumMismatch"))
-        names = ("connection_id", "consumer_id", "incarnation", "ledger_id", "entry_id")
-        frames = rows.numbers("frame_no").tolist()
-        for frame_no, *key in zip(
-            frames, *(rows.numbers(name).tolist() for name in names), strict=True
-        ):
-            for number in self._entries.get((rows.capture, *key), []):
-                known = self._said[number].refused_frame_no
-                least = frame_no if known is None else min(known, frame_no)
-                self._said[number] = self._said[number]._replace(refused_frame_no=least)
+        places = (rows.numbers(name).tolist() for name in ("connection_id", "frame_no"))
+        for connection, frame_no in zip(*places, strict=True):
+            ack = (rows.capture, connection, frame_no)
+            if len(self._refusals) < MAX_MISMATCHES or ack in self._refusals:
+                self._refusals.add(ack)
+            else:
+                self._left_out += 1
+
+    def _refusal(self, said: _Mismatch) -> int | None:
+        ack = said.discarded_by
+        return ack[2] if ack is not None and ack in self._refusals else None
 
     def tables(self) -> dict[str, pa.Table]:
         """The tallies, and every mismatch with what its peer said."""
@@ -227,12 +248,15 @@ class FrameRows:
         if not self._mismatches:
             return MISMATCHES.empty_table()
         table = pa.concat_tables(self._mismatches)
-        for name, values in (
+        refused = [self._refusal(said) for said in self._said]
+        answers: tuple[tuple[str, list[Any]], ...] = (
             ("send_outcome", [said.outcome for said in self._said]),
             ("send_error_code", [said.error_code for said in self._said]),
             ("answer_frame_no", [said.answer_frame_no for said in self._said]),
-            ("refused_frame_no", [said.refused_frame_no for said in self._said]),
-        ):
+            ("is_refused", [frame_no is not None for frame_no in refused]),
+            ("refused_frame_no", refused),
+        )
+        for name, values in answers:
             field = MISMATCHES.field(name)
             at = table.schema.get_field_index(name)
             table = table.set_column(at, field, pa.array(values, field.type))

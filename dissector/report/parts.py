@@ -167,7 +167,8 @@ REDELIVERED: Final = _schema(
     redelivery_count=_INT,
     redelivery_cause=_TEXT,
 )
-# Frames whose checksum does not match, each with what its peer said about it.
+# Frames whose checksum does not match, each with what its peer said about it. is_refused: its
+# consumer did; refused_frame_no: where, null if that is in another capture.
 MISMATCHES: Final = _schema(
     capture=_TEXT,
     connection_id=_INT,
@@ -191,6 +192,7 @@ MISMATCHES: Final = _schema(
     send_outcome=_TEXT,
     send_error_code=_TEXT,
     answer_frame_no=_INT,
+    is_refused=pa.bool_(),
     refused_frame_no=_INT,
     metadata_bytes=_INT,
     payload_bytes=_INT,

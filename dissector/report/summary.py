@@ -126,6 +126,7 @@ class Summary:
             self._deliveries.add(rows)
             self._lifetimes.add_deliveries(rows)
             self._copies.add_deliveries(rows)
+            self._frames.add_deliveries(rows)
         elif table == "acks":
             self._deliveries.add_acks(rows)
             self._lifetimes.add_acks(rows)

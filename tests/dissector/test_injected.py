@@ -279,6 +279,22 @@ def test_a_bit_flipped_on_the_way_to_the_consumer(tmp_path: Any, is_refused: boo
         assert found == {"mismatches": {"unconfirmed": 1}}
 
 
+def test_a_refusal_confirms_the_delivery_that_it_ends_and_no_other(tmp_path: Any) -> None:
+    talk = Talk()
+    talk.send(2)
+    talk.receive(2)
+    place = [{"ledgerId": 7, "entryId": 2}]
+    for bit in (40, 44):
+        talk.deliver(2, frame=flipped(message_of(2, 2), bit))
+        if bit == 40:
+            talk.say("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1, message_ids=place)
+    talk.ack(2, validation_error="ChecksumMismatch")
+    found = report_of(talk.end(), tmp_path)["checksum_failures"]["failures"]
+    assert [row["verdict"] for row in found] == ["unconfirmed", "confirmed_by_peer"]
+    assert found[0]["evidence_frame_no"] is None
+    assert found[1]["evidence_frame_no"] == found[1]["frame_no"] + 1
+
+
 def test_damage_of_a_stored_checksum_is_told_from_damage_of_the_data(tmp_path: Any) -> None:
     talk = Talk()
     for number in range(5):

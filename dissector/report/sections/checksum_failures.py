@@ -23,7 +23,7 @@ def verdict(row: Row) -> str:
     without an id proves nothing (drops are answered before the check). A consumer confirms by an
     ACK with a validation error; a normal ACK proves nothing, since some clients do not verify.
     """
-    if row["refused_frame_no"] is not None:
+    if row["is_refused"]:
         return CONFIRMED
     if row["send_outcome"] == "error" and row["send_error_code"] == "ChecksumError":
         return CONFIRMED
@@ -148,7 +148,7 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
         for row in _listed(_joined(frames, parts), _joined(failures, parts), _CONNECTION)
     ]
     reason = _NOT_APPLICABLE if is_without_pulsar(parts.names) else None
-    hidden = ("refused_frame_no", "answer_frame_no", "copy_crc32c")
+    hidden = ("is_refused", "refused_frame_no", "answer_frame_no", "copy_crc32c")
     return {
         "total": applicable(_group(frames, failures), reason),
         "by_direction": _listed(frames, failures, ("direction",)),

@@ -256,6 +256,8 @@ class RandomCapture:
              "outcome": pick.choice(("acked", "unacked_at_end"))}
         )  # fmt: skip
         if is_bad or pick.random() < 0.2:
+            ends = {"outcome": "discarded", "ack_frame_no": frame_no + 1}
+            self.tables["deliveries"][-1] |= ends if frame_no % 3 else {}
             self.tables["acks"].append(
                 {**who, "frame_no": self._frame("ACK", who["connection_id"], direction="to_broker"),
                  "ts": self._now_ns // 1000, "action": pick.choice(("ack", "redeliver")),

@@ -216,7 +216,7 @@ def test_repeats_of_one_refused_request_are_one_incident(
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"refused_frame_no": 9}, "confirmed_by_peer"),
+        ({"is_refused": True}, "confirmed_by_peer"),
         ({"send_outcome": "error", "send_error_code": "ChecksumError"}, "confirmed_by_peer"),
         ({"send_outcome": "error", "send_error_code": "PersistenceError"}, "unconfirmed"),
         ({"send_outcome": "ok"}, "capture_artefact"),
@@ -227,7 +227,7 @@ def test_repeats_of_one_refused_request_are_one_incident(
          "a receipt without an id", "nobody says"],
 )  # fmt: skip
 def test_who_confirms_a_wrong_checksum(row: dict[str, Any], expected: str) -> None:
-    nothing = dict.fromkeys(("refused_frame_no", "send_outcome", "send_error_code"))
+    nothing = dict.fromkeys(("is_refused", "send_outcome", "send_error_code"))
     assert verdict(nothing | row) == expected
 
 

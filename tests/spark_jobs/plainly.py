@@ -1,0 +1,171 @@
+"""What Spark does to join captures, in plain Python: the input of the replay, and its rows."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dissector.dissection import Dissection, Options
+from dissector.limits import REORDER_WINDOW_MS
+from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
+from dissector.schemas.rows import arrow_batch
+from spark_jobs import closing, links, replay
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+TABLES = ("exchanges", "deliveries", "permits")
+READ = (*TABLES, "frames", "acks", "notices", "connections")
+
+
+def dissected(data: bytes) -> Rows:
+    """The rows of a capture file."""
+    import numpy as np
+
+    dissection = Dissection(Options())
+    dissection.start_file()
+    _, blocks = dissection.feed(np.frombuffer(bytearray(data), np.uint8), 0, len(data), True)
+    dissection.end_file()
+    found: Rows = {name: [] for name in READ}
+    for block in [*blocks, *dissection.finish()]:
+        if block.table in found:
+            found[block.table] += arrow_batch(block).to_pylist()
+    return found
+
+
+def planned(captures: dict[str, Rows]) -> tuple[links.Plan, list[Row]]:
+    """The plan that reads captures one behind the other, and their connections."""
+    connections = [
+        {"capture": name, **row} for name, rows in captures.items() for row in rows["connections"]
+    ]
+    spans = {}
+    for name, rows in captures.items():
+        times = [row[key] for row in rows["connections"] for key in ("first_ts_ns", "last_ts_ns")]
+        spans[name] = (min(times, default=0), max(times, default=0))
+    return links.plan(connections, spans, [sorted(captures)]), connections
+
+
+def replay_input(captures: dict[str, Rows], plan: links.Plan, connections: list[Row]) -> list[Row]:
+    """The rows that the replay reads, in order."""
+    places = {
+        (row["capture"], row["connection_id"]): row
+        for row in closing.places(plan, connections).to_pylist()
+    }
+    nothing = dict.fromkeys((*replay.INPUT.names, "last_packet"))
+    found = [nothing | row for row in closing.ends(plan, connections)]
+    for name, rows in captures.items():
+        mine = {place[1]: row for place, row in places.items() if place[0] == name}
+        for kind, kept in (
+            (replay.FRAME, [row for row in rows["frames"] if _is_read(row, mine)]),
+            (replay.ID, rows["acks"]),
+            (replay.COST, [row for row in rows["deliveries"] if _has_cost(row)]),
+            (replay.EVENT, _gaps(rows, mine)),
+        ):
+            found += [_input(row, kind, mine) for row in kept if row["connection_id"] in mine]
+    return _in_order(found, places)
+
+
+def _input(row: Row, kind: int, mine: dict[int, Row]) -> Row:
+    placed = mine[row["connection_id"]]
+    made = {name: row.get(name) for name in (*replay.INPUT.names, "last_packet")}
+    more = {name: placed[name] for name in ("group", "rank", "chain")}
+    return made | more | {"kind": kind}
+
+
+def _is_read(row: Row, mine: dict[int, Row]) -> bool:
+    if row["protocol"] != "pulsar" or row["connection_id"] not in mine:
+        return False
+    is_named = row["command"] in ("SEND", "MESSAGE") and (
+        row["producer_id"] is not None or row["consumer_id"] is not None
+    )
+    way = "to_client" if row["direction"] == "to_client" else "to_broker"
+    goes_on = mine[row["connection_id"]][f"goes_on_{way}"]
+    return not (goes_on and row["status"] == "cut_by_end" and not is_named)
+
+
+def _has_cost(row: Row) -> bool:
+    plain = 1 if row["batch_size"] is None else row["batch_size"]
+    return row["ack_set"] is not None or plain != row["message_count"]
+
+
+def _gaps(rows: Rows, mine: dict[int, Row]) -> list[Row]:
+    codes = {"gap_lost": EVENT_GAP, "resync": EVENT_SKIPPED, "midstream_start": EVENT_SKIPPED}
+    found = []
+    for notice in rows["notices"]:
+        at, placed = notice["stream_offset"], mine.get(notice["connection_id"])
+        if notice["code"] not in codes or at is None or placed is None:
+            continue
+        way = "to_client" if notice["direction"] == "to_client" else "to_broker"
+        if notice["code"] == "midstream_start" and placed[f"comes_from_{way}"]:
+            continue
+        behind = [
+            row for row in rows["frames"]
+            if row["connection_id"] == notice["connection_id"]
+            and row["direction"] == notice["direction"]
+            and row["stream_offset"] + row["frame_bytes"] > at
+        ]  # fmt: skip
+        if behind:
+            next_one = min(behind, key=lambda row: row["stream_offset"] + row["frame_bytes"])
+            stop = next_one["stream_offset"] + next_one["frame_bytes"]
+            is_inside = next_one["stream_offset"] < at and stop >= at + (notice["bytes"] or 0)
+            found.append(
+                {
+                    "connection_id": notice["connection_id"], "direction": notice["direction"],
+                    "event_code": codes[notice["code"]], "stream_offset": at,
+                    "frame_bytes": notice["bytes"], "frame_no": next_one["frame_no"] - 1,
+                    "frames_missing": 0 if is_inside else 1,
+                }
+            )  # fmt: skip
+    return found
+
+
+def _in_order(rows: list[Row], places: dict[links.Place, Row]) -> list[Row]:
+    times = {(row["group"], row["rank"]): row for row in places.values()}
+    latest: dict[Any, int] = defaultdict(int)
+    for row in sorted(rows, key=lambda row: (row["frame_no"], row["kind"])):
+        key = row["group"], row["rank"], row["chain"]
+        packet = row["last_packet"] or 0
+        latest[key] = max(latest[key], packet)
+        row["turn"] = latest[key]
+        if row["kind"] == replay.EVENT and row["last_packet"] is not None:
+            # An end raises the turn of nothing but itself: it stands behind all frames.
+            row["turn"] = max(packet, latest[key])
+    stamps: dict[Any, int] = defaultdict(int)
+    for row in sorted(rows, key=lambda row: (row["turn"], row["frame_no"], row["kind"])):
+        placed = times[row["group"], row["rank"]]
+        if not placed["is_in_turn"]:
+            key = row["group"], row["rank"]
+            stamps[key] = max(stamps[key], row["last_ts_ns"] or 0, placed["floor_ns"])
+            row["time"] = stamps[key]
+    names = ("group", "time", "rank", "turn", "frame_no", "kind")
+    return sorted(rows, key=lambda row: tuple(row.get(name) or 0 for name in names))
+
+
+def joined(captures: dict[str, Rows], at_once: int = 500) -> Rows:
+    """The rows that joining captures of one group gives."""
+    plan, connections = planned(captures)
+    run = replay.Replay(REORDER_WINDOW_MS * 1_000_000)
+    rows = replay_input(captures, plan, connections)
+    found: Rows = {name: [] for name in TABLES}
+    tables = []
+    for start in range(0, len(rows), at_once):
+        part = [{name: row[name] for name in replay.INPUT.names}
+                for row in rows[start : start + at_once]]  # fmt: skip
+        tables += list(run.feed(pa.Table.from_pylist(part, schema=replay.INPUT)))
+    heads = {
+        row["chain"]: row for row in reversed(closing.places(plan, connections).to_pylist())
+    }
+    for table in [*tables, *run.finish()]:
+        for row in table.to_pylist():
+            if row["table"] == "exchanges":
+                head = heads[row["connection_id"]]
+                row |= {"client_ip": head["head_client_ip"], "broker_ip": head["head_broker_ip"]}
+            if row["table"] in found:
+                found[row["table"]].append(row)
+    return found
+
+
+def columns(rows: Sequence[Row], like: Sequence[Row]) -> list[Row]:
+    """Rows with the columns that other rows have."""
+    names = like[0].keys() if like else ()
+    return [{name: row[name] for name in names if name in row} for row in rows]
