@@ -1,4 +1,4 @@
-"""Latency buckets: from a duration to the number of its bucket and back, merging.
+"""Latency buckets: from a duration to the number of its bucket and back.
 
 A duration of 0 to 63 ns is its own bucket. From there on every octave (a power of two to the next)
 is cut into 32 buckets of equal width, so a bucket is at most 1/32 of its values wide and its middle
@@ -7,7 +7,6 @@ get the same number for the same duration, on every machine. Histograms over the
 by addition, over any set of captures and nights.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -74,24 +73,3 @@ def bucket_middle(bucket: int) -> int:
     """The duration that stands for a bucket, ns: the middle of its bounds, rounded down."""
     low, high = bucket_bounds(bucket)
     return low + ((high - low) >> 1)
-
-
-def histogram(buckets: Int64Array, counts: Int64Array | None = None) -> Int64Array:
-    """int64[BUCKETS], how often each bucket occurs; nulls are left out.
-
-    Args:
-        buckets: int64[rows], bucket numbers or NULL.
-        counts: int64[rows], how often each row counts; once if None.
-    """
-    result = np.zeros(BUCKETS, np.int64)
-    is_there = buckets >= 0
-    np.add.at(result, buckets[is_there], 1 if counts is None else counts[is_there])
-    return result
-
-
-def merge(histograms: Iterable[Int64Array]) -> Int64Array:
-    """The histogram of all values together."""
-    result = np.zeros(BUCKETS, np.int64)
-    for each in histograms:
-        result += each
-    return result

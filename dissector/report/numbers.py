@@ -26,6 +26,16 @@ STEPS_MS: Final = (
 )  # fmt: skip
 MAX_POINTS: Final = 480
 
+# Outcomes of requests whose latency exists or not, but not for us to know.
+NOT_JUDGED: Final = (
+    "unanswered_at_end",
+    "lost_in_gap",
+    "response_cut",
+    "other_side_not_captured",
+    "evicted",
+    "orphan_response",
+)
+
 
 def rounded(numerator: int, denominator: int) -> int:
     """numerator / denominator as the nearest integer, halves upwards, without floating point."""

@@ -13,8 +13,6 @@ from dissector.buckets import (
     bucket_middle,
     bucket_of,
     buckets_of,
-    histogram,
-    merge,
 )
 from dissector.limits import NULL
 from dissector.report.numbers import quantile_ns
@@ -66,15 +64,6 @@ def test_a_quantile_is_the_bucket_of_the_value_of_that_rank(durations, share):
     rank = max(1, -(-len(durations) * share // 1000))
     wanted = sorted(durations)[rank - 1]
     assert quantile_ns(counts, len(durations), share) == bucket_middle(bucket_of(wanted))
-
-
-def test_histograms_merge_by_addition():
-    values = np.array([5, 5, 900, 10**6, NULL, -3], np.int64)
-    whole = histogram(buckets_of(values))
-    parts = merge(histogram(buckets_of(values[k::3])) for k in range(3))
-    assert whole.sum() == 4
-    assert whole.tolist() == parts.tolist()
-    assert histogram(np.array([7, NULL]), np.array([3, 9]))[7] == 3
 
 
 @pytest.mark.parametrize("bucket", [-1, BUCKETS], ids=["below", "above"])

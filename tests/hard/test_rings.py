@@ -20,6 +20,7 @@ from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.files import Buffer, ChainReader
 from dissector.sources.rings import chains
+from tests.disks import disk_of
 from tests.hard import source_cases as made
 from tests.hard.odd import Command, check_codes, content, same, whole
 from tests.hard.tape import START_NS, Tables, capture, codes, commands, dissected
@@ -159,17 +160,8 @@ def test_b61_drops_of_the_interface_are_told(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for little; only root can make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    try:
+    with disk_of("16k", tmp_path) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.mark.root

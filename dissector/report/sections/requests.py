@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import Row, known, nulls_last, timed
+from dissector.report.numbers import NOT_JUDGED, Row, known, nulls_last, timed
 from dissector.report.parts import SETUP_COMMANDS, Parts
 from dissector.report.tallies import REQUESTS, rows
 from dissector.report.unread import unread_requests, with_unread
@@ -12,15 +12,6 @@ BROKER: Final = "broker"
 NEARER: Final = 3  # a side is nearer if it lies within this part of the way
 # Further commands that only clients send and that always want an answer.
 _LATER_COMMANDS: Final = ("UNSUBSCRIBE", "SEEK", "GET_LAST_MESSAGE_ID", "GET_SCHEMA")
-# Requests whose round trip exists or not, but not for us to know.
-NOT_JUDGED: Final = (
-    "unanswered_at_end",
-    "lost_in_gap",
-    "response_cut",
-    "other_side_not_captured",
-    "evicted",
-    "orphan_response",
-)
 
 
 def _group(found: list[Row]) -> Row:

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from dissector.report.names import is_blind
 from dissector.report.numbers import (
+    NOT_JUDGED,
     NS_PER_MINUTE,
     Row,
     durations,
@@ -40,15 +41,6 @@ _MESSAGES_OF: Final = {
     "by_client": "client",
     "by_broker": "broker",
 }
-# Sends whose latency exists or not, but not for us to know.
-NOT_JUDGED: Final = (
-    "unanswered_at_end",
-    "lost_in_gap",
-    "response_cut",
-    "other_side_not_captured",
-    "evicted",
-    "orphan_response",
-)
 # A list of groups has its minutes only up to this many cells; the total always has them.
 MAX_MINUTE_CELLS: Final = 20_000
 

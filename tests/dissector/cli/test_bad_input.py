@@ -4,13 +4,13 @@ import gzip
 import json
 import os
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL
+from tests.disks import disk_of
 from tests.dissector.cli.conftest import SAMPLES, Command
 
 RECORD = 16  # bytes of a record's header in a pcap file
@@ -138,18 +138,9 @@ def test_a_bad_input_on_standard_input_is_called_so(process: Command, nacks: Pat
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with 400 KB; only root can make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", folder], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-    try:
+    """A file system with room for little; only root can make one."""
+    with disk_of("400k", tmp_path) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.mark.root
