@@ -41,6 +41,7 @@ PRODUCERS: Final = pa.schema(
         ("name", pa.string()),
         ("closed_by", pa.string()),
         ("closed_frame_no", pa.int64()),
+        ("refused_code", pa.string()),
     ]
 )
 CONSUMERS: Final = pa.schema(
@@ -56,6 +57,7 @@ CONSUMERS: Final = pa.schema(
         ("opened_frame_no", pa.int64()),
         ("closed_by", pa.string()),
         ("closed_frame_no", pa.int64()),
+        ("refused_code", pa.string()),
     ]
 )
 _KEYS: Final = ("capture", "connection_id")
@@ -151,6 +153,22 @@ def _filled(table: pa.Table, source: pa.Table, keys: list[str], into: dict[str, 
             value = pc.coalesce(table.column(target), joined.column(f"{name}_min"))
             table = table.set_column(table.schema.get_field_index(target), target, value)
     return table
+
+
+def without_refused(consumers: pa.Table, names: Names) -> pa.Table:
+    """The rows of consumers that were there, and of refused ones that were used all the same.
+
+    consumers: a table with grants and deliveries. A SUBSCRIBE that the broker refused makes none.
+    """
+    is_refused = pc.is_valid(names.consumers.column("refused_code"))
+    if not pc.any(is_refused, min_count=0).as_py():
+        return consumers
+    keys = ["capture", "connection_id", "consumer_id", "incarnation"]
+    rows = names.consumers.filter(is_refused).select(keys).to_pylist()
+    refused = {tuple(row.values()) for row in rows}
+    used = pc.add(consumers.column("grants"), consumers.column("deliveries")).to_pylist()
+    found = zip(consumers.select(keys).to_pylist(), used, strict=True)
+    return consumers.filter([bool(n) or tuple(row.values()) not in refused for row, n in found])
 
 
 def name_producers(table: pa.Table, names: Names) -> pa.Table:

@@ -6,7 +6,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dissector.report.explained import explained
-from dissector.report.names import name_consumers, name_producers, without_twins
+from dissector.report.names import (
+    name_consumers,
+    name_producers,
+    without_refused,
+    without_twins,
+)
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.parts import Parts
 from dissector.report.sections.ack_latency import ack_latency
@@ -53,7 +58,7 @@ def settle(parts: Parts) -> Parts:
             table = name_consumers(table, parts.names)
         settled[name] = table
     # A consumer's own name stands in `consumers` only.
-    consumers = settled["consumers"]
+    consumers = without_refused(settled["consumers"], parts.names)
     nameless = pa.nulls(consumers.num_rows, pa.string())
     consumers = consumers.append_column("consumer_name", nameless)
     settled["consumers"] = name_consumers(consumers, parts.names)

@@ -43,11 +43,13 @@ class Talk:
         """A command without an entry."""
         self.tape.frame(to_broker, simple(name, **fields), is_acked=False)
 
-    def ask(self, name: str, answer: str = "SUCCESS", **fields: Any) -> None:
+    def ask(
+        self, name: str, answer: str = "SUCCESS", answered: Row | None = None, **fields: Any
+    ) -> None:
         """A request with its answer."""
         self.requests += 1
         self.say(name, request_id=self.requests, **fields)
-        more = {"producer_name": "p"} if answer == "PRODUCER_SUCCESS" else {}
+        more = answered or ({"producer_name": "p"} if answer == "PRODUCER_SUCCESS" else {})
         self.say(answer, False, request_id=self.requests, **more)
 
     def subscribe(self, permits: int) -> None:
@@ -478,3 +480,20 @@ def test_what_a_closed_consumer_held_comes_again(tmp_path: Any) -> None:
         "closed": {"consumers": 1},
     }  # fmt: skip
     assert report["redelivery"]["total"]["rate_entries"] == round(2 / 12, 6)
+
+
+def test_a_consumer_and_a_producer_that_are_refused_are_errors_alone(tmp_path: Any) -> None:
+    """As while a topic is unloaded: refused, asked for again, then there."""
+    talk = Talk(permits=None)
+    talk.has_consumer = True
+    why = {"error": "ServiceNotReady", "message": "Topic is temporarily unavailable"}
+    talk.ask("PRODUCER", "ERROR", why, topic=TOPIC, producer_id=2)
+    talk.ask("SUBSCRIBE", "ERROR", why, topic=TOPIC, subscription=SUBSCRIPTION, consumer_id=1)
+    talk.subscribe(1000)
+    for number in range(5):
+        talk.usual(number)
+    report = report_of(talk.end(), tmp_path)
+    assert faults(report) == {"errors": ["ServiceNotReady"] * 2, "requests": {"error": 2}}
+    permits = report["permit_utilization"]
+    assert permits["total"]["consumers"] == len(permits["by_consumer"]) == 1
+    assert not any(permits["total"]["not_judged"].values())

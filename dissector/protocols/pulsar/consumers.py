@@ -126,6 +126,7 @@ def _clear(state: ConsumptionState, row: int) -> None:
     consumers.serial[row] = state.counters[NEXT_SERIAL]
     consumers.is_failover[row] = 0
     consumers.inactive_at[row] = 0
+    consumers.wants_all[row] = 0
     consumers.connection_row[row] = ABSENT
     consumers.first[row] = ABSENT
     consumers.last[row] = ABSENT

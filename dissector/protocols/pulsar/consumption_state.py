@@ -163,7 +163,8 @@ class Consumers(Bundle):
     of open deliveries that are not acked; unread: open deliveries whose size was not read.
     is_ascending: 1 while ids rise along its open deliveries. page: of its last delivery. serial:
     never used twice, unlike the row. is_failover: 1 if its subscription was seen to switch;
-    inactive_at: frame that last switched it off. connection_row: ABSENT when that is gone.
+    inactive_at: frame that last switched it off. wants_all: 1 once it asked for all that it holds.
+    connection_row: ABSENT when that is gone.
     first, last, length: its open deliveries; next, previous: consumers of its connection.
     """
 
@@ -189,6 +190,7 @@ class Consumers(Bundle):
     serial: Int64Array
     is_failover: Int64Array
     inactive_at: Int64Array
+    wants_all: Int64Array
     connection_row: Int64Array
     first: Int64Array
     last: Int64Array

@@ -212,6 +212,7 @@ def _take_redeliver(
     see_broker_side(state, consumer)
     kind = state.consumers.type[consumer]
     if names_none or kind not in (NULL, SHARED, KEY_SHARED):
+        state.consumers.wants_all[consumer] = 1
         end_all(state, consumer, REDELIVERY_REQUESTED)
     else:
         for index in range(first, first + count):

@@ -58,7 +58,11 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         if holder != consumer and not came_back(state, holder, consumer):
             return CAUSE_FAILOVER_SWITCH
     if consumers.left_at[holder] == 0:
-        return CAUSE_UNKNOWN
+        # A request for all crosses what is on its way: it is seen before messages that the broker
+        # had sent by then, and all of these come again. Several in a row bring the same several
+        # times, and nothing else does so while a consumer is there.
+        is_asked = holder == consumer and consumers.wants_all[consumer] == 1
+        return CAUSE_EXPLICIT if is_asked else CAUSE_UNKNOWN
     if consumers.left_by[holder] == LEFT_BY_BROKER:
         return CAUSE_UNLOAD
     return CAUSE_RECONNECT if came_back(state, holder, consumer) else CAUSE_CONSUMER_GONE

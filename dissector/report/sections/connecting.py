@@ -156,11 +156,15 @@ def _bursts(legs: list[Row], parts: Parts) -> tuple[list[Row], int]:
 
 
 def _closed(parts: Parts) -> list[Row]:
-    """Producers and consumers that the broker closed, in the order of their frames."""
+    """Producers and consumers that the broker closed, in the order of their frames.
+
+    Those that it refused were never open.
+    """
     found = []
     for what, table in (("producer", parts.names.producers), ("consumer", parts.names.consumers)):
         for row in without_twins(table, parts.names).to_pylist():
-            if row["closed_by"] == "broker" and parts.is_counted(row):
+            is_closed = row["closed_by"] == "broker" and row["refused_code"] is None
+            if is_closed and parts.is_counted(row):
                 found.append(
                     {
                         "what": what, "topic": row["topic"], "name": row["name"],

@@ -38,7 +38,8 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
     """
     named = _ASIDE.match(row["topic"] or "")
     kind = _KINDS[named["kind"]] if named else None
-    if kind is None and row["has_reconsume_times"]:
+    # C++ sets REAL_TOPIC alone, and the application may choose the topic's name.
+    if kind is None and (row["has_reconsume_times"] or row["real_topic"] is not None):
         kind = "other_reconsume_publishes"
     from_name = origins.get(named["origin"], (None, None)) if named else (None, None)
     topic = row["real_topic"] or from_name[0]
@@ -58,7 +59,8 @@ def _aside(parts: Parts, pairs: set[Group]) -> list[Row]:
                     "kind": kind,
                     "topic": topic,
                     "subscription": subscription,
-                    "publishes": row["publishes"],
+                    # Go puts dead letters into batches; where no count was read, one each.
+                    "publishes": max(row["publishes"], row["messages"] or 0),
                 }
             )
     return found

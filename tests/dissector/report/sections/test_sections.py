@@ -238,6 +238,23 @@ def test_entries_of_topics_that_are_not_persistent_have_no_identity() -> None:
     assert not has_identity("non-persistent://a/b/c")
 
 
+def test_messages_put_aside_are_counted_under_any_name_and_in_batches() -> None:
+    """C++ says where they come from and no count; Go puts dead letters into batches."""
+    summary = Summary()
+    sends = [
+        {"topic": "t-s-DLQ", "real_topic": "t", "message_count": 3},
+        {"topic": "aside", "real_topic": "t", "message_count": 1},
+        {"topic": "aside", "real_topic": "t", "message_count": 2, "reconsume_times": 1},
+        {"topic": "t", "message_count": 1},
+    ]
+    rows = [{"frame_no": number, "command": "SEND", "direction": "to_broker", **send}
+            for number, send in enumerate(sends, 1)]  # fmt: skip
+    summary.add("frames", made.batch("frames", rows))
+    total = summary.result()["redelivery"]["total"]
+    names = ("dead_letter_publishes", "retry_publishes", "other_reconsume_publishes")
+    assert [total[name] for name in names] == [3, 0, 3]
+
+
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=list(SECTIONS))
 def test_a_section_of_nothing_has_its_keys(section: Callable[..., dict[str, Any]]) -> None:
     from dissector.report.parts import no_parts
