@@ -18,7 +18,7 @@ from dissector.report.tallies import CHECKSUMS
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.errors import at_request
-from spark_jobs.tables import CONNECTION, at_own_place
+from spark_jobs.tables import CONNECTION, at_own_place, first_of_each
 
 SECTION: Final = "checksum_failures"
 
@@ -123,13 +123,13 @@ def transform_mismatches(
     deliveries: DataFrame,
     wholes: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
-    """Frames whose checksum does not match, each with its peer's answer.
+    """Frames whose checksum does not match, the first of each capture, with their peer's answer.
 
     That is the exchange of a SEND, and for a MESSAGE the ACK that ended its delivery, if that says
     ChecksumMismatch. wholes: what each capture is part of, where captures were joined.
     """
     bad = frames.where(F.col("checksum") == "mismatch")
-    bad = bad.orderBy("last_ts_ns", "capture", "frame_no").limit(MAX_MISMATCHES)
+    bad = first_of_each(bad, MAX_MISMATCHES, "last_ts_ns", "frame_no")
     bad = bad.withColumn("is_send", F.col("command") == "SEND")
     answers = at_request(exchanges).select(
         *CONNECTION,

@@ -10,10 +10,10 @@ previous_capture where the other one lies, if that is elsewhere.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 from pyspark.sql.window import Window, WindowSpec
@@ -24,6 +24,7 @@ from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
 from spark_jobs import replay
 from spark_jobs.links import WAYS, Group, Place, Plan, Row
 from spark_jobs.schemas import spark_schema
+from spark_jobs.workspace import Workspace
 
 _WINDOW_NS: Final = REORDER_WINDOW_MS * 1_000_000
 _PLACE: Final = ["capture", "connection_id"]
@@ -53,18 +54,6 @@ PLACES: Final = pa.schema(
         *((f"{name}_{way}", pa.bool_()) for name in ("goes_on", "comes_from") for way in WAYS),
     ]
 )
-
-
-class Closed(NamedTuple):
-    """What `close` gives: rows of a group's captures in the place of those of the lake."""
-
-    exchanges: DataFrame
-    deliveries: DataFrame
-    permits: DataFrame
-    producers: DataFrame
-    consumers: DataFrame
-    producer_names: DataFrame
-    consumer_names: DataFrame
 
 
 def places(plan: Plan, connections: Iterable[Row]) -> pa.Table:
@@ -463,16 +452,18 @@ def subjects(out: DataFrame, placed: DataFrame, table: str) -> tuple[DataFrame, 
 
 
 def close(
-    tables: dict[str, DataFrame], plan: Plan, connections: list[Row], spark: SparkSession
-) -> tuple[Closed, DataFrame]:
-    """The rows of all groups, closed; and the replay's output, persisted, for the caller to drop.
+    tables: dict[str, DataFrame], plan: Plan, connections: list[Row], work: Workspace
+) -> dict[str, DataFrame]:
+    """The rows of all groups, closed, in the place of those of the lake: exchanges, deliveries,
+    permits, producers, consumers, and producer_names and consumer_names, see `subjects`.
 
     Args:
         tables: frames, acks, deliveries and notices of the lake, with their capture.
         connections: rows with links.COLUMNS.
+        work: where rows are written that are read several times.
     """
-    found = places(plan, connections)
-    placed = spark.createDataFrame(found)
+    spark = tables["frames"].sparkSession
+    placed = spark.createDataFrame(places(plan, connections))
     events = spark.createDataFrame(_arrow(ends(plan, connections)))
     rows = (
         frame_rows(tables["frames"], placed)
@@ -481,19 +472,18 @@ def close(
         .unionByName(gap_rows(tables["notices"], tables["frames"], placed))
         .unionByName(_all_columns(events))
     )
-    out = run(in_order(rows, placed)).persist()
+    out = work.settled(run(in_order(rows, placed)), "replayed")
     producers, producer_names = subjects(out, placed, "producers")
     consumers, consumer_names = subjects(out, placed, "consumers")
-    closed = Closed(
-        placed_rows(out, placed, "exchanges", "response"),
-        placed_rows(out, placed, "deliveries", "previous", "ack"),
-        placed_rows(out, placed, "permits"),
-        producers,
-        consumers,
-        producer_names,
-        consumer_names,
-    )
-    return closed, out
+    return {
+        "exchanges": placed_rows(out, placed, "exchanges", "response"),
+        "deliveries": placed_rows(out, placed, "deliveries", "previous", "ack"),
+        "permits": placed_rows(out, placed, "permits"),
+        "producers": producers,
+        "consumers": consumers,
+        "producer_names": producer_names,
+        "consumer_names": consumer_names,
+    }
 
 
 def _arrow(rows: list[Row]) -> pa.Table:
@@ -503,4 +493,4 @@ def _arrow(rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-__all__ = ["Closed", "Group", "Place", "close", "ends", "places"]
+__all__ = ["Group", "Place", "close", "ends", "places"]

@@ -16,7 +16,7 @@ from dissector.report.exchange_rows import MAX_ERRORS
 from dissector.report.parts import ERRORS, MAX_SLOW, SLOW, SLOW_ORDER
 from dissector.report.sections.slowest import LISTS
 from spark_jobs import job
-from spark_jobs.tables import CONNECTION, at_own_place
+from spark_jobs.tables import CONNECTION, at_own_place, first_of_each
 
 SECTIONS: Final = ("errors", "slowest")
 
@@ -42,18 +42,14 @@ def at_request(rows: DataFrame) -> DataFrame:
 
 
 def transform_errors(exchanges: DataFrame) -> DataFrame:
-    """Answers that carry an error, of rows of exchanges (ERRORS)."""
+    """Answers that carry an error, the first of each capture, of rows of exchanges (ERRORS)."""
     refused = F.col("error_code").isNotNull() | (F.col("outcome") == "error")
     rows = exchanges.where(refused & F.col("response_last_ns").isNotNull())
     rows = at_response(rows)
     rows = rows.withColumns(
         {"at_ns": F.col("response_last_ns"), "packet": F.lit(None).cast("bigint")}
     )
-    return (
-        rows.orderBy("at_ns", "capture", "response_frame_no")
-        .limit(MAX_ERRORS)
-        .select(*ERRORS.names)
-    )
+    return first_of_each(rows, MAX_ERRORS, "at_ns", "response_frame_no").select(*ERRORS.names)
 
 
 def transform_slowest(exchanges: DataFrame) -> DataFrame:

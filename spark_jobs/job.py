@@ -13,50 +13,54 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from dissector.errors import DissectorError
+from dissector.errors import DissectorError, UsageError
 from dissector.lake.reader import Lake, open_lake
-from dissector.report.names import CONSUMERS, LEGS, PRODUCERS, Names
-from dissector.report.output import write_report
-from dissector.report.parts import FILES, Parts, no_parts
+from dissector.report.names import CONSUMERS, LEGS, PRODUCERS
+from dissector.report.output import TABLES, read_report, write_report
 from dissector.report.result import build
-from dissector.report.summary import capture_steps, span_step_ns
-from spark_jobs import session
-from spark_jobs.counting import collect_all, collected
+from spark_jobs import planning, session, state
+from spark_jobs.counting import collect_all
 from spark_jobs.joined import CLOSED, Joined, closed_schema
+from spark_jobs.joined import section as closing_section
+from spark_jobs.merged import Merged
+from spark_jobs.parts import CLOSING, Found, assembled, with_packets
 from spark_jobs.selection import TIMED, Selection, selected, selection_of
-from spark_jobs.tables import CONNECTION, LakeTables, lake_bytes
+from spark_jobs.survey import Keeper, Survey, surveyed
+from spark_jobs.tables import CONNECTION, LakeTables, chosen_captures, lake_bytes
+from spark_jobs.workspace import Workspace, workspace
 
-Frames = dict[str, tuple[DataFrame, pa.Schema]]
-# Columns of listed rows that name a frame, and where its last packet goes.
-_PACKETS = {
-    "slow": (("request_frame_no", "request_packet"), ("response_frame_no", "response_packet")),
-    "passed_over": (("request_frame_no", "request_packet"),),
-    "errors": (("response_frame_no", "packet"),),
-    "redelivered": (("frame_no", "packet"),),
-}
+Frames = dict[str, tuple[DataFrame, pa.Schema] | Merged]
 
 
 class Tables(LakeTables):
-    """The tables of a lake, and what is known about all of it before the sections are computed."""
+    """The tables of a lake, joined where captures belong together, as the sections read them.
 
-    def __init__(self, spark: SparkSession, lake: Lake, captures: Sequence[str] = ()) -> None:
-        super().__init__(spark, lake, captures)
-        self.files = collected(self.read("capture_files"), FILES)
-        self.step_ns = span_step_ns(self.files)
-        self.steps = capture_steps(self.files)
+    steps: the width of the points of series over time of each capture, ns.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, survey: Survey, read: frozenset[str], work: Workspace
+    ) -> None:
+        """read: the names of the captures that are read, whole units."""
+        only = None if read == survey.captures else read
+        super().__init__(spark, lake, only)
+        self.captures = read
+        self.survey = survey
+        self.steps = planning.steps(survey.files, survey.plan)
         self._kept: list[DataFrame] = []
         self.all_frames = self.read("frames")
-        self.joined = Joined(LakeTables(spark, lake, captures), self.files)
+        part = planning.part_of(survey.plan, read)
+        rows = survey.connections_of(part.captures)
+        self.joined = Joined(LakeTables(spark, lake, only), part, rows, work)
         self._read |= self.joined.tables
-        for group in self.joined.plan.groups:
-            mine = pc.is_in(self.files.column("capture"), pa.array(group.captures))
-            step = span_step_ns(self.files.filter(mine))
-            self.steps |= dict.fromkeys(group.captures, step)
+
+    def steps_frame(self) -> DataFrame:
+        """capture and step_ns, the width of the points of its series."""
+        return self.spark.createDataFrame(
+            list(self.steps.items()), "capture string, step_ns bigint"
+        )
 
     def select(self, what: Selection) -> None:
         """Leave only a part of the tables to the sections."""
@@ -79,51 +83,9 @@ class Tables(LakeTables):
         for rows in self._kept:
             rows.unpersist()
         self._kept.clear()
-        self.joined.close()
 
 
 SectionFrames = Callable[[Tables, argparse.Namespace], Frames]
-
-
-def packets_of(frames: DataFrame, wanted: DataFrame) -> DataFrame:
-    """The last packet of some frames. wanted: capture, connection_id, frame_no."""
-    keys = [*CONNECTION, "frame_no"]
-    found = frames.select(*keys, "last_packet")
-    return found.join(F.broadcast(wanted.distinct()), on=keys, how="left_semi")
-
-
-def _with_packets(tables: Tables, found: dict[str, pa.Table]) -> dict[str, pa.Table]:
-    """Fill in the packets of rows that are listed one by one, with one pass over frames."""
-    wanted: set[tuple[Any, ...]] = set()
-    for name, columns in _PACKETS.items():
-        if name in found:
-            for frame, _ in columns:
-                wanted |= set(_frame_keys(found[name], frame))
-    wanted = {key for key in wanted if key[2] is not None}
-    if not wanted:
-        return found
-    keys = pa.table(
-        {
-            "capture": pa.array([key[0] for key in wanted], pa.string()),
-            "connection_id": pa.array([key[1] for key in wanted], pa.int64()),
-            "frame_no": pa.array([key[2] for key in wanted], pa.int64()),
-        }
-    )
-    rows = packets_of(tables.all_frames, tables.spark.createDataFrame(keys)).toArrow()
-    packets = {tuple(row.values())[:3]: row["last_packet"] for row in rows.to_pylist()}
-    filled = dict(found)
-    for name, columns in _PACKETS.items():
-        for frame, packet in columns if name in found else ():
-            table = filled[name]
-            column = pa.array([packets.get(key) for key in _frame_keys(table, frame)], pa.int64())
-            at = table.schema.get_field_index(packet)
-            filled[name] = table.set_column(at, packet, column)
-    return filled
-
-
-def _frame_keys(table: pa.Table, frame: str) -> list[tuple[Any, ...]]:
-    rows = table.select([*CONNECTION, frame]).to_pylist()
-    return [tuple(row.values()) for row in rows]
 
 
 def subject_names(tables: Tables) -> tuple[str, str]:
@@ -133,7 +95,7 @@ def subject_names(tables: Tables) -> tuple[str, str]:
     return "producers", "consumers"
 
 
-def _names(tables: Tables) -> dict[str, tuple[DataFrame, pa.Schema]]:
+def _names(tables: Tables) -> Frames:
     """Late names and legs; where captures were joined also those by the numbers of each."""
     names = ("legs" if tables.joined.tables else "connections", *subject_names(tables))
     kinds = {"legs": LEGS, "producers": PRODUCERS, "consumers": CONSUMERS}
@@ -143,17 +105,25 @@ def _names(tables: Tables) -> dict[str, tuple[DataFrame, pa.Schema]]:
     }
 
 
-def parts(tables: Tables, args: argparse.Namespace, sections: dict[str, SectionFrames]) -> Parts:
+def gathered(
+    tables: Tables,
+    args: argparse.Namespace,
+    sections: dict[str, SectionFrames],
+    keeper: Keeper | None,
+) -> Found:
     """Compute what some sections are made from."""
     frames = _names(tables)
     for section in sections.values():
         frames |= section(tables, args)
-    found = collect_all(frames)
-    names = Names(*(found.pop(f"names.{name}") for name in ("legs", "producers", "consumers")))
-    found = _with_packets(tables, found)
-    everything = no_parts().tables | {"files": tables.files} | found
-    plan = tables.joined.plan
-    return Parts(everything, names, tables.step_ns, {}, tables.steps, plan.head_of(), plan.wholes)
+    plain = {name: each for name, each in frames.items() if not isinstance(each, Merged)}
+    merged = {name: each for name, each in frames.items() if isinstance(each, Merged)}
+    rows = {name: each.rows for name, each in merged.items()}
+    if rows and keeper is not None:
+        rows = keeper.rows_of_all(rows, tables.captures, tables.survey)
+    labels = planning.clusters(tables.survey.files, tables.all_frames)
+    plain |= {name: (each.finish(rows[name], labels), each.schema) for name, each in merged.items()}
+    found = with_packets(tables.all_frames, collect_all(plain | tables.joined.parts()))
+    return found if keeper is None else keeper.parts_of_all(found, tables.captures, tables.survey)
 
 
 def run(
@@ -172,44 +142,64 @@ def run(
     Raises:
         InputError, UsageError: the lake cannot be read. OutputError: the report not written.
     """
-    with open_lake(Path(args.lake)) as lake:
-        tables = Tables(spark, lake, args.capture)
+    output = Path(args.output)
+    what = selection_of(args)
+    with open_lake(Path(args.lake)) as lake, workspace(output) as work:
+        lake = lake._replace(captures=tuple(chosen_captures(lake.captures, args.capture)))
+        keeper = keeper_of(args, what, work)
+        survey = keeper.survey(spark, lake) if keeper else surveyed(spark, lake)
+        read = keeper.to_read(survey) if keeper else survey.captures
+        if keeper:
+            args.tell(keeper.text(read, survey))
+            if not read:
+                return read_report(output)
+        tables = Tables(spark, lake, survey, read, work)
         try:
-            what = selection_of(args)
             tables.select(what)
-            report = build(parts(tables, args, sections), sections)
-            if not what.is_everything:
-                report["selection"] = what.as_json()
-            if is_whole and len(tables.joined.captures) > 1:
-                report["closing"] = tables.joined.section()
-            more = closed_writers(tables) if is_whole else {}
-            write_report(Path(args.output), report, has_page=args.page, more=more)
+            found = gathered(tables, args, sections, keeper)
         finally:
             tables.close()
+        report = build(assembled(found, survey.files, survey.plan), sections)
+        if not what.is_everything:
+            report["selection"] = what.as_json()
+        if is_whole and len(survey.captures) > 1:
+            changed = {name: found.get(name, rows.empty_table()) for name, rows in CLOSING.items()}
+            report["closing"] = closing_section(survey.plan, survey.captures, changed)
+        writers = closed_writers(work, is_joined=bool(survey.plan.groups)) if is_whole else {}
+        if keeper:
+            writers = keeper.writers(read, survey, is_joined=bool(tables.joined.plan.groups))
+        write_report(output, report, has_page=args.page, more=writers)
     return report
 
 
-def closed_writers(tables: Tables) -> dict[str, Callable[[Path], None]]:
-    """What writes the closed rows of each table into a folder of its own."""
+def keeper_of(args: argparse.Namespace, what: Selection, work: Workspace) -> Keeper | None:
+    """What keeps and recalls rows of earlier runs, with --new.
 
-    def nothing(name: str) -> Callable[[Path], None]:
-        # Without Spark, which for its files wants tools that a small machine may not have.
+    Raises:
+        UsageError: --exact, which needs all values and not sums of them.
+    """
+    if not getattr(args, "new", False):
+        return None
+    if args.exact:
+        raise UsageError("--new keeps histograms, --exact wants every value: leave one of them out")
+    settings = state.settings(what.as_json())
+    memory = state.recall(Path(args.output), settings, work.folder("old"))
+    return Keeper(memory, work, settings)
+
+
+def closed_writers(work: Workspace, *, is_joined: bool) -> dict[str, Callable[[Path], None]]:
+    """What puts the closed rows of each table into a folder of its own."""
+
+    def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
-            folder.mkdir(parents=True)
-            pq.write_table(closed_schema(name).empty_table(), folder / "part-00000.parquet")
+            new = work.folder(f"closed/{name}") if is_joined else None
+            state.extend(folder, None, frozenset(), new)
+            if not is_joined:
+                state.write(closed_schema(name).empty_table(), folder)
 
         return write
 
-    def writer(name: str) -> Callable[[Path], None]:
-        rows = tables.joined.closed(name)
-        return lambda folder: (
-            rows.write.mode("overwrite")
-            .option("compression", "zstd")
-            .parquet(str(folder.absolute()))
-        )
-
-    make = writer if tables.joined.plan.groups else nothing
-    return {f"closed_{name}": make(name) for name in CLOSED}
+    return {f"{TABLES}/closed_{name}": writer(name) for name in CLOSED}
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -229,8 +219,12 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     options.add_argument("--exact", action="store_true", help="exact percentiles, by sorting")
     options.add_argument("--master", help="Spark master (default: local[*])")
-    options.set_defaults(page=False)
+    options.set_defaults(page=False, new=False, tell=_tell)
     return options
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 @contextmanager
@@ -255,7 +249,12 @@ def main(
     has_page: bool = False,
 ) -> int:
     """Run one job from the command line; returns the exit code."""
-    args = parser(description).parse_args(argv)
+    options = parser(description)
+    if has_page:
+        options.add_argument(
+            "--new", action="store_true", help="read only captures that landed since the last run"
+        )
+    args = options.parse_args(argv)
     args.page = has_page
     name = f"dissector-{Path(sys.argv[0]).stem}"
     try:

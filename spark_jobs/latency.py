@@ -25,6 +25,7 @@ from dissector.report.tallies import (
 )
 from spark_jobs import job
 from spark_jobs.counting import tally
+from spark_jobs.merged import Merged
 from spark_jobs.tables import at_own_place, bucket, flag, floor_div, name_producers, without_twins
 
 SECTION: Final = "send_latency"
@@ -32,6 +33,7 @@ _LEAF: Final = [name for name in SENDS.key_names if name != "outcome"]
 _PLACE: Final = ["capture", "connection_id", "producer_id", "incarnation"]
 # Messages are distinct within these columns; see message_keys.
 _KEY: Final = ["key_topic", "key_producer", *(f"key_{name}" for name in _PLACE)]
+_SEND: Final = ["sequence_id", "chunk_id", "crc32c_stored"]
 
 
 def publishes(exchanges: DataFrame, producers: DataFrame, connections: DataFrame) -> DataFrame:
@@ -97,10 +99,15 @@ def transform_minutes(rows: DataFrame) -> DataFrame:
     return tally(_timed(rows).withColumn("minute", minute), SEND_MINUTES)
 
 
-def transform_points(rows: DataFrame, step_ns: int) -> DataFrame:
-    """The same per point of the series over time. rows: of publishes."""
-    point = floor_div(F.col("request_last_ns"), step_ns)
-    return tally(_timed(rows).withColumn("point", point), SEND_POINTS)
+def transform_points(rows: DataFrame, steps: DataFrame) -> DataFrame:
+    """The same per point of the series over time. rows: of publishes.
+
+    steps: capture and step_ns, the width of its points.
+    """
+    timed = _timed(rows).join(F.broadcast(steps), on="capture", how="inner")
+    at_ns = F.col("request_last_ns")
+    point = F.call_function("div", at_ns - F.pmod(at_ns, F.col("step_ns")), F.col("step_ns"))
+    return tally(timed.withColumn("point", point), SEND_POINTS)
 
 
 def message_keys(rows: DataFrame) -> DataFrame:
@@ -117,14 +124,22 @@ def message_keys(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _distinct(
-    rows: DataFrame, grouping: str, extra: Sequence[str], shown: Sequence[str]
-) -> DataFrame:
+def message_counts(rows: DataFrame) -> DataFrame:
+    """Distinct messages of each capture, with what they count for. rows: of publishes."""
+    sends = message_keys(rows.where(F.col("is_request")))
     # Where no id tells messages apart each first attempt counts.
     count = F.coalesce("message_count", F.lit(0))
-    first = F.sum(F.when(F.col("is_first"), count).otherwise(0))
-    distinct = F.when(F.col("message_id").isNull(), first).otherwise(F.max(count))
-    largest = rows.groupBy(*_KEY, *extra, "message_id").agg(distinct.alias("messages"))
+    return sends.groupBy("capture", *_KEY, "client_ip", "broker_ip", "message_id").agg(
+        F.max(count).alias("largest"),
+        F.sum(F.when(F.col("is_first"), count).otherwise(0)).alias("firsts"),
+    )
+
+
+def _distinct(
+    counts: DataFrame, grouping: str, extra: Sequence[str], shown: Sequence[str]
+) -> DataFrame:
+    distinct = F.when(F.col("message_id").isNull(), F.sum("firsts")).otherwise(F.max("largest"))
+    largest = counts.groupBy(*_KEY, *extra, "message_id").agg(distinct.alias("messages"))
     counted = largest.groupBy(*_KEY, *extra).agg(F.sum("messages").alias("messages"))
     columns = {"topic": F.col("key_topic"), "producer_name": F.col("key_producer")}
     columns |= {name: F.col(name) for name in extra}
@@ -135,50 +150,70 @@ def _distinct(
     return counted.select(F.lit(grouping).alias("grouping"), *text, F.col("messages"))
 
 
-def transform_messages(rows: DataFrame) -> DataFrame:
-    """Distinct messages per producer, client and broker. rows: of publishes."""
-    sends = message_keys(rows.where(F.col("is_request")))
-    by_producer = _distinct(sends, "producer", (), ("topic", "producer_name"))
-    by_client = _distinct(sends, "client", ("client_ip",), ("client_ip",))
-    by_broker = _distinct(sends, "broker", ("broker_ip",), ("broker_ip",))
+def finish_messages(counts: DataFrame, clusters: DataFrame) -> DataFrame:
+    """Distinct messages per producer, client and broker. counts: of message_counts."""
+    by_producer = _distinct(counts, "producer", (), ("topic", "producer_name"))
+    by_client = _distinct(counts, "client", ("client_ip",), ("client_ip",))
+    by_broker = _distinct(counts, "broker", ("broker_ip",), ("broker_ip",))
     return by_producer.unionByName(by_client).unionByName(by_broker)
 
 
-def logical_latencies(rows: DataFrame) -> DataFrame:
-    """One row per send that was answered in the end: logical_ns, from its first attempt.
+def settled_latencies(rows: DataFrame) -> DataFrame:
+    """logical_ns of sends whose first attempt got its receipt. rows: of publishes."""
+    settled = rows.where(F.col("is_request") & F.col("is_first") & F.col("is_timed"))
+    return settled.select(*_LEAF, F.col("latency_ns").alias("logical_ns"), "bucket")
 
-    A first attempt that got its receipt stands for itself. Others are joined over attempts by
-    topic, producer, sequence id, chunk and checksum; sends whose other side was not captured are
-    left out, since no answer could settle them.
+
+def attempts(rows: DataFrame) -> DataFrame:
+    """All other sends of each capture, once each, with what its attempts tell. rows: of publishes.
+
+    Sends whose other side was not captured are left out, since no answer could settle them.
     """
-    requests = rows.where(F.col("is_request"))
     is_ok = F.col("outcome") == "ok"
-    settled = requests.where(F.col("is_first") & F.col("is_timed")).select(
-        *_LEAF, F.col("latency_ns").alias("logical_ns"), "bucket"
-    )
-    waiting = requests.where(
-        ~(F.col("is_first") & is_ok)
+    waiting = rows.where(
+        F.col("is_request")
+        & ~(F.col("is_first") & is_ok)
         & F.col("attempt").isNotNull()
         & (F.col("outcome") != "other_side_not_captured")
     )
-    waiting = message_keys(waiting).withColumn("answered", F.when(is_ok, F.col("response_last_ns")))
-    order = F.struct("answered", "connection_id", "producer_id", "incarnation")
-    attempts = waiting.groupBy(*_KEY, "sequence_id", "chunk_id", "crc32c_stored").agg(
+    answered = F.when(is_ok, F.col("response_last_ns"))
+    waiting = message_keys(waiting).withColumn("answered", answered)
+    place = F.struct("answered", "connection_id", "producer_id", "incarnation", "capture")
+    order = F.when(F.col("answered").isNotNull(), place)
+    return waiting.groupBy("capture", *_KEY, *_SEND).agg(
         F.min("attempt").alias("first_attempt"),
         F.min("request_last_ns").alias("first_sent"),
         F.min("answered").alias("first_answer"),
-        F.min_by(F.struct(*_LEAF), F.when(F.col("answered").isNotNull(), order)).alias("leaf"),
+        F.min(order).alias("order"),
+        F.min_by(F.struct(*_LEAF), order).alias("leaf"),
+    )
+
+
+def later_latencies(attempts: DataFrame) -> DataFrame:
+    """logical_ns of sends that a later attempt settled, from the first one. attempts: see there.
+
+    They are joined over attempts by topic, producer, sequence id, chunk and checksum.
+    """
+    found = attempts.groupBy(*_KEY, *_SEND).agg(
+        F.min("first_attempt").alias("first_attempt"),
+        F.min("first_sent").alias("first_sent"),
+        F.min("first_answer").alias("first_answer"),
+        F.min_by("leaf", "order").alias("leaf"),
     )
     took = F.col("first_answer") - F.col("first_sent")
-    later = attempts.where((F.col("first_attempt") == 1) & (took >= 0)).select(
+    return found.where((F.col("first_attempt") == 1) & (took >= 0)).select(
         "leaf.*", took.alias("logical_ns"), bucket(took).alias("bucket")
     )
-    return settled.unionByName(later)
 
 
-def transform_logical(rows: DataFrame) -> DataFrame:
-    """The histogram of logical latencies. rows: of publishes."""
-    return tally(logical_latencies(rows).withColumn("logicals", F.lit(1).cast("bigint")), LOGICAL)
+def transform_logical(latencies: DataFrame) -> DataFrame:
+    """The histogram of logical latencies. latencies: with logical_ns and bucket."""
+    return tally(latencies.withColumn("logicals", F.lit(1).cast("bigint")), LOGICAL)
+
+
+def finish_later(attempts: DataFrame, clusters: DataFrame) -> DataFrame:
+    """The histogram of those that a later attempt settled. attempts: see there."""
+    return transform_logical(later_latencies(attempts))
 
 
 def transform_passed_over(exchanges: DataFrame) -> DataFrame:
@@ -197,10 +232,11 @@ def transform_passed_over(exchanges: DataFrame) -> DataFrame:
 
 def transform_exact(rows: DataFrame) -> DataFrame:
     """Exact percentiles, by sorting the values themselves. rows: of publishes."""
+    logical = settled_latencies(rows).unionByName(later_latencies(attempts(rows)))
     measures = [
         ("latency", rows.where(F.col("is_timed")), F.col("latency_ns")),
         ("transmit", rows.where(F.col("transmit_ns").isNotNull()), F.col("transmit_ns")),
-        ("logical", logical_latencies(rows), F.col("logical_ns")),
+        ("logical", logical, F.col("logical_ns")),
     ]
     found = []
     for measure, values, column in measures:
@@ -251,9 +287,10 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         "sends": (transform_sends(rows), SENDS.schema()),
         "transmits": (transform_transmits(rows), TRANSMITS.schema()),
         "send_minutes": (transform_minutes(rows), SEND_MINUTES.schema()),
-        "send_points": (transform_points(rows, tables.step_ns), SEND_POINTS.schema()),
-        "messages": (transform_messages(rows), MESSAGES),
-        "logical": (transform_logical(rows), LOGICAL.schema()),
+        "send_points": (transform_points(rows, tables.steps_frame()), SEND_POINTS.schema()),
+        "messages": Merged(message_counts(rows), finish_messages, MESSAGES),
+        "logical": (transform_logical(settled_latencies(rows)), LOGICAL.schema()),
+        "later": Merged(attempts(rows), finish_later, LOGICAL.schema()),
         "passed_over": (transform_passed_over(tables.read("exchanges")), PASSED_OVER),
     }
     if args.exact:

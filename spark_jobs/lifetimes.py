@@ -18,10 +18,11 @@ from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, LAGS, LAST_LAG_BIT
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.coverage import frames_part
+from spark_jobs.merged import Merged
 from spark_jobs.tables import CONNECTION, bucket, flag, without_twins
 
 SECTIONS: Final = ("publish_to_delivery", "ack_latency")
-_ENTRY: Final = ["cluster", "ledger_id", "entry_id"]
+_ENTRY: Final = ["ledger_id", "entry_id"]
 
 
 def _one() -> Column:
@@ -95,23 +96,29 @@ def transform_lags(acks: DataFrame, deliveries: DataFrame) -> DataFrame:
 
 
 def transform_entries(
-    exchanges: DataFrame, deliveries: DataFrame, connections: DataFrame, files: DataFrame
+    exchanges: DataFrame, deliveries: DataFrame, connections: DataFrame
 ) -> DataFrame:
-    """Distinct entries with a receipt, delivered, or one of both, per cluster (ENTRIES)."""
+    """Entries with a receipt or delivered, once for each capture."""
     stored = (F.col("kind") == "publish") & (F.col("outcome") == "ok")
-    clusters = files.groupBy("capture").agg(F.max("cluster").alias("cluster"))
     found = []
     for rows, confirmed in ((exchanges.where(stored), 1), (deliveries, 0)):
         has_id = F.col("ledger_id").isNotNull() & F.col("entry_id").isNotNull()
         is_kept = ~F.coalesce(F.col("topic").startswith("non-persistent://"), F.lit(False))
         rows = without_twins(rows.where(has_id & is_kept), connections)
-        rows = rows.join(F.broadcast(clusters), on="capture", how="left")
-        found.append(rows.select(*_ENTRY, F.lit(confirmed).alias("confirmed")))
-    entries = found[0].unionByName(found[1]).groupBy(*_ENTRY)
-    seen = entries.agg(
-        F.max("confirmed").alias("confirmed"),
-        F.max(F.lit(1) - F.col("confirmed")).alias("delivered"),
-    )
+        found.append(rows.select("capture", *_ENTRY, F.lit(confirmed).alias("is_confirmed")))
+    return found[0].unionByName(found[1]).groupBy("capture", *_ENTRY).agg(*_sides())
+
+
+def _sides(*, is_merged: bool = False) -> list[Column]:
+    confirmed = F.col("confirmed") if is_merged else F.col("is_confirmed")
+    delivered = F.col("delivered") if is_merged else F.lit(1) - F.col("is_confirmed")
+    return [F.max(confirmed).alias("confirmed"), F.max(delivered).alias("delivered")]
+
+
+def finish_entries(entries: DataFrame, clusters: DataFrame) -> DataFrame:
+    """Distinct entries with a receipt, delivered, or one of both, per cluster (ENTRIES)."""
+    named = entries.join(F.broadcast(clusters), on="capture", how="left")
+    seen = named.groupBy("cluster", *_ENTRY).agg(*_sides(is_merged=True))
     return seen.groupBy("cluster").agg(
         F.sum("confirmed").cast("bigint").alias("confirmed"),
         F.sum("delivered").cast("bigint").alias("delivered"),
@@ -125,12 +132,11 @@ def transit_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         tables.read("exchanges"),
         tables.read("deliveries"),
         tables.read("connections"),
-        tables.read("capture_files"),
     )
     return {
         "frames": frames_part(tables),
         "transits": (transform_transits(tables.read("deliveries")), TRANSITS.schema()),
-        "entries": (entries, ENTRIES),
+        "entries": Merged(entries, finish_entries, ENTRIES),
     }
 
 

@@ -279,9 +279,7 @@ def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     closed = closings(tables.read("consumers"), tables.read("frames"))
     rows = states(tables.read("permits"), tables.read("connections"), closed).persist()
     tables.keep(rows)
-    steps = tables.spark.createDataFrame(
-        list(tables.steps.items()), "capture string, step_ns bigint"
-    )
+    steps = tables.steps_frame()
     return {
         "frames": frames_part(tables),
         "deliveries": (transform_deliveries(tables.read("deliveries")), DELIVERIES.schema()),

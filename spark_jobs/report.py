@@ -5,7 +5,7 @@ spark-submit spark_jobs/report.py --lake LAKE -o REPORT
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,8 @@ def write_report(
     since: str | None = None,
     until: str | None = None,
     topics: Sequence[str] = (),
+    is_new: bool = False,
+    tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What `dissector report` does: start Spark, run all jobs over a lake, write the report.
 
@@ -62,6 +64,8 @@ def write_report(
         is_exact: percentiles by sorting the values instead of from histograms.
         master: Spark master; None = local[*].
         since, until, topics: only this part of the lake; see spark_jobs.selection.
+        is_new: read only captures that landed since the last run, see spark_jobs.survey.
+        tell: takes a line for the user.
 
     Returns:
         The content of report.json.
@@ -71,7 +75,7 @@ def write_report(
     """
     args = argparse.Namespace(
         lake=str(lake), output=str(output), capture=list(captures), exact=is_exact, master=master,
-        page=True, since=since, until=until, topic=list(topics),
+        page=True, since=since, until=until, topic=list(topics), new=is_new, tell=tell,
     )  # fmt: skip
     with job.started(args, "dissector-report") as spark:
         return run(spark, args)

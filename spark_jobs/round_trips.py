@@ -17,7 +17,7 @@ from dissector.report.tallies import REQUESTS
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.coverage import frames_part
-from spark_jobs.tables import flag
+from spark_jobs.tables import first_of_each, flag
 
 SECTIONS: Final = ("requests", "connecting")
 
@@ -46,11 +46,12 @@ def transform_requests(exchanges: DataFrame, frames: DataFrame) -> DataFrame:
 
 
 def transform_setup(exchanges: DataFrame) -> DataFrame:
-    """Requests by which clients find their broker and open something (SETUP)."""
+    """Requests by which clients find their broker and open something, the first of each capture
+    (SETUP)."""
     is_step = F.col("request_command").isin(*SETUP_COMMANDS)
     rows = exchanges.where(is_step & F.col("request_first_ns").isNotNull())
-    order = ("request_first_ns", "capture", "request_frame_no")
-    return rows.orderBy(*order).limit(MAX_STEPS).select(*SETUP.names)
+    order = ("request_first_ns", "request_frame_no")
+    return first_of_each(rows, MAX_STEPS, *order).select(*SETUP.names)
 
 
 def request_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:

@@ -18,6 +18,21 @@ class Shared(NamedTuple):
     views: list[list[str]]
 
 
+def sends_of(exchanges: DataFrame) -> DataFrame:
+    """What of the rows of exchanges tells which captures have messages in common."""
+    return exchanges.where((F.col("kind") == "publish") & F.col("topic").isNotNull()).select(
+        "capture", "kind", "topic", "producer_name", "sequence_id", "chunk_id", "crc32c_stored",
+        "ledger_id", "entry_id", "ts",
+    )  # fmt: skip
+
+
+def got_of(deliveries: DataFrame) -> DataFrame:
+    """The same of rows of deliveries."""
+    return deliveries.where(F.col("topic").isNotNull()).select(
+        "capture", "topic", "subscription", "ledger_id", "entry_id", "ts"
+    )
+
+
 def shared_captures(exchanges: DataFrame, deliveries: DataFrame, clusters: DataFrame) -> Shared:
     """Captures that have messages in common: the same one published, or delivered to the same
     subscription, in both, or published in one and delivered in the other.

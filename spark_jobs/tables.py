@@ -7,9 +7,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.window import Window
 
 from dissector.errors import UsageError
-from dissector.lake.manifest import ROTATION, Manifest
+from dissector.lake.manifest import ROTATION, Manifest, tap_run_of
 from dissector.lake.reader import Lake
 from spark_jobs.schemas import spark_schema
 
@@ -64,13 +65,28 @@ def _is_contained(capture: Manifest, captures: Sequence[Manifest]) -> bool:
     return False
 
 
-class LakeTables:
-    """Tables of the chosen captures of a lake."""
+def names_in(capture: Manifest) -> frozenset[str]:
+    """What the rows of a capture of a lake call theirs, see LakeTables.read."""
+    return frozenset(tap_run_of(inside.capture_id) for inside in capture.captures())
 
-    def __init__(self, spark: SparkSession, lake: Lake, captures: Sequence[str] = ()) -> None:
-        chosen = tuple(chosen_captures(lake.captures, captures))
+
+class LakeTables:
+    """Tables of the captures of a lake, or of some of them.
+
+    only: names of captures as their rows have them (see `read`); files of others are not opened.
+    """
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, only: frozenset[str] | None = None
+    ) -> None:
+        chosen = lake.captures
+        if only is not None:
+            chosen = tuple(capture for capture in chosen if names_in(capture) & only)
         self.spark = spark
         self.lake = lake._replace(captures=chosen)
+        names = frozenset[str]().union(*map(names_in, chosen))
+        # Others can only be in the files of compacted captures.
+        self._only = sorted(only) if only is not None and names - only else None
         self._read: dict[str, DataFrame] = {}
         self._has_rotations = any(
             ROTATION.fullmatch(inside.capture_id)
@@ -98,7 +114,10 @@ class LakeTables:
         capture = F.coalesce("origin_capture", "capture")
         if self._has_rotations:
             capture = F.regexp_replace(capture, f"^{ROTATION.pattern}$", "$1")
-        return with_places(rows.withColumn("capture", capture), table)
+        rows = rows.withColumn("capture", capture)
+        if self._only is not None:
+            rows = rows.where(F.col("capture").isin(self._only))
+        return with_places(rows, table)
 
 
 def with_places(rows: DataFrame, table: str) -> DataFrame:
@@ -146,6 +165,12 @@ def name_producers(rows: DataFrame, producers: DataFrame) -> DataFrame:
         .withColumn("producer_name", F.coalesce("producer_name", "late_name"))
         .drop("late_topic", "late_name")
     )
+
+
+def first_of_each(rows: DataFrame, count: int, *order: str) -> DataFrame:
+    """The first rows of each capture. (Spark knows such a rank as a limit: it keeps no others.)"""
+    place = F.row_number().over(Window.partitionBy("capture").orderBy(*order))
+    return rows.withColumn("place", place).where(F.col("place") <= count).drop("place")
 
 
 def floor_div(number: Column, divisor: int) -> Column:

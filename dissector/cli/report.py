@@ -168,6 +168,12 @@ def summary(
     metavar="NAME",
     help="Read this topic and its partitions only. Repeatable.",
 )
+@click.option(
+    "--new",
+    "is_new",
+    is_flag=True,
+    help="Read only captures that landed since the last report in DIR.",
+)
 @_master_option
 @_exact_option
 @_fail_on_option
@@ -180,6 +186,7 @@ def report(
     since: str | None,
     until: str | None,
     topics: tuple[str, ...],
+    is_new: bool,
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -194,8 +201,9 @@ def report(
     with open_lake(lake):
         pass  # a lake that is not there or too new is said before Spark starts
     check_output(output)
+    part = {"since": since, "until": until, "topics": topics}
     result = _run_spark(
-        lake, output, master, exact, captures, since=since, until=until, topics=topics
+        lake, output, master, exact, captures, **part, is_new=is_new, tell=common.words.say
     )
     print(output / "report.html")
     return _judge(conditions, result, 0, common.words)

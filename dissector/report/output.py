@@ -72,7 +72,7 @@ def _fill(folder: Path, report: dict[str, Any], has_page: bool, more: Writers) -
     for name, rows in lists(report).items():
         _write_table(folder, name, rows)
     for name, write in more.items():
-        write(folder / TABLES / name)
+        write(folder / name)
     if has_page:
         from dissector.report.page import page
 
@@ -88,7 +88,7 @@ def write_report(
     else than a report is not touched.
 
     Args:
-        more: further tables, each by what writes its folder.
+        more: further folders, by their place in the report and what writes them.
 
     Raises:
         OutputError: it cannot be written, or the folder holds something else.
@@ -107,6 +107,19 @@ def write_report(
         raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def read_report(output: Path) -> dict[str, Any]:
+    """The content of a report.json.
+
+    Raises:
+        OutputError: it cannot be read.
+    """
+    try:
+        found: dict[str, Any] = json.loads((output / _MARK).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise OutputError(f"cannot read {output / _MARK}: {error}") from error
+    return found
 
 
 def _check(output: Path) -> None:

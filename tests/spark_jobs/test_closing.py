@@ -9,8 +9,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.lake.reader import open_lake
 from spark_jobs import closing, links, replay
-from spark_jobs.joined import capture_spans
+from spark_jobs.planning import capture_spans
 from spark_jobs.tables import OTHER_PLACES, LakeTables
+from spark_jobs.workspace import Workspace
 from tests.spark_jobs.cutting import Cut, cut_places, land, land_cut, plain, read
 
 NAMES = (
@@ -69,11 +70,11 @@ def closed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Closed:
         plan = joined_plan(cuts, connections, capture_spans(files.toArrow()))
         names = ("frames", "acks", "deliveries", "notices")
         tables = {name: lake.read(name) for name in names}
-        found, out = closing.close(tables, plan, connections, spark)
+        found = closing.close(tables, plan, connections, Workspace(root / "work"))
         joined, truth = {}, {}
         for table in TABLES:
             more = [*OTHER_PLACES[table], "own_capture", "own_connection_id", "order_no"]
-            mine = by_cut(getattr(found, table).drop(*more), numbers)
+            mine = by_cut(found[table].drop(*more), numbers)
             places = {name: place for place, name in enumerate(wholes)}
             theirs = by_cut(other.read(table).drop(*more), places)
             for number, cut in enumerate(cuts):
@@ -83,7 +84,6 @@ def closed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Closed:
             numbers[row["capture"]]
             for row in lake.read("frames").where("status = 'cut_by_end'").toArrow().to_pylist()
         )
-        out.unpersist()
     return Closed(cuts, joined, truth, straddling)
 
 

@@ -1,0 +1,29 @@
+"""The folder for rows that are read several times."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from dissector.errors import OutputError
+from spark_jobs.workspace import workspace
+
+
+def test_rows_come_back_with_their_types_and_nothing_is_left(spark: Any, tmp_path: Path) -> None:
+    given = spark.createDataFrame([(1, None, [2, 3]), (4, "x", None)],
+                                  "a bigint, b string, c array<bigint>")  # fmt: skip
+    with workspace(tmp_path / "deep" / "report") as work:
+        found = work.all_settled({"one": given, "none": given.limit(0)}, "some/")
+        assert found["one"].schema == given.schema
+        assert sorted(found["one"].collect()) == sorted(given.collect())
+        assert found["none"].count() == 0
+        assert list(work.folder("some/one").glob("*.parquet"))
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OutputError), workspace(tmp_path / "file" / "report"):
+        pass
