@@ -9,6 +9,7 @@ from dissector.limits import NULL
 from dissector.report import balance
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
 from dissector.schemas.builders import numbers
+from dissector.tap.grouping import group_rows
 from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Key, grouped
 
 MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
@@ -144,12 +145,13 @@ class Balances:
 
     def _slots_of(self, block: TableBlock, keys: list[Key], groups: Int64Array) -> Int64Array:
         """The state's row of each row's consumer; -1 beyond the bound."""
-        identity = np.stack([_column(block, name) for name in _IDENTITY], axis=1)
-        unique, first, inverse = np.unique(identity, axis=0, return_index=True, return_inverse=True)
-        slots = np.empty(len(unique), np.int64)
-        for number, (each, row) in enumerate(zip(unique.tolist(), first.tolist(), strict=True)):
-            slots[number] = self._slot_of(tuple(each), keys[groups[row]])
-        return slots[inverse.reshape(-1)]
+        identity = [_column(block, name) for name in _IDENTITY]
+        first, consumers = group_rows(identity)
+        slots = np.empty(len(first), np.int64)
+        unique = zip(*(column[first].tolist() for column in identity), strict=True)
+        for number, (each, row) in enumerate(zip(unique, first.tolist(), strict=True)):
+            slots[number] = self._slot_of(each, keys[groups[row]])
+        return slots[consumers]
 
     def _slot_of(self, consumer: tuple[int, ...], key: Key) -> int:
         slot = self._slots.get(consumer)

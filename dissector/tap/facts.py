@@ -25,8 +25,10 @@ _SUBSCRIPTION: Final = ("topic", "subscription")
 def is_text(block: TableBlock, name: str, *texts: str) -> Mask:
     """Where a text column has one of some values."""
     codes, names = column_codes(block.columns.get(name), block.rows)
-    wanted = [place for place in range(len(names)) if plain_text(names[place]) in texts]
-    return np.isin(codes, wanted)
+    # The last place is that of null, whose code is -1.
+    is_wanted = np.array([plain_text(name) in texts for name in names] + [False])
+    found: Mask = is_wanted[codes]
+    return found
 
 
 def column(block: TableBlock, name: str) -> Int64Array:
@@ -106,7 +108,7 @@ class FactSums:
 
     def _count(self, counts: Counts, block: TableBlock, names: Sequence[str]) -> None:
         keys, groups = grouped(block, names)
-        counts.add_rows(keys, groups, np.ones(block.rows, np.int64))
+        counts.add_rows(keys, groups)
 
     def _frames(self, block: TableBlock) -> None:
         self._count(self.frames, block, ("direction", "command"))
@@ -134,8 +136,7 @@ class FactSums:
         if is_send.any():
             sends = some_rows(block, ("topic", "outcome"), is_send)
             keys, groups = grouped(sends, ("topic", "outcome"))
-            ones = np.ones(sends.rows, np.int64)
-            self.sends.add_rows(keys, groups, ones)
+            self.sends.add_rows(keys, groups)
             self.send_latency.add_rows(keys, groups, latency[is_send], buckets[is_send])
             keys, groups = grouped(sends, ("topic",))
             self.send_messages.add_rows(keys, groups, column(block, "message_count")[is_send])
@@ -152,7 +153,7 @@ class FactSums:
 
     def _deliveries(self, block: TableBlock) -> None:
         keys, groups = grouped(block, _SUBSCRIPTION)
-        self.deliveries.add_rows(keys, groups, np.ones(block.rows, np.int64))
+        self.deliveries.add_rows(keys, groups)
         duration = column(block, "publish_to_delivery_ns")
         if (duration >= 0).any():
             self.publish_to_delivery.add_rows(keys, groups, duration, buckets_of(duration))

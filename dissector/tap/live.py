@@ -29,6 +29,12 @@ from dissector.tap.ring import RETIRE_MS, Block, Ring, attach, map_rings, open_s
 RING_BYTES: Final = 64 << 20  # of all interfaces together
 
 _POLL_MS: Final = 250
+# Each piece costs some milliseconds whatever it holds: where packets come fast, blocks are awaited
+# that make a larger one. A small part of the ring waits, and what is shown is so much later.
+_GATHER_SECONDS: Final = 0.08
+_GATHER_STEP_SECONDS: Final = 0.01
+_GATHER_BLOCKS: Final = 8
+_GATHER_PART: Final = 8  # of a ring
 _CHECK_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 2.0
 _NS: Final = 1_000_000_000
@@ -54,6 +60,11 @@ class _Feed:
         """Packets that wait."""
         return sum(len(columns.ts_ns) for columns in self.waiting)
 
+    def has_many(self) -> bool:
+        """Whether so many blocks are ready that they should be taken."""
+        most = min(_GATHER_BLOCKS, self.ring.blocks // _GATHER_PART)
+        return self.ring.ready(most) >= most
+
     def walk(self, block: Block, room: PacketColumns) -> None:
         """Find all packets of a block."""
         offset, left = block.first, block.packets
@@ -66,6 +77,15 @@ class _Feed:
             self.latest_ns = max(self.latest_ns, int(room.ts_ns[: found.rows].max()))
             position, left = found.offset, found.left
         self.ends.append(self.rows)
+
+    def first_packets(self) -> PacketColumns:
+        """The packets that wait, up to about a block of columns of them."""
+        if len(self.waiting) > 1:
+            rows = np.cumsum([len(columns.ts_ns) for columns in self.waiting])
+            count = max(1, int(np.searchsorted(rows, PACKET_BLOCK_ROWS, side="right")))
+            first = np.concatenate([each.matrix for each in self.waiting[:count]], axis=1)
+            self.waiting[:count] = [PacketColumns(first)]
+        return self.waiting[0]
 
     def drop(self, count: int) -> None:
         """The first packets were taken; blocks that they emptied go back to the kernel."""
@@ -168,6 +188,7 @@ class Live:
             for number, events in poll.poll(_POLL_MS if not self._waits() else RETIRE_MS):
                 if events & select.POLLERR:
                     self._look_at(by_number[number])
+            self._gather()
             self._take_blocks()
             yield from self._merged(cuts, self._border_ns())
             self._check(time.monotonic())
@@ -178,6 +199,17 @@ class Live:
 
     def _waits(self) -> bool:
         return any(feed.waiting for feed in self._feeds)
+
+    def _gather(self) -> None:
+        """Let blocks come together while there is room for many more."""
+        end = time.monotonic() + _GATHER_SECONDS
+        while (
+            any(feed.ring.ready(1) for feed in self._feeds)
+            and not any(feed.has_many() for feed in self._feeds)
+            and time.monotonic() < end
+            and not self._is_ending
+        ):
+            time.sleep(_GATHER_STEP_SECONDS)
 
     def _take_blocks(self) -> None:
         """Walk the blocks that are ours; few at a time, so that the loop gets its turns."""
@@ -216,6 +248,8 @@ class Live:
 
     def _next_packets(self, border_ns: int) -> PacketColumns:
         """Up to a block of packets that are not younger than the border, in order of time."""
+        if len(self._feeds) == 1:
+            return self._feeds[0].first_packets()
         parts: list[Int64Array] = []
         times: list[Int64Array] = []
         for feed in self._feeds:
@@ -227,8 +261,6 @@ class Live:
                 if len(feed.waiting) > 1:
                     # More of this interface lies behind: the others may not run ahead of it.
                     border_ns = min(border_ns, int(rising[-1]))
-        if len(self._feeds) == 1:
-            return self._feeds[0].waiting[0]
         matrix, keys = np.concatenate(parts, axis=1), np.concatenate(times)
         order = np.argsort(keys, kind="stable")
         order = order[keys[order] <= border_ns][:PACKET_BLOCK_ROWS]

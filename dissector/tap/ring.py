@@ -209,7 +209,7 @@ class Ring:
         """The oldest blocks are not needed any more; a ring that loses packets keeps them until it
         is empty."""
         self._done += count
-        if self._is_losing and (self._done < self.taken or self._is_ready()):
+        if self._is_losing and (self._done < self.taken or self.ready(1)):
             return
         self._is_losing = False
         for _ in range(self._done):
@@ -218,12 +218,16 @@ class Ring:
             self._oldest += 1
         self._done = 0
 
-    def _is_ready(self) -> bool:
-        """Whether there is a block that can be taken."""
-        if self.taken == self.blocks:
-            return False
-        start = self._start + (self._next % self.blocks) * BLOCK_BYTES + BLOCK_STATUS
-        return bool(self.memory[start : start + 4].view(np.uint32)[0] & STATUS_USER)
+    def ready(self, most: int) -> int:
+        """How many blocks can be taken, counted up to a number."""
+        count = 0
+        while count < most and self.taken + count < self.blocks:
+            number = (self._next + count) % self.blocks
+            start = self._start + number * BLOCK_BYTES + BLOCK_STATUS
+            if not self.memory[start : start + 4].view(np.uint32)[0] & STATUS_USER:
+                break
+            count += 1
+        return count
 
     @property
     def taken(self) -> int:

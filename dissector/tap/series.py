@@ -11,8 +11,8 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.buckets import SUB_BUCKET_BITS
-from dissector.limits import NULL
 from dissector.schemas.text import plain_text
+from dissector.tap.grouping import added_up, group_rows
 
 Key = tuple[str, ...]
 Texts = Sequence[bytes] | Sequence[str]
@@ -26,8 +26,6 @@ MAX_SERIES: Final = 1000  # default: label sets of one metric
 FIRST_OCTAVE: Final = 17
 LAST_OCTAVE: Final = 36
 BOUNDS_NS: Final = tuple((1 << power) - 1 for power in range(FIRST_OCTAVE, LAST_OCTAVE + 1))
-
-_MIXED_LIMIT: Final = 1 << 40
 
 
 def octaves_of(buckets: Int64Array) -> Int64Array:
@@ -52,30 +50,15 @@ def column_codes(values: Column | None, rows: int) -> tuple[Int64Array, Texts]:
 
 def grouped(block: TableBlock, names: Sequence[str]) -> tuple[list[Key], Int64Array]:
     """The distinct labels of a block, and for each row which of them it has."""
-    mixed = np.zeros(block.rows, np.int64)
-    tables = []
-    for name in names:
-        codes, texts = column_codes(block.columns.get(name), block.rows)
-        tables.append((codes, texts))
-        width = len(texts) + 1
-        if int(mixed.max(initial=0) + 1) * width > _MIXED_LIMIT:
-            _, mixed = np.unique(mixed, return_inverse=True)
-        mixed = mixed * width + codes + 1
-    _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
+    tables = [column_codes(block.columns.get(name), block.rows) for name in names]
+    first, groups = group_rows([codes for codes, _ in tables])
     keys = [
         tuple(
             plain_text(texts[codes[row]]) if codes[row] >= 0 else UNKNOWN for codes, texts in tables
         )
         for row in first.tolist()
     ]
-    return keys, inverse.astype(np.int64)
-
-
-def added_up(values: Int64Array, groups: Int64Array, count: int) -> list[int]:
-    """Sums of a column per group; nulls are left out."""
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, groups, np.where(values == NULL, 0, values))
-    return [int(each) for each in sums]
+    return keys, groups
 
 
 class Counts:
@@ -100,8 +83,10 @@ class Counts:
             key = self.key(key)
             self.values[key] = self.values.get(key, 0) + count
 
-    def add_rows(self, keys: Sequence[Key], groups: Int64Array, values: Int64Array) -> None:
-        """Add a column up by the groups of `grouped`."""
+    def add_rows(
+        self, keys: Sequence[Key], groups: Int64Array, values: Int64Array | None = None
+    ) -> None:
+        """Add a column up by the groups of `grouped`; without one, count rows."""
         for key, count in zip(keys, added_up(values, groups, len(keys)), strict=True):
             self.add(key, count)
 

@@ -15,6 +15,7 @@ from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableB
 from dissector.codecs.compression import NONE, OPENED, Decompressor
 from dissector.codecs.names import NameTable
 from dissector.findings import Findings
+from dissector.jit import kept
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
@@ -128,9 +129,15 @@ class Entries:
         cursor[CURSOR_OPENED] = -1
         blocks: list[TableBlock] = []
         status = -1
+        # The kernel comes back for each compressed batch.
+        passed, passed_words, opened = kept(sources), kept(words), self._opened
+        passed_opened = kept(opened)
         while status != DONE:
             first = int(cursor[CURSOR_COUNT])
-            status = open_entries(self._opening, frames, sources, self._opened, words)
+            if opened is not self._opened:
+                opened = self._opened
+                passed_opened = kept(opened)
+            status = open_entries(self._opening, frames, passed, passed_opened, passed_words)
             self._add_extras(first, frames, sources)
             if status == FULL:
                 if cursor[CURSOR_COUNT]:

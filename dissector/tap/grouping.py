@@ -1,0 +1,88 @@
+"""Rows that have the same numbers in some columns, found without sorting them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.codecs.wrapping import product, total
+from dissector.jit import kernel
+from dissector.limits import NULL
+
+_FREE: Final = -1
+_SPREAD: Final = -7046029254386353131  # 2^64 divided by the golden ratio, odd
+_FEWEST_PLACES: Final = 64
+
+
+@kernel
+def _number(columns: Int64Array, places: Int64Array, groups: Int64Array, firsts: Int64Array) -> int:
+    """Number the distinct rows of a matrix int64[columns, rows] by their first appearance.
+
+    Args:
+        places: as many as a power of two, more than rows, all _FREE: an open table of groups.
+        groups: gets the group of each row; firsts: the first row of each group.
+
+    Returns:
+        how many groups there are.
+    """
+    count = 0
+    mask = len(places) - 1
+    for row in range(columns.shape[1]):
+        key = 0
+        for column in range(columns.shape[0]):
+            key = product(total(key, columns[column, row]), _SPREAD)
+        at = (key >> 32) & mask
+        while places[at] != _FREE:
+            first = firsts[places[at]]
+            column = 0
+            while column < columns.shape[0] and columns[column, first] == columns[column, row]:
+                column += 1
+            if column == columns.shape[0]:
+                break
+            at = (at + 1) & mask
+        if places[at] == _FREE:
+            places[at] = count
+            firsts[count] = row
+            count += 1
+        groups[row] = places[at]
+    return count
+
+
+@kernel
+def _add_up(values: Int64Array, groups: Int64Array, sums: Int64Array) -> None:
+    """Add a column to the sums of its groups; nulls are left out."""
+    for row in range(len(groups)):
+        if values[row] != NULL:
+            sums[groups[row]] = total(sums[groups[row]], values[row])
+
+
+@kernel
+def _count_up(groups: Int64Array, sums: Int64Array) -> None:
+    """Count the rows of each group."""
+    for row in range(len(groups)):
+        sums[groups[row]] += 1
+
+
+def group_rows(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
+    """Which rows are equal in all columns.
+
+    Returns:
+        the first row of each group, groups in the order of these, and the group of each row.
+    """
+    matrix = np.ascontiguousarray(np.stack(columns))
+    rows = matrix.shape[1]
+    places = np.full(max(_FEWEST_PLACES, 1 << (2 * rows).bit_length()), _FREE, np.int64)
+    groups, firsts = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    count = int(_number(matrix, places, groups, firsts))
+    return firsts[:count], groups
+
+
+def added_up(values: Int64Array | None, groups: Int64Array, count: int) -> list[int]:
+    """Sums of a column per group, nulls left out; without a column, how many rows each has."""
+    sums = np.zeros(count, np.int64)
+    if values is None:
+        _count_up(groups, sums)
+    else:
+        _add_up(np.ascontiguousarray(values), groups, sums)
+    return [int(each) for each in sums]
