@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import OutputError
-from dissector.lake.locks import hold, is_held
+from dissector.lake.locks import hold, is_held, left_behind
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, from_json, to_json
 from dissector.schemas import TABLES
 
@@ -47,12 +47,19 @@ def writing_to(lake: Path) -> Iterator[None]:
 
 
 class Stage:
-    """A folder for one capture that is being written; it begins under the lake's lock."""
+    """A folder for one capture that is being written.
+
+    It needs no lock of the lake: whoever clears what dead writers left takes a stage for dead only
+    while he holds its own lock, and one that was cleared before it was locked is begun again.
+    """
 
     def __init__(self, lake: Path, name: str) -> None:
         self.lake = lake
-        self.folder = _new_folder(lake / STAGE_FOLDER, name)
-        self._lock = hold(self.folder / _WRITER_LOCK)
+        lock: int | None = None
+        while lock is None:
+            self.folder = _new_folder(lake / STAGE_FOLDER, name)
+            lock = hold(self.folder / _WRITER_LOCK)
+        self._lock = lock
 
     def make_ready(self, manifest: Manifest, replaces: Iterable[str]) -> Path:
         """Complete the stage on disk; from here on it is installed, if need be by others.
@@ -102,10 +109,20 @@ def recover(lake: Path) -> list[str]:
         if stage.name.endswith(_READY):
             install(lake, stage)
             installed.append(stage.name.removesuffix(_READY).rpartition(".")[0])
-        elif not is_held(stage / _WRITER_LOCK):
-            shutil.rmtree(stage, ignore_errors=True)
+        else:
+            _clear(stage)
     remove_if_empty(folder)
     return installed
+
+
+def _clear(stage: Path) -> None:
+    """Delete a stage whose writer is dead."""
+    lock = stage / _WRITER_LOCK
+    with left_behind(lock) as is_dead:
+        if is_dead and lock.exists():
+            shutil.rmtree(stage, ignore_errors=True)
+        elif is_dead:
+            remove_if_empty(stage)  # just begun, or killed while it began
 
 
 def install(lake: Path, ready: Path) -> bool:

@@ -25,7 +25,7 @@ from dissector.lake.install import (
     recover,
     writing_to,
 )
-from dissector.lake.locks import exclusive_lock
+from dissector.lake.locks import exclusive_lock, exclusive_lock_if_free
 from dissector.lake.manifest import Contained, Manifest, PartFile
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
@@ -67,7 +67,8 @@ class Landing:
 
     Args:
         is_tap: a rotation of a tap, which is compared with nothing: a lake of a year of rotations
-            is not read for each of them.
+            is not read for each of them. It waits for no lock: a report over the lake, or its
+            compaction, may hold one for minutes.
 
     Raises:
         InputError: a newer program wrote the lake.
@@ -81,13 +82,13 @@ class Landing:
         self._last_ts_ns: int | None = None
         with writing_to(lake):
             lake.mkdir(parents=True, exist_ok=True)
-            # Stages begin and dead ones are cleared under one lock, so that none is taken for dead
-            # before it could lock its own file.
-            with exclusive_lock(lake):
-                if needs_recovery(lake):
-                    recover(lake)
-                there = [] if is_tap else manifests.read_manifests(lake)
-                self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
+            there: list[Manifest] = []
+            if not is_tap:
+                with exclusive_lock(lake):
+                    if needs_recovery(lake):
+                        recover(lake)
+                    there = manifests.read_manifests(lake)
+            self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
         )
@@ -141,9 +142,20 @@ class Landing:
         self.seal()
         assert self._files is not None
         manifest = self._manifest(self._files, options, versions, tap_id)
+        if tap_id:
+            return self._leave_ready(manifest)
         with writing_to(self._lake), exclusive_lock(self._lake):
             recover(self._lake)
             return self._install(manifest)
+
+    def _leave_ready(self, manifest: Manifest) -> Landed:
+        """Complete a rotation on disk; while the lake is in use, others install it afterwards."""
+        with writing_to(self._lake):
+            self._stage.make_ready(manifest, ())
+            with exclusive_lock_if_free(self._lake) as is_ours:
+                if is_ours:
+                    recover(self._lake)
+        return self._landed(manifest, INSTALLED, (), ())
 
     def _manifest(
         self,
@@ -170,7 +182,7 @@ class Landing:
 
     def _install(self, manifest: Manifest) -> Landed:
         """Compare with what is there by now, then install; the exclusive lock is held."""
-        there = manifests.read_manifests(self._lake) if manifest.sha256 else []
+        there = manifests.read_manifests(self._lake)
         replaced: list[str] = []
         notices: list[LandingNotice] = []
         for other in there:

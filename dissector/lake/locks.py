@@ -37,32 +37,69 @@ def exclusive_lock(lake: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def hold(path: Path) -> int:
+@contextmanager
+def exclusive_lock_if_free(lake: Path) -> Iterator[bool]:
+    """Hold the lake alone if nobody reads or changes it just now; gives whether it is so."""
+    descriptor = _open_lock(lake, must_write=True)
+    assert descriptor is not None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = True
+    except BlockingIOError:
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        os.close(descriptor)
+
+
+def hold(path: Path) -> int | None:
     """Create a file and lock it for the life of this process.
 
     Returns:
-        The descriptor; closing it, or the end of the process, gives the lock back.
+        The descriptor; closing it, or the end of the process, gives the lock back. None if somebody
+        removed the file before it was locked.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        return None
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
+    try:
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except FileNotFoundError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+@contextmanager
+def left_behind(path: Path) -> Iterator[bool]:
+    """Whether nobody holds the lock that `hold` takes; nobody gets it while the body runs.
+
+    Where we must not look, somebody may hold it. Without the file there is nothing to hold.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, PermissionError) as problem:
+        yield isinstance(problem, FileNotFoundError)
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = True
+        except BlockingIOError:
+            is_free = False
+        yield is_free
+    finally:
+        os.close(descriptor)
 
 
 def is_held(path: Path) -> bool:
     """Whether some process holds the lock that `hold` took, or may, where we must not look."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    with left_behind(path) as is_free:
+        return not is_free
 
 
 def _open_lock(lake: Path, must_write: bool) -> int | None:

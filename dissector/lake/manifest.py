@@ -24,6 +24,7 @@ _ID_DIGITS: Final = 12
 
 _MEND: Final = "remove it, and land the capture again"
 
+
 class PartFile(NamedTuple):
     """One Parquet file of a table: its name, rows, bytes, and the SHA-256 of the file in hex."""
 

@@ -1,14 +1,17 @@
 """Rotations of a tap on their way into the lake, in a thread of their own.
 
-The loop hands over blocks of rows and says when a rotation ends; the thread writes and installs.
-Between them is a queue of bounded size. A live tap never waits for it: when it is full, or when
-writing fails (a full disk), the rotation is given up as a whole and the next one is tried, because
-packets that are not read in time are lost to the metrics, too. A replay waits instead, and ends
-with the error.
+The loop hands over blocks of rows and says when a rotation ends; one thread writes, another puts
+what is written safely on disk and installs it, so that the rows of the next rotation do not wait
+for a disk. Between them and the loop is a queue of bounded size. A live tap waits for room in it as
+long as its ring has room, and only while rows are taken out, as where all share one core. When
+nothing moves, or writing fails (a full disk), the rotation is given up as a whole and the next one
+is tried, because packets that are not read in time are lost to the metrics, too. A replay waits
+instead, and ends with the error.
 """
 
 import queue
 import threading
+import time
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -18,11 +21,16 @@ from dissector.blocks import TableBlock
 from dissector.errors import DissectorError, OutputError
 from dissector.lake.install import recover
 from dissector.lake.landing import Landing
-from dissector.lake.locks import exclusive_lock
+from dissector.lake.locks import exclusive_lock_if_free
 from dissector.lake.manifest import clean_base_name, read_manifests, tap_capture_id
 from dissector.lake.writer import block_bytes
 
 QUEUE_BYTES: Final = 128 << 20
+
+# How long a live tap waits at once, and how much of a rotation's time in all, before it gives up.
+_WAIT_SECONDS: Final = 0.25
+_WAIT_SHARE: Final = 0.5
+_UNFINISHED: Final = 2  # rotations that are written and not yet on disk; then writing waits
 
 _DISTRIBUTION: Final = "pulsar-dissector"
 
@@ -47,6 +55,17 @@ class _Start(NamedTuple):
     """A rotation begins."""
 
     capture_id: str
+
+
+class _Written(NamedTuple):
+    """A rotation whose rows were all taken. landing: None if it could not begin; end: None if the
+    tap ended within it; problem: as in Fate, so far."""
+
+    landing: Landing | None
+    capture_id: str
+    rows: int
+    end: _End | None
+    problem: str | None
 
 
 class Rotations:
@@ -84,13 +103,19 @@ class Rotations:
         self._number = 0
         self._is_open = False
         self._is_given_up = False
+        self._began = self._waited = 0.0
         self._queued = 0
         self._room = threading.Condition()
         self._items: queue.SimpleQueue[TableBlock | _Start | _End | None] = queue.SimpleQueue()
         self._fates: queue.SimpleQueue[Fate] = queue.SimpleQueue()
+        self._written: queue.Queue[_Written | None] = queue.Queue(_UNFINISHED)
         _try_out(lake)
-        self._thread = threading.Thread(target=self._run, name="tap-landing", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for name, run in (("tap-landing", self._run), ("tap-finishing", self._run_finishing))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def begin_run(self, first_ts_ns: int) -> None:
         """A run of the tap begins with this packet: rotations are named by it, from number 0."""
@@ -110,18 +135,32 @@ class Rotations:
         if not self._is_open:
             self._is_open = True
             self._is_given_up = False
+            self._began, self._waited = time.monotonic(), 0.0
             self._items.put(_Start(tap_capture_id(self.name, self._first_ts_ns, self._number)))
         if self._is_given_up:
             return
         size = block_bytes(block)
         with self._room:
-            while self._may_wait and self._queued and self._queued + size > self._limit:
-                self._room.wait()
-            if self._queued and self._queued + size > self._limit:
+            if not self._has_room(size) and not self._wait(size):
                 self._is_given_up = True
                 return
             self._queued += size
         self._items.put(block)
+
+    def _has_room(self, size: int) -> bool:
+        return not self._queued or self._queued + size <= self._limit
+
+    def _wait(self, size: int) -> bool:
+        """Wait for room as long as is right; whether there is some then."""
+        if self._may_wait:
+            return self._room.wait_for(lambda: self._has_room(size))
+        began = time.monotonic()
+        left = _WAIT_SECONDS + _WAIT_SHARE * (began - self._began) - self._waited
+        found = self._room.wait_for(
+            lambda: self._has_room(size), min(_WAIT_SECONDS, max(0.0, left))
+        )
+        self._waited += time.monotonic() - began
+        return found
 
     def end(self, packets: int) -> None:
         """The running rotation is over; one without rows is none."""
@@ -155,18 +194,27 @@ class Rotations:
     def close(self) -> list[Fate]:
         """Land what is complete, drop what is not, end the thread."""
         self._items.put(None)
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         return self.fates()
 
-    # -- in the thread
+    # -- in the threads
 
     def _run(self) -> None:
         while (item := self._items.get()) is not None:
             assert isinstance(item, _Start), "a rotation begins with its id"
-            self._land(item.capture_id)
+            self._write(item.capture_id)
+        self._written.put(None)
 
-    def _land(self, capture_id: str) -> None:
-        """Write and install one rotation; whatever happens, take all of its items."""
+    def _run_finishing(self) -> None:
+        while (written := self._written.get()) is not None:
+            problem = self._finish(written)
+            if written.end is not None:
+                end = written.end
+                self._fates.put(Fate(written.capture_id, end.packets, written.rows, problem))
+
+    def _write(self, capture_id: str) -> None:
+        """Write one rotation; whatever happens, take all of its items."""
         landing: Landing | None = None
         problem: str | None = None
         rows = 0
@@ -186,22 +234,21 @@ class Rotations:
                 self._room.notify()
         if isinstance(item, _End) and item.is_given_up and problem is None:
             problem = f"the lake {self._lake} is written too slowly"
-        if landing is not None:
-            problem = self._finish(landing, capture_id, item is not None, problem)
-        if isinstance(item, _End):
-            self._fates.put(Fate(capture_id, item.packets, rows, problem))
-        else:
+        end = item if isinstance(item, _End) else None
+        self._written.put(_Written(landing, capture_id, rows, end, problem))
+        if end is None:
             self._items.put(None)
 
-    def _finish(
-        self, landing: Landing, capture_id: str, is_whole: bool, problem: str | None
-    ) -> str | None:
-        """Install the rotation if it is whole, drop it if not; gives what went wrong."""
-        with landing:
-            if problem is None and is_whole:
+    def _finish(self, written: _Written) -> str | None:
+        """Install a rotation if it is whole, drop it if not; gives what went wrong."""
+        problem = written.problem
+        if written.landing is None:
+            return problem
+        with written.landing as landing:
+            if problem is None and written.end is not None:
                 versions = {"dissector": metadata.version(_DISTRIBUTION)}
                 try:
-                    landing.commit(self._told, versions, tap_id=capture_id)
+                    landing.commit(self._told, versions, tap_id=written.capture_id)
                 except DissectorError as error:
                     problem = str(error)
         return problem
@@ -209,6 +256,7 @@ class Rotations:
 
 def _try_out(lake: Path) -> None:
     """Open the lake once, so that a wrong folder is said before anything is captured."""
-    with Landing(lake, "tap", is_tap=True), exclusive_lock(lake):
-        recover(lake)
-        read_manifests(lake)
+    with Landing(lake, "tap", is_tap=True), exclusive_lock_if_free(lake) as is_ours:
+        if is_ours:
+            recover(lake)
+            read_manifests(lake)

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from dissector.lake.locks import LOCK_FILE, exclusive_lock, hold, is_held, shared_lock
+from dissector.lake.locks import (
+    LOCK_FILE,
+    exclusive_lock,
+    exclusive_lock_if_free,
+    hold,
+    is_held,
+    left_behind,
+    shared_lock,
+)
 
 
 def could_lock(lake: Path, how: int) -> bool:
@@ -35,6 +43,35 @@ def test_a_held_file_is_held_until_it_is_closed(tmp_path: Path) -> None:
     assert is_held(path)
     os.close(descriptor)
     assert not is_held(path)
+
+
+def test_a_lock_that_is_taken_is_not_waited_for(tmp_path: Path) -> None:
+    with shared_lock(tmp_path), exclusive_lock_if_free(tmp_path) as is_ours:
+        assert not is_ours
+    with exclusive_lock_if_free(tmp_path) as is_ours:
+        assert is_ours and not could_lock(tmp_path, fcntl.LOCK_SH)
+
+
+def test_what_is_cleared_before_it_is_locked_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hold(tmp_path / "gone" / "x") is None
+    lock = fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        (tmp_path / "x").unlink(missing_ok=True)
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert hold(tmp_path / "x") is None
+
+
+def test_nobody_gets_a_lock_while_what_was_left_is_cleared(tmp_path: Path) -> None:
+    with left_behind(tmp_path / "x") as is_free:
+        assert is_free  # nothing is there
+    (tmp_path / "x").touch()
+    with left_behind(tmp_path / "x") as is_free:
+        assert is_free and is_held(tmp_path / "x")
 
 
 def test_a_lake_that_cannot_be_written_is_read_without_a_lock(

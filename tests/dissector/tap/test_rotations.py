@@ -1,6 +1,7 @@
 """Rotations on their way into a lake: whole or absent, and never in the way of the packets."""
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from dissector.blocks import TableBlock
 from dissector.errors import InputError, OutputError
 from dissector.lake.landing import Landing
+from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.reader import open_lake, verify
 from dissector.tap import rotations as module
 from dissector.tap.rotations import Rotations
@@ -39,6 +41,36 @@ def test_each_rotation_is_a_capture_with_a_number(tmp_path):
     with open_lake(tmp_path) as lake:
         assert not verify(lake) and len(lake.captures) == 2
         assert all(capture.sha256 is None for capture in lake.captures)
+
+
+@pytest.mark.parametrize("lock", [shared_lock, exclusive_lock])
+def test_a_lake_that_is_read_or_compacted_is_not_waited_for(tmp_path, lock):
+    opened(tmp_path).close()
+    with lock(tmp_path):
+        rotations = opened(tmp_path)
+        for rows in (3, 5):
+            rotations.write(permits(rows))
+            rotations.end(rows)
+        assert [fate.problem for fate in rotations.close()] == [None, None]
+        assert not list(tmp_path.glob("_manifest/*"))
+    with open_lake(tmp_path) as lake:
+        assert not verify(lake) and len(lake.captures) == 2
+
+
+def test_a_live_tap_waits_for_what_is_slow_and_moves(tmp_path, monkeypatch):
+    write = Landing.write
+
+    def slowly(self: Landing, block: TableBlock) -> None:
+        time.sleep(0.01)
+        write(self, block)
+
+    monkeypatch.setattr(Landing, "write", slowly)
+    rotations = opened(tmp_path, queue_bytes=100_000)
+    for _ in range(30):
+        rotations.write(permits(1000))
+    rotations.end(12)
+    (fate,) = rotations.close()
+    assert fate.problem is None and fate.rows == 30_000
 
 
 def test_a_rotation_without_an_end_is_absent(tmp_path):
