@@ -196,3 +196,14 @@ def test_the_limit_of_both_generations_is_announced_by_any_frame():
     data = FRAMES["ok"]
     assert kernel(headers.announced_limit)(array(data), 0, len(data)) == (64 << 20) + 4
     assert headers.BROKER_BODY_LIMIT == 16 << 20
+
+
+def test_a_frame_of_pulsar_cut_by_a_snap_length_is_not_waited_for() -> None:
+    """Its sizes are no block of snappy that more bytes could make a batch."""
+    ids = [{"ledgerId": 7, "entryId": at} for at in range(6)]
+    ack = pulsar.command("ACK", consumer_id=1, ack_type="Individual", message_id=ids)
+    whole = pulsar.simple(ack)
+    for have in range(12, len(whole)):
+        data = np.frombuffer(bytearray(whole[:have]), np.uint8)
+        for direction in (TO_BROKER, UNKNOWN_DIRECTION):
+            assert check_header(data, 0, have, direction, MAX_FRAME_BYTES, 2) == -1
