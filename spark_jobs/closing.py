@@ -19,9 +19,9 @@ from pyspark.sql.types import StructField, StructType
 from pyspark.sql.window import Window, WindowSpec
 
 from dissector.limits import REORDER_WINDOW_MS
-from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP, EVENT_SKIPPED
+from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP
 from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
-from spark_jobs import replay
+from spark_jobs import holes, replay
 from spark_jobs.links import WAYS, Group, Place, Plan, Row
 from spark_jobs.schemas import spark_schema
 from spark_jobs.workspace import Workspace
@@ -33,9 +33,6 @@ _KEYS: Final = ("group", "turn", "last_packet")
 # Frame number of events that come behind all frames of their packet.
 _LATEST: Final = 1 << 62
 _TAKES_PART: Final = ("SEND", "MESSAGE")
-_GAPS: Final = {"gap_lost": EVENT_GAP, "resync": EVENT_SKIPPED, "midstream_start": EVENT_SKIPPED}
-
-_FOLLOWER: Final = "struct<frame_no:bigint,start:bigint,stop:bigint>"
 
 PLACES: Final = pa.schema(
     [
@@ -209,52 +206,11 @@ def cost_rows(deliveries: DataFrame, placed: DataFrame) -> DataFrame:
 
 
 def gap_rows(notices: DataFrame, frames: DataFrame, placed: DataFrame) -> DataFrame:
-    """Missing bytes, and bytes without frames, before the frame of their direction that follows.
-
-    What is skipped where a connection comes from the capture before is the rest of a frame, not a
-    place where others may be hidden.
-    """
-    found = notices.where(F.col("code").isin(*_GAPS) & F.col("stream_offset").isNotNull())
-    found = found.join(F.broadcast(placed), on=_PLACE).withColumn(
-        "event_code", F.when(F.col("code") == "gap_lost", EVENT_GAP).otherwise(EVENT_SKIPPED)
-    )
-    comes = F.when(F.col("direction") == "to_client", F.col("comes_from_to_client"))
-    comes = comes.otherwise(F.col("comes_from_to_broker"))
-    found = found.where(~(comes & (F.col("code") == "midstream_start")))
-    ways = [*_PLACE, "direction"]
-    marks = found.select(
-        *ways,
-        F.col("stream_offset").alias("at"),
-        F.lit(1).alias("is_gap"),
-        F.struct(
-            "group", "rank", "chain", "event_code", "stream_offset", "bytes",
-        ).alias("gap"),
-        F.lit(None).cast(_FOLLOWER).alias("frame"),
-    )  # fmt: skip
-    stop = F.col("stream_offset") + F.col("frame_bytes")
-    near = frames.join(F.broadcast(found.select(*ways).distinct()), on=ways, how="left_semi")
-    follower = F.struct("frame_no", F.col("stream_offset").alias("start"), stop.alias("stop"))
-    others = near.select(
-        *ways, stop.alias("at"), F.lit(0).alias("is_gap"),
-        F.lit(None).cast(marks.schema["gap"].dataType).alias("gap"), follower.alias("frame"),
-    )  # fmt: skip
-    behind = (
-        Window.partitionBy(*ways)
-        .orderBy("at", "is_gap")
-        .rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    )
-    rows = marks.unionByName(others)
-    rows = rows.withColumn("frame", F.first("frame", ignorenulls=True).over(behind))
-    rows = rows.where((F.col("is_gap") == 1) & F.col("frame").isNotNull())
-    end = F.col("gap.stream_offset") + F.coalesce("gap.bytes", F.lit(0))
-    inside = (F.col("frame.start") < F.col("gap.stream_offset")) & (F.col("frame.stop") >= end)
+    """Missing bytes, and bytes without frames, in their place among the frames of both directions;
+    see `holes`."""
+    rows = holes.in_place(notices, frames, placed)
     return _all_columns(
-        rows.select("direction", "gap.*", "frame", inside.alias("inside")),
-        kind=F.lit(replay.EVENT).cast("bigint"),
-        frame_no=F.col("frame.frame_no") - 1,
-        event_code=F.col("event_code").cast("bigint"),
-        frames_missing=F.when(F.col("inside"), 0).otherwise(1).cast("bigint"),
-        frame_bytes=F.col("bytes"),
+        rows, kind=F.lit(replay.EVENT).cast("bigint"), frame_bytes=F.col("bytes")
     )
 
 
@@ -262,7 +218,7 @@ def in_order(rows: DataFrame, placed: DataFrame) -> DataFrame:
     """The replay's input: each group in one partition, its rows in order.
 
     Within a capture that is the order of turns: a frame's turn is the largest last packet of its
-    connection so far, that of an end the packet that brought it. (The first frames of a connection
+    connection so far, that of an end the packet that brought it; holes bring theirs. (The first frames of a connection
     that began before the capture are held back, in case that others come before them; they have
     later numbers than in the middle of a capture.) Captures that lasted at the same time are
     merged by the largest stamp so far, in which no row goes before those of the capture that its
@@ -274,7 +230,7 @@ def in_order(rows: DataFrame, placed: DataFrame) -> DataFrame:
     so_far = F.max("last_packet").over(_so_far(connection, "frame_no", "kind"))
     is_end = (F.col("kind") == replay.EVENT) & F.col("last_packet").isNotNull()
     turn = F.when(is_end, F.greatest("last_packet", so_far)).otherwise(so_far)
-    rows = rows.withColumn("turn", F.coalesce(turn, F.lit(0)))
+    rows = rows.withColumn("turn", F.coalesce("turn", turn, F.lit(0)))
     rows = rows.join(F.broadcast(times), on=["group", "rank"])
     merged = rows.where(~F.col("is_in_turn"))
     latest = F.max("last_ts_ns").over(_so_far(capture, "turn", "frame_no", "kind"))

@@ -67,7 +67,7 @@ def replay_input(captures: dict[str, Rows], plan: links.Plan, connections: list[
 
 def _input(row: Row, kind: int, mine: dict[int, Row]) -> Row:
     placed = mine[row["connection_id"]]
-    made = {name: row.get(name) for name in (*replay.INPUT.names, "last_packet")}
+    made = {name: row.get(name) for name in (*replay.INPUT.names, "last_packet", "turn")}
     more = {name: placed[name] for name in ("group", "rank", "chain")}
     return made | more | {"kind": kind}
 
@@ -98,25 +98,51 @@ def _gaps(rows: Rows, mine: dict[int, Row]) -> list[Row]:
         way = "to_client" if notice["direction"] == "to_client" else "to_broker"
         if notice["code"] == "midstream_start" and placed[f"comes_from_{way}"]:
             continue
-        behind = [
+        same = [
             row for row in rows["frames"]
-            if row["connection_id"] == notice["connection_id"]
-            and row["direction"] == notice["direction"]
-            and row["stream_offset"] + row["frame_bytes"] > at
+            if (row["connection_id"], row["direction"])
+            == (notice["connection_id"], notice["direction"])
         ]  # fmt: skip
-        if behind:
-            next_one = min(behind, key=lambda row: row["stream_offset"] + row["frame_bytes"])
-            stop = next_one["stream_offset"] + next_one["frame_bytes"]
-            is_inside = next_one["stream_offset"] < at and stop >= at + (notice["bytes"] or 0)
-            found.append(
-                {
-                    "connection_id": notice["connection_id"], "direction": notice["direction"],
-                    "event_code": codes[notice["code"]], "stream_offset": at,
-                    "frame_bytes": notice["bytes"], "frame_no": next_one["frame_no"] - 1,
-                    "frames_missing": 0 if is_inside else 1,
-                }
-            )  # fmt: skip
+        behind = [row for row in same if _stop(row) > at]
+        last = max((row for row in same if _stop(row) <= at), key=_stop, default=None)
+        frame = min(behind, key=_stop, default=None)
+        is_hole = notice["code"] == "gap_lost"
+        if frame is None and (not is_hole or placed[f"goes_on_{way}"]):
+            continue
+        revealed = None
+        if is_hole and (frame is None or frame["stream_offset"] >= at):
+            packets = [notice["packet"], frame and frame["first_packet"]]
+            revealed = min(packet for packet in packets if packet is not None)
+        is_inside = frame is not None and frame["stream_offset"] < at
+        is_inside = is_inside and _stop(frame) >= at + (notice["bytes"] or 0)
+        found.append(
+            {
+                "connection_id": notice["connection_id"], "direction": notice["direction"],
+                "event_code": codes[notice["code"]], "stream_offset": at,
+                "frame_bytes": notice["bytes"], "frames_missing": 0 if is_inside else 1,
+                "revealed": revealed, "given_up": notice["packet"], "before": last,
+                "frame_no": frame["frame_no"] - 1 if frame else 0, "turn": None,
+            }
+        )  # fmt: skip
+    for row in found:
+        if row["revealed"] is not None:
+            others = [
+                other for other in found
+                if other["connection_id"] == row["connection_id"]
+                and other["revealed"] is not None
+                and other["revealed"] < row["revealed"]
+                and other["given_up"] >= row["given_up"]
+            ]  # fmt: skip
+            row |= {"turn": row["revealed"], "frame_no": 0}
+            if others and row["before"] is not None:
+                row["turn"] = row["before"]["last_packet"]
+                row["frame_no"] = row["before"]["frame_no"]
     return found
+
+
+def _stop(row: Row) -> int:
+    stop: int = row["stream_offset"] + row["frame_bytes"]
+    return stop
 
 
 def _in_order(rows: list[Row], places: dict[links.Place, Row]) -> list[Row]:
@@ -124,12 +150,9 @@ def _in_order(rows: list[Row], places: dict[links.Place, Row]) -> list[Row]:
     latest: dict[Any, int] = defaultdict(int)
     for row in sorted(rows, key=lambda row: (row["frame_no"], row["kind"])):
         key = row["group"], row["rank"], row["chain"]
-        packet = row["last_packet"] or 0
-        latest[key] = max(latest[key], packet)
-        row["turn"] = latest[key]
-        if row["kind"] == replay.EVENT and row["last_packet"] is not None:
-            # An end raises the turn of nothing but itself: it stands behind all frames.
-            row["turn"] = max(packet, latest[key])
+        latest[key] = max(latest[key], row["last_packet"] or 0)
+        if row.get("turn") is None:
+            row["turn"] = latest[key]
     stamps: dict[Any, int] = defaultdict(int)
     for row in sorted(rows, key=lambda row: (row["turn"], row["frame_no"], row["kind"])):
         placed = times[row["group"], row["rank"]]
