@@ -21,7 +21,7 @@ from pyspark.sql.window import Window, WindowSpec
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP
 from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
-from spark_jobs import holes, replay
+from spark_jobs import borders, holes, replay
 from spark_jobs.links import WAYS, Group, Place, Plan, Row
 from spark_jobs.schemas import spark_schema
 from spark_jobs.workspace import Workspace
@@ -205,6 +205,17 @@ def cost_rows(deliveries: DataFrame, placed: DataFrame) -> DataFrame:
     return _all_columns(rows, kind=F.lit(replay.COST).cast("bigint"))
 
 
+def border_rows(rows: Iterable[Row], placed: DataFrame) -> DataFrame:
+    """What deliveries cost that end in the next capture; see `borders.costs`."""
+    schema = "capture string, connection_id bigint, frame_no bigint, message_count bigint"
+    told = [
+        (row["capture"], row["connection_id"], row["frame_no"], row["message_count"])
+        for row in rows
+    ]
+    found = placed.sparkSession.createDataFrame(told, schema).join(F.broadcast(placed), on=_PLACE)
+    return _all_columns(found, kind=F.lit(replay.COST).cast("bigint"))
+
+
 def gap_rows(notices: DataFrame, frames: DataFrame, placed: DataFrame) -> DataFrame:
     """Missing bytes, and bytes without frames, in their place among the frames of both directions;
     see `holes`."""
@@ -218,11 +229,11 @@ def in_order(rows: DataFrame, placed: DataFrame) -> DataFrame:
     """The replay's input: each group in one partition, its rows in order.
 
     Within a capture that is the order of turns: a frame's turn is the largest last packet of its
-    connection so far, that of an end the packet that brought it; holes bring theirs. (The first frames of a connection
-    that began before the capture are held back, in case that others come before them; they have
-    later numbers than in the middle of a capture.) Captures that lasted at the same time are
-    merged by the largest stamp so far, in which no row goes before those of the capture that its
-    own one continues.
+    connection so far, that of an end the packet that brought it; holes bring theirs. (The first
+    frames of a connection that began before the capture are held back, in case that others come
+    before them; they have later numbers than in the middle of a capture.) Captures that lasted at
+    the same time are merged by the largest stamp so far, in which no row goes before those of the
+    capture that its own one continues.
     """
     times = placed.select("group", "rank", "floor_ns", "is_in_turn").distinct()
     capture = Window.partitionBy("group", "rank")
@@ -414,7 +425,7 @@ def close(
     permits, producers, consumers, and producer_names and consumer_names, see `subjects`.
 
     Args:
-        tables: frames, acks, deliveries and notices of the lake, with their capture.
+        tables: frames, acks, exchanges, deliveries and notices of the lake, with their capture.
         connections: rows with links.COLUMNS.
         work: where rows are written that are read several times.
     """
@@ -428,6 +439,9 @@ def close(
         .unionByName(gap_rows(tables["notices"], tables["frames"], placed))
         .unionByName(_all_columns(events))
     )
+    costs = borders.costs(tables, plan)
+    if costs:
+        rows = rows.unionByName(border_rows(costs, placed))
     out = work.settled(run(in_order(rows, placed)), "replayed")
     producers, producer_names = subjects(out, placed, "producers")
     consumers, consumer_names = subjects(out, placed, "consumers")

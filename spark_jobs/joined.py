@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
-from spark_jobs import closing, links
+from spark_jobs import borders, closing, links
 from spark_jobs.links import Plan, Row
 from spark_jobs.tables import CONNECTION, OTHER_PLACES, LakeTables, flag
 from spark_jobs.workspace import Workspace
@@ -69,10 +69,13 @@ class Joined:
 
     def _join(self) -> None:
         lake = self._lake
-        names = ("frames", "acks", "deliveries", "notices")
-        closed = closing.close(
-            {name: lake.read(name) for name in names}, self.plan, self.connections, self._work
-        )
+        names = ("frames", "acks", "exchanges", "deliveries", "notices", "messages")
+        tables = {name: lake.read(name) for name in names}
+        twice = borders.left_out(tables["frames"], self.plan, self.connections)
+        if twice:
+            for name in ("frames", "acks", "deliveries", "messages"):
+                tables[name] = self.tables[name] = borders.without(tables[name], twice)
+        closed = closing.close(tables, self.plan, self.connections, self._work)
         unread = self._unread()
         if unread is not None:
             closed = {
@@ -144,7 +147,9 @@ class Joined:
         """What the section `closing` is made from; nothing where nothing was joined."""
         if not self.plan.groups:
             return {}
-        cut = self._mine("frames").where(F.col("status") == "cut_by_end")
+        frames = self.tables.get("frames", self._lake.read("frames"))
+        here = F.col("capture").isin(*self.plan.captures)
+        cut = frames.where(here & (F.col("status") == "cut_by_end"))
         skipped = self._mine("notices").where(F.col("code") == "midstream_start")
         return {
             "changes": (self._changes(), CHANGES),
@@ -244,8 +249,8 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     for seam in sorted(plan.seams):
         begun = begun_at.get((*seam.before, seam.direction))
         rest = rest_at.get((*seam.after, seam.direction))
-        if begun is None and not rest:
-            continue
+        if begun is None and (rest or 0) <= max(0, -(seam.missing or 0)):
+            continue  # what was skipped is in a frame that the first capture has
         command = begun["command"] if begun else None
         is_named = command in ("SEND", "MESSAGE") and begun is not None and (
             begun["producer_id"] is not None or begun["consumer_id"] is not None

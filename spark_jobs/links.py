@@ -27,8 +27,8 @@ MAX_SILENCE_NS: Final = 300 * 1_000_000_000
 COLUMNS: Final = (
     "capture", "connection_id", "connection_key", "protocol", "started", "ended", "first_ts_ns",
     "last_ts_ns", "leg", "twin_connection_id", "client_ip", "broker_ip", "ended_packet",
-    *(f"{name}_{way}" for name in ("isn", "first_seq", "last_seq", "fin_packet")
-      for way in WAYS),
+    *(f"{name}_{way}"
+      for name in ("isn", "first_seq", "last_seq", "fin_packet", "stream_bytes") for way in WAYS),
 )  # fmt: skip
 
 
@@ -97,12 +97,34 @@ def distance(before: int | None, after: int | None) -> int | None:
     return found - _WRAP if found >= _WRAP // 2 else found
 
 
+def end_of(row: Row, way: str) -> int | None:
+    """The sequence number that comes next in a direction: a SYN and a FIN have one each."""
+    last: int | None = row[f"last_seq_{way}"]
+    if last is None and row[f"isn_{way}"] is not None:
+        last = (row[f"isn_{way}"] + 1) % _WRAP
+    if last is not None and row[f"fin_packet_{way}"] is not None:
+        last = (last + 1) % _WRAP
+    return last
+
+
+def begin_of(row: Row, way: str) -> int | None:
+    """The sequence number of the first byte of a direction that began before its capture.
+
+    The first packet is not always the first in the stream: one that was sent again, or overtaken,
+    comes behind it.
+    """
+    first: int | None = row[f"first_seq_{way}"]
+    last, length = row[f"last_seq_{way}"], row.get(f"stream_bytes_{way}")
+    if first is None or last is None or length is None:
+        return first
+    least: int = (last - length) % _WRAP
+    ahead = distance(least, first)
+    return least if ahead is not None and 0 < ahead <= MAX_SEAM_BYTES else first
+
+
 def missing(before: Row, after: Row, way: str) -> int | None:
     """Bytes of a direction between the end of one connection row and the begin of another."""
-    last = before[f"last_seq_{way}"]
-    if last is None and before[f"isn_{way}"] is not None:
-        last = (before[f"isn_{way}"] + 1) % _WRAP
-    return distance(last, after[f"first_seq_{way}"])
+    return distance(end_of(before, way), begin_of(after, way))
 
 
 def continues(before: Row, after: Row) -> bool:

@@ -1,16 +1,16 @@
 """What Spark does to join captures, in plain Python: the input of the replay, and its rows."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dissector.dissection import Dissection, Options
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
 from dissector.schemas.rows import arrow_batch
-from spark_jobs import closing, links, replay
+from spark_jobs import borders, closing, links, replay
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
@@ -20,8 +20,6 @@ READ = (*TABLES, "frames", "acks", "notices", "connections")
 
 def dissected(data: bytes) -> Rows:
     """The rows of a capture file."""
-    import numpy as np
-
     dissection = Dissection(Options())
     dissection.start_file()
     _, blocks = dissection.feed(np.frombuffer(bytearray(data), np.uint8), 0, len(data), True)
@@ -51,18 +49,63 @@ def replay_input(captures: dict[str, Rows], plan: links.Plan, connections: list[
         (row["capture"], row["connection_id"]): row
         for row in closing.places(plan, connections).to_pylist()
     }
+    captures = _once(captures, plan, connections)
     nothing = dict.fromkeys((*replay.INPUT.names, "last_packet"))
     found = [nothing | row for row in closing.ends(plan, connections)]
     for name, rows in captures.items():
         mine = {place[1]: row for place, row in places.items() if place[0] == name}
+        costs = _counts(name, captures, places)
         for kind, kept in (
             (replay.FRAME, [row for row in rows["frames"] if _is_read(row, mine)]),
             (replay.ID, rows["acks"]),
-            (replay.COST, [row for row in rows["deliveries"] if _has_cost(row)]),
+            (replay.COST, [row for row in rows["deliveries"] if _has_cost(row)] + costs),
             (replay.EVENT, _gaps(rows, mine)),
         ):
             found += [_input(row, kind, mine) for row in kept if row["connection_id"] in mine]
     return _in_order(found, places)
+
+
+def _once(
+    captures: dict[str, Rows], plan: links.Plan, connections: list[Row]
+) -> dict[str, Rows]:
+    """Captures without frames that another one has as well."""
+    frames = [{"capture": name, **row} for name, rows in captures.items() for row in rows["frames"]]
+    found = set(borders.repeated(borders.overlaps(plan, connections), frames))
+    return {
+        name: rows | {
+            table: [row for row in rows[table]
+                    if (name, row["connection_id"], row["frame_no"]) not in found]
+            for table in ("frames", "acks", "deliveries")
+        }
+        for name, rows in captures.items()
+    }  # fmt: skip
+
+
+def _counts(name: str, captures: dict[str, Rows], places: dict[links.Place, Row]) -> list[Row]:
+    """Deliveries of a capture that end in the next, with the messages in them."""
+
+    def of_all(table: str) -> list[Row]:
+        return [
+            {"capture": each, **row, **_placed(places, each, row)}
+            for each, rows in captures.items() for row in rows[table]
+            if (each, row["connection_id"]) in places
+        ]  # fmt: skip
+
+    cut = {
+        row["frame_no"] for row in captures[name]["frames"]
+        if row["status"] == "cut_by_end" and row["command"] == "MESSAGE"
+    }  # fmt: skip
+    unread = [row for row in of_all("deliveries") if row["capture"] == name
+              and row["frame_no"] in cut and row["message_count"] is None]  # fmt: skip
+    whole = [row for row in of_all("deliveries")
+             if row["message_count"] is not None and row["ack_set"] is None]  # fmt: skip
+    sends = [row for row in of_all("exchanges") if row["kind"] == "publish"]
+    return borders.counts(unread, sends, whole)
+
+
+def _placed(places: dict[links.Place, Row], capture: str, row: Row) -> Row:
+    placed = places[capture, row["connection_id"]]
+    return {"group": placed["group"], "chain": placed["chain"]}
 
 
 def _input(row: Row, kind: int, mine: dict[int, Row]) -> Row:
@@ -186,9 +229,3 @@ def joined(captures: dict[str, Rows], at_once: int = 500) -> Rows:
             if row["table"] in found:
                 found[row["table"]].append(row)
     return found
-
-
-def columns(rows: Sequence[Row], like: Sequence[Row]) -> list[Row]:
-    """Rows with the columns that other rows have."""
-    names = like[0].keys() if like else ()
-    return [{name: row[name] for name in names if name in row} for row in rows]

@@ -40,10 +40,13 @@ def after(capture: str, number: int = 0, **given: Any) -> links.Row:
         ({"last_seq_to_client": None}, {}),
         ({"last_seq_to_client": None, "last_seq_to_broker": None}, {}),
         ({"last_seq_to_broker": None, "isn_to_broker": 1999}, {}),
+        ({"fin_packet_to_broker": 4}, {"first_seq_to_broker": 2001}),
     ],
 )
 def test_a_connection_goes_on(before: dict[str, Any], then: dict[str, Any]) -> None:
-    assert links.continues(row("a", **before), after("b", **then))
+    one, other = row("a", **before), after("b", **then)
+    assert links.continues(one, other)
+    assert links.missing(one, other, "to_broker") in (0, 100, None)
 
 
 @pytest.mark.parametrize(
