@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from dissector.report.explained import joined_about
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from spark_jobs import borders, closing, links
@@ -204,7 +205,7 @@ def section(plan: Plan, captures: Iterable[str], found: dict[str, pa.Table]) -> 
     seams = {(seam.before, seam.after) for seam in plan.seams}
     straddling = _straddling(plan, found["cut"], found["skipped"])
     lost = [row for row in straddling if row["fate"] == "lost"]
-    return {
+    made: dict[str, Any] = {
         "total": {
             "captures": len(set(captures)),
             "captures_joined": len(plan.captures),
@@ -221,6 +222,7 @@ def section(plan: Plan, captures: Iterable[str], found: dict[str, pa.Table]) -> 
         "copies": [{"capture": name} for name in plan.copies],
         "straddling": straddling[:MAX_STRADDLING],
     }
+    return {"about": joined_about(made), **made}
 
 
 def _changed(changes: pa.Table) -> dict[str, Any]:

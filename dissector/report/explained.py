@@ -236,6 +236,34 @@ def _coverage(report: Row) -> str:
     )
 
 
+def joined_about(closing: Row) -> str:
+    """What the section `closing` speaks of."""
+    total = closing["total"]
+    counted = total["frames_straddling"] - total["frames_lost"]
+    found = [
+        "What captures know only together: a connection that goes on in the next one, a message "
+        "that is published in one and delivered in another. "
+        f"{many(total['captures_joined'], 'capture', 'captures')} of {total['captures']} "
+        f"were read as {total['groups']}."
+    ]
+    if total["frames_straddling"]:
+        frames = many(total["frames_straddling"], "frame", "frames")
+        found.append(
+            f"{frames} begin in one capture and end in the next: {counted} counted, being sends "
+            f"and deliveries that say whose they are, and {total['frames_lost']} lost."
+        )
+    if total["bytes_missing_between"]:
+        missing = many(total["bytes_missing_between"], "byte", "bytes")
+        found.append(f"{missing} are missing between captures.")
+    if closing["copies"]:
+        copies = many(len(closing["copies"]), "capture", "captures")
+        found.append(
+            f"{copies} with the same traffic as another one: not joined, counted by itself, so "
+            "that its numbers are in the totals once more."
+        )
+    return " ".join(found)
+
+
 SENTENCES: Final[dict[str, Callable[[Row], str]]] = {
     "coverage": _coverage,
     "send_latency": _send_latency,

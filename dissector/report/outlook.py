@@ -229,6 +229,23 @@ def _closed(report: Row) -> Remark | None:
     return Remark(LOOK, "connecting", f"The broker closed {' and '.join(said)}.")
 
 
+def _joined(report: Row) -> Remark | None:
+    """What was lost where captures go over into each other, and what is there twice."""
+    if "closing" not in report:
+        return None
+    total, copies = report["closing"]["total"], report["closing"]["copies"]
+    said = []
+    if total["frames_lost"]:
+        verb = "is" if total["frames_lost"] == 1 else "are"
+        lost = many(total["frames_lost"], "frame")
+        said.append(f"{lost} at the border of two captures {verb} lost")
+    if copies:
+        verb = "shows" if len(copies) == 1 else "show"
+        again = many(len(copies), "capture")
+        said.append(f"{again} {verb} the same traffic as another one and count once more")
+    return Remark(LOOK, "closing", f"{'; '.join(said)}.") if said else None
+
+
 def remarks(report: Row) -> list[Remark]:
     """What a reader should know first; for reports with all sections."""
     found = [
@@ -240,6 +257,7 @@ def remarks(report: Row) -> list[Remark]:
         _checksums(report),
         _errors(report),
         _closed(report),
+        _joined(report),
     ]
     return [
         remark._replace(text=spoken(report, remark.text)) for remark in found if remark is not None

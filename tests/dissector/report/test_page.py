@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dissector.report.explained import joined_about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.outlook import remarks
 from dissector.report.page import MAX_ROWS, page
@@ -55,6 +56,27 @@ def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
             part = text[start : text.index("</section>", start)]
             assert f"<strong>{said}" in part or f"{said}.</strong>" in part, section
         assert said in remark.text
+
+
+def test_what_joining_captures_lost_is_listed() -> None:
+    report = report_of()
+    assert 'id="closing"' not in page(report)
+    row = {
+        "capture": "c-0", "connection_id": 3, "next_capture": "c-1", "next_connection_id": 0,
+        "direction": "to_client", "command": None, "frame_no": 8, "frame_bytes": 81,
+        "skipped_bytes": 78, "fate": "lost",
+    }  # fmt: skip
+    counted = row | {"command": "SEND", "direction": "to_broker", "fate": "counted"}
+    total = {"captures": 3, "captures_joined": 2, "groups": 1, "frames_straddling": 2,
+             "frames_lost": 1, "bytes_missing_between": 0}  # fmt: skip
+    closing = {"total": total, "straddling": [counted, row], "copies": [{"capture": "c-2"}]}
+    report["closing"] = {"about": joined_about(closing), **closing}
+    text = page(report)
+    part = text[text.index('<section id="closing">') :]
+    assert "2 frames begin in one capture and end in the next: 1 counted" in part
+    assert part.count(">lost</td>") == 1 and part.count(">counted</td>") == 1
+    (remark,) = (each for each in remarks(report) if each.section == "closing")
+    assert "1 frame at the border" in remark.text and "1 capture shows" in remark.text
 
 
 def test_a_send_that_was_passed_over_may_have_no_number() -> None:
