@@ -1,9 +1,9 @@
-"""Frames at the border of two captures of one connection: those that are in both, and what is known
-elsewhere of one that begins in the first and ends in the second.
+"""Frames at the border of two captures of one connection.
 
-Where packets were sent again at the border, the second capture begins with bytes that the first one
-has; frames of these bytes are left out of the second. A frame that the end of the first cut is left
-out of the first, if the second has all of it.
+Some are in both; of one that begins in the first and ends in the second, others tell more. Where
+packets were sent again at the border, the second capture begins with bytes that the first one has;
+frames of these bytes are left out of the second. A frame that the end of the first cut is left out
+of the first, if the second has all of it.
 """
 
 from collections import defaultdict
