@@ -31,7 +31,14 @@ from dissector.protocols import PROTOCOLS
 from dissector.protocols.assembly import Framing, FramingOptions
 from dissector.protocols.columns import MALFORMED
 from dissector.protocols.frame_table import common_columns
-from dissector.protocols.interface import ConnectionFacts, Facts, FactsOptions, FrameBlock, Specs
+from dissector.protocols.interface import (
+    PROXY_LEG,
+    ConnectionFacts,
+    Facts,
+    FactsOptions,
+    FrameBlock,
+    Specs,
+)
 from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -139,6 +146,7 @@ class Dissection:
         self._out: list[TableBlock] = []
         self._untimed = UntimedRows(self.capture.untimed)
         self._is_settled = True
+        self._repeated: tuple[set[int], set[int]] = (set(), set())
         self._is_in_file = False
 
     # -- the driver's calls
@@ -162,6 +170,7 @@ class Dissection:
             rest), and the rows that closed.
         """
         position = start
+        self._repeated = (set(), self._repeated[0])
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
@@ -184,6 +193,7 @@ class Dissection:
         Returns:
             The rows that closed.
         """
+        self._repeated = (set(), self._repeated[0])
         if rows:
             self._take_packets(data, packets, rows, self.capture.take(packets.ts_ns[:rows]))
         self._framing.flush()
@@ -256,6 +266,13 @@ class Dissection:
         self._take_findings(self.packets.finish())
         self._out.append(self._findings.block())
         return self._taken()
+
+    def repeated(self) -> set[int]:
+        """Connections whose facts repeat another one's: the proxy's leg of a pair.
+
+        Those that are open, and those that closed lately, whose last rows may just come.
+        """
+        return set().union(*self._repeated, *(facts.repeated() for facts in self._facts))
 
     def open_gaps(self) -> tuple[int, int]:
         """Holes of connections whose rows are still to come: how many, and their bytes."""
@@ -363,6 +380,8 @@ class Dissection:
                 said = facts.connection_facts(connection)
                 if said is not None:
                     found[connection] = said
+                    if said.leg == PROXY_LEG:
+                        self._repeated[0].add(connection)
         return found
 
     def _count_malformed(self, block: FrameBlock) -> None:

@@ -230,6 +230,7 @@ class _Serving:
 
         watch = Watch(self._health, self._numbers, rotations, self._recorder)
         watch.tap = tap
+        self._health.repeated = lambda: tap.dissection.repeated()
         tap.listen(self._health)
         tap.listen(watch)
         if self._server is not None:

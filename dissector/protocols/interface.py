@@ -4,7 +4,7 @@ A protocol is a folder beside this file and one line in `protocols.PROTOCOLS`. I
 packets: it sees frames, and events between them, in the order of release.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
@@ -69,7 +69,9 @@ class Facts(Protocol):
     `frames` table for chosen rows of the block just advanced; `settle`, called before anything else
     is, returns the other rows that closed in that block: until then a thread of its own may read
     and fill the block's columns, but not the bytes behind it; `connection_facts` says what is known
-    of a connection that is over, None if nothing, and forgets it; `finish` closes what is open.
+    of a connection that is over, None if nothing, and forgets it; `repeated` tells the connections
+    that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
+    over; `finish` closes what is open.
     """
 
     findings: Findings
@@ -81,6 +83,8 @@ class Facts(Protocol):
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]: ...
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None: ...
+
+    def repeated(self) -> Collection[int]: ...
 
     def finish(self) -> list[TableBlock]: ...
 

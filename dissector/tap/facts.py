@@ -3,7 +3,7 @@
 Every sum is over rows as the lake gets them, of the same columns; what a row means is said there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from dissector.tap.series import MAX_SERIES, Counts, Histograms, column_codes, g
 Mask = npt.NDArray[np.bool_]
 
 _SUBSCRIPTION: Final = ("topic", "subscription")
+_FACTS: Final = ("exchanges", "deliveries", "permits", "acks")
 
 
 def is_text(block: TableBlock, name: str, *texts: str) -> Mask:
@@ -48,8 +49,29 @@ def some_rows(block: TableBlock, names: Sequence[str], chosen: Mask) -> TableBlo
     return TableBlock(block.table, int(np.count_nonzero(chosen)), found)
 
 
+def _without(block: TableBlock, connections: Set[int]) -> TableBlock:
+    """The rows of a block that are not of these connections."""
+    ids = column(block, "connection_id")
+    kept = ~np.isin(ids, np.array(sorted(connections), np.int64))
+    if kept.all():
+        return block
+    found: dict[str, Column] = {}
+    for name, values in block.columns.items():
+        if isinstance(values, Coded):
+            found[name] = Coded(values.codes[kept], values.names)
+        elif isinstance(values, np.ndarray):
+            found[name] = values[kept]
+        elif isinstance(values, list):
+            found[name] = [value for value, is_kept in zip(values, kept, strict=True) if is_kept]
+    return TableBlock(block.table, int(np.count_nonzero(kept)), found)
+
+
 class FactSums:
-    """Sums by labels. `add` takes blocks of any table."""
+    """Sums by labels. `add` takes blocks of any table.
+
+    repeated: connections whose facts are another one's, seen again behind a proxy: they are left
+    out of all but what tells of the wire (frames, damaged frames, connections, notices).
+    """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
         def counts(*labels: str) -> Counts:
@@ -78,6 +100,7 @@ class FactSums:
         self.gap_bytes = 0
         self.retransmitted = 0
         self.balances = Balances(max_series)
+        self.repeated: Set[int] = frozenset()
         self._takes: dict[str, Callable[[TableBlock], None]] = {
             "frames": self._frames,
             "exchanges": self._exchanges,
@@ -93,7 +116,11 @@ class FactSums:
     def add(self, block: TableBlock) -> None:
         """Count the rows of a block."""
         take = self._takes.get(block.table)
-        if take is not None and block.rows:
+        if take is None or not block.rows:
+            return
+        if self.repeated and block.table in _FACTS:
+            block = _without(block, self.repeated)
+        if block.rows:
             take(block)
 
     def all_counts(self) -> dict[str, Counts]:
@@ -111,12 +138,19 @@ class FactSums:
         counts.add_rows(keys, groups)
 
     def _frames(self, block: TableBlock) -> None:
+        """What frames tell of the wire, then of facts."""
         self._count(self.frames, block, ("direction", "command"))
         keys, groups = grouped(block, ("direction",))
         self.frame_bytes.add_rows(keys, groups, column(block, "frame_bytes"))
         bad = ~is_text(block, "status", "complete")
         if bad.any():
             self._count(self.damaged, some_rows(block, ("status",), bad), ("status",))
+        if self.repeated:
+            block = _without(block, self.repeated)
+        if block.rows:
+            self._frame_facts(block)
+
+    def _frame_facts(self, block: TableBlock) -> None:
         judged = is_text(block, "checksum", "ok", "mismatch", "absent", "not_evaluated")
         if judged.any():
             chosen = some_rows(block, ("direction", "checksum", "topic"), judged)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
@@ -30,13 +30,14 @@ class Health:
 
     lock: hold it while reading `sums` from another thread. packets, captured_bytes, wire_bytes: so
     far; lag_ns: of the last piece, from its last packet's time to when we had it; last_ns: latest
-    capture time.
+    capture time; repeated: gives the connections whose facts are counted elsewhere.
     """
 
     def __init__(self, is_live: bool, max_series: int = MAX_SERIES) -> None:
         self.is_live = is_live
         self.lock = threading.Lock()
         self.sums = FactSums(max_series)
+        self.repeated: Callable[[], Set[int]] = frozenset
         self.packets_seen = 0
         self.captured_bytes = 0
         self.wire_bytes = 0
@@ -61,6 +62,7 @@ class Health:
     def rows(self, blocks: Sequence[TableBlock]) -> None:
         """Add rows up."""
         with self.lock:
+            self.sums.repeated = self.repeated()
             for block in blocks:
                 self.sums.add(block)
 

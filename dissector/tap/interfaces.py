@@ -64,6 +64,11 @@ def find_interface(name: str) -> Interface:
     Raises:
         UsageError: there is none of this name, or its packets are of a kind that is not read.
     """
+    if name == "any":
+        known = " ".join(f"-i {each}" for each in interface_names() if is_up(each))
+        raise UsageError(
+            f"any: a tap reads the interfaces that it is told, each with an -i of its own: {known}"
+        )
     try:
         index = socket.if_nametoindex(name)
         (hardware,) = struct.unpack_from("H", _ask(name, _SIOCGIFHWADDR))

@@ -185,7 +185,8 @@ class Live:
             poll.register(feed.ring.socket, select.POLLIN | select.POLLERR)
             by_number[feed.ring.socket.fileno()] = feed
         while not self._is_ending:
-            for number, events in poll.poll(_POLL_MS if not self._waits() else RETIRE_MS):
+            # While blocks are held the poll says at once that there are some.
+            for number, events in poll.poll(0 if self._waits() else _POLL_MS):
                 if events & select.POLLERR:
                     self._look_at(by_number[number])
             self._gather()
@@ -201,10 +202,10 @@ class Live:
         return any(feed.waiting for feed in self._feeds)
 
     def _gather(self) -> None:
-        """Let blocks come together while there is room for many more."""
+        """Let blocks come together, or the other interfaces' time pass, while there is room."""
         end = time.monotonic() + _GATHER_SECONDS
         while (
-            any(feed.ring.ready(1) for feed in self._feeds)
+            (self._waits() or any(feed.ring.ready(1) for feed in self._feeds))
             and not any(feed.has_many() for feed in self._feeds)
             and time.monotonic() < end
             and not self._is_ending

@@ -1,6 +1,7 @@
 """The toy protocol's rows: frames with a command, and exchanges by order."""
 
 from collections import deque
+from collections.abc import Collection
 
 import numpy as np
 
@@ -72,6 +73,10 @@ class ToyFacts:
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """Its connections say nothing of themselves."""
         return None
+
+    def repeated(self) -> Collection[int]:
+        """It has no proxies."""
+        return ()
 
     def finish(self) -> list[TableBlock]:
         """What waits is not told."""

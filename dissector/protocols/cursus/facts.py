@@ -1,5 +1,6 @@
 """Cursus' part of a dissection: readings, messages and correlation over each block."""
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -129,6 +130,10 @@ class CursusFacts:
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
         return self._correlation.said.pop(connection, None)
+
+    def repeated(self) -> Collection[int]:
+        """A proxy of Cursus is not known."""
+        return ()
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

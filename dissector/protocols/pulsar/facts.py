@@ -1,5 +1,6 @@
 """Pulsar's part of a dissection: fields, registry, exchanges, consumption over each block."""
 
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Final
@@ -185,6 +186,10 @@ class PulsarFacts:
         if leg is None:
             return said
         return (said or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
+
+    def repeated(self) -> Collection[int]:
+        """The proxy's legs of pairs."""
+        return self._legs.repeated
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

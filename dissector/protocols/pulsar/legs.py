@@ -47,7 +47,10 @@ class _Hop:
 
 
 class Legs:
-    """All proxied connections of one capture, until they close."""
+    """All proxied connections of one capture, until they close.
+
+    repeated: the proxy's legs of pairs.
+    """
 
     def __init__(self, protocol: int) -> None:
         """protocol: what frames.protocol holds for Pulsar."""
@@ -56,6 +59,7 @@ class Legs:
         self._waiting: set[int] = set()  # those whose first frame is to come
         self._single: dict[bytes, list[_Hop]] = {}  # by first frame, those without a twin
         self._legs: dict[int, Leg] = {}
+        self.repeated: set[int] = set()
 
     def advance(
         self, said: Iterable[Said], frames: FrameColumns, rows: int, sources: Sources
@@ -116,6 +120,7 @@ class Legs:
         client, proxy = _in_order(hop, other)
         self._legs[client.connection] = Leg(CLIENT_LEG, proxy.connection)
         self._legs[proxy.connection] = Leg(PROXY_LEG, client.connection)
+        self.repeated.add(proxy.connection)
         return [proxy.connection]
 
     def _forget(self, hop: _Hop) -> None:
@@ -129,13 +134,13 @@ class Legs:
 
     def is_proxy_leg(self, connection: int) -> bool:
         """Whether a connection is the proxy's own leg of a pair."""
-        leg = self._legs.get(connection)
-        return leg is not None and leg.name == PROXY_LEG
+        return connection in self.repeated
 
     def take(self, connection: int) -> Leg | None:
         """The place of a connection that is over, which is forgotten here."""
         if connection in self._hops:
             self._forget(self._hops[connection])
+        self.repeated.discard(connection)
         return self._legs.pop(connection, None)
 
 

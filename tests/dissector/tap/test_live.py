@@ -249,6 +249,8 @@ def test_interfaces_tell_what_they_are():
     assert not is_up("nowhere0") and receive_offload("nowhere0") == (False, False)
     with pytest.raises(UsageError, match="there is no such interface; there are"):
         find_interface("nowhere0")
+    with pytest.raises(UsageError, match=r"each with an -i of its own:.* -i lo"):
+        find_interface("any")
 
 
 def test_who_may_not_capture_is_told_how(monkeypatch):
