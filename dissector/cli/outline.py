@@ -246,5 +246,3 @@ def _lacks(total: Numbers) -> Iterator[str]:
         yield f"packets not used: {_counts(total['packets_ignored_by_reason'])}"
     if total["notices_by_code"]:
         yield f"notices: {_counts(total['notices_by_code'])}"
-
-

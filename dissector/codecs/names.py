@@ -148,9 +148,7 @@ class NameTable:
         if count > known:
             bounds = self.columns.starts[known : count + 1].tolist()
             text = self.columns.text
-            self._names.extend(
-                text[start:stop].tobytes() for start, stop in pairwise(bounds)
-            )
+            self._names.extend(text[start:stop].tobytes() for start, stop in pairwise(bounds))
         return self._names
 
     def name_of(self, code: int) -> bytes | None:

@@ -413,9 +413,7 @@ def _result_kind(typ: Any) -> list[Any]:
     raise TypeError(f"a kernel that Python calls cannot return {typ}")
 
 
-def _put_result(
-    context: Any, builder: Any, typ: Any, value: Any, words: Any, place: int
-) -> int:
+def _put_result(context: Any, builder: Any, typ: Any, value: Any, words: Any, place: int) -> int:
     """Store the words of a result; returns the place behind them."""
     if isinstance(typ, types.BaseTuple):
         for number, part in enumerate(typ.types):

@@ -216,6 +216,8 @@ class IdColumns(Bundle):
     batch_size: Int64Array
     ack_set_at: Int64Array
     ack_set_count: Int64Array
+
+
 FIRST_FIELD: Final = COLUMN_NUMBER["request_id"]  # the columns before it are set by the framing
 
 

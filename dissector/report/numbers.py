@@ -166,9 +166,7 @@ def applicable(row: Row, reason: str | None) -> Row:
 
 
 def _emptied(row: Row) -> Row:
-    return {
-        key: _emptied(value) if isinstance(value, dict) else None for key, value in row.items()
-    }
+    return {key: _emptied(value) if isinstance(value, dict) else None for key, value in row.items()}
 
 
 def known(counts: Mapping[str | None, int]) -> dict[str, int]:

@@ -241,9 +241,7 @@ def over_time(total: Row) -> Pair | None:
                 for x, rate, point in zip(across, rates, points, strict=True)]  # fmt: skip
 
     step = duration_text(series["step_ms"]).removesuffix(" 0 s")
-    caption = (
-        f"Latency of sends (above) and messages sent per second (below), in steps of {step}."
-    )
+    caption = f"Latency of sends (above) and messages sent per second (below), in steps of {step}."
     return _pair("time", draw, caption, 300)
 
 

@@ -133,9 +133,7 @@ class Sends:
             counts = sends.numbers("message_count")
             ids = message_ids(sends)
             has_id = ids != NULL
-            self._runs.add(
-                leaves[has_id], ids[has_id], np.where(counts == NULL, 0, counts)[has_id]
-            )
+            self._runs.add(leaves[has_id], ids[has_id], np.where(counts == NULL, 0, counts)[has_id])
             attempt = sends.numbers("attempt")
             alone = ~has_id & ((attempt == 1) | (attempt == NULL))
             self._add_unnumbered(leaves[alone], counts[alone])

@@ -241,6 +241,4 @@ def renamed(parts: Parts, ids: Mapping[str, str | None]) -> Parts:
 
     tables = {name: rename(table) for name, table in parts.tables.items()}
     steps = {ids.get(name or "", name): step for name, step in parts.steps.items()}
-    return parts._replace(
-        tables=tables, names=names.Names(*map(rename, parts.names)), steps=steps
-    )
+    return parts._replace(tables=tables, names=names.Names(*map(rename, parts.names)), steps=steps)

@@ -328,9 +328,7 @@ def add_up(table: pa.Table, tally: Tally, keys: Sequence[str] | None = None) -> 
     return pa.table(columns, names=names + [name for name, _ in wanted])
 
 
-def rows(
-    table: pa.Table, tally: Tally, keys: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
+def rows(table: pa.Table, tally: Tally, keys: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """add_up, as Python rows; a sum over nothing is 0, a minimum over nothing None."""
     found: list[dict[str, Any]] = add_up(table, tally, keys).to_pylist()
     for row in found:

@@ -71,7 +71,9 @@ class Answer(NamedTuple):
         value = self.fields.get(name)
         if isinstance(value, bytes):
             return whole_number(value)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        if not isinstance(value, int) or isinstance(value, bool):
+            return None
+        return value if -(1 << 63) < value < 1 << 63 else None
 
 
 def read_answer(body: bytes) -> Answer:
@@ -146,7 +148,8 @@ def _json_answer(body: bytes) -> Answer:
         fields: dict[str, Any] = {"status": status} if status != b"OK" else {}
         if leader is not None:
             fields["leader"] = leader
-        ack = Ack(int(last), int(epoch), producer, int(start), int(end))
+        numbers = [_signed(int(each)) for each in (last, epoch, start, end)]
+        ack = Ack(numbers[0], numbers[1], producer, *numbers[2:])
         if status == b"OK":
             return Answer(RESPONSE_JSON, fields, ack=ack)
         return _refused(fields, ack, error or b"")
@@ -192,6 +195,8 @@ def _ack_of(said: dict[str, Any]) -> Ack | None:
 
 
 def _signed(number: int) -> int:
+    """A number of 64 bits without a sign as one with a sign; what is longer is cut."""
+    number &= (1 << 64) - 1
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

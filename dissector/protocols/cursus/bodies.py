@@ -42,7 +42,7 @@ class BodyColumns(Bundle):
     last record, is_rising: 1 if each offset is larger than the one before; first_seq,
     first_producer (code of its name), first_epoch: of the first record. A text that carries one
     message has records 1, records_at NULL, and its key and payload in key_at, key_bytes,
-    payload_at, payload.
+    payload_at, payload. reading: of compact_acks, NULL while nobody has read what it says.
     """
 
     shape: Int64Array
@@ -67,6 +67,7 @@ class BodyColumns(Bundle):
     first_seq: Int64Array
     first_producer: Int64Array
     first_epoch: Int64Array
+    reading: Int64Array
 
 
 @kernel
@@ -84,6 +85,7 @@ def find_bodies(
         out.idempotent[row] = NULL
         out.layout[row] = NULL
         out.key_bytes[row] = NULL
+        out.reading[row] = NULL
         if frames.protocol[row] != protocol or frames.frame_no[row] == NULL:
             continue
         out.source[row] = frames.source[row]

@@ -30,11 +30,13 @@ from dissector.protocols.cursus.commands import (
 from dissector.protocols.cursus.lines import Line
 from dissector.protocols.cursus.relayed import is_passed_on
 from dissector.protocols.cursus.rows import ACK, AUTH, CONSUME, PING, PUBLISH, REQUEST
+from dissector.protocols.cursus.talking import BATCHES, KEPT, PUSHES
 
 STREAM: Final = NUMBER["STREAM"]
 READ_STREAM: Final = NUMBER["READ_STREAM"]
 LEAVE_GROUP: Final = NUMBER["LEAVE_GROUP"]
 _NEVER_AWAITED: Final = frozenset((LEAVE_GROUP, NUMBER["HEARTBEAT_CLUSTER"]))
+_MAX_LENT: Final = 64  # batches that wait when a connection is lent to compiled passes
 _ANSWERED_BY_BATCH: Final = CONSUMES
 _BATCHES: Final = (BATCH, NUMBER["INTERNAL_BATCH"])
 # Commands whose success has fields that no other's has; a few are enough to tell answers apart.
@@ -75,7 +77,6 @@ class Request:
     __slots__ = (
         "acks",
         "attempt",
-        "batch_key",
         "command",
         "consumer_name",
         "first_ns",
@@ -88,10 +89,10 @@ class Request:
         "line",
         "may_be_lost",
         "message_count",
+        "number",
         "outstanding",
         "partition",
         "producer",
-        "row",
         "sequence",
         "size",
         "subscription",
@@ -99,8 +100,7 @@ class Request:
         "topic",
     )
 
-    def __init__(self, row: int, command: int, frame_no: int, line: Line | None) -> None:
-        self.row = row
+    def __init__(self, command: int, frame_no: int, line: Line | None) -> None:
         self.command = command
         self.frame_no = frame_no
         self.line = line
@@ -116,7 +116,7 @@ class Request:
         self.idempotent = 0
         self.tainted = 0
         self.may_be_lost = False
-        self.batch_key: tuple[int, ...] | None = None
+        self.number = 0
 
     def is_never_awaited(self) -> bool:
         """Whether clients close without reading the answer."""
@@ -134,7 +134,10 @@ class Conversation:
     nobody reads; stream: the STREAM that turned it into a push, or NO_STREAM if that was not seen;
     second: a READ_STREAM whose first frame has come; missed: answers still to come for requests
     that were given up; version, features: what was negotiated; must_authenticate: the broker said
-    so, and the client has not; has_stored: a batch of it was stored since it last authenticated.
+    so, and the client has not; has_stored: a batch of it was stored since it last authenticated;
+    is_frequent: it has batches or a stream, so that it is worth lending;
+    talk: its record for compiled passes, which have the conversation while is_lent; last_producer:
+    topic, name and epoch of the last batch.
     """
 
     __slots__ = (
@@ -145,6 +148,9 @@ class Conversation:
         "has_pipelined",
         "has_request_hole",
         "has_stored",
+        "is_frequent",
+        "is_lent",
+        "last_producer",
         "missed",
         "must_authenticate",
         "producers",
@@ -152,13 +158,18 @@ class Conversation:
         "second",
         "seen",
         "stream",
+        "talk",
         "unread",
         "version",
         "waiting",
     )
 
-    def __init__(self, connection: int) -> None:
+    def __init__(self, connection: int, talk: int) -> None:
         self.connection = connection
+        self.talk = talk
+        self.is_frequent = False
+        self.is_lent = False
+        self.last_producer = (NULL, NULL, NULL)
         self.waiting: deque[Request] = deque()
         self.unread: list[Request] = []
         self.stream: Request | None = None
@@ -175,6 +186,21 @@ class Conversation:
         self.version: int | None = None
         self.must_authenticate = False
         self.has_stored = False
+
+    def mode(self) -> int:
+        """What of it compiled passes can do now: of talking."""
+        if self.second is not None:
+            return KEPT
+        if self.stream is not None:
+            is_known = self.stream is not NO_STREAM and self.stream.subscription != NULL
+            return PUSHES if is_known else KEPT
+        if self.missed or self.must_authenticate or len(self.waiting) > _MAX_LENT:
+            return KEPT
+        is_simple = all(
+            each.command == BATCH and each.kind == PUBLISH and not each.may_be_lost
+            for each in self.waiting
+        )
+        return BATCHES if is_simple else KEPT
 
     def hole(self, is_answering: bool) -> None:
         """Bytes of a direction are missing."""
@@ -221,7 +247,7 @@ class Conversation:
         return request
 
 
-NO_STREAM: Final = Request(NULL, STREAM, NULL, None)
+NO_STREAM: Final = Request(STREAM, NULL, None)
 
 
 def fits(request: Request, command: int, topic: int, answer: Answer | None) -> bool:

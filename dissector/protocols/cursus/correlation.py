@@ -1,7 +1,8 @@
 """The second pass over a block: requests meet answers, batches become deliveries, commits count."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
 
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
@@ -21,6 +22,7 @@ from dissector.protocols.columns import (
 )
 from dissector.protocols.cursus.answers import Answer
 from dissector.protocols.cursus.bodies import BodyColumns
+from dissector.protocols.cursus.cells import Cell, cell_of, cells_of
 from dissector.protocols.cursus.commands import (
     BATCH,
     KEEPALIVE,
@@ -35,7 +37,9 @@ from dissector.protocols.cursus.conversations import (
     Request,
 )
 from dissector.protocols.cursus.effects import Effects
-from dissector.protocols.cursus.readings import Codes, Reading
+from dissector.protocols.cursus.lending import Lending
+from dissector.protocols.cursus.lines import Line
+from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.cursus.rows import (
     CONN_CLOSED,
     CONSUME,
@@ -55,117 +59,118 @@ from dissector.protocols.cursus.rows import (
     Gathered,
 )
 from dissector.protocols.cursus.secrets import without_secrets
+from dissector.protocols.cursus.talking import Work, walk_simple
 from dissector.protocols.interface import ConnectionFacts
 from dissector.stream.columns import ENDED_CAPTURE_END
 
-_NUMBERS: Final = (
-    "connection_id",
-    "side",
-    "direction",
-    "command",
-    "first_ts_ns",
-    "last_ts_ns",
-    "frame_bytes",
-    "status",
-    "retransmitted",
-    "frame_no",
-    "topic",
-    "subscription",
-    "producer_name",
-    "consumer_name",
-    "partition",
-    "producer_epoch",
-    "sequence_id",
-    "highest_sequence_id",
-    "message_count",
-    "entry_id",
-    "last_packet",
-    "stream_offset",
-)
 _INHERITED: Final = ("topic", "subscription", "producer_name", "consumer_name")
-
-
-class Cells:
-    """Columns of a block as lists of plain numbers, which a loop over rows reads fast."""
-
-    def __init__(self, frames: FrameColumns, bodies: BodyColumns, rows: int) -> None:
-        for name in _NUMBERS:
-            setattr(self, name, getattr(frames, name)[:rows].tolist())
-        self.acks = bodies.acks[:rows].tolist()
-        self.idempotent = bodies.idempotent[:rows].tolist()
-        self.records = bodies.records[:rows].tolist()
-        self.first_offset = bodies.first_offset[:rows].tolist()
-        self.last_offset = bodies.last_offset[:rows].tolist()
-        self.first_seq = bodies.first_seq[:rows].tolist()
-        self.first_producer = bodies.first_producer[:rows].tolist()
-        self.first_epoch = bodies.first_epoch[:rows].tolist()
-
-    def __getattr__(self, name: str) -> list[int]:
-        raise AttributeError(name)
 
 
 class Correlation:
     """State of one capture. said: what connections that are over negotiated."""
 
-    def __init__(self, gathered: Gathered, effects: Effects, codes: Codes, redact: bool) -> None:
+    def __init__(
+        self, gathered: Gathered, effects: Effects, readings: Readings, redact: bool, place: int
+    ) -> None:
         self._out = gathered
         self._effects = effects
-        self._codes = codes
+        self._readings = readings
+        self._codes = readings.codes
         self._redact = redact
+        self._place = place
         self._known: dict[int, Conversation] = {}
-        self._pending = 0
+        self._lending = Lending(MAX_PENDING_REQUESTS)
         self._evicted = 0
         self._ordinal = 0
         self._now = NULL
         self.said: dict[int, ConnectionFacts] = {}
 
     def advance(
-        self,
-        frames: FrameColumns,
-        rows: int,
-        bodies: BodyColumns,
-        mine: Sequence[int],
-        readings: dict[int, Reading],
+        self, frames: FrameColumns, rows: int, mine: int, readings: dict[int, Reading]
     ) -> None:
-        """Take the rows of a block that belong to the protocol, in order."""
-        first = self._ordinal + 1
+        """Take the rows of a block that belong to the protocol, in order. mine: how many."""
+        base = self._ordinal + 1
         self._ordinal += rows
         if not mine:
             return
-        cells = Cells(frames, bodies, rows)
-        for row in mine:
-            self._out.row = first + row
-            if cells.last_ts_ns[row] > self._now:
-                self._now = cells.last_ts_ns[row]
-            if cells.frame_no[row] == NULL:
-                self._event(cells, row)
+        self._make_room(mine)
+        bodies = self._readings.bodies
+        is_rare = bodies.reading[:rows] == NULL
+        is_rare |= frames.frame_no[:rows] == NULL
+        is_rare &= frames.protocol[:rows] == self._place
+        rare = is_rare.tobytes()  # rows that no compiled pass can do
+        cells = cells_of(frames, bodies, np.flatnonzero(is_rare))
+        row = self._walk(frames, bodies, 0, rows, base)
+        while row < rows:
+            self._out.row = base + row
+            cell = cells.get(row) or cell_of(frames, bodies, row)
+            self._now = max(self._now, cell.last_ts_ns)
+            if cell.frame_no == NULL:
+                self._event(cell)
             else:
-                self._frame(frames, cells, row, readings.get(row))
+                self._frame(frames, cell, row, readings.get(row))
+            row += 1
+            if row < rows and not rare[row]:
+                row = self._walk(frames, bodies, row, rows, base)
+
+    def _make_room(self, rows: int) -> None:
+        """Room for all that so many rows could add."""
+        self._effects.sendings.make_room(rows)
+        self._effects.groups.handing.make_room(rows)
+        self._lending.make_room(rows)
+        self._out.exchanges.make_room(rows)
+
+    def _walk(
+        self, frames: FrameColumns, bodies: BodyColumns, row: int, stop: int, base: int
+    ) -> int:
+        """Let the compiled pass do rows from `row` on; the first that it cannot do, or `stop`."""
+        exchanges = self._out.exchanges
+        exchanges.make_room(stop - row)
+        walked = self._lending.walked
+        walked.matrix[0] = (row, exchanges.count, self._now)
+        work = Work(
+            self._lending.state,
+            self._effects.sendings.state,
+            self._effects.groups.handing.state,
+            frames,
+            bodies,
+            exchanges.columns,
+        )
+        walk_simple(work, walked, stop, self._place, base)
+        row, exchanges.count, self._now = walked.matrix[0].tolist()
+        return row
 
     def _conversation(self, connection: int) -> Conversation:
+        """What is known of a connection, taken back from compiled passes."""
         found = self._known.get(connection)
         if found is None:
-            found = self._known[connection] = Conversation(connection)
+            talk = self._lending.open(connection)
+            found = self._known[connection] = Conversation(connection, talk)
+        elif found.is_lent:
+            self._lending.take_back(found)
         return found
 
     # -- events
 
-    def _event(self, cells: Any, row: int) -> None:
-        connection = cells.connection_id[row]
-        command = cells.command[row]
+    def _event(self, cell: Cell) -> None:
+        connection = cell.connection_id
+        command = cell.command
         if command == EVENT_CLOSE:
             closing = self._known.get(connection)
+            if closing is not None and closing.is_lent:
+                self._lending.take_back(closing)
             if closing is not None and closing.version is not None:
                 said = ConnectionFacts(
                     protocol_version=closing.version, feature_flags=closing.features
                 )
                 self.said[connection] = said
-            if cells.status[row] != ENDED_CAPTURE_END:
+            if cell.status != ENDED_CAPTURE_END:
                 self._close(self._known.pop(connection, None), CONN_CLOSED)
+                self._lending.close(connection)
                 self._effects.connection_over(connection)
             return
         known = self._conversation(connection)
-        direction = cells.direction[row]
+        direction = cell.direction
         if command == EVENT_FIN and direction in (TO_BROKER, TO_CLIENT):
             known.seen[direction] = True
         if command in (EVENT_GAP, EVENT_SKIPPED):
@@ -185,7 +190,7 @@ class Correlation:
         left = [*known.waiting, *known.unread]
         if known.second is not None:
             left.append(known.second)
-        self._pending -= len(left)
+        self._lending.add_pending(-len(left))
         known.waiting.clear()
         known.unread.clear()
         known.second = None
@@ -206,6 +211,9 @@ class Correlation:
     def finish(self, findings: Findings) -> None:
         """The capture is over: what waits, in the order of its frames."""
         self._out.row = self._ordinal + 1
+        for known in self._known.values():
+            if known.is_lent:
+                self._lending.take_back(known)
         left = [(request, known) for known in self._known.values() for request in self._left(known)]
         for request, known in sorted(left, key=lambda pair: pair[0].frame_no):
             outcome = self._given_up(known, request, UNANSWERED_AT_END)
@@ -219,47 +227,52 @@ class Correlation:
 
     # -- frames
 
-    def _frame(self, frames: FrameColumns, cells: Any, row: int, reading: Reading | None) -> None:
-        known = self._conversation(cells.connection_id[row])
-        direction = cells.direction[row]
+    def _frame(self, frames: FrameColumns, cell: Cell, row: int, reading: Reading | None) -> None:
+        known = self._conversation(cell.connection_id)
+        direction = cell.direction
         if direction == TO_BROKER:
             known.seen[TO_BROKER] = True
-            self._request(known, cells, row, reading.line if reading else None)
+            self._request(known, cell, reading.line if reading else None)
         elif direction == TO_CLIENT:
             known.seen[TO_CLIENT] = True
-            asked = self._answer(known, cells, row, reading.answer if reading else None)
+            answer = reading.answer if reading else self._readings.frequent(frames, row)
+            asked = self._answer(known, cell, answer)
             if asked is not None:
-                _inherit(frames, cells, row, asked)
+                _inherit(frames, cell, row, asked)
+        if known.is_frequent:
+            self._lending.lend(known)
 
-    def _request(self, known: Conversation, cells: Any, row: int, line: Any) -> None:
-        request = Request(self._out.row, cells.command[row], cells.frame_no[row], line)
-        request.first_ns, request.last_ns = cells.first_ts_ns[row], cells.last_ts_ns[row]
-        request.size = cells.frame_bytes[row]
-        request.tainted = int(cells.retransmitted[row] == 1 or cells.status[row] != COMPLETE)
-        request.topic, request.partition = cells.topic[row], cells.partition[row]
-        request.subscription = cells.subscription[row]
-        request.producer, request.consumer_name = cells.producer_name[row], cells.consumer_name[row]
+    def _request(self, known: Conversation, cell: Cell, line: Line | None) -> None:
+        request = Request(cell.command, cell.frame_no, line)
+        if cell.command in (BATCH, STREAM):
+            known.is_frequent = True
+        request.first_ns, request.last_ns = cell.first_ts_ns, cell.last_ts_ns
+        request.size = cell.frame_bytes
+        request.tainted = int(cell.retransmitted == 1 or cell.status != COMPLETE)
+        request.topic, request.partition = cell.topic, cell.partition
+        request.subscription = cell.subscription
+        request.producer, request.consumer_name = cell.producer_name, cell.consumer_name
         if request.kind == PUBLISH or request.is_passed_on:
-            request.sequence = cells.sequence_id[row]
-            request.highest = cells.highest_sequence_id[row]
-            request.message_count = cells.message_count[row]
+            request.sequence = cell.sequence_id
+            request.highest = cell.highest_sequence_id
+            request.message_count = cell.message_count
         known.has_asked = True
         for lost in known.lost_before_request():
-            self._pending -= 1
+            self._lending.add_pending(-1)
             self._write_unanswered(known, lost, LOST_IN_GAP)
-        self._effects.asked(known, request, cells, row)
-        self._pending += 1
+        self._effects.asked(known, request, cell)
+        self._lending.add_pending(1)
         if known.stream is not None:
             known.unread.append(request)
         else:
             known.push(request)
-        if self._pending > MAX_PENDING_REQUESTS:
+        if self._lending.pending > MAX_PENDING_REQUESTS:
             self._evict(known)
 
     def _evict(self, known: Conversation) -> None:
         """Too much waits: the oldest request of this connection is given up, its answer passed."""
         self._evicted += 1
-        self._pending -= 1
+        self._lending.add_pending(-1)
         if known.unread:
             self._write_unanswered(known, known.unread.pop(0), NOT_AWAITED)
             return
@@ -268,24 +281,22 @@ class Correlation:
         outcome = self._given_up(known, request, EVICTED)
         self._write_unanswered(known, request, outcome)
 
-    def _answer(
-        self, known: Conversation, cells: Any, row: int, answer: Answer | None
-    ) -> Request | None:
+    def _answer(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request | None:
         """A broker's frame; returns the request that it answers, or the stream it is part of."""
-        command = cells.command[row]
+        command = cell.command
         if known.second is not None:
             request, known.second = known.second, None
-            self._pending -= 1
-            self._write_answered(known, request, cells, row, answer)
+            self._lending.add_pending(-1)
+            self._write_answered(known, request, cell, answer)
             return request
         if known.stream is not None:
-            return self._pushed(known, cells, row, answer)
-        for lost in known.lost_before_answer(command, cells.topic[row], answer):
-            self._pending -= 1
+            return self._pushed(known, cell, answer)
+        for lost in known.lost_before_answer(command, cell.topic, answer):
+            self._lending.add_pending(-1)
             self._write_unanswered(known, lost, LOST_IN_GAP)
         head = known.waiting[0] if known.waiting else None
         if head is not None and head.command == STREAM:
-            return self._first_of_stream(known, cells, row, answer)
+            return self._first_of_stream(known, cell, answer)
         if command == KEEPALIVE:
             if head is None and not known.has_asked:
                 known.stream = NO_STREAM
@@ -294,33 +305,31 @@ class Correlation:
             known.missed -= 1
             return None
         if head is None:
-            return self._unasked(known, cells, row, answer)
-        if head.command == READ_STREAM and _is_first_of_two(cells, row, answer):
+            return self._unasked(known, cell, answer)
+        if head.command == READ_STREAM and _is_first_of_two(cell, answer):
             known.second = known.pop()
             return head
-        self._pending -= 1
-        self._write_answered(known, known.pop(), cells, row, answer)
+        self._lending.add_pending(-1)
+        self._write_answered(known, known.pop(), cell, answer)
         return head
 
-    def _first_of_stream(
-        self, known: Conversation, cells: Any, row: int, answer: Answer | None
-    ) -> Request:
+    def _first_of_stream(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request:
         """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
         head = known.waiting[0]
-        command = cells.command[row]
+        command = cell.command
         if command == KEEPALIVE and not known.has_hole:
             # The stream has begun; the exchange waits for the first batch.
             return head
         known.pop()
-        self._pending -= 1
+        self._lending.add_pending(-1)
         if command == STREAM_CONTROL:
             self._begin_stream(known, head)
             self._write_unanswered(known, head, CONN_CLOSED)
-            self._effects.stream_control(head, cells, row, answer)
+            self._effects.stream_control(head, cell, answer)
             return head
         if command in (BATCH, KEEPALIVE, NULL):
             self._begin_stream(known, head)
-        self._write_answered(known, head, cells, row, answer)
+        self._write_answered(known, head, cell, answer)
         return head
 
     def _begin_stream(self, known: Conversation, head: Request) -> None:
@@ -329,52 +338,48 @@ class Correlation:
         while known.waiting:
             known.unread.append(known.pop())
 
-    def _pushed(
-        self, known: Conversation, cells: Any, row: int, answer: Answer | None
-    ) -> Request | None:
+    def _pushed(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request | None:
         stream = known.stream
         assert stream is not None, "the caller has looked"
-        command = cells.command[row]
+        command = cell.command
         if command == BATCH:
-            self._effects.delivered(stream, cells, row, True)
+            self._effects.delivered(stream, cell, True)
         elif command == STREAM_CONTROL:
-            self._effects.stream_control(stream, cells, row, answer)
+            self._effects.stream_control(stream, cell, answer)
         return None if stream is NO_STREAM else stream
 
-    def _unasked(
-        self, known: Conversation, cells: Any, row: int, answer: Answer | None
-    ) -> Request | None:
+    def _unasked(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request | None:
         """A frame of a broker that no request waits for."""
-        command = cells.command[row]
+        command = cell.command
         if command in (BATCH, STREAM_CONTROL) and not known.has_asked:
             known.stream = NO_STREAM
-            return self._pushed(known, cells, row, answer)
+            return self._pushed(known, cell, answer)
         if command == BATCH:
-            self._effects.delivered(NO_STREAM, cells, row, False)
+            self._effects.delivered(NO_STREAM, cell, False)
         kind = CONSUME if command == BATCH else REQUEST
         if answer is not None and answer.ack is not None:
             kind = PUBLISH
-        tainted = int(known.has_hole or cells.retransmitted[row] == 1)
-        row_of = self._response(ExchangeRow(known.connection, kind), cells, row, answer)
+        tainted = int(known.has_hole or cell.retransmitted == 1)
         self._out.add(
-            row_of._replace(
+            ExchangeRow(
+                known.connection,
+                kind,
                 outcome=ORPHAN_RESPONSE,
                 tainted=tainted,
-                topic=cells.topic[row],
-                producer_name=cells.producer_name[row],
-                sequence_id=cells.sequence_id[row],
-                highest_sequence_id=_positive(cells.highest_sequence_id[row]),
-                ts=cells.last_ts_ns[row],
+                topic=cell.topic,
+                producer_name=cell.producer_name,
+                sequence_id=cell.sequence_id,
+                highest_sequence_id=_positive(cell.highest_sequence_id),
+                ts=cell.last_ts_ns,
                 closing_row=self._out.row,
+                **self._response(cell, answer),
             )
         )
         return None
 
     # -- rows
 
-    def _response(
-        self, row_of: ExchangeRow, cells: Any, row: int, answer: Answer | None
-    ) -> ExchangeRow:
+    def _response(self, cell: Cell, answer: Answer | None) -> dict[str, int]:
         """The columns that an answer fills."""
         code = text = NULL
         if answer is not None and answer.is_error:
@@ -383,20 +388,22 @@ class Correlation:
             if answer.error_text is not None:
                 said = answer.error_text
                 text = self._codes.of(without_secrets(said) if self._redact else said)
-        return row_of._replace(
-            response_command=cells.command[row],
-            response_frame_no=cells.frame_no[row],
-            response_first_ns=cells.first_ts_ns[row],
-            response_last_ns=cells.last_ts_ns[row],
-            error_code=code,
-            error_text=text,
-            entry_id=cells.entry_id[row] if answer is not None else NULL,
-        )
+        return {
+            "response_command": cell.command,
+            "response_frame_no": cell.frame_no,
+            "response_first_ns": cell.first_ts_ns,
+            "response_last_ns": cell.last_ts_ns,
+            "error_code": code,
+            "error_text": text,
+            "entry_id": cell.entry_id if answer is not None else NULL,
+        }
 
-    def _asked(self, known: Conversation, request: Request) -> ExchangeRow:
-        """The columns that a request fills."""
+    def _write(
+        self, known: Conversation, request: Request, outcome: int, tainted: int, **answer: int
+    ) -> None:
+        """A row of an exchange. answer: columns that an answer fills."""
         transmit = request.last_ns - request.first_ns
-        return ExchangeRow(
+        row = ExchangeRow(
             known.connection,
             request.kind,
             request_command=request.command,
@@ -414,19 +421,21 @@ class Correlation:
             request_bytes=request.size,
             outstanding_before=request.outstanding,
             ts=request.last_ns,
-            tainted=request.tainted,
+            outcome=outcome,
+            tainted=tainted,
             closing_row=self._out.row,
+            **answer,
         )
+        self._out.add(row)
 
     def _write_answered(
         self,
         known: Conversation,
         request: Request,
-        cells: Any,
-        row: int,
+        cell: Cell,
         answer: Answer | None,
     ) -> None:
-        status = cells.status[row]
+        status = cell.status
         outcome = OK
         if answer is not None and answer.is_error:
             outcome = ERROR
@@ -437,42 +446,38 @@ class Correlation:
                 return
         latency = NULL
         if status in (COMPLETE, CUT_BY_SNAPLEN):
-            latency = cells.last_ts_ns[row] - request.last_ns
-        is_stored = self._effects.answered(request, cells, row, answer, outcome == OK)
+            latency = cell.last_ts_ns - request.last_ns
+        is_stored = self._effects.answered(request, cell, answer, outcome == OK)
         if answer is not None:
-            self._effects.heard(known, request, cells, row, answer)
+            self._effects.heard(known, request, cell, answer)
         if outcome == OK and not is_stored:
             outcome = DUP_OR_DROPPED
-        row_of = self._response(self._asked(known, request), cells, row, answer)
-        self._out.add(
-            row_of._replace(
-                outcome=outcome,
-                latency_ns=latency if latency >= 0 else NULL,
-                tainted=int(request.tainted or cells.retransmitted[row] == 1 or status != COMPLETE),
-            )
-        )
+        tainted = int(request.tainted or cell.retransmitted == 1 or status != COMPLETE)
+        answered = self._response(cell, answer)
+        answered["latency_ns"] = latency if latency >= 0 else NULL
+        self._write(known, request, outcome, tainted, **answered)
 
     def _write_unanswered(self, known: Conversation, request: Request, outcome: int) -> None:
-        self._out.add(self._asked(known, request)._replace(outcome=outcome))
+        self._write(known, request, outcome, request.tainted)
 
 
 def _positive(number: int) -> int:
     return number if number > 0 else NULL
 
 
-def _is_first_of_two(cells: Any, row: int, answer: Answer | None) -> bool:
+def _is_first_of_two(cell: Cell, answer: Answer | None) -> bool:
     """Whether this is the JSON head of a READ_STREAM's answer, behind which a batch must come."""
-    if answer is None or answer.is_error or cells.command[row] == RESPONSE_ERROR:
+    if answer is None or answer.is_error or cell.command == RESPONSE_ERROR:
         return False
-    return "count" in answer.fields or "key" in answer.fields or cells.status[row] != COMPLETE
+    return "count" in answer.fields or "key" in answer.fields or cell.status != COMPLETE
 
 
-def _inherit(frames: FrameColumns, cells: Any, row: int, asked: Request) -> None:
+def _inherit(frames: FrameColumns, cell: Cell, row: int, asked: Request) -> None:
     """What an answer does not say of itself it has from its request."""
     values = (asked.topic, asked.subscription, asked.producer, asked.consumer_name)
     is_named = False
     for name, value in zip(_INHERITED, values, strict=True):
-        if value != NULL and getattr(cells, name)[row] == NULL:
+        if value != NULL and getattr(cell, name) == NULL:
             getattr(frames, name)[row] = value
             is_named = True
     if is_named:

@@ -1,16 +1,16 @@
 """What requests and answers do: to logs, to groups and to transactions."""
 
-from typing import Any, Final
+from typing import Final
 
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus.answers import Answer, log_ends
+from dissector.protocols.cursus.cells import Cell
 from dissector.protocols.cursus.commands import BATCH, NUMBER
 from dissector.protocols.cursus.conversations import Conversation, Request
 from dissector.protocols.cursus.groups import Delivery, Groups, Member
-from dissector.protocols.cursus.logs import Attempts, Ends, Published, Sent, Sequences
 from dissector.protocols.cursus.readings import Codes
 from dissector.protocols.cursus.rows import (
     BY_CAPTURE_END,
@@ -21,6 +21,18 @@ from dissector.protocols.cursus.rows import (
     ProducerRow,
 )
 from dissector.protocols.cursus.secrets import holds_token
+from dissector.protocols.cursus.sendings import (
+    Sendings,
+    Sent,
+    begin_batch,
+    copies_of,
+    find_batch,
+    follow,
+    published_ns,
+    standing,
+    store_batch,
+)
+from dissector.protocols.tables import ABSENT
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]
@@ -51,16 +63,12 @@ class Effects:
         self._codes = codes
         self._findings = findings
         self.groups = Groups(gathered)
-        self._attempts = Attempts()
-        self._published = Published()
-        self._ends = Ends()
-        self._order = Sequences()
-        self._idempotent: set[int] = set()
+        self.sendings = Sendings()
         self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
 
     # -- requests
 
-    def asked(self, known: Conversation, request: Request, cells: Any, row: int) -> None:
+    def asked(self, known: Conversation, request: Request, cell: Cell) -> None:
         """A request came; it is not said yet whether it will be answered.
 
         What a broker passes on has done its work where the client sent it.
@@ -68,10 +76,10 @@ class Effects:
         if request.is_passed_on:
             return
         if request.kind == PUBLISH:
-            self._publish(known, request, cells, row)
+            self._publish(known, request, cell)
             payload = request.line.payload if request.line is not None else None
             if payload is not None and holds_token(payload[1]):
-                self._note("credentials_in_payload", cells, row)
+                self._note("credentials_in_payload", cell)
         command = request.command
         self.groups.meet(request.subscription, request.topic)
         if command == _COMMIT_OFFSET and request.line is not None:
@@ -95,7 +103,7 @@ class Effects:
             request.subscription,
             following - 1 if following > 0 else NULL,
             partition,
-            self._ends.lag(topic, partition, following) if topic != NULL else NULL,
+            self.sendings.lag_from(topic, partition, following) if topic != NULL else NULL,
             self._out.row,
         )
         self._out.add(row)
@@ -113,16 +121,16 @@ class Effects:
         if not staged:
             self._ack(known, request, NULL, NULL, 0)
 
-    def _publish(self, known: Conversation, request: Request, cells: Any, row: int) -> None:
+    def _publish(self, known: Conversation, request: Request, cell: Cell) -> None:
         """A batch, or a text that carries a message, goes to a log."""
         if request.command == BATCH:
-            request.acks = cells.acks[row] if cells.acks[row] != NULL else 1
-            request.idempotent = max(cells.idempotent[row], 0)
+            request.acks = cell.acks if cell.acks != NULL else 1
+            request.idempotent = max(cell.idempotent, 0)
         elif request.line is not None and request.line.arguments.get(b"acks") == b"0":
             request.acks = 0
         if request.producer == NULL or request.topic == NULL:
             return
-        epoch = cells.producer_epoch[row]
+        epoch = cell.producer_epoch
         self._meet_producer(known, request, epoch)
         if request.sequence == NULL:
             return
@@ -134,35 +142,36 @@ class Effects:
             request.sequence,
             request.highest,
         )
-        request.batch_key = sent
-        request.attempt = self._attempts.begin(sent)
-        self._published.add(sent, request.last_ns)
-        if request.attempt == 1:
-            self._note_order(request, sent, cells, row)
+        state = self.sendings.state
+        is_new = find_batch(state, sent) == ABSENT
+        request.number = int(begin_batch(state, sent, request.last_ns))
+        request.attempt = int(copies_of(state, request.number))
+        if is_new:
+            self._note_order(request, sent, cell)
 
-    def _note_order(self, request: Request, sent: Sent, cells: Any, row: int) -> None:
+    def _note_order(self, request: Request, sent: Sent, cell: Cell) -> None:
         """Epochs that go back, and holes in what a producer counts that is stored once."""
-        is_once = request.idempotent == 1 or request.topic in self._idempotent
-        before = self._order.follow(sent)
-        if before is None:
+        is_once = request.idempotent == 1 or self.sendings.is_once(request.topic)
+        is_known, epoch, seq_end = standing(self.sendings.state, sent)
+        follow(self.sendings.state, sent)
+        if not is_known:
             return
-        epoch, seq_end = before
         if sent.epoch < epoch:
-            self._note("producer_epoch_back", cells, row, sent.epoch, epoch)
+            self._note("producer_epoch_back", cell, sent.epoch, epoch)
         elif is_once and sent.epoch == epoch and sent.seq_start > seq_end + 1:
-            self._note("sequence_gap", cells, row, sent.seq_start, seq_end)
+            self._note("sequence_gap", cell, sent.seq_start, seq_end)
 
-    def _note(self, code: str, cells: Any, row: int, value: int = NULL, value2: int = NULL) -> None:
+    def _note(self, code: str, cell: Cell, value: int = NULL, value2: int = NULL) -> None:
         self._findings.add(
             [
                 Finding(
                     NOTICE_NUMBER[code],
-                    ts_ns=cells.last_ts_ns[row],
-                    connection_id=cells.connection_id[row],
-                    direction=cells.direction[row],
-                    frame_no=cells.frame_no[row],
-                    packet=cells.last_packet[row],
-                    stream_offset=cells.stream_offset[row],
+                    ts_ns=cell.last_ts_ns,
+                    connection_id=cell.connection_id,
+                    direction=cell.direction,
+                    frame_no=cell.frame_no,
+                    packet=cell.last_packet,
+                    stream_offset=cell.stream_offset,
                     value=value,
                     value2=value2,
                 )
@@ -173,6 +182,7 @@ class Effects:
         key = (request.topic, request.producer)
         if key in known.producers or len(known.producers) < _MAX_PRODUCERS:
             known.producers[key] = epoch
+            known.last_producer = (*key, epoch)
 
     def producers_over(self, known: Conversation, at_end: bool) -> None:
         """A connection is over, and with it the producers that were seen on it."""
@@ -196,18 +206,16 @@ class Effects:
 
     # -- answers
 
-    def answered(
-        self, request: Request, cells: Any, row: int, answer: Answer | None, is_good: bool
-    ) -> bool:
+    def answered(self, request: Request, cell: Cell, answer: Answer | None, is_good: bool) -> bool:
         """A request was answered; False if what it wanted stored was there already."""
         command = request.command
         if request.is_passed_on:
             return True
-        if cells.command[row] == BATCH:
-            self.delivered(request, cells, row, request.command == NUMBER["STREAM"])
+        if cell.command == BATCH:
+            self.delivered(request, cell, request.command == NUMBER["STREAM"])
             return True
         if answer is not None and answer.is_error:
-            self._refused(cells.connection_id[row], request, answer)
+            self._refused(cell.connection_id, request, answer)
             return True
         if not is_good or answer is None:
             return True
@@ -216,9 +224,9 @@ class Effects:
             return self._stored(request)
         if command in (_LIST_OFFSETS, _DESCRIBE):
             for partition, following in log_ends(answer):
-                self._ends.see(request.topic, partition, following)
+                self.sendings.see_end(request.topic, partition, following)
         if command == _JOIN:
-            self._joined(request, cells, row, answer)
+            self._joined(request, cell, answer)
         elif command == _LEAVE:
             self.groups.leave(
                 request.subscription, request.topic, request.consumer_name, request.frame_no
@@ -236,7 +244,7 @@ class Effects:
     def _created(self, request: Request) -> None:
         """A topic that stores each batch once, whatever its producers say."""
         if request.line is not None and request.line.arguments.get(b"idempotent") == b"true":
-            self._idempotent.add(request.topic)
+            self.sendings.store_once(request.topic)
 
     def _refused(self, connection: int, request: Request, answer: Answer) -> None:
         if request.subscription != NULL and answer.error_code in _MOVING_ERRORS:
@@ -247,10 +255,10 @@ class Effects:
 
     def _stored(self, request: Request) -> bool:
         """Whether a good answer to a publish means that it was stored now."""
-        if request.batch_key is None:
+        if not request.number:
             return True
-        was_stored = self._attempts.is_stored(Sent(*request.batch_key))
-        is_once = request.idempotent == 1 or request.topic in self._idempotent
+        was_stored = store_batch(self.sendings.state, request.number) == 1
+        is_once = request.idempotent == 1 or self.sendings.is_once(request.topic)
         return not (was_stored and is_once)
 
     def _member(self, connection: int, request: Request, name: int, ready_frame_no: int) -> Member:
@@ -264,13 +272,13 @@ class Effects:
             ready_frame_no,
         )
 
-    def _joined(self, request: Request, cells: Any, row: int, answer: Answer) -> None:
+    def _joined(self, request: Request, cell: Cell, answer: Answer) -> None:
         if request.subscription == NULL:
             return
-        name = cells.consumer_name[row]
+        name = cell.consumer_name
         if name == NULL:
             name = request.consumer_name
-        member = self._member(cells.connection_id[row], request, name, cells.frame_no[row])
+        member = self._member(cell.connection_id, request, name, cell.frame_no)
         generation = answer.number("generation")
         self.groups.join(member, NULL if generation is None else generation)
 
@@ -318,23 +326,23 @@ class Effects:
 
     # -- batches for clients
 
-    def delivered(self, asked: Request, cells: Any, row: int, is_push: bool) -> None:
+    def delivered(self, asked: Request, cell: Cell, is_push: bool) -> None:
         """A batch was handed to a client. asked: the CONSUME, STREAM or READ_STREAM behind it."""
-        topic, partition = cells.topic[row], cells.partition[row]
-        records = cells.records[row]
+        topic, partition = cell.topic, cell.partition
+        records = cell.records
         published = NULL
         if records != NULL and records > 0:
-            key = (topic, partition, cells.first_producer[row], cells.first_epoch[row])
-            published = self._published.last_ns(key, cells.first_seq[row])
-        count = records if records != NULL else max(cells.message_count[row], 0)
-        first, last = cells.first_offset[row], cells.last_offset[row]
+            key = (topic, partition, cell.first_producer, cell.first_epoch)
+            published = int(published_ns(self.sendings.state, *key, cell.first_seq))
+        count = records if records != NULL else max(cell.message_count, 0)
+        first, last = cell.first_offset, cell.last_offset
         if last == NULL and first != NULL:
             last = first + count - 1  # cut: the offsets of the rest are not there
         self.groups.deliver(
             Delivery(
-                cells.connection_id[row],
-                cells.frame_no[row],
-                cells.last_ts_ns[row],
+                cell.connection_id,
+                cell.frame_no,
+                cell.last_ts_ns,
                 topic,
                 partition,
                 asked.subscription,
@@ -349,13 +357,11 @@ class Effects:
         )
 
     def _lag_behind(self, topic: int, partition: int, last: int) -> int:
-        lag = self._ends.lag(topic, partition, last + 1)
-        self._ends.see(topic, partition, last + 1)
+        lag = self.sendings.lag_from(topic, partition, last + 1)
+        self.sendings.see_end(topic, partition, last + 1)
         return lag
 
-    def heard(
-        self, known: Conversation, request: Request, cells: Any, row: int, answer: Answer
-    ) -> None:
+    def heard(self, known: Conversation, request: Request, cell: Cell, answer: Answer) -> None:
         """What an answer says of the connection: versions, and whether it is authenticated."""
         if request.command == _AUTH and not answer.is_error:
             known.must_authenticate = False
@@ -371,7 +377,7 @@ class Effects:
                 names = enabled.decode("utf-8", "backslashreplace").split(",")
                 known.features = tuple(name for name in names if name)
         if known.has_stored and known.must_authenticate:
-            self._note("stored_without_auth", cells, row)
+            self._note("stored_without_auth", cell)
             known.has_stored = False
 
     def _see_end(self, request: Request, answer: Answer) -> None:
@@ -382,13 +388,13 @@ class Effects:
         if request.command == _APPEND_STREAM:
             offset, partition = answer.number("offset"), answer.number("partition")
             if offset is not None and partition is not None:
-                self._ends.see(request.topic, partition, offset + 1)
+                self.sendings.see_end(request.topic, partition, offset + 1)
         elif answer.ack is not None and request.partition != NULL:
             is_end = request.command != BATCH and "leader" not in answer.fields
             following = answer.ack.last_offset + (0 if is_end else 1)
-            self._ends.see(request.topic, request.partition, following)
+            self.sendings.see_end(request.topic, request.partition, following)
 
-    def stream_control(self, asked: Request, cells: Any, row: int, answer: Answer | None) -> None:
+    def stream_control(self, asked: Request, cell: Cell, answer: Answer | None) -> None:
         """The broker ends a stream: for some reasons because its partition goes to another."""
         if answer is None or asked.subscription == NULL:
             return

@@ -12,6 +12,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
 from dissector.protocols.cursus.commands import names_column
+from dissector.protocols.cursus.compact_acks import WRAPPED
 from dissector.protocols.cursus.compressed import CODEC_NAMES
 from dissector.protocols.cursus.correlation import Correlation
 from dissector.protocols.cursus.effects import Effects
@@ -36,12 +37,14 @@ class CursusFacts:
         self._names = NameTable()
         self.findings = Findings()
         self._redact = options.redact
+        self._detail = options.detail
+        self._place = options.place
         self._readings = Readings(self._names, options.place, options.redact, options.detail)
         gathered = Gathered(self._names)
         self._gathered = gathered
         self._effects = Effects(gathered, self._readings.codes, self.findings)
         self._correlation = Correlation(
-            gathered, self._effects, self._readings.codes, options.redact
+            gathered, self._effects, self._readings, options.redact, options.place
         )
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, Reading] = {}
@@ -55,25 +58,42 @@ class CursusFacts:
         first = 0
         while len(mine) and first < block.rows:
             stop = self._readings.opening.read_batches(block, first, block.rows)
-            for row in mine[(mine >= first) & (mine < stop)].tolist():
-                if frames.frame_no[row] == NULL:
-                    if frames.command[row] == EVENT_CLOSE:
-                        self._readings.opening.forget(int(frames.connection_id[row]))
-                    continue
-                reading = self._readings.read(block, row)
-                if reading.line is not None or reading.answer is not None:
-                    self._read[row] = reading
-                if frames.status[row] == MALFORMED:
-                    self._note(frames, row, "malformed_frame")
-                if frames.frame_bytes[row] > BROKER_BODY_LIMIT + LENGTH_BYTES:
-                    self._note(frames, row, "large_frame", int(frames.frame_bytes[row]))
+            for row in self._to_look_at(block, first, stop):
+                self._look_at(block, row)
             sources = (*block.sources, self._readings.opening.opened)
             messages += self._messages.advance(frames, first, stop, sources, self._readings.bodies)
             first = stop
-        self._correlation.advance(
-            frames, block.rows, self._readings.bodies, mine.tolist(), self._read
-        )
+        self._correlation.advance(frames, block.rows, len(mine), self._read)
         return self._gathered.subjects() + messages
+
+    def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
+        """Rows that compiled passes have not read, or that a notice is due for."""
+        frames, bodies = block.frames, self._readings.bodies
+        part = slice(first, stop)
+        reading = bodies.reading[part]
+        is_frame = frames.frame_no[part] != NULL
+        wanted = is_frame & (bodies.shape[part] != NULL)
+        wanted &= (reading == NULL) | (reading == WRAPPED)
+        wanted |= is_frame & (frames.status[part] == MALFORMED)
+        wanted |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
+        wanted |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
+        wanted &= frames.protocol[part] == self._place
+        rows: list[int] = (first + np.flatnonzero(wanted)).tolist()
+        return rows
+
+    def _look_at(self, block: FrameBlock, row: int) -> None:
+        frames = block.frames
+        if frames.frame_no[row] == NULL:
+            self._readings.opening.forget(int(frames.connection_id[row]))
+            return
+        if int(self._readings.bodies.reading[row]) in (NULL, WRAPPED):
+            reading = self._readings.read(block, row)
+            if reading.line is not None or reading.answer is not None:
+                self._read[row] = reading
+        if frames.status[row] == MALFORMED:
+            self._note(frames, row, "malformed_frame")
+        if frames.frame_bytes[row] > BROKER_BODY_LIMIT + LENGTH_BYTES:
+            self._note(frames, row, "large_frame", int(frames.frame_bytes[row]))
 
     def settle(self) -> list[TableBlock]:
         """Exchanges, acks and deliveries that closed in the block just advanced."""
@@ -114,18 +134,34 @@ class CursusFacts:
         details: list[str | None] = [None] * len(rows)
         codes: list[str | None] = [None] * len(rows)
         texts: list[bytes | None] = [None] * len(rows)
-        for place, row in enumerate(rows.tolist()):
+        has_error = False
+        wanted = self._with_texts(rows)
+        if not wanted:
+            return
+        for place, row in wanted:
             reading = self._read.get(row, Reading())
             details[place] = as_json(self._readings.detail(block.frames, row, reading))
             answer = reading.answer
             if answer is not None and answer.is_error:
+                has_error = True
                 codes[place] = answer.error_code
                 said = answer.error_text
                 if said is not None:
                     texts[place] = without_secrets(said) if self._redact else said
-        for name, values in (("detail", details), ("error_code", codes), ("error_text", texts)):
-            if any(value is not None for value in values):
+        for name, values, is_any in (
+            ("detail", details, True),
+            ("error_code", codes, has_error),
+            ("error_text", texts, has_error),
+        ):
+            if is_any:
                 columns[name] = values
+
+    def _with_texts(self, rows: Int64Array) -> list[tuple[int, int]]:
+        """Place and row of those of the rows that may have a text; all where all have details."""
+        if self._detail == "all":
+            return list(enumerate(rows.tolist()))
+        read = np.fromiter(self._read, np.int64, len(self._read))
+        return [(place, int(rows[place])) for place in np.flatnonzero(np.isin(rows, read)).tolist()]
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""

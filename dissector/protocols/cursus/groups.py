@@ -12,7 +12,8 @@ from typing import Final
 
 from dissector.limits import NULL
 from dissector.protocols.columns import NAME_OBSERVED
-from dissector.protocols.cursus.logs import Intervals
+from dissector.protocols.cursus.handing import Commit, Handing
+from dissector.protocols.cursus.offsets import Intervals
 from dissector.protocols.cursus.rows import (
     ACKED,
     BY_CAPTURE_END,
@@ -30,6 +31,7 @@ from dissector.protocols.cursus.rows import (
     DeliveryRow,
     Gathered,
 )
+from dissector.protocols.tables import ABSENT
 
 MAX_OPEN: Final = 1 << 17  # deliveries that wait for a commit; the oldest are given up
 MAX_PARTITIONS: Final = 1 << 17  # of groups, whose offsets are remembered
@@ -47,9 +49,9 @@ class Delivery:
     partition: int
     subscription: int
     consumer_name: int
-    first: int
-    last: int
-    count: int
+    first: int = NULL
+    last: int = NULL
+    count: int = 0
     published_ns: int = NULL
     is_push: bool = False
     lag: int = NULL
@@ -63,23 +65,30 @@ class Delivery:
 
 @dataclass(slots=True)
 class Position:
-    """A group's place in a partition: what it was handed, what it committed (next offset)."""
+    """A group's place in a partition: what it was handed, what it committed (next offset).
+
+    last_row: ordinal of the last delivery; place: of handing, which has what is not here while
+    is_straight.
+    """
 
     seen: Intervals = field(default_factory=Intervals)
     open: deque[Delivery] = field(default_factory=deque)
     is_mixed: bool = False  # open deliveries do not stand in the order of their offsets
     committed: int = NULL
-    commit: AckRow | None = None
+    commit_frame_no: int = NULL
+    commit_ns: int = NULL
     last: Delivery | None = None
-    last_moves: int = 0
+    last_row: int = 0
+    place: int = ABSENT
+    is_straight: bool = False
 
 
 @dataclass(slots=True)
 class Group:
-    """What is known of a group. moves: how often its partitions were dealt anew."""
+    """What is known of a group. moved_row: ordinal of what last dealt its partitions anew."""
 
     generation: int = NULL
-    moves: int = 0
+    moved_row: int = 0
 
 
 @dataclass(slots=True)
@@ -106,7 +115,8 @@ class Groups:
         self._members: dict[tuple[int, int, int], Member] = {}
         self._joins: dict[tuple[int, int, int], int] = {}
         self._closed: set[int] = set()
-        self._open = 0
+        self.handing = Handing(MAX_OPEN)
+        self._at: dict[int, Position] = {}
         self.given_up = 0
 
     # -- members
@@ -130,7 +140,7 @@ class Groups:
             if generation == group.generation:
                 return
             group.generation = generation
-        group.moves += 1
+        group.moved_row = self._out.row
 
     def join(self, member: Member, generation: int) -> None:
         """A member was admitted."""
@@ -172,18 +182,17 @@ class Groups:
             return
         position = self._position(delivery.subscription, delivery.topic, delivery.partition)
         first, last = delivery.first, max(delivery.first, delivery.last)
-        commit = position.commit
-        if commit is not None and delivery.ts <= commit.ts and last < position.committed:
+        is_late = position.committed != NULL and delivery.ts <= position.commit_ns
+        if is_late and last < position.committed:
             # Held back for long, as the start of a stream is that was caught in the middle.
             position.seen.add(first, last)
             delivery.acked = delivery.count
-            delivery.ack_frame_no, delivery.ack_ns = commit.frame_no, commit.ts
+            delivery.ack_frame_no, delivery.ack_ns = position.commit_frame_no, position.commit_ns
             self._out.add(_delivery_row(delivery, ACKED, self._out.row))
             return
-        moves = self.group(delivery.subscription).moves
         if position.seen.covered(first, last):
             delivery.is_redelivered = 1
-            delivery.cause = self._cause(position, delivery, moves)
+            delivery.cause = self._cause(position, delivery)
             if position.last is not None:
                 delivery.previous_frame_no = position.last.frame_no
             self._settle_older(position, delivery)
@@ -191,10 +200,11 @@ class Groups:
         if position.open and position.open[-1].last >= first:
             position.is_mixed = True
         position.open.append(delivery)
-        position.last, position.last_moves = delivery, moves
-        self._open += 1
-        if self._open > MAX_OPEN:
+        position.last, position.last_row = delivery, self._out.row
+        self.handing.add_open(1)
+        if self.handing.open > MAX_OPEN:
             self._give_up_oldest()
+        self._give_back(position)
 
     def _adopt_group(self, delivery: Delivery) -> None:
         """A stream whose beginning was not captured belongs to the topic's group if it has one."""
@@ -207,18 +217,79 @@ class Groups:
         found = self._positions.get(key)
         if found is None:
             if len(self._positions) >= MAX_PARTITIONS:
-                self._end(self._positions.pop(next(iter(self._positions))), UNRESOLVED_AT_LIMIT)
+                self._forget(self._positions.pop(next(iter(self._positions))))
             found = self._positions[key] = Position()
+        self._take(found)
         return found
 
-    def _cause(self, position: Position, delivery: Delivery, moves: int) -> int:
+    # -- places that go straight on are with compiled passes
+
+    def _take(self, position: Position) -> None:
+        """Take a place back from the compiled passes."""
+        if not position.is_straight:
+            return
+        self._note_runs()
+        straight = self.handing.take(position.place)
+        position.is_straight = False
+        if straight.top > straight.run_first:
+            position.seen.add(straight.run_first, straight.top - 1)
+        position.committed = straight.committed
+        position.commit_frame_no, position.commit_ns = straight.commit_frame_no, straight.commit_ns
+        position.last_row = straight.last_row
+        key = (straight.topic, straight.partition, straight.subscription)
+        for each in straight.open:
+            found = Delivery(each.connection_id, each.frame_no, each.ts, *key, each.consumer_name)
+            found.first, found.last, found.count = each.first, each.last, each.records
+            found.published_ns, found.is_push, found.lag = (
+                each.published_ns,
+                bool(each.is_push),
+                each.lag,
+            )
+            found.acked, found.ack_frame_no, found.ack_ns = (
+                each.acked,
+                each.ack_frame_no,
+                each.ack_ns,
+            )
+            position.open.append(found)
+        if position.last is None or straight.last_frame_no != position.last.frame_no:
+            position.last = Delivery(
+                straight.last_connection, straight.last_frame_no, NULL, *key, straight.last_consumer
+            )
+            position.last.last = straight.last_offset
+            position.last.is_push = bool(straight.last_is_push)
+
+    def _note_runs(self) -> None:
+        """Runs of offsets that ended while the compiled passes had their places."""
+        for place, first, stop in self.handing.take_runs():
+            self._at[place].seen.add(first, stop - 1)
+
+    def _give_back(self, position: Position) -> None:
+        """Let the compiled passes have a place where at most the last delivery is open."""
+        last = position.last
+        if last is None or last.subscription == NULL or len(position.open) > 1:
+            return
+        if position.is_mixed or any(each.is_redelivered for each in position.open):
+            return
+        top = position.seen.top()
+        if position.open and position.open[0].last + 1 != top:
+            return
+        if position.place == ABSENT:
+            position.place = self.handing.new_place(last.subscription, last.topic, last.partition)
+            self._at[position.place] = position
+        if not self.handing.give(position.place, position, top):
+            return
+        position.seen.drop_top()
+        position.open.clear()
+        position.is_straight = True
+
+    def _cause(self, position: Position, delivery: Delivery) -> int:
         """Why offsets are handed out again; what follows on such a delivery has its cause."""
         last = position.last
         if last is not None and _goes_on(last, delivery):
             return last.cause
         if position.committed != NULL and delivery.first < position.committed:
             return RESET
-        if moves != position.last_moves:
+        if self.group(delivery.subscription).moved_row > position.last_row:
             return REBALANCE
         if last is None or last.connection_id == delivery.connection_id:
             return NO_COMMIT
@@ -239,16 +310,30 @@ class Groups:
         position.open = kept
 
     def _close(self, delivery: Delivery, outcome: int) -> None:
-        self._open -= 1
+        self.handing.add_open(-1)
         self._out.add(_delivery_row(delivery, outcome, self._out.row))
 
     def _give_up_oldest(self) -> None:
         """Too many wait: those of the partition that has waited longest are given up."""
-        key = next(key for key, position in self._positions.items() if position.open)
+        key = next(key for key, each in self._positions.items() if self._has_open(each))
         position = self._positions.pop(key)
+        self._take(position)
         self.given_up += len(position.open)
         self._end(position, UNRESOLVED_AT_LIMIT)
         self._positions[key] = position
+
+    def _forget(self, position: Position) -> None:
+        """Give up a place, and what is open there."""
+        self._take(position)
+        self._end(position, UNRESOLVED_AT_LIMIT)
+        if position.place != ABSENT:
+            self._at.pop(position.place)
+            self.handing.drop_place(position.place)
+
+    def _has_open(self, position: Position) -> bool:
+        if position.is_straight:
+            return self.handing.length(position.place) > 0
+        return bool(position.open)
 
     def _end(self, position: Position, outcome: int) -> None:
         for delivery in position.open:
@@ -266,8 +351,16 @@ class Groups:
         ack: the row of the commit, which has been written when it was sent.
         """
         self._adopt_open(subscription, topic, partition)
+        known = self._positions.get((subscription, topic, partition))
+        if known is not None and known.is_straight:
+            rows = self._out.deliveries
+            rows.make_room(self.handing.length(known.place))
+            commit = Commit(following, ack.frame_no, ack.ts, self._out.row)
+            rows.count = self.handing.commit(known.place, commit, rows.columns, rows.count)
+            return
         position = self._position(subscription, topic, partition)
-        position.committed, position.commit = following, ack
+        position.committed = following
+        position.commit_frame_no, position.commit_ns = ack.frame_no, ack.ts
         kept: deque[Delivery] = deque()
         waiting = position.open
         while waiting:
@@ -285,6 +378,7 @@ class Groups:
         kept.extend(waiting)
         position.open = kept
         position.is_mixed = position.is_mixed and bool(kept)
+        self._give_back(position)
 
     def _adopt_open(self, subscription: int, topic: int, partition: int) -> None:
         """What streams of an unknown group were handed is this group's if it is the only one."""
@@ -296,7 +390,9 @@ class Groups:
         del self._positions[NULL, topic, partition]
         for delivery in unknown.open:
             delivery.subscription = subscription
-        unknown.last_moves = self.group(subscription).moves
+        if unknown.last is not None:
+            unknown.last.subscription = subscription
+        unknown.last_row = self._out.row
         self._positions[subscription, topic, partition] = unknown
 
     # -- ends
@@ -308,6 +404,8 @@ class Groups:
 
     def finish(self) -> None:
         """The capture is over: close what is open, in the order of its frames."""
+        for position in self._positions.values():
+            self._take(position)
         left = [each for position in self._positions.values() for each in position.open]
         for delivery in sorted(left, key=lambda each: each.frame_no):
             is_over = delivery.connection_id in self._closed

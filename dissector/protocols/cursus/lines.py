@@ -173,6 +173,8 @@ def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
     return tuple(found)
 
 
+_AS_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 # Arguments that have a column of their own in the table of frames.
 _IN_COLUMNS: Final = frozenset(
     (b"topic", b"partition", b"group", b"member", b"producerId", b"seqNum", b"epoch")
@@ -219,4 +221,4 @@ def as_json(detail: dict[str, Any]) -> str | None:
     """The column `detail`; None where there is nothing to say."""
     if not detail:
         return None
-    return json.dumps(detail, ensure_ascii=False, separators=(",", ":"))
+    return _AS_JSON.encode(detail)

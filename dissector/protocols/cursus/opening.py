@@ -15,6 +15,7 @@ from dissector.protocols.cursus.bodies import (
     find_bodies,
     read_batches,
 )
+from dissector.protocols.cursus.compact_acks import WRAPPED, note_frequent
 from dissector.protocols.cursus.compressed import open_body
 from dissector.protocols.cursus.headers import (
     BATCH_BODY,
@@ -69,7 +70,10 @@ class Opening:
         find_bodies(block.frames, first, stop, self._place, block.sources, self.bodies)
         stop = self._open_marked(block, first, stop)
         self._read(block, first, stop)
-        return self._open_unmarked(block, first, stop)
+        stop = self._open_unmarked(block, first, stop)
+        sources = (*block.sources, self.opened)
+        note_frequent(block.frames, first, stop, sources, self.bodies, self._names.columns)
+        return stop
 
     def _read(self, block: FrameBlock, first: int, stop: int) -> None:
         sources = (*block.sources, self.opened)
@@ -192,6 +196,7 @@ class Opening:
             return 0
         self.wrapped[row] = line
         self.bodies.shape[row] = BATCH_BODY
+        self.bodies.reading[row] = WRAPPED
         block.frames.payload_bytes[row] = len(plain)
         return self._put(row, plain, parts, used)
 

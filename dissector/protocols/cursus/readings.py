@@ -16,20 +16,18 @@ from dissector.protocols.columns import (
     TO_CLIENT,
     FrameColumns,
 )
-from dissector.protocols.cursus.answers import Answer, answer_detail, read_answer, shown_value
+from dissector.protocols.cursus.answers import Ack, Answer, answer_detail, read_answer, shown_value
 from dissector.protocols.cursus.batches import LAYOUT_NAMES, UNKNOWN_ACKS
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import (
     BATCH,
-    KEEPALIVE,
     NUMBER,
     RESPONSE_JSON,
+    RESPONSE_OK,
     UNKNOWN,
 )
-from dissector.protocols.cursus.compressed import NONE_CODEC
+from dissector.protocols.cursus.compact_acks import ACK_READ, OK_READ
 from dissector.protocols.cursus.headers import (
-    BATCH_BODY,
-    EMPTY,
     ENVELOPE,
     JSON,
     OTHER,
@@ -121,20 +119,14 @@ class Readings:
 
     def read(self, block: FrameBlock, row: int) -> Reading:
         """Read the frame of a row, and fill the columns that it alone decides."""
-        frames, bodies = block.frames, self.bodies
-        shape = int(bodies.shape[row])
+        frames = block.frames
+        shape = int(self.bodies.shape[row])
         if shape == NULL:
-            return _PLAIN
-        if shape == EMPTY:
-            frames.command[row] = KEEPALIVE
             return _PLAIN
         wrapped = self.opening.wrapped.get(row)
         if wrapped is not None:
             frames.name_source[row] = NAME_OBSERVED
             return self._fill_line(frames, row, wrapped)
-        if shape == BATCH_BODY:
-            self._note_batch(frames, row)
-            return _PLAIN
         is_request = int(frames.direction[row]) == TO_BROKER or (
             int(frames.direction[row]) != TO_CLIENT and shape in (ENVELOPE, OTHER)
         )
@@ -151,17 +143,6 @@ class Readings:
             frames.status[row] = MALFORMED if is_whole else frames.status[row]
             return _PLAIN
         return self._answer(frames, row, body, is_whole)
-
-    def _note_batch(self, frames: FrameColumns, row: int) -> None:
-        frames.command[row] = BATCH
-        bodies = self.bodies
-        if int(bodies.codec[row]) == NULL:
-            frames.compression[row] = NONE_CODEC
-            frames.payload_bytes[row] = int(frames.frame_bytes[row]) - 4
-        if int(frames.status[row]) == COMPLETE and int(bodies.records[row]) == NULL:
-            frames.status[row] = MALFORMED
-            frames.message_count[row] = NULL  # what its header claims is not there
-        frames.name_source[row] = NAME_OBSERVED
 
     def _request(self, frames: FrameColumns, row: int, body: bytes, shape: int) -> Reading:
         line = read_line(body)
@@ -268,7 +249,27 @@ class Readings:
             return answer_detail(reading.answer, self._redact, is_full)
         if is_full and int(frames.command[row]) == BATCH:
             return self._batch_detail(frames, row)
+        if is_full and int(self.bodies.reading[row]) == ACK_READ:
+            return answer_detail(self.ack_of(frames, row), self._redact, is_full)
         return {}
+
+    def ack_of(self, frames: FrameColumns, row: int) -> Answer:
+        """The acknowledgement that a row's columns hold."""
+        ack = Ack(
+            int(frames.entry_id[row]),
+            int(frames.producer_epoch[row]),
+            self._names.name_of(int(frames.producer_name[row])) or b"",
+            int(frames.sequence_id[row]),
+            int(frames.highest_sequence_id[row]),
+        )
+        return Answer(RESPONSE_JSON, {}, ack=ack)
+
+    def frequent(self, frames: FrameColumns, row: int) -> Answer | None:
+        """The answer of a row that was read without the interpreter; None for a batch, or none."""
+        reading = int(self.bodies.reading[row])
+        if reading == ACK_READ:
+            return self.ack_of(frames, row)
+        return Answer(RESPONSE_OK, {}) if reading == OK_READ else None
 
     def _batch_detail(self, frames: FrameColumns, row: int) -> dict[str, Any]:
         bodies = self.bodies

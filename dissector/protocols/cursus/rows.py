@@ -7,6 +7,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.buckets import buckets_of
+from dissector.bundles import Bundle
 from dissector.codecs.names import NameTable
 from dissector.limits import NULL
 from dissector.protocols.columns import NAME_SOURCE_NAMES
@@ -212,17 +213,61 @@ _SUBJECTS: Final = (ProducerRow, ConsumerRow)
 _RELATIONS: Final = (ExchangeRow, AckRow, DeliveryRow)
 
 
+def columns_class(name: str, row: type[Any], module: str) -> type[Bundle]:
+    """The columns of a table's rows, for kernels that write them."""
+    fields = {"__annotations__": dict.fromkeys(row._fields, Int64Array), "__module__": module}
+    return type(name, (Bundle,), fields)
+
+
+ExchangeColumns: Final = columns_class("ExchangeColumns", ExchangeRow, __name__)
+DeliveryColumns: Final = columns_class("DeliveryColumns", DeliveryRow, __name__)
+_COLUMNS: Final = {ExchangeRow: ExchangeColumns, DeliveryRow: DeliveryColumns}
+
+
+class Rows:
+    """Rows of one table in the order in which they closed. columns: room; count: how many."""
+
+    def __init__(self, kind: type[Bundle]) -> None:
+        self.columns = kind.new(64)
+        self.count = 0
+
+    def make_room(self, more: int) -> None:
+        """Room for `more` further rows."""
+        wanted = self.count + more
+        if wanted > self.columns.matrix.shape[1]:
+            self.columns = self.columns.grown(2 * wanted)
+
+    def add(self, row: tuple[int, ...]) -> None:
+        """One more row."""
+        self.make_room(1)
+        self.columns.matrix[:, self.count] = row
+        self.count += 1
+
+    def take(self) -> Int64Array:
+        """All rows, a copy with a column each; there are none then."""
+        cells = self.columns.matrix[:, : self.count].copy()
+        self.count = 0
+        return cells
+
+
 class Gathered:
     """Rows of all tables since the last block. row: ordinal of the frame or event in hand."""
 
     def __init__(self, names: NameTable) -> None:
         self._names = names
-        self._rows: dict[type, list[Row]] = {kind: [] for kind in _TABLES}
+        self._rows: dict[type, list[Row]] = {kind: [] for kind in _TABLES if kind not in _COLUMNS}
+        self.exchanges = Rows(ExchangeColumns)
+        self.deliveries = Rows(DeliveryColumns)
+        self._many = {ExchangeRow: self.exchanges, DeliveryRow: self.deliveries}
         self.row = 0
 
     def add(self, row: Row) -> None:
         """A row that closed."""
-        self._rows[type(row)].append(row)
+        kind = type(row)
+        if kind in self._many:
+            self._many[kind].add(row)
+        else:
+            self._rows[kind].append(row)
 
     def subjects(self) -> list[TableBlock]:
         """Blocks of producers and consumers."""
@@ -232,17 +277,20 @@ class Gathered:
         """Blocks of exchanges, acks and deliveries."""
         return self._blocks(_RELATIONS)
 
-    def _blocks(self, kinds: tuple[type, ...]) -> list[TableBlock]:
+    def _blocks(self, kinds: tuple[type[Any], ...]) -> list[TableBlock]:
         blocks = []
         for kind in kinds:
-            rows = self._rows[kind]
-            if rows:
+            if kind in self._many:
+                cells = self._many[kind].take()
+            else:
+                cells = np.array(self._rows[kind], np.int64).T.copy()
                 self._rows[kind] = []
-                blocks.append(self._block(_TABLES[kind], rows[0]._fields, rows))
+            if cells.size:
+                blocks.append(self._block(_TABLES[kind], kind._fields, cells))
         return blocks
 
-    def _block(self, table: str, fields: tuple[str, ...], rows: list[Row]) -> TableBlock:
-        cells = np.array(rows, np.int64).T.copy()
+    def _block(self, table: str, fields: tuple[str, ...], cells: Int64Array) -> TableBlock:
+        rows = cells.shape[1]
         columns: dict[str, Column] = {}
         for name, values in zip(fields, cells, strict=True):
             words: Any = _WORDS[table].get(name)
@@ -254,7 +302,7 @@ class Gathered:
             assert isinstance(latencies, np.ndarray)
             columns["latency_bucket"] = buckets_of(latencies)
         if table == "acks":
-            zeros: Int64Array = np.zeros(len(rows), np.int64)
+            zeros: Int64Array = np.zeros(rows, np.int64)
             columns["action"] = Coded(zeros, ("ack",))
             columns["ack_type"] = Coded(zeros, ("Cumulative",))
-        return TableBlock(table, len(rows), columns)
+        return TableBlock(table, rows, columns)

@@ -176,9 +176,7 @@ class PulsarExchanges:
             return []
         part = _in_order(run.rows, rows)
         columns: dict[str, Column] = {
-            name: getattr(part, name)
-            for name in ExchangeColumns._fields
-            if name not in _HIDDEN
+            name: getattr(part, name) for name in ExchangeColumns._fields if name not in _HIDDEN
         }
         columns["kind"] = Coded(part.kind, KIND_NAMES)
         columns["outcome"] = Coded(part.outcome, OUTCOME_NAMES)

@@ -28,9 +28,7 @@ def _spread(values_ns: Iterable[int]) -> Row:
     for value in values:
         bucket = int(bucket_of(value))
         buckets[bucket] = buckets.get(bucket, 0) + 1
-    return durations(
-        buckets, sum(values), min(values, default=None), max(values, default=None)
-    )
+    return durations(buckets, sum(values), min(values, default=None), max(values, default=None))
 
 
 def _took(steps: list[Row], *commands: str) -> float:

@@ -40,9 +40,7 @@ def _nearer(found: list[Row], legs: list[Row]) -> str | None:
     that less than a third of the round trip of the whole path, as the handshake of the same
     connection took it, then the tap is nearer to that end. Connections must not contradict.
     """
-    whole = {
-        (leg["capture"], leg["connection_id"]): leg["handshake_rtt_ns"] for leg in legs
-    }
+    whole = {(leg["capture"], leg["connection_id"]): leg["handshake_rtt_ns"] for leg in legs}
     votes = set()
     for row in found:
         path = whole.get((row["capture"], row["connection_id"]))

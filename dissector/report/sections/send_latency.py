@@ -211,9 +211,7 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         if grouping == "total":
             section["total"] = _group(lists, ())
             buckets = histogram(lists.minutes.get((), []), "latencies")
-            section["total"]["latency_histogram"] = [
-                list(item) for item in sorted(buckets.items())
-            ]
+            section["total"]["latency_histogram"] = [list(item) for item in sorted(buckets.items())]
             section["total"]["over_time"] = _over_time(parts)
             continue
         groups = [

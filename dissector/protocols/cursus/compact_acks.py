@@ -1,0 +1,186 @@
+"""Answers that come by the ten thousand, read without the interpreter: acknowledgements and `OK`.
+
+Brokers write the acknowledgement of a batch as compact JSON with its keys in one order; exactly
+that form is read here. Any other goes the way of all answers.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.integers import be16, byte
+from dissector.codecs.names import NameColumns, intern
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import COMPLETE, MALFORMED, NAME_OBSERVED, TO_CLIENT, FrameColumns
+from dissector.protocols.cursus.bodies import AllSources, BodyColumns
+from dissector.protocols.cursus.commands import BATCH, KEEPALIVE, RESPONSE_JSON, RESPONSE_OK
+from dissector.protocols.cursus.headers import BATCH_BODY, EMPTY, JSON, LENGTH_BYTES, TEXT
+
+# Who has read a row, or NULL: of BodyColumns.reading.
+BATCH_READ: Final = 0
+EMPTY_READ: Final = 1
+ACK_READ: Final = 2
+OK_READ: Final = 3
+WRAPPED: Final = 4  # a line that carries a batch: its text is still to be read
+
+_MAX_DIGITS: Final = 18  # fit in 64 bits whatever they are
+_OK: Final = 0x4F4B
+
+_PIECES: Final = (
+    b'{"status":"OK","last_offset":',
+    b',"producer_epoch":',
+    b',"producer_id":"',
+    b'","seq_start":',
+    b',"seq_end":',
+    b"}",
+)
+_TEXT: Final[ByteArray] = np.frombuffer(b"".join(_PIECES), np.uint8).copy()
+_ENDS: Final[Int64Array] = np.cumsum([len(piece) for piece in _PIECES])
+
+
+class Place(NamedTuple):
+    """Where reading goes on, -1 if it cannot; and the number that was read."""
+
+    at: int
+    value: int
+
+
+class CompactAck(NamedTuple):
+    """What an acknowledgement says; end: -1 if it is none."""
+
+    end: int
+    last_offset: int
+    epoch: int
+    producer_at: int
+    producer_bytes: int
+    seq_start: int
+    seq_end: int
+
+
+@inlined
+def _past(data: ByteArray, at: int, end: int, piece: int) -> int:
+    """The place behind a piece of fixed text, -1 if it is not there."""
+    start = _ENDS[piece - 1] if piece > 0 else 0
+    size = _ENDS[piece] - start
+    if at < 0 or end - at < size:
+        return -1
+    for place in range(size):
+        if byte(data, at + place) != _TEXT[start + place]:
+            return -1
+    return int(at + size)
+
+
+@inlined
+def _number(data: ByteArray, at: int, end: int) -> Place:
+    """Digits, with a sign or without."""
+    if at < 0 or at >= end:
+        return Place(-1, 0)
+    is_negative = byte(data, at) == 0x2D
+    first = at + 1 if is_negative else at
+    place = first
+    value = 0
+    while place < end and place - first <= _MAX_DIGITS:
+        digit = byte(data, place) - 0x30
+        if digit < 0 or digit > 9:
+            break
+        value = value * 10 + digit
+        place += 1
+    if place == first or place - first > _MAX_DIGITS:
+        return Place(-1, 0)
+    return Place(place, -value if is_negative else value)
+
+
+@inlined
+def _behind_name(data: ByteArray, at: int, end: int) -> int:
+    """The quote behind a name without escapes, -1 if there is none."""
+    if at < 0:
+        return -1
+    place = at
+    while place < end:
+        value = byte(data, place)
+        if value == 0x22:
+            return place
+        if value == 0x5C:
+            return -1
+        place += 1
+    return -1
+
+
+@kernel
+def read_compact_ack(data: ByteArray, at: int, end: int) -> CompactAck:
+    """The acknowledgement that fills the bytes from `at` to `end`."""
+    offset = _number(data, _past(data, at, end, 0), end)
+    epoch = _number(data, _past(data, offset.at, end, 1), end)
+    producer_at = _past(data, epoch.at, end, 2)
+    quote = _behind_name(data, producer_at, end)
+    start = _number(data, _past(data, quote, end, 3), end)
+    last = _number(data, _past(data, start.at, end, 4), end)
+    stop = _past(data, last.at, end, 5)
+    if stop != end or min(offset.value, start.value, last.value) < 0:
+        return CompactAck(-1, 0, 0, 0, 0, 0, 0)
+    size = quote - producer_at
+    return CompactAck(stop, offset.value, epoch.value, producer_at, size, start.value, last.value)
+
+
+@inlined
+def _note_batch(frames: FrameColumns, row: int, out: BodyColumns) -> None:
+    frames.command[row] = BATCH
+    frames.name_source[row] = NAME_OBSERVED
+    if out.codec[row] == NULL:
+        frames.compression[row] = 0
+        frames.payload_bytes[row] = frames.frame_bytes[row] - LENGTH_BYTES
+    if frames.status[row] == COMPLETE and out.records[row] == NULL:
+        frames.status[row] = MALFORMED
+        frames.message_count[row] = NULL  # what its header claims is not there
+
+
+@inlined
+def _note_ack(
+    frames: FrameColumns, row: int, data: ByteArray, out: BodyColumns, names: NameColumns
+) -> None:
+    ack = read_compact_ack(data, out.at[row], out.end[row])
+    if ack.end < 0:
+        return
+    out.reading[row] = ACK_READ
+    frames.command[row] = RESPONSE_JSON
+    frames.entry_id[row] = ack.last_offset
+    frames.producer_epoch[row] = ack.epoch
+    frames.sequence_id[row] = ack.seq_start
+    frames.highest_sequence_id[row] = ack.seq_end
+    frames.name_source[row] = NAME_OBSERVED
+    if ack.producer_bytes > 0:
+        frames.producer_name[row] = intern(names, data, ack.producer_at, ack.producer_bytes)
+
+
+@inlined
+def _is_ok(data: ByteArray, at: int, end: int) -> bool:
+    return end - at == 2 and be16(data, at) == _OK
+
+
+@kernel
+def note_frequent(
+    frames: FrameColumns,
+    first: int,
+    stop: int,
+    sources: AllSources,
+    out: BodyColumns,
+    names: NameColumns,
+) -> None:
+    """Fill the columns of batches, empty frames, acknowledgements and answers that say only OK."""
+    for row in range(first, stop):
+        shape = out.shape[row]
+        if shape == EMPTY:
+            frames.command[row] = KEEPALIVE
+            out.reading[row] = EMPTY_READ
+        elif shape == BATCH_BODY and out.reading[row] != WRAPPED:
+            _note_batch(frames, row, out)
+            out.reading[row] = BATCH_READ
+        elif frames.direction[row] != TO_CLIENT or frames.status[row] != COMPLETE:
+            continue
+        elif shape == JSON:
+            _note_ack(frames, row, sources[out.source[row]], out, names)
+        elif shape == TEXT and _is_ok(sources[out.source[row]], out.at[row], out.end[row]):
+            frames.command[row] = RESPONSE_OK
+            out.reading[row] = OK_READ
