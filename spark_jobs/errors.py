@@ -60,7 +60,9 @@ def transform_slowest(exchanges: DataFrame) -> DataFrame:
     order = [
         F.desc(name) if how == "descending" else F.asc_nulls_last(name) for name, how in SLOW_ORDER
     ]
-    rows = exchanges.where(F.col("latency_ns").isNotNull()).withColumn("list", which)
+    is_refused = (F.col("kind") == "publish") & F.col("outcome").eqNullSafe("error")
+    timed = exchanges.where(F.col("latency_ns").isNotNull() & ~is_refused)
+    rows = timed.withColumn("list", which)
     ranked = rows.where(F.col("list").isNotNull()).withColumn(
         "row", F.row_number().over(Window.partitionBy(*CONNECTION, "list").orderBy(*order))
     )

@@ -54,7 +54,7 @@ Exit codes: 0 all input read, 1 usage or nothing selected, 2 no readable input,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def dissector() -> None:
-    """Read captures of Apache Pulsar traffic: latency, permits, redelivery, checksum failures."""
+    """Read captures of Apache Pulsar or Cursus traffic: latency, permits, redelivery, checksums."""
 
 
 for _command in (

@@ -62,7 +62,8 @@ class Slowest:
 
     def add(self, rows: Rows) -> None:
         """Take in rows of `exchanges`."""
-        is_timed = rows.known("latency_ns")
+        is_refused = rows.equals("kind", "publish") & rows.equals("outcome", "error")
+        is_timed = rows.known("latency_ns") & ~is_refused
         for name, kinds in LISTS.items():
             chosen = rows.where(rows.equals("kind", *kinds) & is_timed)
             if len(chosen) == 0:

@@ -168,7 +168,8 @@ def without_refused(consumers: pa.Table, names: Names) -> pa.Table:
     refused = {tuple(row.values()) for row in rows}
     used = pc.add(consumers.column("grants"), consumers.column("deliveries")).to_pylist()
     found = zip(consumers.select(keys).to_pylist(), used, strict=True)
-    return consumers.filter([bool(n) or tuple(row.values()) not in refused for row, n in found])
+    kept = [bool(n) or tuple(row.values()) not in refused for row, n in found]
+    return consumers.filter(pa.array(kept, pa.bool_()))
 
 
 def name_producers(table: pa.Table, names: Names) -> pa.Table:

@@ -50,6 +50,7 @@ def spoken(report: Row, text: str) -> str:
     """A text that uses Pulsar's words, in those of Cursus where only that was read."""
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text
+    text = text.replace("a receipt", "an answer")
     return _WORD.sub(lambda found: _CURSUS_WORDS[found[0]], text)
 
 
@@ -183,9 +184,13 @@ def _errors(report: Row) -> Remark:
     codes = [row["error_code"] or "no code" for row in report["errors"]["by_code"][:3]]
     text = (
         f"{many(total['answers'], 'request')} refused, in {many(total['incidents'], 'incident')} "
-        f"({', '.join(codes)})."
+        f"({', '.join(codes)})"
     )
-    return Remark(LOOK, "errors", text)
+    if total["expected"] == total["answers"]:
+        return Remark(GOOD, "errors", f"{text}, as these clients always are.")
+    if total["expected"]:
+        text = f"{text}; {count_text(total['expected'])} of them always are with these clients"
+    return Remark(LOOK, "errors", f"{text}.")
 
 
 def _coverage(report: Row) -> list[Remark]:

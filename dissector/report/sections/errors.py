@@ -10,6 +10,9 @@ from dissector.report.parts import MAX_INCIDENTS, Parts
 # silence begins a new incident.
 INCIDENT_PAUSE_NS: Final = 120 * NS_PER_S
 MAX_TEXTS: Final = 5
+# What clients of Cursus send in every run though its brokers never take it, and live with: a
+# LEAVE_GROUP without its generation, and a LIST that names a topic.
+EXPECTED: Final = frozenset((("LEAVE_GROUP", "missing_generation"), ("LIST", "unknown_command")))
 
 
 def _what(row: Row) -> tuple[Any, ...]:
@@ -113,8 +116,11 @@ def errors(parts: Parts) -> dict[str, Any]:
     )
     # Texts of one code differ in names and numbers; a run may hold several, its first one counts.
     total = _group(found, runs)
+    total["expected"] = sum(
+        (row["request_command"], row["error_code"]) in EXPECTED for row in found
+    )
     if is_blind(parts.names, "to_client"):
-        total = unseen(total, "answers", "incidents", "connections", "topics")
+        total = unseen(total, "answers", "incidents", "connections", "topics", "expected")
     return {
         "total": total,
         "by_code": _listed(found, runs, ("error_code",)),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dissector.buckets import bucket_of
 from dissector.report.outlook import BAD, GOOD, LOOK, PLAIN, Remark, many, remarks, spoken
 from dissector.report.result import SECTIONS
 from dissector.report.summary import Summary
@@ -86,3 +87,44 @@ def test_every_remark_leads_to_a_section() -> None:
     assert {remark.section for remark in found} <= set(SECTIONS)
     assert all(remark.text.endswith(".") for remark in found)
     assert many(1, "entry", "entries") == "1 entry" and many(2000, "send") == "2,000 sends"
+
+
+def refused(command: str, code: str, frame_no: int, **values: Any) -> dict[str, Any]:
+    """A request of Cursus that was refused."""
+    times = {"request_last_ns": made.START_NS, "response_last_ns": made.START_NS + 9}
+    row = {"connection_id": 0, "request_frame_no": frame_no, "response_frame_no": frame_no + 1}
+    names = {"request_command": command, "error_code": code, "outcome": "error"}
+    made_up = {"kind": "request", "latency_ns": 9, "topic": "t", **row, **times, **names, **values}
+    return made_up | {"latency_bucket": bucket_of(made_up["latency_ns"])}
+
+
+def report_of(*rows: dict[str, Any]) -> dict[str, Any]:
+    summary = Summary()
+    summary.add("exchanges", made.batch("exchanges", rows), "c-one")
+    return summary.result()
+
+
+def test_what_clients_always_ask_in_vain_is_no_reason_to_look() -> None:
+    leave = refused("LEAVE_GROUP", "missing_generation", 1)
+    listed = refused("LIST", "unknown_command", 3)
+    (remark,) = of(report_of(leave, listed), "errors")
+    assert (remark.mark, "as these clients always are" in remark.text) == (GOOD, True)
+    (remark,) = of(report_of(leave, refused("CREATE", "missing_topic", 5)), "errors")
+    assert remark.mark == LOOK and "; 1 of them always" in remark.text
+
+
+def test_refused_sends_are_not_among_the_slowest() -> None:
+    report = report_of(
+        refused("BATCH", "topic_not_found", 1, kind="publish", latency_ns=500_000_000),
+        refused("BATCH", None, 3, kind="publish", latency_ns=7_000_000, outcome="ok"),
+        refused("METADATA", "topic_not_found", 5, latency_ns=9_000_000),
+    )
+    assert [row["latency_ms"] for row in report["slowest"]["publish"]] == [7]
+    assert [row["latency_ms"] for row in report["slowest"]["other"]] == [9]
+
+
+def test_a_consumer_that_was_refused_and_nothing_delivered() -> None:
+    summary = Summary()
+    row = {"connection_id": 0, "incarnation": 0, "topic": "t", "refused_code": "NOT_COORDINATOR"}
+    summary.add("consumers", made.batch("consumers", [row]), "c-one")
+    assert summary.result()["redelivery"]["total"]["deliveries"] == 0
