@@ -8,8 +8,7 @@ own_capture and own_connection_id say where the frame lies, and response_capture
 previous_capture where the other one lies, if that is elsewhere.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,10 +18,10 @@ from pyspark.sql.types import StructField, StructType
 from pyspark.sql.window import Window, WindowSpec
 
 from dissector.limits import REORDER_WINDOW_MS
-from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP
-from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
 from spark_jobs import borders, holes, replay
+from spark_jobs.endings import cursus_chains, ends, is_whole, place_of
 from spark_jobs.links import WAYS, Group, Place, Plan, Row
+from spark_jobs.replay_cursus import AllReplays
 from spark_jobs.schemas import spark_schema
 from spark_jobs.workspace import Workspace
 
@@ -30,8 +29,6 @@ _WINDOW_NS: Final = REORDER_WINDOW_MS * 1_000_000
 _PLACE: Final = ["capture", "connection_id"]
 _ORDER: Final = ["group", "time", "rank", "turn", "frame_no", "kind"]
 _KEYS: Final = ("group", "turn", "last_packet")
-# Frame number of events that come behind all frames of their packet.
-_LATEST: Final = 1 << 62
 _TAKES_PART: Final = ("SEND", "MESSAGE")
 
 PLACES: Final = pa.schema(
@@ -43,6 +40,7 @@ PLACES: Final = pa.schema(
         ("chain", pa.int64()),
         ("capture", pa.string()),
         ("connection_id", pa.int64()),
+        ("is_cursus", pa.bool_()),
         ("head_capture", pa.string()),
         ("head_connection_id", pa.int64()),
         ("head_client_ip", pa.string()),
@@ -55,11 +53,12 @@ PLACES: Final = pa.schema(
 
 def places(plan: Plan, connections: Iterable[Row]) -> pa.Table:
     """Every connection of the groups with its group, rank, chain and head (PLACES)."""
-    by_place = {(row["capture"], row["connection_id"]): row for row in connections}
+    by_place = {place_of(row): row for row in connections}
     ranks = plan.group_of()
     groups = {group.number: group for group in plan.groups}
-    onward = {(seam.before, seam.direction) for seam in plan.seams if _is_whole(seam.missing)}
-    backward = {(seam.after, seam.direction) for seam in plan.seams if _is_whole(seam.missing)}
+    onward = {(seam.before, seam.direction) for seam in plan.seams if is_whole(seam.missing)}
+    backward = {(seam.after, seam.direction) for seam in plan.seams if is_whole(seam.missing)}
+    cursus = cursus_chains(plan, by_place)
     rows = []
     for place, chain in plan.chains.items():
         number, rank = ranks[place[0]]
@@ -69,7 +68,8 @@ def places(plan: Plan, connections: Iterable[Row]) -> pa.Table:
             {
                 "group": number, "rank": rank, "floor_ns": group.floors[rank],
                 "is_in_turn": group.is_in_turn, "chain": chain, "capture": place[0],
-                "connection_id": place[1], "head_capture": head[0], "head_connection_id": head[1],
+                "connection_id": place[1], "is_cursus": (number, chain) in cursus,
+                "head_capture": head[0], "head_connection_id": head[1],
                 "head_client_ip": by_place[head]["client_ip"],
                 "head_broker_ip": by_place[head]["broker_ip"],
                 **{f"goes_on_{way}": (place, way) in onward for way in WAYS},
@@ -77,82 +77,6 @@ def places(plan: Plan, connections: Iterable[Row]) -> pa.Table:
             }
         )  # fmt: skip
     return pa.Table.from_pylist(rows, schema=PLACES)
-
-
-def _is_whole(missing: int | None) -> bool:
-    """Whether nothing is missing at a seam; a direction without bytes has nothing to miss."""
-    return missing is None or missing <= 0
-
-
-def _event(group: int, rank: int, chain: int, frame_no: int, code: int, **more: Any) -> Row:
-    return {
-        "group": group, "rank": rank, "chain": chain, "frame_no": frame_no, "kind": replay.EVENT,
-        "event_code": code, **more,
-    }  # fmt: skip
-
-
-def ends(plan: Plan, connections: Iterable[Row]) -> list[Row]:
-    """Rows of events that the rows of connections tell: ends of directions and of connections, the
-    bytes that are missing between two captures, and the legs of proxied pairs."""
-    ranks = plan.group_of()
-    found: list[Row] = []
-    legs = set()
-    for row in connections:
-        place = (row["capture"], row["connection_id"])
-        if place not in plan.chains:
-            continue
-        where = (*ranks[place[0]], plan.chains[place])
-        is_broker_leg = row["leg"] == "broker" and row["twin_connection_id"] is not None
-        if is_broker_leg and (where[0], where[2]) not in legs:
-            legs.add((where[0], where[2]))
-            found.append(_event(*where, 0, 0) | {"kind": replay.LEG})
-        for way in WAYS:
-            at = row[f"fin_packet_{way}"]
-            if at is not None:
-                found.append(_event(*where, _LATEST, EVENT_FIN, direction=way, last_packet=at))
-        if row["ended_packet"] is not None:
-            how = ENDED_NAMES.index(row["ended"])
-            found.append(
-                _event(*where, _LATEST, EVENT_CLOSE, frames_missing=how, direction="to_client",
-                       last_ts_ns=row["last_ts_ns"], last_packet=row["ended_packet"])
-            )  # fmt: skip
-    found += _ends_of_both_ways(plan, connections)
-    for seam in plan.seams:
-        if seam.after in plan.chains and not _is_whole(seam.missing):
-            where = (*ranks[seam.after[0]], plan.chains[seam.after])
-            found.append(
-                _event(*where, 0, EVENT_GAP, frames_missing=1, direction=seam.direction,
-                       stream_offset=-int(seam.missing or 0), frame_bytes=seam.missing)
-            )  # fmt: skip
-    return found
-
-
-def _ends_of_both_ways(plan: Plan, connections: Iterable[Row]) -> list[Row]:
-    """Ends of connections whose directions ended in different captures: each of these saw a
-    connection that was half closed."""
-    ranks = plan.group_of()
-    parts: dict[tuple[int, int], list[tuple[int, Row]]] = defaultdict(list)
-    for row in connections:
-        place = (row["capture"], row["connection_id"])
-        if place in plan.chains:
-            number, rank = ranks[place[0]]
-            parts[number, plan.chains[place]].append((rank, row))
-    found = []
-    for (number, chain), rows in parts.items():
-        rows.sort(key=lambda part: part[0])
-        fins = [
-            next(((n, row) for n, row in rows if row[f"fin_packet_{way}"] is not None), None)
-            for way in WAYS
-        ]
-        is_open = all(row["ended_packet"] is None for _, row in rows)
-        if is_open and fins[0] is not None and fins[1] is not None:
-            rank, row = max(fins[0], fins[1], key=lambda part: part[0])
-            at = max(row[f"fin_packet_{way}"] or 0 for way in WAYS)
-            found.append(
-                _event(number, rank, chain, _LATEST, EVENT_CLOSE, frames_missing=ENDED_FIN,
-                       direction="to_client", last_ts_ns=row["last_ts_ns"], last_packet=at)
-            )  # fmt: skip
-    return found
 
 
 def _all_columns(rows: DataFrame, **more: Any) -> DataFrame:
@@ -180,14 +104,18 @@ def input_schema() -> StructType:
 
 def frame_rows(frames: DataFrame, placed: DataFrame) -> DataFrame:
     """Frames of the groups. A frame that goes on in the next capture is left out, unless it tells
-    whose it is: its rest is lost, and nothing else is."""
-    rows = frames.where(F.col("protocol") == "pulsar").join(F.broadcast(placed), on=_PLACE)
+    whose it is: its rest is lost, and nothing else is. Of Cursus, where order alone tells what
+    answers what, it keeps its place."""
+    known = frames.where(F.col("protocol").isin("pulsar", "cursus"))
+    rows = known.join(F.broadcast(placed), on=_PLACE)
+    rows = rows.where((F.col("protocol") == "cursus") == F.col("is_cursus"))
     goes_on = F.when(F.col("direction") == "to_client", F.col("goes_on_to_client"))
     goes_on = goes_on.otherwise(F.col("goes_on_to_broker"))
     is_named = F.col("command").isin(*_TAKES_PART) & (
         F.coalesce("producer_id", "consumer_id").isNotNull()
     )
-    is_cut = goes_on & (F.col("status") == "cut_by_end") & ~F.coalesce(is_named, F.lit(False))
+    is_kept = F.coalesce(is_named, F.lit(False)) | F.col("is_cursus")
+    is_cut = goes_on & (F.col("status") == "cut_by_end") & ~is_kept
     return _all_columns(rows.where(~is_cut), kind=F.lit(replay.FRAME).cast("bigint"))
 
 
@@ -203,6 +131,26 @@ def cost_rows(deliveries: DataFrame, placed: DataFrame) -> DataFrame:
     rows = deliveries.where(F.col("ack_set").isNotNull() | ~plain)
     rows = rows.join(F.broadcast(placed), on=_PLACE)
     return _all_columns(rows, kind=F.lit(replay.COST).cast("bigint"))
+
+
+def batch_rows(tables: Mapping[str, DataFrame], placed: DataFrame) -> DataFrame:
+    """What is told of batches of Cursus: offsets and the first record of those for clients, and how
+    those for brokers were answered (permits: whether an answer was wanted)."""
+    mine = F.broadcast(placed.where(F.col("is_cursus")))
+    first = tables["messages"].where(F.col("batch_index") == 0)
+    record = first.select(*_PLACE, "frame_no", "producer_name", "sequence_id")
+    got = tables["deliveries"].drop("producer_name", "sequence_id").join(mine, on=_PLACE)
+    got = got.join(record, on=[*_PLACE, "frame_no"], how="left")
+    sent = tables["exchanges"].where(F.col("request_command") == "BATCH").join(mine, on=_PLACE)
+    outcome = F.col("outcome")
+    sent = sent.select(
+        *_PLACE, "group", "rank", "chain", "is_cursus",
+        F.col("request_frame_no").alias("frame_no"),
+        F.when(outcome == "not_awaited", 0).otherwise(1).cast("bigint").alias("permits"),
+        (outcome == "dup_or_dropped").cast("bigint").alias("redelivery_count"),
+    )  # fmt: skip
+    kind = F.lit(replay.COST).cast("bigint")
+    return _all_columns(got, kind=kind).unionByName(_all_columns(sent, kind=kind))
 
 
 def border_rows(rows: Iterable[Row], placed: DataFrame) -> DataFrame:
@@ -260,7 +208,7 @@ def _so_far(part: WindowSpec, *order: str) -> WindowSpec:
 def _replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """On a worker: the groups of a partition, one after the other, through the replay."""
     current: int | None = None
-    run: replay.Replay | None = None
+    run: AllReplays | None = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
         numbers = table.column("group").to_pylist()
@@ -272,7 +220,7 @@ def _replayed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if numbers[start] != current:
                 if run is not None and current is not None:
                     yield from _told(run.finish(), current)
-                current, run = numbers[start], replay.Replay(_WINDOW_NS)
+                current, run = numbers[start], AllReplays(_WINDOW_NS)
             assert run is not None and current is not None
             part = table.slice(start, stop - start).select(replay.INPUT.names).cast(replay.INPUT)
             yield from _told(run.feed(part), current)
@@ -425,7 +373,8 @@ def close(
     permits, producers, consumers, and producer_names and consumer_names, see `subjects`.
 
     Args:
-        tables: frames, acks, exchanges, deliveries and notices of the lake, with their capture.
+        tables: frames, acks, exchanges, deliveries, messages and notices of the lake, with their
+            capture.
         connections: rows with links.COLUMNS.
         work: where rows are written that are read several times.
     """
@@ -439,6 +388,8 @@ def close(
         .unionByName(gap_rows(tables["notices"], tables["frames"], placed))
         .unionByName(_all_columns(events))
     )
+    if any(row["protocol"] == "cursus" for row in connections):
+        rows = rows.unionByName(batch_rows(tables, placed))
     costs = borders.costs(tables, plan)
     if costs:
         rows = rows.unionByName(border_rows(costs, placed))
@@ -459,8 +410,9 @@ def close(
 def _arrow(rows: list[Row]) -> pa.Table:
     names = ("group", "rank", "chain", "frame_no", "kind", "event_code", "frames_missing",
              "last_ts_ns", "stream_offset", "frame_bytes", "last_packet")  # fmt: skip
-    schema = pa.schema([*((name, pa.int64()) for name in names), ("direction", pa.string())])
+    more = (("direction", pa.string()), ("is_cursus", pa.bool_()))
+    schema = pa.schema([*((name, pa.int64()) for name in names), *more])
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-__all__ = ["Group", "Place", "close", "ends", "places"]
+__all__ = ["Group", "Place", "close", "places"]

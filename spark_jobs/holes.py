@@ -52,7 +52,8 @@ def in_place(notices: DataFrame, frames: DataFrame, placed: DataFrame) -> DataFr
     rows = rows.withColumn("is_held", F.coalesce(is_held, F.lit(False)))
     return rows.select(
         "direction",
-        *(f"gap.{name}" for name in ("group", "rank", "chain", "stream_offset", "bytes")),
+        *(f"gap.{name}" for name in ("group", "rank", "chain", "is_cursus")),
+        *(f"gap.{name}" for name in ("stream_offset", "bytes")),
         F.col("gap.event_code").cast("bigint").alias("event_code"),
         F.when(inside, 0).otherwise(1).cast("bigint").alias("frames_missing"),
         F.when(F.col("is_held"), F.col("last.last_packet")).otherwise(revealed).alias("turn"),
@@ -82,8 +83,9 @@ def _with_neighbours(found: DataFrame, frames: DataFrame) -> DataFrame:
     """One row per notice: `gap`, and the frames of its direction around it, `last` and `frame`."""
     ways = [*_PLACE, "direction"]
     gap = F.struct(
-        "group", "rank", "chain", "event_code", "stream_offset", "bytes", "packet", "goes_on"
-    )
+        "group", "rank", "chain", "is_cursus", "event_code", "stream_offset", "bytes", "packet",
+        "goes_on",
+    )  # fmt: skip
     marks = found.select(
         *ways,
         F.col("stream_offset").alias("at"),

@@ -77,12 +77,6 @@ class Joined:
             for name in ("frames", "acks", "deliveries", "messages"):
                 tables[name] = self.tables[name] = borders.without(tables[name], twice)
         closed = closing.close(tables, self.plan, self.connections, self._work)
-        unread = self._unread()
-        if unread is not None:
-            closed = {
-                name: rows.unionByName(self._kept_rows(name, unread), allowMissingColumns=True)
-                for name, rows in closed.items()
-            }
         for name, rows in self._work.all_settled(closed, "closed/").items():
             # Where a consumer closed is told of joined ones only.
             rest = self._of_others(lake.read(_LAKE_TABLE.get(name, name)))
@@ -96,27 +90,6 @@ class Joined:
     def _of_others(self, rows: DataFrame) -> DataFrame:
         """The lake's own rows of captures that are in no group."""
         return rows.where(~F.col("capture").isin(*self.plan.captures))
-
-    def _kept_rows(self, name: str, unread: DataFrame) -> DataFrame:
-        """The lake's own rows of connections that are not read once more, under their heads."""
-        rows = self._lake.read(_LAKE_TABLE.get(name, name))
-        kept = rows.join(F.broadcast(unread), on=CONNECTION).withColumns(
-            {"capture": F.col("head_capture"), "connection_id": F.col("head_connection_id")}
-        )
-        return kept.select(*rows.columns)
-
-    def _unread(self) -> DataFrame | None:
-        """Connections of groups that `replay` does not read, those of Cursus, with their heads."""
-        heads = self.plan.head_of()
-        places = [
-            (row["capture"], row["connection_id"])
-            for row in self.connections
-            if row["protocol"] == "cursus"
-        ]
-        rows = [(*place, *heads[place]) for place in places if place in heads]
-        schema = "capture string, connection_id bigint, head_capture string, "
-        schema += "head_connection_id bigint"
-        return self._lake.spark.createDataFrame(rows, schema) if rows else None
 
     def _joined_connections(self) -> tuple[DataFrame, DataFrame]:
         """One row per joined connection; and those that lie behind one, as they are named in the

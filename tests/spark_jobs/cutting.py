@@ -75,7 +75,7 @@ def cut_places(data: bytes, count: int, seed: int) -> list[int]:
 def land_cut(name: str, cuts: Iterable[int], lake: Path, folder: Path) -> Cut:
     """Land a sample in parts, each a capture of its own."""
     places = tuple(cuts)
-    base = name.partition(".")[0] + "".join(f"-at{place}" for place in places)
+    base = Path(name).name.partition(".")[0] + "".join(f"-at{place}" for place in places)
     captures = [
         land(part, f"{base}-part{number}", lake, folder)
         for number, part in enumerate(parts(read(name), places))

@@ -10,12 +10,13 @@ from dissector.dissection import Dissection, Options
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
 from dissector.schemas.rows import arrow_batch
-from spark_jobs import borders, closing, links, replay
+from spark_jobs import borders, closing, endings, links, replay
+from spark_jobs.replay_cursus import AllReplays
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 TABLES = ("exchanges", "deliveries", "permits")
-READ = (*TABLES, "frames", "acks", "notices", "connections")
+READ = (*TABLES, "frames", "acks", "notices", "connections", "messages")
 
 
 def dissected(data: bytes) -> Rows:
@@ -51,10 +52,10 @@ def replay_input(captures: dict[str, Rows], plan: links.Plan, connections: list[
     }
     captures = _once(captures, plan, connections)
     nothing = dict.fromkeys((*replay.INPUT.names, "last_packet"))
-    found = [nothing | row for row in closing.ends(plan, connections)]
+    found = [nothing | row for row in endings.ends(plan, connections)]
     for name, rows in captures.items():
         mine = {place[1]: row for place, row in places.items() if place[0] == name}
-        costs = _counts(name, captures, places)
+        costs = _counts(name, captures, places) + _of_batches(rows, mine)
         for kind, kept in (
             (replay.FRAME, [row for row in rows["frames"] if _is_read(row, mine)]),
             (replay.ID, rows["acks"]),
@@ -111,12 +112,16 @@ def _placed(places: dict[links.Place, Row], capture: str, row: Row) -> Row:
 def _input(row: Row, kind: int, mine: dict[int, Row]) -> Row:
     placed = mine[row["connection_id"]]
     made = {name: row.get(name) for name in (*replay.INPUT.names, "last_packet", "turn")}
-    more = {name: placed[name] for name in ("group", "rank", "chain")}
+    more = {name: placed[name] for name in ("group", "rank", "chain", "is_cursus")}
     return made | more | {"kind": kind}
 
 
 def _is_read(row: Row, mine: dict[int, Row]) -> bool:
-    if row["protocol"] != "pulsar" or row["connection_id"] not in mine:
+    if row["connection_id"] not in mine:
+        return False
+    if mine[row["connection_id"]]["is_cursus"]:
+        return bool(row["protocol"] == "cursus")
+    if row["protocol"] != "pulsar":
         return False
     is_named = row["command"] in ("SEND", "MESSAGE") and (
         row["producer_id"] is not None or row["consumer_id"] is not None
@@ -124,6 +129,24 @@ def _is_read(row: Row, mine: dict[int, Row]) -> bool:
     way = "to_client" if row["direction"] == "to_client" else "to_broker"
     goes_on = mine[row["connection_id"]][f"goes_on_{way}"]
     return not (goes_on and row["status"] == "cut_by_end" and not is_named)
+
+
+def _of_batches(rows: Rows, mine: dict[int, Row]) -> list[Row]:
+    """What is told of batches of Cursus: offsets and first record, or how they were answered."""
+    first = {row["frame_no"]: row for row in rows["messages"] if not row["batch_index"]}
+    found = []
+    for row in rows["deliveries"]:
+        if row["connection_id"] in mine and mine[row["connection_id"]]["is_cursus"]:
+            record = first.get(row["frame_no"], {})
+            names = ("producer_name", "sequence_id")
+            found.append({**row, **{name: record.get(name) for name in names}})
+    for row in rows["exchanges"]:
+        if row["connection_id"] in mine and row["request_command"] == "BATCH":
+            told = {"frame_no": row["request_frame_no"], "connection_id": row["connection_id"],
+                    "permits": 0 if row["outcome"] == "not_awaited" else 1,
+                    "redelivery_count": int(row["outcome"] == "dup_or_dropped")}  # fmt: skip
+            found.append(told)
+    return found
 
 
 def _has_cost(row: Row) -> bool:
@@ -210,7 +233,7 @@ def _in_order(rows: list[Row], places: dict[links.Place, Row]) -> list[Row]:
 def joined(captures: dict[str, Rows], at_once: int = 500) -> Rows:
     """The rows that joining captures of one group gives."""
     plan, connections = planned(captures)
-    run = replay.Replay(REORDER_WINDOW_MS * 1_000_000)
+    run = AllReplays(REORDER_WINDOW_MS * 1_000_000)
     rows = replay_input(captures, plan, connections)
     found: Rows = {name: [] for name in TABLES}
     tables = []

@@ -21,8 +21,9 @@ NOTICES = (
 def placed_of(spark: Any) -> Any:
     flags = [f"{name}_{way}" for name in ("goes_on", "comes_from") for way in links.WAYS]
     return spark.createDataFrame(
-        [("a", 0, 0, 0, 5, *[False] * 4)],
+        [("a", 0, 0, 0, 5, False, *[False] * 4)],
         "capture string, connection_id bigint, group bigint, rank bigint, chain bigint, "
+        "is_cursus boolean, "
         + ", ".join(f"{name} boolean" for name in flags),
     )
 
