@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from dissector.protocols.cursus.commands import NAMES
 from dissector.report.explained import joined_about
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -16,6 +17,8 @@ from spark_jobs.links import Plan, Row
 from spark_jobs.tables import CONNECTION, OTHER_PLACES, LakeTables, flag
 from spark_jobs.workspace import Workspace
 
+# Commands that only Cursus has; a frame that is one of them keeps its place though it is cut.
+_CURSUS: Final = frozenset(NAMES) - {"UNKNOWN", "SUBSCRIBE"}
 CLOSED: Final = ("exchanges", "deliveries", "permits")
 _LAKE_TABLE: Final = {"producer_names": "producers", "consumer_names": "consumers"}
 # How the rows of one connection become one; whatever is not named here is the first that is known.
@@ -227,9 +230,10 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
         if begun is None and (rest or 0) <= max(0, -(seam.missing or 0)):
             continue  # what was skipped is in a frame that the first capture has
         command = begun["command"] if begun else None
-        is_named = command in ("SEND", "MESSAGE") and begun is not None and (
+        is_named = begun is not None and (
             begun["producer_id"] is not None or begun["consumer_id"] is not None
-        )  # fmt: skip
+        )
+        is_counted = command in _CURSUS or (command in ("SEND", "MESSAGE") and is_named)
         found.append(
             {
                 "capture": seam.before[0], "connection_id": seam.before[1],
@@ -239,7 +243,7 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
                 "frame_bytes": begun["frame_bytes"] if begun else None,
                 "skipped_bytes": rest,
                 # What tells whose it is counts, as a frame does that a snap length cut.
-                "fate": "counted" if is_named else "lost",
+                "fate": "counted" if is_counted else "lost",
             }
         )  # fmt: skip
     return found
