@@ -1,6 +1,8 @@
 """A real wire: what the tap lands is what was sent, what it lost it says."""
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dissector.cli.exits import EXIT_OUTPUT
 from dissector.dissection import Dissection, Options
 from dissector.errors import DependencyError, UsageError
 from dissector.lake.reader import open_lake
@@ -28,10 +31,12 @@ from dissector.tap.pieces import Cuts, Piece
 from dissector.tap.ring import BLOCK_BYTES, Ring
 from dissector.tap.rotations import Rotations
 from dissector.tap.service import Settings, Tap
+from tests.disks import disk_of
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.tap.test_service import joined
 from tests.dissector.tap.wire import Wire, frames_of, inside, require, sender_of, wire
 
+PORT = 9498
 CAPTURE = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
 TIMES = ("ts", "_ns", "latency_bucket", "clock_steps", "text", "history")
 
@@ -174,38 +179,86 @@ def test_b62_a_filter_that_matches_nothing_beside_tags_is_told(pair, tmp_path):
     assert [finding.value for finding in found] == [20]
 
 
-def test_b61_an_interface_that_goes_down_and_comes_back_is_a_notice(pair, tmp_path):
-    tap = subprocess.Popen(
-        pair.dissector("tap", "-i", pair.tapped, "--lake", str(tmp_path), "--rotate", "1s"),
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    frames = frames_of(CAPTURE)[:30]
+class Running:
+    """A tap in a process of its own that packets are sent to."""
 
-    def landed() -> int:
-        return len(list(tmp_path.glob("_manifest/*.json")))
+    def __init__(self, pair: Wire, lake: Path, *options: str) -> None:
+        self.pair, self.lake = pair, lake
+        self.process = subprocess.Popen(
+            pair.dissector("tap", "-i", pair.tapped, "--lake", str(lake), *options),
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._frames = frames_of(CAPTURE)[:30]
 
-    def sent_until(condition) -> None:
+    def landed(self) -> int:
+        return len(list(self.lake.glob("_manifest/*.json")))
+
+    def sent_until(self, condition) -> None:
         end = time.monotonic() + 60
-        while not condition() and time.monotonic() < end and tap.poll() is None:
-            with sender_of(pair) as sending:
-                for frame in frames:
+        while not condition() and time.monotonic() < end and self.process.poll() is None:
+            with sender_of(self.pair) as sending:
+                for frame in self._frames:
                     try:
                         sending.send(frame)
                     except OSError:
                         break
             time.sleep(0.3)
+        assert condition()
 
-    sent_until(lambda: landed() >= 1)
+    def metric(self, name: str) -> float:
+        """A number of the metrics, 0 before there are any."""
+        ask = self.pair.command("curl", "-s", f"http://127.0.0.1:{PORT}/metrics")
+        text = subprocess.run(ask, capture_output=True, text=True, check=False).stdout
+        found = [line.split()[-1] for line in text.splitlines() if line.startswith(name)]
+        return float(found[0]) if found else 0.0
+
+    def end(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
+def test_b61_an_interface_that_goes_down_and_comes_back_is_a_notice(pair, tmp_path):
+    tap = Running(pair, tmp_path, "--rotate", "1s")
+    tap.sent_until(lambda: tap.landed() >= 1)
     pair.ip("link", "set", pair.tapped, "down")
     time.sleep(2)
     pair.ip("link", "set", pair.tapped, "up")
-    before = landed()
-    sent_until(lambda: landed() > before + 1)
-    tap.send_signal(signal.SIGTERM)
-    _, said = tap.communicate(timeout=60)
-    assert tap.returncode == 0, said
+    before = tap.landed()
+    tap.sent_until(lambda: tap.landed() > before + 1)
+    status, said = tap.end()
+    assert status == 0, said
     codes = [row["code"] for row in joined(tmp_path)["notices"]]
     assert codes.count("interface_down") == codes.count("interface_up") == 1
+
+
+def test_a_full_disk_stops_landing_and_not_the_metrics(pair, tmp_path):
+    if shutil.which("curl") is None:
+        pytest.skip("needs the command curl")
+    lost = 'dissector_tap_packets_dropped_total{by="queue"}'
+    with disk_of("4m", tmp_path) as disk:
+        tap = Running(pair, disk / "lake", "--rotate", "500ms", "--metrics", str(PORT))
+        tap.sent_until(lambda: tap.landed() >= 1)
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+        tap.sent_until(lambda: tap.metric(lost) > 0)
+        before = tap.metric("dissector_tap_packets_received_total")
+        tap.sent_until(lambda: tap.metric("dissector_tap_packets_received_total") > before)
+        assert tap.metric("dissector_tap_landing") == 0
+        (disk / "filler").unlink()
+        landed = tap.landed()
+        tap.sent_until(lambda: tap.landed() > landed)
+        status, said = tap.end()
+        assert status == EXIT_OUTPUT and " not landed; " in said
+        found = joined(disk / "lake")
+    told = [row for row in found["notices"] if row["code"] == "queue_dropped"]
+    landed_packets = sum(row["packets"] for row in found["capture_files"])
+    captured, missing = (
+        int(said.split(text)[0].split()[-1].replace(",", ""))
+        for text in (" packets captured", " not landed")
+    )
+    assert landed_packets + missing == captured and told
 
 
 def test_interfaces_are_merged_by_time(tmp_path):
