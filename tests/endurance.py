@@ -8,6 +8,7 @@ half of the run is printed and makes the exit code 1.
 """
 
 import argparse
+import ctypes
 import json
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+import dissector.cli.environment  # noqa: F401 -- the allocator as in the command
 from captures.make.traffic import MIXES, Connection, Direction, _begin, _round, packets
 from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection, Options
@@ -252,6 +254,27 @@ def sizes(root: object) -> dict[str, int]:
     return found
 
 
+class _Heap(ctypes.Structure):
+    """What the allocator of the C library says of itself (mallinfo2)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                     "uordblks", "fordblks", "keepcost")
+    )  # fmt: skip
+
+
+def in_use() -> dict[str, int]:
+    """Bytes that the program holds of the C library's heap, and objects of Python."""
+    found = {"objects of Python": sys.getallocatedblocks()}
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is not None:
+        ask.restype = _Heap
+        heap = ask()
+        found["bytes of the heap"] = int(heap.uordblks + heap.hblkhd)
+    return found
+
+
 class Looker:
     """A listener that looks at memory and sizes once a minute of capture time."""
 
@@ -275,12 +298,14 @@ class Looker:
         for _ in self._collector.collect():  # somebody scrapes
             pass
         hours = (self._source.now_ns - START_NS) / 3600 / _NS
-        self.looks.append((hours, resident_bytes(), sizes(self._tap)))
+        used = in_use()
+        self.looks.append((hours, resident_bytes(), {**sizes(self._tap), **used}))
         if len(self.looks) % 10 == 1:
             passed = time.monotonic() - self._began
+            told = ", ".join(f"{count:,} {name}" for name, count in used.items())
             print(
-                f"{hours:6.2f} h in {passed:6.0f} s: {resident_bytes() / 1e6:7.1f} MB, "
-                f"{self._tap.account.packets:,} packets, {sum(self.looks[-1][2].values()):,}",
+                f"{hours:6.2f} h in {passed:6.0f} s: {resident_bytes() / 1e6:7.1f} MB resident, "
+                f"{self._tap.account.packets:,} packets; {told}",
                 flush=True,
             )
 
@@ -309,6 +334,7 @@ def main() -> int:
     parser.add_argument("--made", type=int, default=8000, help="made packets of each mix a round")
     parser.add_argument("--round", type=float, default=55, help="seconds")
     parser.add_argument("--no-lake", action="store_true")
+    parser.add_argument("--no-recorder", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = Endless(chosen.hours, chosen.made, chosen.round)
@@ -325,7 +351,8 @@ def main() -> int:
         watch = Watch(health, numbers, rotations, recorder)
         watch.tap = tap
         looker = Looker(source, tap, TapCollector(health, numbers), _LOOK_NS)
-        for listener in (watch, recorder, looker, Sweeper(Path(folder) / "lake")):
+        listeners = [watch, looker, Sweeper(Path(folder) / "lake")]
+        for listener in listeners if chosen.no_recorder else [recorder, *listeners]:
             tap.listen(listener)
         tap.run()
         recorder.close()

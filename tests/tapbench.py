@@ -4,11 +4,12 @@ Sends the packets of Ethernet captures over a pair of virtual interfaces in a ne
 steady rate, again and again (each round over connections and topics of its own), and prints what
 the tap says at the end beside what was sent: received + dropped = sent. Needs root.
 
-Several captures are mixed packet by packet, each over hosts of its own; --acks adds what hosts send
-for every second segment. The command of the goal, 100,000 packets and 100 MB a second on one core:
+Several captures are mixed packet by packet, each over hosts of its own, CAPTURE:N takes N megabytes
+of it; --acks N adds what hosts send for every Nth segment. The goal, 100,000 packets and 100 MB a
+second on one core, with packets of 1000 bytes in the mean:
 
-    python -m tests.tapbench bench/small-300.pcap bench/kib-300.pcap bench/batch-300.pcap \\
-        bench/lz4-300.pcap --acks --megabytes-each 60 --pin --lake --seconds 300
+    python -m tests.tapbench bench/small-300.pcap:30 bench/kib-300.pcap:80 \\
+        bench/batch-300.pcap:60 bench/lz4-300.pcap:30 --acks 4 --pin --lake --seconds 300
 """
 
 import argparse
@@ -147,13 +148,13 @@ class Lag(threading.Thread):
 
 def packets_of(arguments: argparse.Namespace) -> list[bytes]:
     """What shall be sent, one round of it."""
-    most = arguments.megabytes_each * 1e6
     captures = []
-    for path in arguments.captures:
+    for each in arguments.captures:
+        path, _, most = each.partition(":")
         frames, size = frames_of(Path(path)), 0
         for place, frame in enumerate(frames):
             size += len(frame)
-            if size > most:
+            if most and size > float(most) * 1e6:
                 del frames[place:]
                 break
         captures.append(frames)
@@ -223,8 +224,7 @@ if __name__ == "__main__":
     parser.add_argument("captures", nargs="+")
     parser.add_argument("--packets", type=float, default=100_000, help="a second")
     parser.add_argument("--megabytes", type=float, default=100, help="a second")
-    parser.add_argument("--megabytes-each", type=float, default=1e6, help="of each capture")
-    parser.add_argument("--acks", action="store_true", help="add what acknowledges the segments")
+    parser.add_argument("--acks", type=int, default=0, help="segments that one acknowledges")
     parser.add_argument("--pin", action="store_true", help="the tap on one core, we on the others")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--idle", type=float, default=10, help="seconds of silence before")

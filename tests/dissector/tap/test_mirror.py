@@ -19,10 +19,11 @@ from dissector.sources.rings import chains
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_live import without_times
 from tests.dissector.tap.test_service import joined
-from tests.dissector.tap.wire import Wire, require, wire
+from tests.dissector.tap.wire import Wire, require, wait_for_port, wire
 
 CAPTURE = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
 PORT = 6650
+METRICS_PORT = 9497
 
 pytestmark = pytest.mark.root
 
@@ -32,6 +33,7 @@ import socket, sys
 role, address, port, path = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 if role == "broker":
     listening = socket.create_server((address, port))
+    print("listens", flush=True)
     link, _ = listening.accept()
 else:
     link = socket.create_connection((address, port), timeout=20)
@@ -97,13 +99,25 @@ def wait_for(path: Path, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
+def wait_until_quiet(path: Path) -> None:
+    """Until a recording has not grown for a while: what is in its ring is lost when it ends."""
+    size, since = -1, time.monotonic()
+    while time.monotonic() - since < 3:
+        if path.stat().st_size != size:
+            size, since = path.stat().st_size, time.monotonic()
+        time.sleep(0.1)
+
+
 def talk(broker: Wire, client: Wire, script: Path) -> None:
     """Let both sides say what the script says, over real TCP."""
     peers = []
     for host, role in ((broker, "broker"), (client, "client")):
         command = (sys.executable, "-c", PEER, role, "10.9.0.1", str(PORT), str(script))
-        peers.append(subprocess.Popen(host.command(*command), stderr=subprocess.PIPE, text=True))
-        time.sleep(1.5)  # the broker listens before the client comes
+        pipe = subprocess.PIPE
+        peer = subprocess.Popen(host.command(*command), stdout=pipe, stderr=pipe, text=True)
+        peers.append(peer)
+        if role == "broker":
+            assert peer.stdout is not None and peer.stdout.readline() == "listens\n"
     for peer in peers:
         _, said = peer.communicate(timeout=120)
         assert peer.returncode == 0, said
@@ -125,13 +139,13 @@ def test_the_taps_lake_is_the_lake_of_a_recording_beside_it(tmp_path):
         )  # fmt: skip
         tap = subprocess.Popen(
             broker.dissector("tap", "-i", broker.tapped, "--lake", str(tmp_path / "tap"),
-                             "--rotate", "1s"),
+                             "--rotate", "1s", "--metrics", str(METRICS_PORT)),
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         wait_for(recording)
-        time.sleep(6)  # the tap opens its lake before its socket's first packet is dissected
+        wait_for_port(broker, METRICS_PORT)
         talk(broker, client, script)
-        time.sleep(1.5)
+        wait_until_quiet(recording)
         tap.send_signal(signal.SIGTERM)
         _, said = tap.communicate(timeout=120)
         assert tap.returncode == 0, said

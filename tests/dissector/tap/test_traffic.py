@@ -35,5 +35,5 @@ def test_topics_get_new_names():
     data = np.frombuffer(bytearray(b"".join(made("small", 60))), np.uint8)
     names = topic_names(data)
     rename(data, names, 12)
-    assert len(names) == 8 and data.tobytes().count(b"default/00012-") == 8
+    assert len(names) == 8 and data.tobytes().count(b"default/b0012-") == 8
     assert len(topic_names(data)) == 0

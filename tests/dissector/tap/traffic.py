@@ -1,5 +1,6 @@
 """Traffic for a tap that runs long: captures mixed, with acknowledgements, and ever new names."""
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
@@ -9,8 +10,9 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 
-TOPIC: Final = b"public/default/bench-"  # how topics of the made captures begin
-_DIGITS: Final = 5  # of `bench`, that a round replaces
+# How topics of the made captures begin; the first letter is the capture's, the rest a round's.
+TOPIC: Final = re.compile(rb"public/default/[a-z](ench)-")
+_DIGITS: Final = 4
 _HEADERS: Final = 14 + 20
 _ACK: Final = 0x10
 
@@ -21,8 +23,13 @@ def is_simple(frame: bytes) -> bool:
 
 
 def of_host(frame: bytes, number: int) -> bytes:
-    """The same packet between other hosts: the second byte of both addresses is the number."""
-    return frame[:27] + bytes([number]) + frame[28:31] + bytes([number]) + frame[32:]
+    """The same packet between other hosts, over other topics.
+
+    The second byte of both addresses is the number, a topic's first letter is the number's.
+    """
+    host = bytes([number])
+    data = frame[32:].replace(b"default/bench-", b"default/" + bytes([97 + number]) + b"ench-")
+    return frame[:27] + host + frame[28:31] + host + data
 
 
 def acknowledgement(frame: bytes) -> bytes:
@@ -36,8 +43,8 @@ def acknowledgement(frame: bytes) -> bytes:
     return frame[6:12] + frame[:6] + frame[12:14] + ip + tcp + b"\1\1\x08\x0a" + bytes(8)
 
 
-def with_acks(frames: Sequence[bytes]) -> Iterator[bytes]:
-    """Packets, and an acknowledgement after every second segment with data of each direction."""
+def with_acks(frames: Sequence[bytes], segments: int = 2) -> Iterator[bytes]:
+    """Packets, and an acknowledgement after so many segments with data of each direction."""
     waiting: dict[bytes, int] = {}
     for frame in frames:
         yield frame
@@ -45,19 +52,22 @@ def with_acks(frames: Sequence[bytes]) -> Iterator[bytes]:
             continue
         way = frame[26:38]
         waiting[way] = waiting.get(way, 0) + 1
-        if waiting[way] == 2:
+        if waiting[way] == segments:
             waiting[way] = 0
             yield acknowledgement(frame)
 
 
-def mixed(captures: Sequence[Sequence[bytes]], acks: bool = False) -> list[bytes]:
-    """Packets of several captures in turns, each between hosts of its own."""
+def mixed(captures: Sequence[Sequence[bytes]], acks: int = 0) -> list[bytes]:
+    """Packets of several captures in turns, each between hosts of its own.
+
+    acks: for so many segments there is an acknowledgement; 0 = none is added.
+    """
     if len(captures) > 1:
         captures = [
             [of_host(frame, number) if is_simple(frame) else frame for frame in frames]
             for number, frames in enumerate(captures)
         ]
-    ways = [list(with_acks(frames)) if acks else frames for frames in captures]
+    ways = [list(with_acks(frames, acks)) if acks else frames for frames in captures]
     longest = max(map(len, ways))
     found: list[bytes] = []
     # In proportion, so that all end at the same time.
@@ -71,13 +81,7 @@ def mixed(captures: Sequence[Sequence[bytes]], acks: bool = False) -> list[bytes
 
 def topic_names(data: ByteArray) -> Int64Array:
     """Where topics of the made captures are named."""
-    found = []
-    whole = data.tobytes()
-    at = whole.find(TOPIC)
-    while at >= 0:
-        found.append(at + len(TOPIC) - _DIGITS - 1)
-        at = whole.find(TOPIC, at + 1)
-    return np.array(found, np.int64)
+    return np.array([each.start(1) for each in TOPIC.finditer(data.tobytes())], np.int64)
 
 
 def rename(data: ByteArray, names: Int64Array, number: int) -> None:

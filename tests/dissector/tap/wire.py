@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,6 +117,20 @@ def _setns(descriptor: int) -> None:
 
     if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0x40000000):
         raise OSError(ctypes.get_errno(), "setns")
+
+
+def wait_for_port(pair: Wire, port: int, seconds: float = 120) -> None:
+    """Until somebody listens in the namespace, as a tap does once its sockets are open."""
+    end = time.monotonic() + seconds
+    with inside(pair):
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except OSError:
+                assert time.monotonic() < end, f"nobody listens on port {port}"
+                time.sleep(0.1)
+            else:
+                return
 
 
 def frames_of(path: Path) -> list[bytes]:
