@@ -41,7 +41,7 @@ from dissector.protocols.cursus.commands import (
 from dissector.protocols.cursus.correlation import Correlation
 from dissector.protocols.cursus.effects import Effects
 from dissector.protocols.cursus.lines import KEY_VALUE, Line
-from dissector.protocols.cursus.readings import Codes, Reading
+from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.cursus.rows import Gathered
 from spark_jobs import replay
 from spark_jobs.replay import COST, EVENT
@@ -127,12 +127,15 @@ class CursusReplay(replay.Replay):
 
     def __init__(self) -> None:
         self._protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == NAME)
-        self._table = NameTable()
-        self._codes = Codes(self._table)
+        names = NameTable()
+        self._again = Readings(names, self._protocol, False, "none")
+        self._codes = self._again.codes
         self._findings = Findings()
-        self._gathered = Gathered(self._table)
+        self._gathered = Gathered(names)
         self._effects = Effects(self._gathered, self._codes, self._findings)
-        self._correlation = Correlation(self._gathered, self._effects, self._codes, False)
+        self._correlation = Correlation(
+            self._gathered, self._effects, self._again, False, self._protocol
+        )
         self._serials = Serials()
         self._held: pa.Table | None = None
 
@@ -155,11 +158,10 @@ class CursusReplay(replay.Replay):
         main = rows.filter(pa.array(is_row)).combine_chunks()
         _, frames = new_frame_columns(count)
         self._fill_frames(frames, main)
-        bodies = BodyColumns.new(count, NULL)
-        bodies.records[:count] = NULL
+        bodies = self._again.opening.bodies = BodyColumns.new(count, NULL)
         self._fill_bodies(frames, bodies, rows, kinds, owner)
         readings = self._readings(frames, main)
-        self._correlation.advance(frames, count, bodies, list(range(count)), readings)
+        self._correlation.advance(frames, count, count, readings)
         yield from self._tables(self._gathered.subjects() + self._gathered.relations())
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
