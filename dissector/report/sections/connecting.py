@@ -191,7 +191,10 @@ def connecting(parts: Parts) -> dict[str, Any]:
         "opened_within_10_s": most if opened else None,
         "bursts": len(bursts),
         "closed_by_broker": {
-            "connections": sum(leg["closed_first_by"] == "broker" for leg in legs),
+            # An attempt that was refused was none.
+            "connections": sum(
+                leg["closed_first_by"] == "broker" and not _is_vain(leg) for leg in legs
+            ),
             "producers": sum(row["what"] == "producer" for row in closed),
             "consumers": sum(row["what"] == "consumer" for row in closed),
         },

@@ -213,8 +213,10 @@ def test_captures_that_were_joined_are_one_storm_and_end_together() -> None:
 
 
 def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured() -> None:
-    refused = section_of(legs([0, 1, 2], protocol="none", handshake_rtt_ns=None))
+    attempts = legs([0, 1, 2], protocol="none", handshake_rtt_ns=None, closed_first_by="broker")
+    refused = section_of(attempts)
     assert refused["total"]["not_established"] == 3
+    assert refused["total"]["closed_by_broker"]["connections"] == 0
     assert refused["total"]["network_round_trip_ms"]["p50"] is None
     one_way = section_of(legs([0, 1], handshake_rtt_ns=None, packets_to_client=0))
     assert one_way["total"]["not_established"] == 0
