@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from dissector.report.lags import COMMITTED, DELIVERED
-from dissector.report.parts import ENTRIES
+from dissector.report.parts import ENTRIES, LEFT_OUTCOMES, PASSED_DELIVERIES
+from dissector.report.passed_over import DELIVERIES, DISCARDED
 from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, LAGS, LAST_LAG_BITS, TRANSITS
 from spark_jobs import job
 from spark_jobs.counting import tally
 from spark_jobs.coverage import frames_part
 from spark_jobs.merged import Merged
-from spark_jobs.tables import CONNECTION, bucket, flag, without_twins
+from spark_jobs.tables import CONNECTION, at_own_place, bucket, flag, without_twins
 
 SECTIONS: Final = ("publish_to_delivery", "ack_latency")
 _ENTRY: Final = ["ledger_id", "entry_id"]
@@ -69,6 +70,19 @@ def transform_ack_commands(acks: DataFrame) -> DataFrame:
         }
     )
     return tally(rows, ACK_COMMANDS)
+
+
+def transform_passed(deliveries: DataFrame) -> DataFrame:
+    """Deliveries that were left behind (PASSED_DELIVERIES), of rows of deliveries."""
+    consumer = Window.partitionBy("capture", *DELIVERIES.owner)
+    acked = F.when(F.col("outcome").isin(*DELIVERIES.settled), F.col("order_no"))
+    rows = deliveries.withColumn("last_acked", F.max(acked).over(consumer))
+    passed = rows.where(
+        F.col("outcome").isin(*LEFT_OUTCOMES)
+        & ((F.col("outcome") == DISCARDED) | (F.col("order_no") < F.col("last_acked")))
+    )
+    columns = {"at_us": F.unix_micros("ts"), "packet": F.lit(None).cast("bigint")}
+    return at_own_place(passed).withColumns(columns).select(*PASSED_DELIVERIES.names)
 
 
 def transform_lags(acks: DataFrame, deliveries: DataFrame) -> DataFrame:
@@ -147,6 +161,7 @@ def ack_frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
         "ack_times": (transform_ack_times(tables.read("deliveries")), ACK_TIMES.schema()),
         "ack_commands": (transform_ack_commands(tables.read("acks")), ACK_COMMANDS.schema()),
         "lags": (transform_lags(tables.read("acks"), tables.read("deliveries")), LAGS.schema()),
+        "passed_deliveries": (transform_passed(tables.read("deliveries")), PASSED_DELIVERIES),
     }
 
 

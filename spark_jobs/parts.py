@@ -49,6 +49,7 @@ _FIRST: Final = {
 _PACKETS: Final = {
     "slow": (("request_frame_no", "request_packet"), ("response_frame_no", "response_packet")),
     "passed_over": (("request_frame_no", "request_packet"),),
+    "passed_deliveries": (("frame_no", "packet"),),
     "errors": (("response_frame_no", "packet"),),
     "redelivered": (("frame_no", "packet"),),
 }

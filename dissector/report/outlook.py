@@ -223,6 +223,16 @@ def _coverage(report: Row) -> list[Remark]:
     return found
 
 
+def _left_behind(report: Row) -> Remark | None:
+    """Deliveries that were lost behind the tap, or that the application keeps."""
+    count = report["ack_latency"]["total"]["passed_over"]
+    if not count:
+        return None
+    what = "delivery was" if count == 1 else "deliveries were"
+    text = f"{count_text(count)} {what} never acknowledged, though later ones were."
+    return Remark(LOOK, "ack_latency", text)
+
+
 def _closed(report: Row) -> Remark | None:
     """Producers and consumers that the broker closed: an unload, a deleted topic, a quota."""
     closed = report["connecting"]["total"]["closed_by_broker"]
@@ -261,6 +271,7 @@ def remarks(report: Row) -> list[Remark]:
         _redelivery(report),
         _checksums(report),
         _errors(report),
+        _left_behind(report),
         _closed(report),
         _joined(report),
     ]

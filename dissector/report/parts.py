@@ -234,6 +234,24 @@ PASSED_OVER: Final = _schema(
 PASSED_OUTCOMES: Final = ("unanswered_at_end", "conn_closed")  # no hole and no close explains them
 ANSWERED: Final = ("ok", "dup_or_dropped")  # a receipt came, in the order of the sends
 MAX_PASSED_OVER: Final = 1000
+# Deliveries that nobody acked although a later one to the same consumer was, or that it discarded.
+PASSED_DELIVERIES: Final = _schema(
+    capture=_TEXT,
+    connection_id=_INT,
+    consumer_id=_INT,
+    incarnation=_INT,
+    topic=_TEXT,
+    subscription=_TEXT,
+    consumer_name=_TEXT,
+    ledger_id=_INT,
+    entry_id=_INT,
+    message_count=_INT,
+    outcome=_TEXT,
+    at_us=_INT,
+    frame_no=_INT,
+    packet=_INT,
+)
+LEFT_OUTCOMES: Final = ("consumer_closed", "conn_closed", "unacked_at_end", "discarded")
 # Exact percentiles (`--exact`): grouping as the name of the list, measure latency, transmit or
 # logical.
 EXACT: Final = _schema(
@@ -261,6 +279,7 @@ ROWS: Final = {
     "setup": SETUP,
     "entries": ENTRIES,
     "passed_over": PASSED_OVER,
+    "passed_deliveries": PASSED_DELIVERIES,
     "exact": EXACT,
 }
 

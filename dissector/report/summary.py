@@ -21,7 +21,7 @@ from dissector.report.gathering import Gatherer
 from dissector.report.lifetimes import Lifetimes
 from dissector.report.numbers import high, low, step_ns
 from dissector.report.parts import FILES, Parts, no_parts
-from dissector.report.passed_over import PassedOver
+from dissector.report.passed_over import DELIVERIES, PassedOver
 from dissector.report.result import build
 from dissector.report.round_trips import RoundTrips
 from dissector.report.rows import Rows
@@ -82,6 +82,7 @@ class Summary:
         self._trips = RoundTrips()
         self._lifetimes = Lifetimes()
         self._passed_over = PassedOver(packets)
+        self._passed_deliveries = PassedOver(packets, DELIVERIES)
         self._copies = Copies()
         self._connections = Accumulator(CONNECTIONS, 1 << 16)
         self._notices = Accumulator(NOTICES, 1 << 16)
@@ -126,6 +127,7 @@ class Summary:
             self._deliveries.add(rows)
             self._lifetimes.add_deliveries(rows)
             self._copies.add_deliveries(rows)
+            self._passed_deliveries.add(rows)
             self._frames.add_deliveries(rows)
         elif table == "acks":
             self._deliveries.add_acks(rows)
@@ -180,6 +182,7 @@ class Summary:
             **self._trips.tables(),
             **self._lifetimes.tables(found, files),
             "passed_over": self._passed_over.table(),
+            "passed_deliveries": self._passed_deliveries.table(),
             "errors": self._errors.table(),
             "slow": self._slowest.table(),
             "files": files,
@@ -191,7 +194,8 @@ class Summary:
     def _limits(self) -> dict[str, int]:
         found: dict[str, int] = {"summary_names_limit": self._kept_left_out}
         found["summary_copies_limit"] = self._copies.left_out
-        found["summary_passed_over_limit"] = self._passed_over.left_out
+        passed = (self._passed_over, self._passed_deliveries)
+        found["summary_passed_over_limit"] = sum(part.left_out for part in passed)
         found["summary_keys_limit"] = self._connections.left_out + self._notices.left_out
         parts = (self._frames, self._sends, self._deliveries, self._permits, self._errors)
         for part in (*parts, self._trips, self._lifetimes):

@@ -7,6 +7,7 @@ from dissector.report.names import is_blind
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
+    instant,
     known,
     milliseconds,
     nulls_last,
@@ -14,7 +15,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import Parts
+from dissector.report.parts import MAX_PASSED_OVER, Parts
 from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, rows
 from dissector.report.unread import unread, with_unread
 
@@ -93,8 +94,17 @@ def _ends_us(parts: Parts) -> dict[str | None, int]:
     return found | {name: found[whole] for name, whole in parts.wholes.items() if whole in found}
 
 
+def _passed_over(parts: Parts) -> list[Row]:
+    """Deliveries that were never acked although later ones to their consumer were, in order."""
+    found: list[Row] = parts.tables["passed_deliveries"].to_pylist()
+    found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
+    for row in found:
+        row["ts"] = instant(row.pop("at_us") * NS_PER_US)
+    return found
+
+
 def ack_latency(parts: Parts) -> dict[str, Any]:
-    """The section `ack_latency`: total, by_subscription."""
+    """The section `ack_latency`: total, by_subscription, passed_over."""
     names = ["capture", *_KEYS, "outcome", "bucket"]
     deliveries = rows(parts.tables["ack_times"], ACK_TIMES, names)
     ends_us = _ends_us(parts)
@@ -129,4 +139,7 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
         if is_blind(parts.names, way):
             section["total"] = unseen(section["total"], *keys)
             section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
+    passed_over = _passed_over(parts)
+    section["total"]["passed_over"] = len(passed_over)
+    section["passed_over"] = passed_over[:MAX_PASSED_OVER]
     return section

@@ -1,4 +1,4 @@
-"""Sends that were never answered although later ones of the same producer were."""
+"""Sends and deliveries that were left behind although later ones of the same kind were settled."""
 
 import pytest
 
@@ -41,8 +41,23 @@ def test_only_a_later_receipt_of_the_same_producer_passes_a_send_over(at_once: i
 
 
 def test_its_bound_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passed_over, "MAX_WAITING", 1)
+    monkeypatch.setattr(passed_over, "MAX_PASSED", 1)
     found = passed_over.PassedOver(PacketMemory())
     rows = [send(1, "conn_closed"), send(2, "conn_closed"), send(3, "ok")]
     found.add(Rows(made.batch("exchanges", rows), "c"))
     assert found.table().num_rows == 1 and found.left_out == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_a_delivery_is_passed_over_by_a_later_ack_of_its_consumer(at_once: int) -> None:
+    said = [
+        (1, 0, "acked"), (2, 0, "consumer_closed"), (3, 0, "redelivery_requested"),
+        (4, 1, "unacked_at_end"), (5, 0, "acked"), (6, 0, "conn_closed"), (7, 0, "discarded"),
+        (8, 1, "unacked_at_end"),
+    ]  # fmt: skip
+    rows = [{"connection_id": 0, "consumer_id": consumer, "incarnation": 0, "frame_no": frame_no,
+             "outcome": outcome} for frame_no, consumer, outcome in said]  # fmt: skip
+    found = passed_over.PassedOver(PacketMemory(), passed_over.DELIVERIES)
+    for start in range(0, len(rows), at_once):
+        found.add(Rows(made.batch("deliveries", rows[start : start + at_once]), "c"))
+    assert sorted(found.table().column("frame_no").to_pylist()) == [2, 7]
