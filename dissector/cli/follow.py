@@ -34,6 +34,7 @@ _SECRET_COMMANDS: Final = frozenset(
     {
         *("CONNECT", "AUTH_CHALLENGE", "AUTH_RESPONSE"),
         *("AUTH", "JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER"),
+        "INTERNAL_BATCH",  # whose records may hold credentials, as base64
     }
 )
 _SHOWN_HEAD_BYTES: Final = 10  # of a secret frame: two lengths and the command's type
@@ -43,7 +44,7 @@ _TOKEN: Final = re.compile(
 )
 # Cursus' credentials: arguments and JSON fields of these names, and a word of discovery lines.
 _ASSIGNED: Final = re.compile(
-    rb"token(?:=|\"\s*:\s*\")(?P<value>[^\x00-\x20\"',}]*)"
+    rb"token(?:=|\\*\"\s*:\s*\\*\")(?P<value>\\?\"[^\"]*\"?|[^\x00-\x20\"]*)"
     rb"|AUTH\s+(?P<word>[^\x00-\x20=]+)(?=\s+(?:JOIN|LEAVE|HEARTBEAT|LIST)_CLUSTER)",
     re.IGNORECASE,
 )

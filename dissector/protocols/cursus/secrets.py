@@ -7,11 +7,13 @@ by a mistake of two clients, behind a message's text, so that they are stored wi
 import re
 from typing import Final
 
-_ASSIGNED: Final = re.compile(rb"(?i)((?:\b|_)token=)([^\s\"',}]+)")
-_DISCOVERY: Final = re.compile(
-    rb"(?is)\A(\s*AUTH\s+)([^\s=]+)(\s+(?:JOIN|LEAVE|HEARTBEAT|LIST)_CLUSTER\b)"
+_ASSIGNED: Final = re.compile(
+    rb"(?i)((?:\b|_)token=)(\\?\"(?:[^\"\\]|\\.)*\"?|[^\s\"]+)", re.DOTALL
 )
-_IN_JSON: Final = re.compile(rb"(?i)(\"[a-z_]*token\"\s*:\s*\")((?:[^\"\\]|\\.)*)")
+_DISCOVERY: Final = re.compile(
+    rb"(?is)(\bAUTH\s+)([^\s=\"]+)(\s+(?:JOIN|LEAVE|HEARTBEAT|LIST)_CLUSTER\b)"
+)
+_IN_JSON: Final = re.compile(rb"(?is)(\"[a-z_]*token\\*\"\s*:\s*\\*\")((?:[^\"\\]|\\.)*)")
 _APPENDED: Final = re.compile(rb"(?i)(?:\A|\s)(?:auth_|internal_)?token=\S")
 
 
