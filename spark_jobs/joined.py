@@ -294,15 +294,17 @@ def merged_connections(rows: DataFrame) -> DataFrame:
 
 
 def _last(name: str) -> Column:
-    """A column of _OF_THE_LAST; a connection whose directions ended in different captures is
-    closed, though it was open at the end of each."""
+    """A column of _OF_THE_LAST, of the capture in which the connection ended; one whose directions
+    ended in different captures is closed, though it was open at the end of each."""
     fins = [f"fin_packet_{way}" for way in links.WAYS]
-    is_open = F.max_by("ended", "rank") == "capture_end"
+    ended_at = F.when(F.col("ended") != "capture_end", F.col("rank"))
+    is_open = F.min(ended_at).isNull()
     is_closed = is_open & F.max(fins[0]).isNotNull() & F.max(fins[1]).isNotNull()
     at = F.greatest(*fins)
     packet = F.max_by(at, F.when(at.isNotNull(), F.col("rank")))
     told = {"ended": F.lit("fin"), "ended_packet": packet}
-    return F.when(is_closed, told[name]).otherwise(F.max_by(name, "rank"))
+    last = F.coalesce(F.min_by(name, ended_at), F.max_by(name, "rank"))
+    return F.when(is_closed, told[name]).otherwise(last)
 
 
 def _summed() -> Iterable[str]:

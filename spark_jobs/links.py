@@ -131,12 +131,16 @@ def continues(before: Row, after: Row) -> bool:
     """Whether a connection row goes on where another one of equal ends stopped."""
     if before["capture"] == after["capture"]:
         return False
-    if before["ended"] != "capture_end" or after["started"] != "midstream":
+    if after["started"] != "midstream":
         return False
     silence = after["first_ts_ns"] - before["last_ts_ns"]
     if silence < -SLACK_NS:
         return False
     known = [found for way in WAYS if (found := missing(before, after, way)) is not None]
+    if before["ended"] != "capture_end":
+        # Acknowledgements of the end, and its repetitions, come behind it.
+        is_tail = after["protocol"] == "none" and silence <= MAX_SILENCE_NS and bool(known)
+        return is_tail and all(abs(found) <= 1 for found in known)
     if not known:
         return bool(silence <= MAX_SILENCE_NS)
     return all(abs(found) <= MAX_SEAM_BYTES for found in known)
@@ -209,8 +213,14 @@ def find_seams(connections: Iterable[Row]) -> list[Seam]:
             before = next((each for each in reversed(waiting) if continues(each, row)), None)
             if before is not None:
                 waiting.remove(before)
-                places = [(each["capture"], each["connection_id"]) for each in (before, row)]
-                found += [Seam(places[0], places[1], w, missing(before, row, w)) for w in WAYS]
+                first, second = (
+                    (each["capture"], each["connection_id"]) for each in (before, row)
+                )
+                is_over = before["ended"] != "capture_end"
+                found += [
+                    Seam(first, second, way, None if is_over else missing(before, row, way))
+                    for way in WAYS
+                ]
             waiting.append(row)
     return found
 

@@ -63,6 +63,16 @@ def test_another_connection_of_the_same_ends(before: dict[str, Any], then: dict[
     assert not links.continues(row("a", **before), after("b", **then))
 
 
+def test_what_comes_behind_an_end_belongs_to_it() -> None:
+    ended = row("a", ended="fin", ended_packet=9, fin_packet_to_broker=8, fin_packet_to_client=9)
+    tail = after("b", protocol="none", first_seq_to_broker=2001, first_seq_to_client=901)
+    assert links.continues(ended, tail)
+    assert {seam.missing for seam in links.find_seams([ended, tail])} == {None}
+    assert not links.continues(ended, tail | {"protocol": "pulsar"})
+    assert not links.continues(ended, tail | {"first_seq_to_broker": 2100})
+    assert not links.continues(ended, tail | {"first_ts_ns": 900 * S, "last_ts_ns": 901 * S})
+
+
 def test_two_connections_of_one_capture_are_two() -> None:
     assert not links.continues(row("a"), after("a", 1))
 
