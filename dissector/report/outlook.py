@@ -54,6 +54,12 @@ def spoken(report: Row, text: str) -> str:
     return _WORD.sub(lambda found: _CURSUS_WORDS[found[0]], text)
 
 
+def _beside(report: Row) -> str:
+    """That numbers of Pulsar alone do not speak of connections of Cursus, where there are any."""
+    count = report["coverage"]["total"]["connections_by_protocol"].get("cursus", 0)
+    return f" Not applicable to {many(count, 'connection')} of Cursus." if count else ""
+
+
 def _not_captured(section: str, what: str) -> Remark:
     """That a direction is missing, where otherwise it would look as if nothing had happened."""
     return Remark(LOOK, section, f"{what} is not in the capture: this is not known.")
@@ -114,6 +120,7 @@ def _permits(report: Row) -> Remark:
             f"Consumers had no permits for a second or more "
             f"{many(stalls['count'] + stuck, 'time')}, at most {duration_text(longest)}; messages "
             f"were seen waiting {count_text(stalls['confirmed']['count'])} of these times."
+            f"{_beside(report)}"
         )
         return Remark(LOOK, "permit_utilization", text)
     reasons = total["not_judged"]
@@ -123,7 +130,7 @@ def _permits(report: Row) -> Remark:
     who = "The consumer" if judged == 1 else f"Each of {judged:,} consumers"
     if judged < total["consumers"]:
         who = f"{who} whose balance is known"
-    text = f"{who} had permits left, or was without for less than a second."
+    text = f"{who} had permits left, or was without for less than a second.{_beside(report)}"
     return Remark(GOOD, "permit_utilization", text)
 
 
@@ -157,7 +164,7 @@ def _checksums(report: Row) -> Remark:
     if not total["evaluated"]:
         return Remark(PLAIN, "checksum_failures", "No checksum could be evaluated.")
     if not total["mismatch"]:
-        text = f"All {many(total['evaluated'], 'evaluated checksum')} match."
+        text = f"All {many(total['evaluated'], 'evaluated checksum')} match.{_beside(report)}"
         return Remark(GOOD, "checksum_failures", text)
     verdicts = [
         f"{count_text(total[name])} {words}"
@@ -171,6 +178,7 @@ def _checksums(report: Row) -> Remark:
     text = (
         f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "
         f"{'does' if total['mismatch'] == 1 else 'do'} not match: {', '.join(verdicts)}."
+        f"{_beside(report)}"
     )
     return Remark(BAD, "checksum_failures", text)
 

@@ -89,6 +89,17 @@ def test_every_remark_leads_to_a_section() -> None:
     assert many(1, "entry", "entries") == "1 entry" and many(2000, "send") == "2,000 sends"
 
 
+def test_numbers_of_pulsar_do_not_speak_of_cursus_beside_it() -> None:
+    report = empty()
+    report["coverage"]["total"]["connections_by_protocol"] = {"pulsar": 1, "cursus": 3}
+    report["checksum_failures"]["total"].update(evaluated=9)
+    report["permit_utilization"]["total"].update(consumers=1)
+    report["permit_utilization"]["total"]["stalls"].update(count=0)
+    for section in ("checksum_failures", "permit_utilization"):
+        (remark,) = of(report, section)
+        assert remark.text.endswith(" Not applicable to 3 connections of Cursus.")
+
+
 def refused(command: str, code: str, frame_no: int, **values: Any) -> dict[str, Any]:
     """A request of Cursus that was refused."""
     times = {"request_last_ns": made.START_NS, "response_last_ns": made.START_NS + 9}
