@@ -26,7 +26,8 @@ def transform_frames(frames: DataFrame) -> DataFrame:
 
 def frames_part(tables: job.Tables) -> tuple[DataFrame, pa.Schema]:
     """The part `frames`, which other sections need as well: what was seen and not read."""
-    return transform_frames(tables.read("frames")), FRAMES.schema()
+    rows = tables.once("frames", lambda: transform_frames(tables.read("frames")))
+    return rows, FRAMES.schema()
 
 
 def transform_notices(notices: DataFrame) -> DataFrame:

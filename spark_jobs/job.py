@@ -49,7 +49,8 @@ class Tables(LakeTables):
         self.captures = read
         self.survey = survey
         self.steps = planning.steps(survey.files, survey.plan)
-        self._kept: list[DataFrame] = []
+        self._work = work
+        self._once: dict[str, DataFrame] = {}
         self.all_frames = self.read("frames")
         part = planning.part_of(survey.plan, read)
         rows = survey.connections_of(part.captures)
@@ -70,19 +71,22 @@ class Tables(LakeTables):
         for name, number in zip(subject_names(self), ("producer_id", "consumer_id"), strict=True):
             rows = self.read(name).select(*CONNECTION, number, "incarnation", "topic").toArrow()
             known.append(self.spark.createDataFrame(rows))
-        for name in (*TIMED, "connections"):
-            self._read[name] = selected(self.read(name), name, what, *known).persist()
-            self.keep(self._read[name])
+        rows = {
+            name: selected(self.read(name), name, what, *known) for name in (*TIMED, "connections")
+        }
+        self._read |= self._work.all_settled(rows, "selected/")
 
-    def keep(self, rows: DataFrame) -> None:
-        """Remember a persisted DataFrame, to be dropped by `close`."""
-        self._kept.append(rows)
+    def settled(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+        """Rows that a section reads several times, written down once."""
+        if name not in self._once:
+            self._once[name] = self._work.settled(make(), f"sections/{name}")
+        return self._once[name]
 
-    def close(self) -> None:
-        """Drop what was persisted."""
-        for rows in self._kept:
-            rows.unpersist()
-        self._kept.clear()
+    def once(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+        """Rows that several sections are made from, put together once."""
+        if name not in self._once:
+            self._once[name] = make()
+        return self._once[name]
 
 
 SectionFrames = Callable[[Tables, argparse.Namespace], Frames]
@@ -154,11 +158,8 @@ def run(
             if not read:
                 return read_report(output)
         tables = Tables(spark, lake, survey, read, work)
-        try:
-            tables.select(what)
-            found = gathered(tables, args, sections, keeper)
-        finally:
-            tables.close()
+        tables.select(what)
+        found = gathered(tables, args, sections, keeper)
         report = build(assembled(found, survey.files, survey.plan), sections)
         if not what.is_everything:
             report["selection"] = what.as_json()

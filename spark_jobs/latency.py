@@ -279,10 +279,8 @@ def _has_rank(permille: int) -> Column:
 
 def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What this section is made from, by the name of its part."""
-    rows = publishes(
-        tables.read("exchanges"), tables.read("producers"), tables.read("connections")
-    ).persist()
-    tables.keep(rows)
+    read = tables.read("exchanges"), tables.read("producers"), tables.read("connections")
+    rows = tables.settled("publishes", lambda: publishes(*read))
     found: job.Frames = {
         "sends": (transform_sends(rows), SENDS.schema()),
         "transmits": (transform_transmits(rows), TRANSMITS.schema()),

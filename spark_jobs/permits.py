@@ -277,8 +277,9 @@ def transform_balances(rows: DataFrame, steps: DataFrame) -> DataFrame:
 def frames(tables: job.Tables, args: argparse.Namespace) -> job.Frames:
     """What this section is made from, by the name of its part."""
     closed = closings(tables.read("consumers"), tables.read("frames"))
-    rows = states(tables.read("permits"), tables.read("connections"), closed).persist()
-    tables.keep(rows)
+    rows = tables.settled(
+        "states", lambda: states(tables.read("permits"), tables.read("connections"), closed)
+    )
     steps = tables.steps_frame()
     return {
         "frames": frames_part(tables),

@@ -5,17 +5,23 @@ step. Rows that are written down and read back begin anew, need only the columns
 for, and survive the loss of a worker.
 """
 
+import glob
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame
 
 from dissector.errors import OutputError
+from dissector.lake.locks import hold, is_held
 from spark_jobs.counting import AT_ONCE
+
+_LOCK: Final = "_lock"
 
 
 class Workspace:
@@ -54,12 +60,22 @@ def workspace(output: Path) -> Iterator[Workspace]:
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(output)
         folder = output.parent / f".{output.name}.work.{secrets.token_hex(6)}"
         folder.mkdir()
+        lock = hold(folder / _LOCK)
     except OSError as error:
         raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
     try:
         yield Workspace(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left(output: Path) -> None:
+    """Remove workspaces of runs that were killed."""
+    for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
+        if (folder / _LOCK).exists() and not is_held(folder / _LOCK):
+            shutil.rmtree(folder, ignore_errors=True)
 

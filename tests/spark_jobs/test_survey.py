@@ -4,7 +4,8 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 import pyarrow.parquet as pq
 
+from dissector.errors import UsageError
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.schemas import TABLES
 from tests.spark_jobs.cutting import land, land_cut, read
@@ -22,6 +24,7 @@ from tests.spark_jobs.test_report import differences, reported
 # In parts that belong together, and whole; one producer's messages are in several of them.
 CUTS = {"java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,)}
 WHOLE = ("cpp-c40_killed_Failover.pcap", "java-j23_errors.pcap")
+SEED = 7
 
 
 def hand_over(source: Path, target: Path, captures: Iterable[str]) -> None:
@@ -54,18 +57,53 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "lake"
 
 
+def of(name: str) -> str:
+    """The sample that a capture is a part of."""
+    return name.partition("-part")[0]
+
+
+def names_of(lake: Path) -> list[str]:
+    return sorted(path.stem for path in (lake / MANIFEST_FOLDER).iterdir())
+
+
+@contextmanager
+def out_of_reach(lake: Path, captures: Iterable[str]) -> Iterator[None]:
+    """Files of these captures cannot be opened: they are not there."""
+    moved = [(lake / table / f"capture={name}", lake / f"{table}-{name}")
+             for name in captures for table in TABLES]  # fmt: skip
+    for source, target in moved:
+        source.rename(target)
+    yield
+    for source, target in moved:
+        target.rename(source)
+
+
 def test_any_order_of_landing_gives_the_report_of_all(
-    spark: Any, landed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, landed: Path, tmp_path: Path
 ) -> None:
-    names = sorted(path.stem for path in (landed / MANIFEST_FOLDER).iterdir())
-    chance = random.Random(7)
-    chance.shuffle(names)
-    lake, told = tmp_path / "lake", []
+    names = names_of(landed)
+    random.Random(SEED).shuffle(names)
+    lake, told, found = tmp_path / "lake", [], {}
     for first, last in ((0, 2), (2, 5), (5, len(names))):
+        fresh = {of(name) for name in names[first:last]}
+        known = [name for name in names[:first] if of(name) not in fresh]
         hand_over(landed, lake, names[first:last])
-        found = reported(spark, lake, tmp_path / "new", new=True, tell=told.append)
+        with out_of_reach(lake, known):
+            found = reported(spark, lake, tmp_path / "new", new=True, tell=told.append)
+        again = sum(1 for name in names[:first] if of(name) in fresh)
+        more = f", {again} of them again" if again else ""
+        assert told[-1] == f"captures read: {last - len(known)} of {last}{more}"
     whole = reported(spark, lake, tmp_path / "whole")
     assert differences(found, whole) == []
     assert whole["closing"]["total"]["captures_joined"] == 5
     assert closed_rows(tmp_path / "new") == closed_rows(tmp_path / "whole")
-    assert told[0] == "captures read: 2 of 2" and len(told) == 3
+    # Nothing landed: nothing is read, whatever became of the files.
+    with out_of_reach(lake, names):
+        assert reported(spark, lake, tmp_path / "new", new=True, tell=told.append) == found
+    assert told[-1].startswith("nothing landed")
+
+
+def test_exact_percentiles_do_not_go_with_it(spark: Any, landed: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--exact"):
+        reported(spark, landed, tmp_path / "out", new=True, exact=True)
+    assert list(tmp_path.iterdir()) == []

@@ -23,6 +23,16 @@ def test_rows_come_back_with_their_types_and_nothing_is_left(spark: Any, tmp_pat
     assert list((tmp_path / "deep").iterdir()) == []
 
 
+def test_what_a_killed_run_left_is_removed_and_what_runs_is_not(tmp_path: Path) -> None:
+    left = tmp_path / ".report.work.0123456789ab"
+    left.mkdir()
+    (left / "_lock").write_text("")
+    with workspace(tmp_path / "report"):
+        assert not left.exists()
+        with workspace(tmp_path / "report"):
+            assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OutputError), workspace(tmp_path / "file" / "report"):
