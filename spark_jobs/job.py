@@ -28,7 +28,7 @@ from spark_jobs.merged import Merged
 from spark_jobs.parts import CLOSING, Found, assembled, with_packets
 from spark_jobs.selection import TIMED, Selection, selected, selection_of
 from spark_jobs.survey import Keeper, Survey, surveyed
-from spark_jobs.tables import CONNECTION, LakeTables, chosen_captures, lake_bytes
+from spark_jobs.tables import CONNECTION, LakeTables, chosen_captures, held_elsewhere, lake_bytes
 from spark_jobs.workspace import Workspace, workspace
 
 Frames = dict[str, tuple[DataFrame, pa.Schema] | Merged]
@@ -44,8 +44,7 @@ class Tables(LakeTables):
         self, spark: SparkSession, lake: Lake, survey: Survey, read: frozenset[str], work: Workspace
     ) -> None:
         """read: the names of the captures that are read, whole units."""
-        only = None if read == survey.captures else read
-        super().__init__(spark, lake, only)
+        super().__init__(spark, lake, read)
         self.captures = read
         self.survey = survey
         self.steps = planning.steps(survey.files, survey.plan)
@@ -54,7 +53,7 @@ class Tables(LakeTables):
         self.all_frames = self.read("frames")
         part = planning.part_of(survey.plan, read)
         rows = survey.connections_of(part.captures)
-        self.joined = Joined(LakeTables(spark, lake, only), part, rows, work)
+        self.joined = Joined(LakeTables(spark, lake, read), part, rows, work)
         self._read |= self.joined.tables
 
     def steps_frame(self) -> DataFrame:
@@ -149,9 +148,19 @@ def run(
     output = Path(args.output)
     what = selection_of(args)
     with open_lake(Path(args.lake)) as lake, workspace(output) as work:
+        twice = {} if args.capture else held_elsewhere(lake.captures)
+        for name, other in twice.items():
+            args.tell(f"{name} is not counted: all its files are in {other}")
         lake = lake._replace(captures=tuple(chosen_captures(lake.captures, args.capture)))
         keeper = keeper_of(args, what, work)
-        survey = keeper.survey(spark, lake) if keeper else surveyed(spark, lake)
+        digests = {
+            name: digest
+            for name, digest in planning.digests(lake.captures).items()
+            if name not in twice
+        }
+        survey = (
+            keeper.survey(spark, lake, digests) if keeper else surveyed(spark, lake, digests)
+        )
         read = keeper.to_read(survey) if keeper else survey.captures
         if keeper:
             args.tell(keeper.text(read, survey))
@@ -163,6 +172,10 @@ def run(
         report = build(assembled(found, survey.files, survey.plan), sections)
         if not what.is_everything:
             report["selection"] = what.as_json()
+        if is_whole and twice:
+            report["coverage"]["not_counted"] = [
+                {"capture": name, "held_by": other} for name, other in twice.items()
+            ]
         if is_whole and len(survey.captures) > 1:
             changed = {name: found.get(name, rows.empty_table()) for name, rows in CLOSING.items()}
             report["closing"] = closing_section(survey.plan, survey.captures, changed)

@@ -67,9 +67,11 @@ class Keeper:
         self._work = work
         self._settings = settings
 
-    def survey(self, spark: SparkSession, lake: Lake) -> Survey:
-        """What is known of all captures of a lake; reads those that are new, or changed."""
-        digests = planning.digests(lake.captures)
+    def survey(self, spark: SparkSession, lake: Lake, digests: Mapping[str, str]) -> Survey:
+        """What is known of the captures of a lake; reads those that are new, or changed.
+
+        digests: of planning.digests, of the captures that count.
+        """
         known = self._memory.captures
         kept = frozenset(name for name in digests if known.get(name) == digests[name])
         fresh = frozenset(digests) - kept
@@ -184,12 +186,14 @@ def _folder(name: str) -> str:
     return name.replace(".", "_")
 
 
-def surveyed(spark: SparkSession, lake: Lake) -> Survey:
-    """What is known of all captures of a lake, nothing of which is kept."""
-    tables = LakeTables(spark, lake)
+def surveyed(spark: SparkSession, lake: Lake, digests: Mapping[str, str]) -> Survey:
+    """What is known of the captures of a lake, nothing of which is kept.
+
+    digests: of planning.digests, of the captures that count.
+    """
+    tables = LakeTables(spark, lake, frozenset(digests))
     files = collected(tables.read("capture_files"), FILES)
     connections = collected(tables.read("connections"), _CONNECTIONS)
-    digests = planning.digests(lake.captures)
     plan = planning.plan(
         files, connections, sends_of(tables.read("exchanges")), got_of(tables.read("deliveries"))
     )

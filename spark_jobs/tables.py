@@ -32,11 +32,7 @@ ORDERED_BY: Final = {
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
-    """The captures that a report counts.
-
-    Args:
-        wanted: ids; none = all. A capture whose files are all in another one is left out then,
-            under whatever name, since it would be counted twice.
+    """The captures that a report reads. wanted: ids; none = all.
 
     Raises:
         UsageError: an id is not in the lake, or the lake has no capture.
@@ -45,24 +41,38 @@ def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) ->
     unknown = [name for name in wanted if name not in by_id]
     if unknown:
         raise UsageError(f"no capture {unknown[0]} in the lake: `dissector lake list` shows them")
-    if wanted:
-        return [by_id[name] for name in sorted(set(wanted))]
-    found = [capture for capture in captures if not _is_contained(capture, captures)]
-    if not found:
+    if not captures:
         raise UsageError("the lake has no captures: `dissector land` puts some there")
-    return found
+    return [by_id[name] for name in sorted(set(wanted))] if wanted else list(captures)
 
 
-def _is_contained(capture: Manifest, captures: Sequence[Manifest]) -> bool:
-    """Whether all files of a capture are in another one, of equal ones in one of a lower id."""
-    files = {source.sha256 for source in capture.sources}
-    if not files:
-        return False
-    for other in captures:
-        theirs = {source.sha256 for source in other.sources}
-        if files < theirs or (files == theirs and other.capture_id < capture.capture_id):
-            return True
-    return False
+def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
+    """Captures all files of which are in another one too, under whatever name, and that other one:
+    they would be counted twice. Of captures of equal files the one with the lowest id counts."""
+    files = {
+        inside.capture_id: frozenset(source.sha256 for source in inside.sources)
+        for capture in captures
+        for inside in capture.captures()
+    }
+    by_file: dict[str, list[str]] = {}
+    for name, mine in sorted(files.items()):
+        for sha256 in mine:
+            by_file.setdefault(sha256, []).append(name)
+    found = {}
+    for name, mine in files.items():
+        # Whoever holds all of them holds any of them.
+        for other in by_file[min(mine)] if mine else ():
+            if mine < files[other] or (mine == files[other] and other < name):
+                found[name] = other
+                break
+    # One that holds another's files may be left out itself.
+    return {name: _last_of(found, other) for name, other in sorted(found.items())}
+
+
+def _last_of(found: dict[str, str], name: str) -> str:
+    while name in found:
+        name = found[name]
+    return name
 
 
 def names_in(capture: Manifest) -> frozenset[str]:

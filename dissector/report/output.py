@@ -16,6 +16,7 @@ from dissector.errors import OutputError
 Writers = Mapping[str, Callable[[Path], None]]
 TABLES: Final = "tables"
 _MARK: Final = "report.json"
+_SELECTION: Final = "selection"  # what was asked for, no numbers
 
 
 def report_text(report: dict[str, Any]) -> str:
@@ -27,7 +28,7 @@ def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Every list of every section, by `<section>_<list>`; totals are lists of one row."""
     found: dict[str, list[dict[str, Any]]] = {}
     for section, content in report.items():
-        if not isinstance(content, dict):
+        if not isinstance(content, dict) or section == _SELECTION:
             continue
         for name, value in content.items():
             if isinstance(value, list):

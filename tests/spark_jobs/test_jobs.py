@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from dissector.cli.main import run
@@ -21,17 +22,20 @@ from spark_jobs import (
     round_trips,
 )
 from spark_jobs.counting import collected
+from spark_jobs.joined import CLOSED
 from spark_jobs.schemas import SPARK_TYPES, spark_schema
 from spark_jobs.tables import bucket, floor_div
 from tests.spark_jobs.test_report import differences, reported
 
 SAMPLES = Path(__file__).resolve().parents[2] / "captures" / "pulsar-apache"
+CURSUS = "../cursus/go-crash_redelivery_streaming.pcap"
 NAMES = (
     "java-j74_corrupt.pcap", "java-j24_unload.pcap", "java-j12_nack.pcap",
     "java-j40_slow_consumer.pcap", "java-j17_blocked_unacked.pcap", "java-j23_errors.pcap",
     "java-j61_txn_abort.pcap", "java-j16_dlq_retry.pcap", "java-j72_midstream.pcap",
     "cpp-s08_nack-proxy-any.pcap", "mut-snap200-java-j03_batch_lz4.pcap",
-    "mut-loss1-java-j24_unload.pcap", "java-j35_tls.pcap",
+    "mut-loss1-java-j24_unload.pcap", "java-j35_tls.pcap", CURSUS,
+    "../cursus/raw-commands_all.pcap",
 )  # fmt: skip
 
 Main = Callable[[list[str]], int]
@@ -49,7 +53,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(spark: Any, lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What Spark reports about it."""
-    return reported(spark, lake, tmp_path_factory.mktemp("report") / "out", page=True)
+    folder = tmp_path_factory.mktemp("report") / "out"
+    found = reported(spark, lake, folder, page=True)
+    for table in CLOSED:  # nothing was joined
+        assert pq.read_table(folder / "tables" / f"closed_{table}").num_rows == 0
+    return found
 
 
 def summary(capsys: pytest.CaptureFixture[str], *names: str) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def test_the_report_of_real_captures_is_their_summary(
     assert whole["redelivery"]["total"]["by_cause"].keys() >= {"unload", "explicit", "txn_abort"}
 
 
-@pytest.mark.parametrize("name", ["java-j40_slow_consumer.pcap", "java-j24_unload.pcap"])
+@pytest.mark.parametrize("name", ["java-j40_slow_consumer.pcap", "java-j24_unload.pcap", CURSUS])
 def test_the_report_of_one_capture_is_its_summary(
     spark: Any, lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -79,7 +87,11 @@ def test_the_report_of_one_capture_is_its_summary(
     capture = alone["sources"][0]["capture"]
     found = reported(spark, lake, tmp_path / "out", capture=[capture])
     assert differences(found, alone) == []
-    assert len(found["permit_utilization"]["balance_over_time"]["points"]) >= 7
+    if name == CURSUS:
+        assert found["permit_utilization"]["total"]["not_applicable"]
+        assert found["redelivery"]["total"]["by_cause"]["rebalance"] > 0
+    else:
+        assert len(found["permit_utilization"]["balance_over_time"]["points"]) >= 7
 
 
 @pytest.mark.parametrize(
@@ -139,8 +151,6 @@ def test_exact_percentiles_are_values_that_occurred(
 
     found = reported(spark, lake, tmp_path / "out", exact=True)
     with open_lake(lake) as opened:
-        import pyarrow.parquet as pq
-
         rows = [row for path in opened.part_paths("exchanges")
                 for row in pq.read_table(path, partitioning=None).to_pylist()]  # fmt: skip
     topics = {row["topic"]: row for row in found["send_latency"]["by_topic"]}

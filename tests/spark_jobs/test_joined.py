@@ -1,7 +1,6 @@
 """The report of captures landed apart is the report of the whole, places apart."""
 
-import json
-from pathlib import Path
+import copy
 from typing import Any
 
 import pytest
@@ -10,16 +9,11 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 import pyarrow.parquet as pq
 
-from spark_jobs.joined import merged_connections
-from tests.spark_jobs.cutting import land, land_cut, read
-from tests.spark_jobs.test_report import differences, reported
+from spark_jobs.joined import CLOSED, closed_schema, merged_connections
+from tests.spark_jobs.conftest import CUTS, WHOLE, Apart
+from tests.spark_jobs.test_jobs import summary
+from tests.spark_jobs.test_report import differences
 
-# Cut where no frame straddles: behind whole frames of both directions.
-CUTS = {
-    "java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,),
-    "cpp-c40_killed_Failover.pcap": (19,),
-    "../cursus/go-group_rebalance_two_consumers.pcap": (331,),
-}  # fmt: skip
 # What says where something lies, and counts of files.
 PLACES = {
     "capture", "connection_id", "frame_no", "packet", "request_frame_no", "response_frame_no",
@@ -39,48 +33,34 @@ def without_places(value: Any) -> Any:
     return [without_places(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.fixture(scope="module")
-def reports(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
-    root = tmp_path_factory.mktemp("joined")
-    for name, places in CUTS.items():
-        land(read(name), Path(name).name.partition(".")[0], root / "whole", root)
-        land_cut(name, places, root / "apart", root)
-    apart = reported(spark, root / "apart", root / "apart-report")
-    whole = reported(spark, root / "whole", root / "whole-report")
-    return apart, whole, root
-
-
-def test_every_section_is_that_of_the_whole(reports: tuple[Any, Any, Path]) -> None:
-    apart, whole, _ = reports
-    closing = apart.pop("closing")
-    nothing = whole.pop("closing")
-    assert closing["total"]["captures"] == 9 and closing["total"]["captures_joined"] == 9
+def test_every_section_is_that_of_the_whole(
+    apart: Apart, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = summary(capsys, *CUTS, *WHOLE)
+    found = copy.deepcopy(apart.report)
+    closing = found.pop("closing")
+    assert closing["total"]["captures"] == 10 and closing["total"]["captures_joined"] == 9
     assert closing["total"]["groups"] == 4 and closing["straddling"] == []
     assert closing["total"]["exchanges_answered_later"] > 0
     assert closing["total"]["redeliveries_recognised"] > 50
-    assert nothing["total"]["groups"] == 0 and nothing["total"]["captures"] == 4
-    found = differences(without_places(apart), without_places(whole))
-    notices = [text for text in found if "notices" in text or "limits" in text]
-    assert [text for text in found if text not in notices] == []
-    assert whole["coverage"]["total"]["connections"] == apart["coverage"]["total"]["connections"]
+    told = differences(without_places(found), without_places(whole))
+    notices = [text for text in told if "notices" in text or "limits" in text]
+    assert [text for text in told if text not in notices] == []
+    assert whole["coverage"]["total"]["connections"] == found["coverage"]["total"]["connections"]
 
 
-def test_closed_rows_are_written_and_lead_to_their_frames(
-    reports: tuple[Any, Any, Path],
-) -> None:
-    _, _, root = reports
-    folder = root / "apart-report" / "tables"
+def test_closed_rows_are_written_and_lead_to_their_frames(apart: Apart) -> None:
+    folder = apart.folder / "tables"
     exchanges = pq.read_table(folder / "closed_exchanges").to_pylist()
     later = [row for row in exchanges if row["response_capture"] is not None]
     assert later and all(row["response_capture"] != row["own_capture"] for row in later)
     assert not [row for row in exchanges if row["outcome"] == "orphan_response"]
-    for table in ("closed_exchanges", "closed_deliveries", "closed_permits"):
-        assert pq.read_table(folder / table).num_rows > 0
-        nothing = pq.read_table(root / "whole-report" / "tables" / table)
-        there = pq.read_table(folder / table)
-        assert nothing.num_rows == 0 and nothing.schema.names == there.schema.names
-    total = json.loads((root / "apart-report" / "report.json").read_text("utf-8"))["closing"]
-    assert total["total"]["outcomes_before"].keys() > total["total"]["outcomes_after"].keys()
+    for table in CLOSED:
+        there = pq.read_table(folder / f"closed_{table}")
+        assert there.num_rows > 0
+        assert sorted(there.schema.names) == sorted(closed_schema(table).names)
+    total = apart.report["closing"]["total"]
+    assert total["outcomes_before"].keys() > total["outcomes_after"].keys()
 
 
 def test_rows_of_one_connection_become_one(spark: Any) -> None:

@@ -1,15 +1,20 @@
 """Parts of a lake by time and topic, on hand-made rows."""
 
 import argparse
+import json
+import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from dissector.cli.main import run
 from dissector.errors import UsageError
 from spark_jobs.selection import Selection, full_name, selected, selection_of, time_ns
+from tests.spark_jobs.cutting import SAMPLES
 
 T = "persistent://public/default/t"
 S = 1_000_000_000
@@ -67,3 +72,34 @@ def test_options_are_read() -> None:
     assert selection_of(argparse.Namespace()).is_everything
     with pytest.raises(UsageError, match="--since"):
         time_ns("--since", "yesterday")
+
+
+def test_a_real_capture_landed_twice_is_cut_by_topic_and_time(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counted by eye in the list of frames: `dissector frames java-j16_dlq_retry.pcap`."""
+    for name in ("night.pcap", "the-same-night.pcap"):
+        shutil.copy(SAMPLES / "java-j16_dlq_retry.pcap", tmp_path / name)
+        assert run(["land", str(tmp_path / name), "--lake", str(tmp_path / "lake"), "-q"]) == 0
+    capsys.readouterr()
+    # From the third SEND on, that included, up to two redeliveries, these not.
+    part = ["--since", "2026-11-21T09:46:56.210296", "--until", "2026-11-21T10:46:56.612932+01:00"]
+    paths = ["--lake", str(tmp_path / "lake"), "-o", str(tmp_path / "out")]
+    assert run(["report", *paths, "--topic", "j16", *part]) == 0
+    (first, second) = sorted(path.stem for path in (tmp_path / "lake" / "_manifest").iterdir())
+    assert f"{second} is not counted: all its files are in {first}" in capsys.readouterr().err
+    report = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))
+    assert report["coverage"]["not_counted"] == [{"capture": second, "held_by": first}]
+    assert report["selection"]["topics"] == ["persistent://public/default/j16"]
+    sends = report["send_latency"]["total"]
+    assert (sends["sends"], sends["messages"], sends["outcomes"]) == (4, 4, {"ok": 4})
+    latency = sends["latency_ms"]
+    assert (latency["min"], latency["max"], latency["mean"]) == (3.647, 4.271, 4.024)
+    for window, begin in (("minute", "09:46:00"), ("hour", "09:00:00"), ("day", "00:00:00")):
+        (only,) = sends[f"per_{window}"]
+        assert only[window] == f"2026-11-21T{begin}.000000Z" and only["sends"] == 4
+    total = report["redelivery"]["total"]
+    assert (total["deliveries"], total["redelivered"]) == (4, 0)
+    assert [row["topic"] for row in report["send_latency"]["by_topic"]] == [
+        "persistent://public/default/j16"
+    ]

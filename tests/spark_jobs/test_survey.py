@@ -18,12 +18,9 @@ import pyarrow.parquet as pq
 from dissector.errors import UsageError
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.schemas import TABLES
-from tests.spark_jobs.cutting import land, land_cut, read
+from tests.spark_jobs.conftest import Apart
 from tests.spark_jobs.test_report import differences, reported
 
-# In parts that belong together, and whole; one producer's messages are in several of them.
-CUTS = {"java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,)}
-WHOLE = ("cpp-c40_killed_Failover.pcap", "java-j23_errors.pcap")
 SEED = 7
 
 
@@ -45,16 +42,6 @@ def closed_rows(report: Path) -> dict[str, Counter[str]]:
         )
         for folder in (report / "tables").glob("closed_*")
     }
-
-
-@pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("landed")
-    for name, places in CUTS.items():
-        land_cut(name, places, root / "lake", root)
-    for name in WHOLE:
-        land(read(name), name.partition(".")[0], root / "lake", root)
-    return root / "lake"
 
 
 def of(name: str) -> str:
@@ -79,31 +66,29 @@ def out_of_reach(lake: Path, captures: Iterable[str]) -> Iterator[None]:
 
 
 def test_any_order_of_landing_gives_the_report_of_all(
-    spark: Any, landed: Path, tmp_path: Path
+    spark: Any, apart: Apart, tmp_path: Path
 ) -> None:
-    names = names_of(landed)
+    names = names_of(apart.lake)
     random.Random(SEED).shuffle(names)
     lake, told, found = tmp_path / "lake", [], {}
     for first, last in ((0, 2), (2, 5), (5, len(names))):
         fresh = {of(name) for name in names[first:last]}
         known = [name for name in names[:first] if of(name) not in fresh]
-        hand_over(landed, lake, names[first:last])
+        hand_over(apart.lake, lake, names[first:last])
         with out_of_reach(lake, known):
             found = reported(spark, lake, tmp_path / "new", new=True, tell=told.append)
         again = sum(1 for name in names[:first] if of(name) in fresh)
         more = f", {again} of them again" if again else ""
         assert told[-1] == f"captures read: {last - len(known)} of {last}{more}"
-    whole = reported(spark, lake, tmp_path / "whole")
-    assert differences(found, whole) == []
-    assert whole["closing"]["total"]["captures_joined"] == 5
-    assert closed_rows(tmp_path / "new") == closed_rows(tmp_path / "whole")
+    assert differences(found, apart.report) == []
+    assert closed_rows(tmp_path / "new") == closed_rows(apart.folder)
     # Nothing landed: nothing is read, whatever became of the files.
     with out_of_reach(lake, names):
         assert reported(spark, lake, tmp_path / "new", new=True, tell=told.append) == found
     assert told[-1].startswith("nothing landed")
 
 
-def test_exact_percentiles_do_not_go_with_it(spark: Any, landed: Path, tmp_path: Path) -> None:
+def test_exact_percentiles_do_not_go_with_it(spark: Any, apart: Apart, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--exact"):
-        reported(spark, landed, tmp_path / "out", new=True, exact=True)
+        reported(spark, apart.lake, tmp_path / "out", new=True, exact=True)
     assert list(tmp_path.iterdir()) == []
