@@ -27,7 +27,7 @@ from spark_jobs.joined import section as closing_section
 from spark_jobs.merged import Merged
 from spark_jobs.parts import CLOSING, Found, assembled, with_packets
 from spark_jobs.selection import TIMED, Selection, selected, selection_of
-from spark_jobs.survey import Keeper, Survey, surveyed
+from spark_jobs.survey import SCHEMAS, Keeper, Survey, surveyed
 from spark_jobs.tables import CONNECTION, LakeTables, chosen_captures, held_elsewhere, lake_bytes
 from spark_jobs.workspace import Workspace, workspace
 
@@ -147,7 +147,7 @@ def run(
     """
     output = Path(args.output)
     what = selection_of(args)
-    with open_lake(Path(args.lake)) as lake, workspace(output) as work:
+    with open_lake(Path(args.lake)) as lake, workspace(output, lake_bytes(lake)) as work:
         twice = {} if args.capture else held_elsewhere(lake.captures)
         for name, other in twice.items():
             args.tell(f"{name} is not counted: all its files are in {other}")
@@ -196,7 +196,7 @@ def keeper_of(args: argparse.Namespace, what: Selection, work: Workspace) -> Kee
         return None
     if args.exact:
         raise UsageError("--new keeps histograms, --exact wants every value: leave one of them out")
-    settings = state.settings(what.as_json())
+    settings = state.settings(what.as_json(), SCHEMAS)
     memory = state.recall(Path(args.output), settings, work.folder("old"))
     return Keeper(memory, work, settings)
 

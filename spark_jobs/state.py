@@ -6,6 +6,7 @@ made from are always of one run. Files are never changed: what is still right is
 report to the next, and only files of which a part is not right any more are written again.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -53,13 +54,18 @@ class Memory(NamedTuple):
 NOTHING: Final = Memory(None, {}, {})
 
 
-def settings(selection: Mapping[str, Any]) -> dict[str, Any]:
-    """What rows that are kept depend on, beside their captures. selection: of a report."""
+def settings(selection: Mapping[str, Any], schemas: Mapping[str, pa.Schema]) -> dict[str, Any]:
+    """What rows that are kept depend on, beside their captures.
+
+    selection: of a report; schemas: of the tables that are kept.
+    """
+    shapes = "\n".join(f"{name}: {schema}" for name, schema in sorted(schemas.items()))
     return {
         "state_version": STATE_VERSION,
         "report_version": REPORT_VERSION,
         "schema_version": SCHEMA_VERSION,
         "program": _program(),
+        "tables": hashlib.sha256(shapes.encode()).hexdigest(),
         "selection": dict(selection),
     }
 

@@ -33,6 +33,7 @@ _CONNECTIONS: Final = pa.schema(
         for name in links.COLUMNS
     ]
 )  # fmt: skip
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {**KEPT, "files": FILES, "ends": _CONNECTIONS}
 # Folders of a workspace: what a report keeps, and new rows on their way there.
 KEEP: Final = "keep"
 _NEW: Final = "new"

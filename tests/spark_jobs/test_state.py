@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from spark_jobs import state
 from spark_jobs.planning import Unit
 
-SETTINGS = state.settings({"since_ns": None, "topics": []})
 SCHEMA = pa.schema([("capture", pa.string()), ("value", pa.int64())])
+SETTINGS = state.settings({"since_ns": None, "topics": []}, {"sums": SCHEMA})
 
 
 def rows(*captures: str) -> pa.Table:
@@ -51,6 +51,7 @@ def test_where_nothing_was_kept_there_is_nothing_to_say(tmp_path: Path) -> None:
     ("harm", "reason"),
     [
         ("selection", "another --since"), ("program", "another version"),
+        ("tables", "another version"),
         ("state/state.json", "cannot be read"), ("state/sums/part-00000.parquet", "is damaged"),
         ("report.json", "report.json"), ("gone", "is missing"),
     ],
