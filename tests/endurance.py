@@ -53,6 +53,9 @@ _GROWTH: Final = 1.02  # of the second half over the first that counts as growth
 _DEPTH: Final = 12
 
 
+Look = tuple[float, int, dict[str, int]]
+
+
 class Template(NamedTuple):
     """Packets of a round: their bytes, and columns with times from 0 on."""
 
@@ -283,7 +286,17 @@ class Looker:
         self._every_ns = every_ns
         self._next_ns = START_NS
         self._began = time.monotonic()
-        self.looks: list[tuple[float, int, dict[str, int]]] = []
+        self._places: dict[str, int] = {}
+        self._rows: list[tuple[float, int, np.ndarray]] = []
+
+    @property
+    def looks(self) -> list[Look]:
+        """All looks: hours, resident bytes, sizes by name."""
+        names = list(self._places)
+        return [
+            (hours, memory, dict(zip(names, row.tolist(), strict=False)))
+            for hours, memory, row in self._rows
+        ]
 
     def packets(self, piece: Piece) -> None:
         """Nothing is asked of packets."""
@@ -299,8 +312,14 @@ class Looker:
             pass
         hours = (self._source.now_ns - START_NS) / 3600 / _NS
         used = in_use()
-        self.looks.append((hours, resident_bytes(), {**sizes(self._tap), **used}))
-        if len(self.looks) % 10 == 1:
+        found = {**sizes(self._tap), **used}
+        # Looks shall not be what grows: names once, numbers in an array.
+        for name in found:
+            self._places.setdefault(name, len(self._places))
+        row = np.zeros(len(self._places), np.int64)
+        row[[self._places[name] for name in found]] = list(found.values())
+        self._rows.append((hours, resident_bytes(), row))
+        if len(self._rows) % 10 == 1:
             passed = time.monotonic() - self._began
             told = ", ".join(f"{count:,} {name}" for name, count in used.items())
             print(
@@ -310,7 +329,7 @@ class Looker:
             )
 
 
-def growing(looks: Sequence[tuple[float, int, dict[str, int]]]) -> dict[str, tuple[int, int]]:
+def growing(looks: Sequence[Look]) -> dict[str, tuple[int, int]]:
     """What is larger at the end of the second half than ever in the first: most then, most now."""
     half = len(looks) // 2
     early, late = looks[half // 4 : half], looks[half + half // 2 :]
@@ -356,8 +375,9 @@ def main() -> int:
             tap.listen(listener)
         tap.run()
         recorder.close()
-    found = growing(looker.looks)
-    memory = [size // 1_000_000 for _, size, _ in looker.looks]
+    looks = looker.looks
+    found = growing(looks)
+    memory = [size // 1_000_000 for _, size, _ in looks]
     print(json.dumps({
         "hours": chosen.hours, "packets": tap.account.packets,
         "frames": sum(health.sums.frames.values.values()),

@@ -269,20 +269,19 @@ def _live(
     return Live(interfaces, program, ring_bytes, bool(expression), wants_hardware_time)
 
 
-def _end(tap: "Tap", words: Words, is_partial: bool) -> int:
+def _end(tap: "Tap", rotations: "Rotations | None", words: Words, is_partial: bool) -> int:
     """Say what was captured, and what not."""
     account = tap.account
     words.say(account.sentence())
-    lost = sum(fate.packets for fate in tap.fates if fate.problem is not None)
-    landed = sum(fate.problem is None for fate in tap.fates)
     text = f"{counted(account.packets, 'packet')} captured"
     text += f", {tap.kernel_dropped:,} dropped by kernel"
-    if tap.fates:
-        text += f", {lost:,} not landed; {counted(landed, 'rotation')} in the lake"
+    if tap.fates and rotations is not None:
+        text += f", {rotations.lost_packets:,} not landed"
+        text += f"; {counted(rotations.landed, 'rotation')} in the lake"
     words.missing(text)
     for sentence in account.missing[:5]:
         words.missing(sentence)
-    if lost or landed < len(tap.fates):
+    if rotations is not None and rotations.lost:
         return EXIT_OUTPUT
     return EXIT_PARTIAL if is_partial and account.is_partial else 0
 
@@ -450,4 +449,4 @@ def tap(
         serving.start(running, rotations, stack, top)
         running.run()
         serving.close()
-        return _end(running, common.words, is_partial=not source.is_live)
+        return _end(running, rotations, common.words, is_partial=not source.is_live)

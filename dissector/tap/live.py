@@ -38,7 +38,7 @@ _GATHER_PART: Final = 8  # of a ring
 _CHECK_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 2.0
 _NS: Final = 1_000_000_000
-_LAG_NS: Final = 3 * RETIRE_MS * 1_000_000  # how long a packet may stay in a block that fills
+_LAG_NS: Final = 5 * RETIRE_MS * 1_000_000  # how long a packet may stay in a block that fills
 
 
 class _Feed:
@@ -190,8 +190,10 @@ class Live:
                 if events & select.POLLERR:
                     self._look_at(by_number[number])
             self._gather()
+            # Before the look at the blocks: what comes after it may be older than a later moment.
+            looked_ns = time.time_ns()
             self._take_blocks()
-            yield from self._merged(cuts, self._border_ns())
+            yield from self._merged(cuts, self._border_ns(looked_ns))
             self._check(time.monotonic())
             yield Idle()
         yield from self._rest(cuts)
@@ -221,12 +223,15 @@ class Live:
                     break
                 feed.walk(block, self._room)
 
-    def _border_ns(self) -> int:
-        """Before this time nothing more will come from any interface."""
+    def _border_ns(self, looked_ns: int) -> int:
+        """Before this time nothing more will come from any interface.
+
+        looked_ns: when the blocks were looked at.
+        """
         if len(self._feeds) == 1:
             return (1 << 63) - 1
-        now = time.time_ns() - _LAG_NS
-        return min(max(feed.latest_ns, now) if not feed.waiting else feed.latest_ns
+        seen_ns = looked_ns - _LAG_NS
+        return min(max(feed.latest_ns, seen_ns) if not feed.waiting else feed.latest_ns
                    for feed in self._feeds)  # fmt: skip
 
     def _merged(self, cuts: Cuts, border_ns: int) -> Iterator[Piece]:

@@ -5,6 +5,7 @@ ended, what became of rotations, memory. It knows no interface and no metric; bo
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -29,6 +30,7 @@ _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1_000_000_000
 _MEMORY_SECONDS: Final = 5.0
 _PAGE_BYTES: Final = 4096
+_FATES: Final = 1000  # of the last rotations
 
 
 def resident_bytes() -> int:
@@ -69,7 +71,8 @@ class Listener(Protocol):
 class Tap:
     """One source, its dissection, and who listens.
 
-    account: sums over all that was read. kernel_dropped: packets so far. wishes: of signals.
+    account: sums over all that was read. fates: of the last rotations. kernel_dropped: packets so
+    far. wishes: of signals.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Tap:
         self.source = source
         self.settings = settings
         self.account = Account(source.name, (source.part_name,))
-        self.fates: list[Fate] = []
+        self.fates: deque[Fate] = deque(maxlen=_FATES)
         self.wishes = Wishes() if wishes is None else wishes
         self._rotations = rotations
         self._listeners = list(listeners)

@@ -190,11 +190,19 @@ class Running:
         )  # fmt: skip
         self._frames = frames_of(CAPTURE)[:30]
 
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
     def landed(self) -> int:
         return len(list(self.lake.glob("_manifest/*.json")))
 
     def sent_until(self, condition) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while not condition() and time.monotonic() < end and self.process.poll() is None:
             with sender_of(self.pair) as sending:
                 for frame in self._frames:
@@ -214,19 +222,19 @@ class Running:
 
     def end(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=60)
+        _, said = self.process.communicate(timeout=120)
         return self.process.returncode, said
 
 
 def test_b61_an_interface_that_goes_down_and_comes_back_is_a_notice(pair, tmp_path):
-    tap = Running(pair, tmp_path, "--rotate", "1s")
-    tap.sent_until(lambda: tap.landed() >= 1)
-    pair.ip("link", "set", pair.tapped, "down")
-    time.sleep(2)
-    pair.ip("link", "set", pair.tapped, "up")
-    before = tap.landed()
-    tap.sent_until(lambda: tap.landed() > before + 1)
-    status, said = tap.end()
+    with Running(pair, tmp_path, "--rotate", "1s") as tap:
+        tap.sent_until(lambda: tap.landed() >= 1)
+        pair.ip("link", "set", pair.tapped, "down")
+        time.sleep(2)
+        pair.ip("link", "set", pair.tapped, "up")
+        before = tap.landed()
+        tap.sent_until(lambda: tap.landed() > before + 1)
+        status, said = tap.end()
     assert status == 0, said
     codes = [row["code"] for row in joined(tmp_path)["notices"]]
     assert codes.count("interface_down") == codes.count("interface_up") == 1
@@ -236,8 +244,8 @@ def test_a_full_disk_stops_landing_and_not_the_metrics(pair, tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("needs the command curl")
     lost = 'dissector_tap_packets_dropped_total{by="queue"}'
-    with disk_of("4m", tmp_path) as disk:
-        tap = Running(pair, disk / "lake", "--rotate", "500ms", "--metrics", str(PORT))
+    options = ("--rotate", "500ms", "--metrics", str(PORT))
+    with disk_of("16m", tmp_path) as disk, Running(pair, disk / "lake", *options) as tap:
         tap.sent_until(lambda: tap.landed() >= 1)
         with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
             while filler.write(bytes(4096)):
