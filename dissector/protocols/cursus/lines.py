@@ -101,7 +101,7 @@ def read_line(body: bytes) -> Line:
     """Read a command's body, bare or in an envelope."""
     envelope = None
     start = 0
-    if _verb(body) == UNKNOWN and len(body) >= 2:
+    if len(body) >= 2 and (body[0] == 0 or _verb(body) == UNKNOWN):
         size = int.from_bytes(body[:2], "big")
         if size <= MAX_ENVELOPE_BYTES and 2 + size <= len(body):
             envelope = body[2 : 2 + size]

@@ -38,6 +38,8 @@ from dissector.protocols.cursus.opening import MARKED, Opening
 from dissector.protocols.cursus.relayed import NOTHING, Relayed, read_relayed
 from dissector.protocols.interface import FrameBlock
 
+_MAX_ANSWERS: Final = 1 << 10  # short ones that are kept read, as most say the same again
+_SHORT_BYTES: Final = 128
 _WITH_MESSAGE: Final = frozenset(
     NUMBER[name] for name in ("PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
 )
@@ -100,6 +102,7 @@ class Readings:
         self._redact = redact
         self._detail = detail
         self.opening = Opening(names, place)
+        self._answers: dict[bytes, Answer] = {}
 
     @property
     def bodies(self) -> BodyColumns:
@@ -209,7 +212,13 @@ class Readings:
         if not is_whole and body[:1] in (b"{", b"["):
             frames.command[row] = RESPONSE_JSON
             return Reading(answer=Answer(RESPONSE_JSON, {}))
-        answer = read_answer(body)
+        answer = self._answers.get(body)
+        if answer is None:
+            answer = read_answer(body)
+            if len(body) <= _SHORT_BYTES:
+                if len(self._answers) >= _MAX_ANSWERS:
+                    self._answers.clear()
+                self._answers[body] = answer
         frames.command[row] = answer.command
         if answer.ack is not None:
             ack = answer.ack
