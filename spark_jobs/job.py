@@ -93,14 +93,15 @@ SectionFrames = Callable[[Tables, argparse.Namespace], Frames]
 
 def subject_names(tables: Tables) -> tuple[str, str]:
     """The tables of producers and consumers that have the names of all."""
-    if tables.joined.tables:
+    if "producer_names" in tables.joined.tables:
         return "producer_names", "consumer_names"
     return "producers", "consumers"
 
 
 def _names(tables: Tables) -> Frames:
     """Late names and legs; where captures were joined also those by the numbers of each."""
-    names = ("legs" if tables.joined.tables else "connections", *subject_names(tables))
+    legs = "legs" if "legs" in tables.joined.tables else "connections"
+    names = (legs, *subject_names(tables))
     kinds = {"legs": LEGS, "producers": PRODUCERS, "consumers": CONSUMERS}
     return {
         f"names.{kind}": (tables.read(name), schema)

@@ -70,6 +70,12 @@ class Joined:
         self.tables: dict[str, DataFrame] = {}
         if plan.groups:
             self._join()
+        if plan.twins:
+            places = sorted(plan.twins)
+            twins = lake.spark.createDataFrame(places, "capture string, connection_id bigint")
+            for name in ("connections", "legs"):
+                rows = self.tables.get(name, lake.read("connections"))
+                self.tables[name] = with_twins(rows, twins)
 
     def _join(self) -> None:
         lake = self._lake
@@ -291,6 +297,21 @@ def merged_connections(rows: DataFrame) -> DataFrame:
         {"capture": F.col("head_capture"), "connection_id": F.col("head_connection_id")}
     )
     return found.select(*names, "capture")
+
+
+def with_twins(connections: DataFrame, twins: DataFrame) -> DataFrame:
+    """Connections of which some (capture, connection_id) are in another capture, too: these are
+    what the broker's leg of a proxied pair is, whose twin has no number here."""
+    marked = twins.withColumn("is_twin", F.lit(True))
+    rows = connections.join(F.broadcast(marked), on=CONNECTION, how="left")
+    twin = F.coalesce("twin_connection_id", F.lit(-1).cast("bigint"))
+    is_twin = F.col("is_twin").isNotNull()
+    return rows.withColumns(
+        {
+            "leg": F.when(is_twin, F.lit("broker")).otherwise(F.col("leg")),
+            "twin_connection_id": F.when(is_twin, twin).otherwise(F.col("twin_connection_id")),
+        }
+    ).select(*connections.columns)
 
 
 def _last(name: str) -> Column:

@@ -55,13 +55,15 @@ class Group(NamedTuple):
 class Plan(NamedTuple):
     """Groups of two captures or more; the chain of each of their connections by its place, and the
     head of each chain; where connections go over. copies: captures that show the same
-    traffic as another one, which are not put together with any."""
+    traffic as another one, which are not put together with any; twins: their connections that are
+    in the other one."""
 
     groups: tuple[Group, ...]
     chains: dict[Place, int]
     heads: dict[tuple[int, int], Place]
     seams: tuple[Seam, ...]
     copies: tuple[str, ...]
+    twins: frozenset[Place] = frozenset()
 
     @property
     def captures(self) -> frozenset[str]:
@@ -191,8 +193,8 @@ def _by_key(connections: Iterable[Row]) -> list[list[Row]]:
     return [rows for _, rows in sorted(found.items()) if len({r["capture"] for r in rows}) > 1]
 
 
-def find_copies(connections: Iterable[Row]) -> tuple[str, ...]:
-    """Captures of which another one, earlier by name, holds a connection's bytes too."""
+def find_twins(connections: Iterable[Row]) -> set[Place]:
+    """Connections whose bytes another capture, earlier by name, holds too."""
     found = set()
     for rows in _by_key(connections):
         for place, row in enumerate(rows):
@@ -200,8 +202,9 @@ def find_copies(connections: Iterable[Row]) -> tuple[str, ...]:
                 if other["first_ts_ns"] > row["last_ts_ns"]:
                     break
                 if is_copy(row, other):
-                    found.add(max(row["capture"], other["capture"]))
-    return tuple(sorted(found))
+                    later = max(row, other, key=lambda each: each["capture"])
+                    found.add((later["capture"], later["connection_id"]))
+    return found
 
 
 def find_seams(connections: Iterable[Row]) -> list[Seam]:
@@ -273,6 +276,7 @@ def plan(
     spans: dict[str, tuple[int, int]],
     shared: Iterable[Iterable[str]] = (),
     views: Iterable[Sequence[str]] = (),
+    twins: Iterable[Place] = (),
 ) -> Plan:
     """What is to be read together.
 
@@ -280,10 +284,11 @@ def plan(
         connections: rows with COLUMNS, of all captures.
         spans: times of the first and the last packet of each capture, ns.
         shared: captures that have messages in common.
-        views: captures that show the same traffic; the first by name of each set is read.
+        views: captures that show the same traffic; the first of each set is read.
+        twins: connections of the others that are there in the first.
     """
-    seen_twice = {name for names in views for name in sorted(names)[1:]}
-    copies = tuple(sorted(seen_twice.union(find_copies(connections))))
+    again = find_twins(connections).union(twins)
+    copies = {name for names in views for name in names[1:]} | {place[0] for place in again}
     rows = [row for row in connections if row["capture"] not in copies]
     seams = find_seams(rows)
     sets = _Sets()
@@ -305,7 +310,9 @@ def plan(
         )
     ]
     chains, heads = _chains(groups, rows, seams)
-    return Plan(tuple(groups), chains, heads, tuple(seams), copies)
+    return Plan(
+        tuple(groups), chains, heads, tuple(seams), tuple(sorted(copies)), frozenset(again)
+    )
 
 
 def _chains(

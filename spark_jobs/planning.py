@@ -71,7 +71,7 @@ def plan(files: pa.Table, connections: pa.Table, sends: DataFrame, got: DataFram
     shared = shared_captures(sends, got, clusters(files, sends))
     spans = capture_spans(files)
     rows = connections.sort_by([("capture", "ascending"), ("connection_id", "ascending")])
-    return links.plan(rows.to_pylist(), spans, shared.captures, shared.views)
+    return links.plan(rows.to_pylist(), spans, shared.captures, shared.views, shared.twins)
 
 
 def clusters(files: pa.Table, like: DataFrame) -> DataFrame:
@@ -108,7 +108,9 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
         ]
         found.append(Unit(group.captures, _digest(content)))
     alone = captures.keys() - whole.captures
-    found += [Unit((name,), _digest([name, captures[name]])) for name in sorted(alone)]
+    for name in sorted(alone):
+        twins = sorted(place[1] for place in whole.twins if place[0] == name)
+        found.append(Unit((name,), _digest([name, captures[name], twins])))
     return found
 
 
@@ -122,5 +124,6 @@ def part_of(whole: Plan, captures: frozenset[str]) -> Plan:
         {key: place for key, place in whole.heads.items() if key[0] in numbers},
         tuple(seam for seam in whole.seams if seam.after[0] in captures),
         (),
+        frozenset(place for place in whole.twins if place[0] in captures),
     )
 

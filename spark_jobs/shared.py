@@ -1,10 +1,13 @@
 """Captures that have messages in common, by what went over the wire in them."""
 
+from collections import Counter, defaultdict
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.group import GroupedData
+
+from spark_jobs.links import Place
 
 # A message that is sent again comes later than this; at a second tap it is seen within it.
 _AT_ONCE_US: Final = 50_000
@@ -12,24 +15,26 @@ _AT_ONCE_US: Final = 50_000
 
 class Shared(NamedTuple):
     """Captures that have messages in common; views: those that have them since they show the same
-    traffic at two places, such as both sides of a proxy."""
+    traffic at two places, such as both sides of a proxy, the clients' side first; twins:
+    connections of views that are there in the first one, too."""
 
     captures: list[list[str]]
     views: list[list[str]]
+    twins: list[Place]
 
 
 def sends_of(exchanges: DataFrame) -> DataFrame:
     """What of the rows of exchanges tells which captures have messages in common."""
     return exchanges.where((F.col("kind") == "publish") & F.col("topic").isNotNull()).select(
-        "capture", "kind", "topic", "producer_name", "sequence_id", "chunk_id", "crc32c_stored",
-        "ledger_id", "entry_id", "ts",
+        "capture", "connection_id", "kind", "topic", "producer_name", "sequence_id", "chunk_id",
+        "crc32c_stored", "ledger_id", "entry_id", "ts",
     )  # fmt: skip
 
 
 def got_of(deliveries: DataFrame) -> DataFrame:
     """The same of rows of deliveries."""
     return deliveries.where(F.col("topic").isNotNull()).select(
-        "capture", "topic", "subscription", "ledger_id", "entry_id", "ts"
+        "capture", "connection_id", "topic", "subscription", "ledger_id", "entry_id", "ts"
     )
 
 
@@ -64,7 +69,42 @@ def shared_captures(exchanges: DataFrame, deliveries: DataFrame, clusters: DataF
     )
     rows = sorted((list(row["captures"]), row["both"], row["at_once"]) for row in found.collect())
     views = [names for names, count, at_once in rows if count and 2 * at_once > count]
-    return Shared([names for names, _, _ in rows], views)
+    ordered, twins = _twins(views, published, delivered) if views else ([], [])
+    return Shared([names for names, _, _ in rows], ordered, twins)
+
+
+def _twins(
+    views: list[list[str]], published: GroupedData, delivered: GroupedData
+) -> tuple[list[list[str]], list[Place]]:
+    """Views, the clients' side first, and the connections that the others repeat.
+
+    A publish passes the clients' side before, a delivery after the brokers'.
+    """
+    place = F.struct("capture", "connection_id")
+    first: Counter[tuple[tuple[str, ...], str]] = Counter()
+    seen: dict[tuple[str, ...], set[Place]] = defaultdict(set)
+    for keys, sign in ((published, 1), (delivered, -1)):
+        order = F.struct(sign * F.unix_micros("ts"), "capture")
+        spread = F.unix_micros(F.max("ts")) - F.unix_micros(F.min("ts"))
+        sets = keys.agg(
+            F.sort_array(F.collect_set("capture")).alias("captures"),
+            F.collect_set(place).alias("places"),
+            F.min_by("capture", order).alias("nearest"),
+            spread.alias("spread"),
+        )
+        sets = sets.where((F.size("captures") > 1) & (F.col("spread") <= _AT_ONCE_US))
+        each = sets.select("captures", "nearest", F.explode("places").alias("place"))
+        counted = each.groupBy("captures", "nearest", "place.capture", "place.connection_id")
+        for row in counted.count().collect():
+            view = tuple(row["captures"])
+            first[view, row["nearest"]] += row["count"]
+            seen[view].add((row["capture"], row["connection_id"]))
+    ordered, twins = [], set()
+    for names in views:
+        kept = max(names, key=lambda name: (first[tuple(names), name], -names.index(name)))
+        ordered.append([kept, *(name for name in names if name != kept)])
+        twins |= {found for found in seen[tuple(names)] if found[0] != kept}
+    return ordered, sorted(twins)
 
 
 def _sets(keys: GroupedData, is_same: bool) -> DataFrame:

@@ -258,8 +258,8 @@ def joined_about(closing: Row) -> str:
     if closing["copies"]:
         copies = many(len(closing["copies"]), "capture", "captures")
         found.append(
-            f"{copies} with the same traffic as another one: not joined, counted by itself, so "
-            "that its numbers are in the totals once more."
+            f"{copies} with the same traffic as another one: what both hold counts once, but in "
+            "coverage."
         )
     return " ".join(found)
 

@@ -265,7 +265,7 @@ def _joined(report: Row) -> Remark | None:
     if copies:
         verb = "shows" if len(copies) == 1 else "show"
         again = many(len(copies), "capture")
-        said.append(f"{again} {verb} the same traffic as another one and count once more")
+        said.append(f"{again} {verb} the same traffic as another one, which counts once")
     return Remark(LOOK, "closing", f"{'; '.join(said)}.") if said else None
 
 

@@ -1,6 +1,7 @@
 """The report of captures landed apart is the report of the whole, places apart."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import pyarrow.parquet as pq
 
 from spark_jobs.joined import CLOSED, closed_schema, merged_connections
 from tests.spark_jobs.conftest import CUTS, WHOLE, Apart
+from tests.spark_jobs.cutting import land, read
 from tests.spark_jobs.test_jobs import summary
-from tests.spark_jobs.test_report import differences
+from tests.spark_jobs.test_report import differences, reported
 
 # What says where something lies, and counts of files.
 PLACES = {
@@ -47,6 +49,21 @@ def test_every_section_is_that_of_the_whole(
     notices = [text for text in told if "notices" in text or "limits" in text]
     assert [text for text in told if text not in notices] == []
     assert whole["coverage"]["total"]["connections"] == found["coverage"]["total"]["connections"]
+
+
+def test_both_sides_of_a_proxy_landed_apart_count_once(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they do in a capture of both, but for connections that carry no message."""
+    for side in ("front", "back"):
+        land(read(f"cpp-s08_nack-proxy-{side}.pcap"), side, tmp_path / "lake", tmp_path)
+    found = reported(spark, tmp_path / "lake", tmp_path / "report")
+    both = summary(capsys, "cpp-s08_nack-proxy-any.pcap")
+    assert [row["capture"][:6] for row in found["closing"]["copies"]] == ["c-back"]
+    for section in ("send_latency", "redelivery", "permit_utilization"):
+        for key in ("sends", "messages", "deliveries", "redelivered", "granted", "delivered"):
+            expected = both[section]["total"].get(key)
+            assert found[section]["total"].get(key) == expected, (section, key)
 
 
 def test_closed_rows_are_written_and_lead_to_their_frames(apart: Apart) -> None:

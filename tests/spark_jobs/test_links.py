@@ -106,7 +106,7 @@ def test_captures_with_messages_in_common_are_read_together_by_time() -> None:
 def test_a_copy_of_a_capture_is_not_put_together_with_it() -> None:
     rows = [row("a"), row("b"), after("c")]
     found = links.plan(rows, {"a": (0, 10), "b": (0, 10), "c": (10, 20)}, [["a", "b", "c"]])
-    assert found.copies == ("b",)
+    assert found.copies == ("b",) and found.twins == {("b", 0)}
     assert [group.captures for group in found.groups] == [("a", "c")]
 
 

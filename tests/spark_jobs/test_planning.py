@@ -50,6 +50,15 @@ def test_a_unit_is_the_same_whatever_else_the_lake_holds_and_in_whatever_order()
         assert set(planning.units(planned(part), known)) == expected
 
 
+def test_a_unit_changes_with_what_another_capture_holds_of_it() -> None:
+    rows = [row("a"), row("b", 2)]
+    (alone,) = planning.units(planned(rows[1:]), {"b": "x"})
+    whole = planned(rows)
+    _, copy = planning.units(whole, {"a": "x", "b": "x"})
+    assert alone.captures == copy.captures == ("b",) and alone.digest != copy.digest
+    assert planning.part_of(whole, frozenset(["b"])).twins == {("b", 2)}
+
+
 def test_a_unit_changes_with_each_of_its_captures() -> None:
     rows = chain_of(3)
     names = {each["capture"]: "x" for each in rows}
