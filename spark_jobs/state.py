@@ -25,6 +25,7 @@ from dissector.schemas import SCHEMA_VERSION
 from spark_jobs.planning import Unit
 
 STATE: Final = "state"
+# It steps when rows that are kept get other columns, or mean something else.
 STATE_VERSION: Final = 1
 _FILE: Final = "state.json"
 # More files than this of a table become one.

@@ -145,7 +145,7 @@ def test_two_worker_processes_with_nothing_but_the_archive(
     done = subprocess.run(
         [sys.executable, "-c", driver, *inputs,
          "--lake", str(lake), "--master", "local-cluster[2,1,1024]", "--archive", str(packed)],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == len(NAMES) + 1
