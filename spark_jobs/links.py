@@ -193,6 +193,18 @@ def _by_key(connections: Iterable[Row]) -> list[list[Row]]:
     return [rows for _, rows in sorted(found.items()) if len({r["capture"] for r in rows}) > 1]
 
 
+def is_at_once(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two spans of time are one for the better part of the shorter. Two taps of the same
+    traffic run at once; what is sent again right behind a border is not seen twice."""
+    shared = min(one[1], other[1]) - max(one[0], other[0])
+    shorter = min(one[1] - one[0], other[1] - other[0])
+    return shared > 0 and 2 * shared >= shorter
+
+
+def _span(row: Row) -> tuple[int, int]:
+    return row["first_ts_ns"], row["last_ts_ns"]
+
+
 def find_twins(connections: Iterable[Row]) -> set[Place]:
     """Connections whose bytes another capture, earlier by name, holds too."""
     found = set()
@@ -201,7 +213,7 @@ def find_twins(connections: Iterable[Row]) -> set[Place]:
             for other in rows[place + 1 :]:
                 if other["first_ts_ns"] > row["last_ts_ns"]:
                     break
-                if is_copy(row, other):
+                if is_at_once(_span(row), _span(other)) and is_copy(row, other):
                     later = max(row, other, key=lambda each: each["capture"])
                     found.add((later["capture"], later["connection_id"]))
     return found
@@ -284,11 +296,15 @@ def plan(
         connections: rows with COLUMNS, of all captures.
         spans: times of the first and the last packet of each capture, ns.
         shared: captures that have messages in common.
-        views: captures that show the same traffic; the first of each set is read.
+        views: captures that show the same messages at once; the first of each set is read, if the
+            captures were made at once.
         twins: connections of the others that are there in the first.
     """
-    again = find_twins(connections).union(twins)
-    copies = {name for names in views for name in names[1:]} | {place[0] for place in again}
+    seen_twice = {
+        name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
+    }
+    again = find_twins(connections).union(place for place in twins if place[0] in seen_twice)
+    copies = seen_twice | {place[0] for place in again}
     rows = [row for row in connections if row["capture"] not in copies]
     seams = find_seams(rows)
     sets = _Sets()

@@ -110,6 +110,18 @@ def test_a_copy_of_a_capture_is_not_put_together_with_it() -> None:
     assert [group.captures for group in found.groups] == [("a", "c")]
 
 
+def test_what_is_sent_again_at_a_border_is_no_second_view_of_it() -> None:
+    rows = [row("a"), after("b")]
+    apart = {"a": (0, 10 * S), "b": (10 * S, 20 * S)}
+    found = links.plan(rows, apart, [["a", "b"]], [["a", "b"]], [("b", 0)])
+    assert found.copies == () and found.twins == frozenset()
+    assert [group.captures for group in found.groups] == [("a", "b")]
+    at_once = {"a": (0, 10 * S), "b": (2 * S, 11 * S)}
+    proxied = [row("a"), row("b", connection_key="proxy")]
+    found = links.plan(proxied, at_once, [["a", "b"]], [["b", "a"]], [("a", 0)])
+    assert found.copies == ("a",) and found.twins == {("a", 0)} and found.groups == ()
+
+
 def test_a_capture_that_continues_another_comes_behind_it_whatever_its_clock_says() -> None:
     rows = [row("b", last_ts_ns=S), after("a", first_ts_ns=S - 5)]
     found = links.plan(rows, {"b": (10, S), "a": (S - 5, 2 * S)})
