@@ -31,11 +31,12 @@ from dissector.limits import PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.health import Health
+from dissector.tap.memory import resident_bytes
 from dissector.tap.metrics import TapCollector, TapNumbers
 from dissector.tap.pieces import Cuts, Idle, Part, Piece, rows_before
 from dissector.tap.recorder import Recorder
 from dissector.tap.rotations import Rotations
-from dissector.tap.service import Settings, Tap, resident_bytes
+from dissector.tap.service import Settings, Tap
 from dissector.tap.triggers import Triggers
 from dissector.tap.watch import Watch
 from tests.dissector.observed import CAPTURES

@@ -6,7 +6,7 @@ ended, what became of rotations, memory. It knows no interface and no metric; bo
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final, Protocol
@@ -20,6 +20,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.packet.link import link_type_name
 from dissector.schemas import SCHEMA_VERSION
 from dissector.sources.account import Account
+from dissector.tap.memory import MemoryLimit
 from dissector.tap.pieces import NEVER_NS, Cuts, Part, Piece, Source
 from dissector.tap.rotations import Fate, Rotations
 from dissector.tap.wishes import Wishes
@@ -29,17 +30,7 @@ ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what wait
 _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1_000_000_000
 _MEMORY_SECONDS: Final = 5.0
-_PAGE_BYTES: Final = 4096
 _FATES: Final = 1000  # of the last rotations
-
-
-def resident_bytes() -> int:
-    """Memory of this process that is in use; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ class Tap:
         rotations: Rotations | None = None,
         listeners: Sequence[Listener] = (),
         wishes: Wishes | None = None,
-        memory: Callable[[], int] = resident_bytes,
+        memory: MemoryLimit | None = None,
     ) -> None:
         self.source = source
         self.settings = settings
@@ -91,7 +82,6 @@ class Tap:
         self.wishes = Wishes() if wishes is None else wishes
         self._rotations = rotations
         self._listeners = list(listeners)
-        self._memory = memory
         self._began = time.monotonic()
         self._findings = Findings()
         self._cuts = Cuts()
@@ -106,6 +96,9 @@ class Tap:
         self.memory_restarts = 0
         self.connections_before = 0
         self._memory_checked = self._began
+        if memory is None and settings.memory_limit is not None:
+            memory = MemoryLimit(settings.memory_limit)
+        self._memory = memory
 
     @property
     def kernel_dropped(self) -> int:
@@ -185,9 +178,9 @@ class Tap:
             self._rotate()
         if self._rotations is not None:
             self._keep(self._rotations.fates())
-        if settings.memory_limit is not None and now - self._memory_checked > _MEMORY_SECONDS:
+        if self._memory is not None and now - self._memory_checked > _MEMORY_SECONDS:
             self._memory_checked = now
-            self._mind_memory(settings.memory_limit)
+            self._mind_memory(self._memory)
         is_over = settings.duration_ns is not None and now - self._began >= (
             settings.duration_ns / _NS
         )
@@ -201,14 +194,14 @@ class Tap:
         self.dissection = Dissection(self.settings.core)
         self.tap_run = None
 
-    def _mind_memory(self, limit: int) -> None:
+    def _mind_memory(self, limit: MemoryLimit) -> None:
         """Where a limit was passed, end everything that is open and begin anew.
 
         Every table of the core has its own bound, so that this is rare: it is the promise that a
         tap of a year keeps. What was open is in the lake as at the end of a capture.
         """
-        in_use = self._memory()
-        if in_use <= limit or not self.source.is_live:
+        in_use = limit.passed() if self.source.is_live else None
+        if in_use is None:
             return
         self.notice("memory_restart", in_use)
         self._give_out(self.dissection.finish())
@@ -217,6 +210,7 @@ class Tap:
         self.connections_before += self.dissection.connections_seen
         self._dissect_again()
         self.source.introduce(self.dissection)
+        limit.begin_anew()
 
     def packet_counts(self) -> tuple[int, dict[str, int]]:
         """Packets that were used so far, and those that were not, by reason."""

@@ -5,11 +5,12 @@ from typing import Final
 
 from dissector.blocks import TableBlock
 from dissector.tap.health import Health, Losses
+from dissector.tap.memory import resident_bytes
 from dissector.tap.metrics import TapNumbers
 from dissector.tap.pieces import Piece
 from dissector.tap.recorder import Recorder
 from dissector.tap.rotations import Rotations
-from dissector.tap.service import Tap, resident_bytes
+from dissector.tap.service import Tap
 
 _EVERY_SECONDS: Final = 0.25
 

@@ -27,6 +27,7 @@ from dissector.tap.interfaces import (
     receive_offload,
 )
 from dissector.tap.live import Live
+from dissector.tap.memory import MemoryLimit
 from dissector.tap.pieces import Cuts, Piece
 from dissector.tap.ring import BLOCK_BYTES, Ring
 from dissector.tap.rotations import Rotations
@@ -358,13 +359,13 @@ def test_b61_a_crash_at_any_moment_leaves_only_whole_captures(pair, tmp_path):
 
 def test_a_tap_over_its_memory_begins_a_new_run_and_says_so(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(service, "_MEMORY_SECONDS", -1.0)
-    in_use = iter([1, 1, 1 << 40])
+    in_use = iter([1, 1, 1 << 40, 1 << 40])
+    memory = MemoryLimit(1 << 30, lambda: next(in_use, 1), lambda: None)
     frames = frames_of(CAPTURE)
     source = Live([find_interface(pair.tapped)])
     rotations = Rotations(tmp_path, source.name, {}, may_wait=False)
     first, second = Sending(pair, frames), Sending(pair, frames)
-    settings = Settings(Options(), rotate_ns=10**11, memory_limit=1 << 30)
-    tap = Tap(source, settings, rotations, [first], memory=lambda: next(in_use, 1))
+    tap = Tap(source, Settings(Options(), rotate_ns=10**11), rotations, [first], memory=memory)
 
     class Twice:
         def __init__(self) -> None:
