@@ -34,7 +34,7 @@ NAMES = (
     "java-j40_slow_consumer.pcap", "java-j17_blocked_unacked.pcap", "java-j23_errors.pcap",
     "java-j61_txn_abort.pcap", "java-j16_dlq_retry.pcap", "java-j72_midstream.pcap",
     "cpp-s08_nack-proxy-any.pcap", "mut-snap200-java-j03_batch_lz4.pcap",
-    "mut-loss1-java-j24_unload.pcap", "java-j35_tls.pcap", CURSUS,
+    "../pulsar/tap-caploss.pcap", "java-j35_tls.pcap", CURSUS,
     "../cursus/raw-commands_all.pcap",
 )  # fmt: skip
 
