@@ -218,8 +218,8 @@ def _slowest(report: Row) -> str:
     others = len(report["slowest"]["other"])
     return (
         f"The slowest exchanges that could be timed, {many(sends, 'send')} and "
-        f"{many(others, 'other request')}, with the frames and packets to look at. What was never "
-        "answered is not among them: it has no time."
+        f"{many(others, 'other request')}, with the frames and packets to look at. Refused sends "
+        "are not among them, nor what was never answered: it has no time."
     )
 
 
