@@ -163,6 +163,7 @@ class Endless:
     is_live = False
     name = part_name = "endless0"
     interfaces = ("endless0",)
+    file_names = ()
 
     def __init__(self, hours: float, made: int, seconds: float) -> None:
         self._template = template(seconds, made)

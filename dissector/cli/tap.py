@@ -1,16 +1,17 @@
 """The command tap: the same numbers while it happens."""
 
-import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.options import Common, Size, Whole, dissecting_options, example
+from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.cli.terminal import Words, counted, safe_text
 from dissector.tap.wishes import Wishes
 
@@ -21,85 +22,14 @@ if TYPE_CHECKING:
     from dissector.tap.server import Server
     from dissector.tap.service import Settings, Tap
 
-_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 _NS: Final = 1_000_000_000
-
-if TYPE_CHECKING:
-    _NumberType = click.ParamType[float]
-    _RotateType = click.ParamType["Rotate"]
-else:
-    _NumberType = _RotateType = click.ParamType
-
-
-class Rotate(NamedTuple):
-    """When a rotation ends: after seconds, after bytes of packets, whichever is first."""
-
-    seconds: float | None
-    size: int | None
-
-
-def seconds_of(text: str) -> float | None:
-    """A duration such as 500ms, 60s, 5m, 8h in seconds; None if it is none."""
-    found = _DURATION.fullmatch(text.strip())
-    return float(found[1]) * _SECONDS[found[2]] if found else None
-
-
-class Duration(_NumberType):
-    """A time span with its unit: 500ms, 60s, 5m, 8h."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        found = seconds_of(str(value))
-        if found is None or found <= 0:
-            self.fail(f"{value!r} is no time span; write 500ms, 60s, 5m or 8h", param, ctx)
-        return found
-
-
-class RotateOption(_RotateType):
-    """A time span, a size, or both: 60s, 256MB, 60s,256MB."""
-
-    name = "rotate"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Rotate:
-        if isinstance(value, Rotate):
-            return value
-        seconds, size = None, None
-        for part in str(value).split(","):
-            span = seconds_of(part)
-            if span is not None:
-                seconds = span
-            else:
-                size = Size().convert(part, param, ctx)
-        if seconds == 0 or size == 0:
-            self.fail(f"{value!r} is nothing; write 60s, 256MB or both", param, ctx)
-        return Rotate(seconds, size)
-
-
-class Speed(_NumberType):
-    """real, max, or how many times faster than captured. max is 0."""
-
-    name = "speed"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if value in ("max", "real"):
-            return 0.0 if value == "max" else 1.0
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1e6:
-            self.fail(f"{value!r} is no speed; write real, max or a number", param, ctx)
-        return number
+_TRIGGERS: Final = ("checksum", "latency", "stall", "error")
+# A parameter, its option as users write it, and parameters that need it.
+_GO_TOGETHER: Final = (
+    ("interface", "-i IFACE", ("bpf", "ring", "timestamps")),
+    ("replay", "--replay INPUT", ("speed",)),
+    ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
+)
 
 
 @contextmanager
@@ -146,14 +76,25 @@ def _settings(
     )
 
 
-def _replay(inputs: tuple[str, ...], speed: float) -> "Source":
-    from dissector.sources.files import raise_if_nothing
-    from dissector.sources.rings import chains
+def _replay(
+    inputs: Sequence[str], speed: float, common: Common, stack: ExitStack
+) -> tuple["Source", list[str]]:
+    """The files as one source, and sentences about inputs that cannot be read.
+
+    With --strict they are read once before, as rotations are written while it reads.
+    """
+    from dissector.cli.reading import Reading, rereadable
     from dissector.tap.replay import Replay
 
-    found = chains(inputs, "all")
-    raise_if_nothing(found.problems, len(found.chains))
-    return Replay(found.chains[0], speed)
+    if common.is_strict:
+        inputs = stack.enter_context(rereadable(inputs))
+    reading = Reading(inputs, common, "all")
+    problems = list(reading.account.missing)
+    if common.is_strict:
+        for _ in reading.blocks("checking"):
+            pass
+        reading.refuse_if_partial()
+    return Replay(reading.chains[0], speed), problems
 
 
 def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations":
@@ -243,10 +184,15 @@ class _Serving:
             tap.listen(view)
             stack.callback(view.close)
 
-    def close(self) -> None:
-        """Write the recordings that wait."""
-        if self._recorder is not None:
-            self._recorder.close()
+    def close(self, words: Words) -> None:
+        """Write the recordings that wait; say whether some could not be written."""
+        if self._recorder is None:
+            return
+        self._recorder.close()
+        if self._recorder.failed:
+            text = f"{counted(self._recorder.failed, 'recording')} not written"
+            why = self._recorder.problem
+            words.missing(f"{text} ({why})" if why else text)
 
 
 def _live(
@@ -269,21 +215,46 @@ def _live(
     return Live(interfaces, program, ring_bytes, bool(expression), wants_hardware_time)
 
 
-def _end(tap: "Tap", rotations: "Rotations | None", words: Words, is_partial: bool) -> int:
+def _end(tap: "Tap", rotations: "Rotations | None", words: Words) -> int:
     """Say what was captured, and what not."""
-    account = tap.account
-    words.say(account.sentence())
+    account, source = tap.account, tap.source
+    for sentence in account.missing[:5]:
+        words.missing(sentence)
+    files = counted(len(source.file_names), "file")
+    words.say(account.sentence(f"on {source.part_name}" if source.is_live else f"in {files}"))
     text = f"{counted(account.packets, 'packet')} captured"
     text += f", {tap.kernel_dropped:,} dropped by kernel"
     if tap.fates and rotations is not None:
         text += f", {rotations.lost_packets:,} not landed"
         text += f"; {counted(rotations.landed, 'rotation')} in the lake"
     words.missing(text)
-    for sentence in account.missing[:5]:
-        words.missing(sentence)
     if rotations is not None and rotations.lost:
         return EXIT_OUTPUT
-    return EXIT_PARTIAL if is_partial and account.is_partial else 0
+    return EXIT_PARTIAL if account.is_partial and not source.is_live else 0
+
+
+def _refuse_idle_options(context: click.Context) -> None:
+    """Refuse options that do nothing without another one that is missing.
+
+    Raises:
+        UsageError: there is such an option, or not one source.
+    """
+    given = context.params
+    if given["interface"] and given["replay"]:
+        raise click.UsageError("give -i IFACE or --replay INPUT, not both")
+    if not given["interface"] and not given["replay"]:
+        from dissector.tap.interfaces import interface_names, is_up
+
+        names = ", ".join(name for name in interface_names() if is_up(name))
+        raise click.UsageError(
+            f"give -i IFACE or --replay INPUT; interfaces that are up: {names or 'none'}"
+        )
+    for other, option, idle in _GO_TOGETHER:
+        if given[other]:
+            continue
+        for name in idle:
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{name.replace('_', '-')} does nothing without {option}")
 
 
 @click.command(
@@ -381,6 +352,7 @@ def _end(tap: "Tap", rotations: "Rotations | None", words: Words, is_partial: bo
 )
 @click.option(
     "--trigger",
+    type=click.Choice(_TRIGGERS),
     multiple=True,
     metavar="NAME",
     help="Record at: checksum, latency, stall, error. Repeatable.  [default: all]",
@@ -423,10 +395,7 @@ def tap(
     Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
     everything written and exit code 0, SIGHUP begins a new rotation.
     """
-    if bool(interface) == bool(replay):
-        raise click.UsageError("give -i IFACE or --replay INPUT")
-    if bpf and not interface:
-        raise click.UsageError("--bpf is for -i; a replay takes all packets")
+    _refuse_idle_options(click.get_current_context())
     with signals() as wishes, ExitStack() as stack:
         from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
@@ -434,19 +403,22 @@ def tap(
         settings = _settings(common, rotate, duration, cluster)
         serving = _Serving(metrics, max_series, is_live=bool(interface))
         source: Source
+        problems: list[str] = []
         if interface:
             source = _live(interface, bpf, ring, timestamps == "hardware", serving.port)
         else:
-            source = _replay(replay, speed)
+            source, problems = _replay(replay, speed, common, stack)
         stack.callback(source.close)
         serving.bind()
         drop_all_but_capturing()
         rotations = _rotations(lake, source, settings) if lake else None
         running = Tap(source, settings, rotations, wishes=wishes)
+        for problem in problems:
+            running.account.miss(problem)
         if record:
             kept = _Kept(record, keep, recall, trigger, trigger_latency)
             serving.record(kept.recorder(running))
         serving.start(running, rotations, stack, top)
         running.run()
-        serving.close()
-        return _end(running, rotations, common.words, is_partial=not source.is_live)
+        serving.close(common.words)
+        return _end(running, rotations, common.words)

@@ -133,8 +133,12 @@ class Account:
         """Whether there were packets and none of them was of a link type that is read."""
         return self.packets > 0 and self.ignored.get("unknown_link_type", 0) == self.packets
 
-    def sentence(self) -> str:
-        """What was read, kept and lost, in one line."""
+    def sentence(self, where: str | None = None) -> str:
+        """What was read, kept and lost, in one line.
+
+        Args:
+            where: it was read, None = in as many files as there are rows of capture_files.
+        """
         frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
         not_used = self.packets - self.packets_tcp
         found = f"{_counted(connections, 'connection')}, {_counted(frames, 'frame')}"
@@ -160,8 +164,9 @@ class Account:
             )
         if self.missing_count:
             lost.append(f"{_counted(self.missing_count, 'part')} of the input not read")
+        where = where or f"in {_counted(self.files, 'file')}"
         return (
-            f"read {_counted(self.packets, 'packet')} in {_counted(self.files, 'file')}: {found}; "
+            f"read {_counted(self.packets, 'packet')} {where}: {found}; "
             f"{', '.join(lost) if lost else 'nothing lost'}"
         )
 

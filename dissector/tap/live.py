@@ -126,6 +126,7 @@ class Live:
         self.name = "_".join(interface.name for interface in interfaces)
         self.interfaces: Sequence[str] = [interface.name for interface in interfaces]
         self.part_name = ",".join(self.interfaces)
+        self.file_names: Sequence[str] = (self.part_name,)
         size = ring_bytes // len(interfaces)
         rings = [Ring(each, program, size, wants_hardware_time) for each in interfaces]
         self._feeds = [_Feed(ring, number) for number, ring in enumerate(rings)]

@@ -67,7 +67,8 @@ PREFIX: Final = "dissector_"
 class TapNumbers:
     """What the loop knows beside rows; plain numbers, replaced now and then.
 
-    ignored: packets by reason; interfaces: up or not, by name; rotations: landed, lost.
+    ignored: packets by reason; interfaces: up or not, by name; rotations: landed, lost;
+    records: by outcome.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class TapNumbers:
         self.rotations: tuple[int, int] = (0, 0)
         self.queued_bytes = 0
         self.connections_seen = 0
-        self.records: tuple[int, int] = (0, 0)
+        self.records: Mapping[str, int] = {"kept": 0, "limited": 0, "failed": 0}
         self.memory_bytes = 0
         self.memory_restarts = 0
         self.wants_lake = False
@@ -213,7 +214,7 @@ class TapCollector(Collector):
         records = CounterMetricFamily(
             f"{PREFIX}tap_records", "Recordings by what became of them.", labels=("outcome",)
         )
-        for outcome, count in zip(("kept", "limited"), numbers.records, strict=True):
+        for outcome, count in numbers.records.items():
             records.add_metric((outcome,), count)
         yield records
 

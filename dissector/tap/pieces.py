@@ -58,11 +58,12 @@ class Idle(NamedTuple):
 class Source(Protocol):
     """Where packets come from.
 
-    name: for ids and labels; interfaces: that packets come from; is_live: packets do not wait for
-    us.
+    name: for ids and labels; file_names: what sentences about its files call them; interfaces: that
+    packets come from; is_live: packets do not wait for us.
     """
 
     name: str
+    file_names: Sequence[str]
     interfaces: Sequence[str]
     is_live: bool
 

@@ -7,6 +7,7 @@ its kind on its connection for a minute, and there are only so many a minute.
 """
 
 import contextlib
+import errno
 import ipaddress
 import os
 import queue
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.endpoints import Endpoint
+from dissector.errors import OutputError
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.reader import PacketReader
 from dissector.schemas.text import gathered
@@ -62,12 +64,15 @@ class _Task(NamedTuple):
 class Recorder:
     """A listener that holds packets and keeps some.
 
-    kept, limited: recordings so far, and findings that none was made for; problem: why the last one
-    could not be written.
+    kept, limited, failed: recordings so far, findings that none was made for, and recordings that
+    could not be written; problem: why the last one could not.
 
     Args:
         ends_of: end points of an open connection, None where it is not known.
         link_types: by interface, asked for at each recording.
+
+    Raises:
+        OutputError: the folder cannot be made or written to.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class Recorder:
         keep_bytes: int = KEEP_BYTES,
     ) -> None:
         self.folder = folder
-        self.kept = self.limited = 0
+        self.kept = self.limited = self.failed = 0
         self.problem: str | None = None
         self.wishes: Wishes | None = None
         self._triggers = triggers
@@ -96,9 +101,20 @@ class Recorder:
         self._made: dict[tuple[str, int], int] = {}
         self._recent: deque[int] = deque()
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise OutputError(
+                f"--record {folder}: {error.strerror or error}; choose another folder"
+            ) from None
         self._thread = threading.Thread(target=self._run, name="tap-recorder", daemon=True)
         self._thread.start()
+
+    def outcomes(self) -> dict[str, int]:
+        """Recordings and findings so far, by what became of them."""
+        return {"kept": self.kept, "limited": self.limited, "failed": self.failed}
 
     def packets(self, piece: Piece) -> None:
         """Copy packets, forget the oldest."""
@@ -188,6 +204,7 @@ class Recorder:
             try:
                 self._write(task)
             except OSError as error:
+                self.failed += 1
                 self.problem = f"{self.folder}: {error.strerror or error}"
 
     def _write(self, task: _Task) -> None:

@@ -36,6 +36,7 @@ class Replay:
     def __init__(self, chain: Chain, speed: float = MAX_SPEED) -> None:
         self.name = chain.base_name
         self.part_name = self.name
+        self.file_names: Sequence[str] = chain.shown_names
         self.interfaces: Sequence[str] = ()
         self._chain = chain
         self._speed = speed

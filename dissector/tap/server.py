@@ -1,5 +1,6 @@
 """The tap's HTTP server: /metrics for Prometheus, /healthz for whoever watches processes."""
 
+import errno
 import json
 import threading
 from collections.abc import Callable, Iterable
@@ -50,6 +51,11 @@ def address_of(text: str) -> tuple[str, int]:
     return address.strip("[]") or LOOPBACK, int(port)
 
 
+def text_of(address: str, port: int) -> str:
+    """The reverse: address and port as users write them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 class Server:
     """Serves from `start` until `close`, in threads of its own; the address is taken at once.
 
@@ -68,8 +74,10 @@ class Server:
         try:
             self._server = make_server(address, port, self._answer, kind, _Quiet)
         except OSError as error:
+            is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
             raise OutputError(
-                f"--metrics {address}:{port}: {error.strerror or error}; choose another port"
+                f"--metrics {text_of(address, port)}: {error.strerror or error}; "
+                + ("choose another port" if is_taken else "give an address of this host")
             ) from None
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(

@@ -77,7 +77,7 @@ class Tap:
     ) -> None:
         self.source = source
         self.settings = settings
-        self.account = Account(source.name, (source.part_name,))
+        self.account = Account(source.name, source.file_names)
         self.fates: deque[Fate] = deque(maxlen=_FATES)
         self.wishes = Wishes() if wishes is None else wishes
         self._rotations = rotations

@@ -54,7 +54,7 @@ class Watch:
             numbers.rotations = (rotations.landed, rotations.lost)
             numbers.queued_bytes = rotations.queued_bytes
         if self._recorder is not None:
-            numbers.records = (self._recorder.kept, self._recorder.limited)
+            numbers.records = self._recorder.outcomes()
         down = tap.source.down()
         losses = Losses(tap.kernel_dropped, lost, down, problem)
         sums = self._health.sums

@@ -7,44 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-import click
 import pytest
 
 from dissector.cli.main import run
-from dissector.cli.tap import Duration, Rotate, RotateOption, Speed
 from dissector.lake.reader import open_lake, verify
 from tests.dissector.observed import CAPTURES
 
 CAPTURE = str(CAPTURES / "pulsar-apache" / "java-j24_unload.pcap")
 TAP = [sys.executable, "-m", "dissector", "tap"]
-
-
-@pytest.mark.parametrize(
-    ("text", "rotate"),
-    [
-        ("60s", Rotate(60, None)),
-        ("256MB", Rotate(None, 256_000_000)),
-        ("5m,64KiB", Rotate(300, 65_536)),
-        ("1MB,500ms", Rotate(0.5, 1_000_000)),
-        ("2m", Rotate(120, None)),
-    ],
-)
-def test_rotations_end_by_time_or_size(text, rotate):
-    assert RotateOption().convert(text, None, None) == rotate
-
-
-@pytest.mark.parametrize("text", ["", "0s", "0", "soon", "60s,x"])
-def test_other_rotations_are_refused(text):
-    with pytest.raises(click.BadParameter):
-        RotateOption().convert(text, None, None)
-
-
-def test_spans_have_units_and_speeds_names():
-    assert Duration().convert("1.5h", None, None) == 5400
-    assert [Speed().convert(text, None, None) for text in ("max", "real", "8")] == [0, 1, 8]
-    for kind, text in ((Duration(), "5"), (Duration(), "0s"), (Speed(), "fast"), (Speed(), "-1")):
-        with pytest.raises(click.BadParameter):
-            kind.convert(text, None, None)
 
 
 def test_a_replay_lands_rotations_and_says_so(tmp_path, capsys):
@@ -55,10 +25,46 @@ def test_a_replay_lands_rotations_and_says_so(tmp_path, capsys):
         assert len(lake.captures) == 13 and not verify(lake)
 
 
+def test_a_replay_names_the_file_that_is_cut(tmp_path, capsys):
+    cut = tmp_path / "x.pcap"
+    cut.write_bytes(Path(CAPTURE).read_bytes()[:50_000])
+    assert run(["tap", "--replay", str(cut)]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"dissector: {cut} ends inside a record at byte 49626"
+    assert "232 packets captured" in said[-1]
+
+
+def test_inputs_that_cannot_be_read_are_said_and_make_it_partial(tmp_path, capsys):
+    junk = tmp_path / "junk"
+    junk.write_bytes(b"no capture at all" * 9)
+    lake = tmp_path / "lake"
+    arguments = ["tap", "--replay", CAPTURE, "--replay", str(junk), "--lake", str(lake)]
+    assert run([*arguments, "--strict"]) == 2
+    assert "--strict: nothing written" in capsys.readouterr().err
+    assert not lake.exists()
+    assert run(arguments) == 3
+    said = capsys.readouterr().err
+    assert f"{junk}: not a capture" in said and "read 755 packets in 1 file: " in said
+
+
 def test_without_input_it_is_wrong_usage(capsys):
     assert run(["tap"]) == 1
-    assert "give -i IFACE or --replay INPUT" in capsys.readouterr().err
+    assert "give -i IFACE or --replay INPUT; interfaces that are up: " in capsys.readouterr().err
+    assert run(["tap", "--replay", CAPTURE, "-i", "lo"]) == 1
     assert run(["tap", "--replay", "/nowhere.pcap"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("idle", "needed"),
+    [
+        (["--bpf", "tcp"], "--bpf does nothing without -i IFACE"),
+        (["--trigger", "error"], "--trigger does nothing without --record DIR"),
+        (["--trigger-latency", "1s"], "--trigger-latency does nothing without --record DIR"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(idle, needed, capsys):
+    assert run(["tap", "--replay", CAPTURE, *idle]) == 1
+    assert needed in capsys.readouterr().err
 
 
 def test_a_lake_that_cannot_be_written_is_said_at_once(tmp_path, capsys):

@@ -117,6 +117,13 @@ def test_a_folder_that_went_away_is_a_problem_not_an_end(tmp_path, monkeypatch):
     tap.run()
     recorder.close()
     assert recorder.kept == 0 and "No such file" in (recorder.problem or "")
+    outcomes = recorder.outcomes()
+    assert outcomes["kept"] == 0 and outcomes["failed"] > 0
+
+
+def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path, capsys):
+    assert run(["tap", "--replay", str(CORRUPT), "--record", "/proc/kept"]) == 4
+    assert "--record /proc/kept: " in capsys.readouterr().err
 
 
 def test_the_command_records(tmp_path, capsys):

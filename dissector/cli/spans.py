@@ -1,0 +1,87 @@
+"""Spans of time on a command line: how long, when to rotate, how fast to replay."""
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from dissector.cli.options import Size
+
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
+
+if TYPE_CHECKING:
+    _NumberType = click.ParamType[float]
+    _RotateType = click.ParamType["Rotate"]
+else:
+    _NumberType = _RotateType = click.ParamType
+
+
+class Rotate(NamedTuple):
+    """When a rotation ends: after seconds, after bytes of packets, whichever is first."""
+
+    seconds: float | None
+    size: int | None
+
+
+def seconds_of(text: str) -> float | None:
+    """A duration such as 500ms, 60s, 5m, 8h in seconds; None if it is none."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
+class Duration(_NumberType):
+    """A time span with its unit: 500ms, 60s, 5m, 8h."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        found = seconds_of(str(value))
+        if found is None or found <= 0:
+            self.fail(f"{value!r} is no time span; write 500ms, 60s, 5m or 8h", param, ctx)
+        return found
+
+
+class RotateOption(_RotateType):
+    """A time span, a size, or both: 60s, 256MB, 60s,256MB."""
+
+    name = "rotate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Rotate:
+        if isinstance(value, Rotate):
+            return value
+        seconds, size = None, None
+        for part in str(value).split(","):
+            span = seconds_of(part)
+            if span is not None:
+                seconds = span
+            else:
+                size = Size().convert(part, param, ctx)
+        if seconds == 0 or size == 0:
+            self.fail(f"{value!r} is nothing; write 60s, 256MB or both", param, ctx)
+        return Rotate(seconds, size)
+
+
+class Speed(_NumberType):
+    """real, max, or how many times faster than captured. max is 0."""
+
+    name = "speed"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if value in ("max", "real"):
+            return 0.0 if value == "max" else 1.0
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < 1e6:
+            self.fail(f"{value!r} is no speed; write real, max or a number", param, ctx)
+        return number

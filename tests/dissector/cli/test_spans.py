@@ -1,0 +1,34 @@
+"""Time spans, rotations and speeds as users write them."""
+
+import click
+import pytest
+
+from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
+
+
+@pytest.mark.parametrize(
+    ("text", "rotate"),
+    [
+        ("60s", Rotate(60, None)),
+        ("256MB", Rotate(None, 256_000_000)),
+        ("5m,64KiB", Rotate(300, 65_536)),
+        ("1MB,500ms", Rotate(0.5, 1_000_000)),
+        ("2m", Rotate(120, None)),
+    ],
+)
+def test_rotations_end_by_time_or_size(text, rotate):
+    assert RotateOption().convert(text, None, None) == rotate
+
+
+@pytest.mark.parametrize("text", ["", "0s", "0", "soon", "60s,x"])
+def test_other_rotations_are_refused(text):
+    with pytest.raises(click.BadParameter):
+        RotateOption().convert(text, None, None)
+
+
+def test_spans_have_units_and_speeds_names():
+    assert Duration().convert("1.5h", None, None) == 5400
+    assert [Speed().convert(text, None, None) for text in ("max", "real", "8")] == [0, 1, 8]
+    for kind, text in ((Duration(), "5"), (Duration(), "0s"), (Speed(), "fast"), (Speed(), "-1")):
+        with pytest.raises(click.BadParameter):
+            kind.convert(text, None, None)
