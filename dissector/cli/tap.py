@@ -201,18 +201,24 @@ def _live(
     ring_bytes: int,
     wants_hardware_time: bool,
     own_port: int | None,
+    words: Words,
 ) -> "Source":
-    from dissector.tap.filters import ALL, compiled, without_own
-    from dissector.tap.interfaces import find_interface
+    from dissector.tap.filters import ALL, Program, compiled, without_own
+    from dissector.tap.interfaces import ANY, chosen
     from dissector.tap.live import Live
 
-    interfaces = [find_interface(name) for name in dict.fromkeys(names)]
-    program = ALL
-    if expression:
-        program = compiled(expression, interfaces[0].name, interfaces[0].link_type)
-    if own_port:
-        program = without_own(own_port, program)
-    return Live(interfaces, program, ring_bytes, bool(expression), wants_hardware_time)
+    interfaces = chosen(names)
+    if ANY in names:
+        words.say(f"any: {', '.join(interface.name for interface in interfaces)}")
+    programs: dict[int, Program] = {}
+    for name, _, link_type, _ in interfaces:
+        if link_type not in programs:
+            program = compiled(expression, name, link_type) if expression else ALL
+            programs[link_type] = without_own(own_port, program) if own_port else program
+    name_of_all = ANY if ANY in names else None
+    return Live(
+        interfaces, programs, ring_bytes, bool(expression), wants_hardware_time, name_of_all
+    )
 
 
 def _end(tap: "Tap", rotations: "Rotations | None", words: Words) -> int:
@@ -269,7 +275,7 @@ def _refuse_idle_options(context: click.Context) -> None:
     "--interface",
     multiple=True,
     metavar="IFACE",
-    help="Take packets from this network interface. Repeatable.",
+    help="Take packets from this network interface, or any. Repeatable.",
 )
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @click.option(
@@ -405,7 +411,8 @@ def tap(
         source: Source
         problems: list[str] = []
         if interface:
-            source = _live(interface, bpf, ring, timestamps == "hardware", serving.port)
+            wants_hardware_time = timestamps == "hardware"
+            source = _live(interface, bpf, ring, wants_hardware_time, serving.port, common.words)
         else:
             source, problems = _replay(replay, speed, common, stack)
         stack.callback(source.close)

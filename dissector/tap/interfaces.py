@@ -1,9 +1,12 @@
 """Network interfaces as Linux tells of them: number, link type, state, receive offload."""
 
+import contextlib
 import errno
 import fcntl
+import re
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +28,12 @@ _HARDWARE_ETHERNET: Final = 1
 _HARDWARE_LOOPBACK: Final = 772
 # Interfaces whose packets begin with IP: tunnels, cellular.
 _HARDWARE_RAW: Final = (519, 65534)
+
+ANY: Final = "any"  # what users write for all interfaces
+
+_INTERFACES: Final = Path("/sys/class/net")
+_SEE_THEIR_PORTS: Final = ("bridge", "bond")
+_LIE_ON_OTHERS: Final = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "vxlan")
 
 
 class Interface(NamedTuple):
@@ -64,22 +73,65 @@ def find_interface(name: str) -> Interface:
     Raises:
         UsageError: there is none of this name, or its packets are of a kind that is not read.
     """
-    if name == "any":
-        known = " ".join(f"-i {each}" for each in interface_names() if is_up(each))
-        raise UsageError(
-            f"any: a tap reads the interfaces that it is told, each with an -i of its own: {known}"
-        )
     try:
         index = socket.if_nametoindex(name)
         (hardware,) = struct.unpack_from("H", _ask(name, _SIOCGIFHWADDR))
     except OSError:
         known = ", ".join(interface_names())
-        raise UsageError(f"{name}: there is no such interface; there are {known}") from None
+        raise UsageError(f"-i {name}: there is no such interface; there are {known}") from None
     if hardware in (_HARDWARE_ETHERNET, _HARDWARE_LOOPBACK):
         return Interface(name, index, ETHERNET, hardware == _HARDWARE_LOOPBACK)
     if hardware in _HARDWARE_RAW:
         return Interface(name, index, RAW, False)
     raise UsageError(f"{name}: packets of hardware type {hardware} are not read")
+
+
+def chosen(names: Sequence[str]) -> list[Interface]:
+    """The interfaces that a user names, each once. `any` is all that are up now, but loopback and
+    those whose packets another one sees.
+
+    Raises:
+        UsageError: there is none, or none of a name.
+    """
+    found: dict[str, Interface] = {}
+    for name in names:
+        if name != ANY:
+            found[name] = find_interface(name)
+            continue
+        for each in interface_names():
+            with contextlib.suppress(UsageError):
+                interface = find_interface(each)
+                if not interface.is_loopback and is_up(each) and not is_seen_elsewhere(each):
+                    found[each] = interface
+    if not found:
+        known = ", ".join(interface_names())
+        raise UsageError(f"-i any: no interface is up; there are {known}")
+    return list(found.values())
+
+
+def is_seen_elsewhere(name: str, folder: Path = _INTERFACES) -> bool:
+    """Whether each packet of an interface also passes another one.
+
+    A bridge or bond sees what its ports see; below a VLAN's interface lies the one that sees its
+    packets with their tags, and so on.
+
+    Args:
+        folder: where the kernel describes its interfaces.
+    """
+    master = folder / name / "master"
+    if master.exists() and is_up(master.resolve().name) and _kind(master) in _SEE_THEIR_PORTS:
+        return True
+    return _kind(folder / name) in _LIE_ON_OTHERS and any((folder / name).glob("lower_*"))
+
+
+def _kind(interface: Path) -> str:
+    """What sort of interface it is, as the kernel calls it; empty for plain ones."""
+    try:
+        text = (interface / "uevent").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(r"^DEVTYPE=(.*)$", text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def is_up(name: str) -> bool:
@@ -112,6 +164,6 @@ def receive_offload(name: str) -> Offload:
 def mtu_of(name: str) -> int | None:
     """The largest packet of an interface, None where the system does not say."""
     try:
-        return int(Path(f"/sys/class/net/{name}/mtu").read_text())
+        return int((_INTERFACES / name / "mtu").read_text())
     except (OSError, ValueError):
         return None

@@ -8,7 +8,7 @@ different ones, and their order decides what is a hole and what an answer.
 import select
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -109,8 +109,9 @@ class Live:
     """A source of packets of interfaces.
 
     Args:
-        program: of the kernel, decides which packets come. is_filtered: the user gave a filter.
-        ring_bytes: of all rings together.
+        program: of the kernel, decides which packets come; one, or one for each link type.
+        is_filtered: the user gave a filter.
+        ring_bytes: of all rings together. name: for ids, None = those of the interfaces.
     """
 
     is_live = True
@@ -118,17 +119,21 @@ class Live:
     def __init__(
         self,
         interfaces: Sequence[Interface],
-        program: Program = ALL,
+        program: Program | Mapping[int, Program] = ALL,
         ring_bytes: int = RING_BYTES,
         is_filtered: bool = False,
         wants_hardware_time: bool = False,
+        name: str | None = None,
     ) -> None:
-        self.name = "_".join(interface.name for interface in interfaces)
+        self.name = name or "_".join(interface.name for interface in interfaces)
         self.interfaces: Sequence[str] = [interface.name for interface in interfaces]
         self.part_name = ",".join(self.interfaces)
         self.file_names: Sequence[str] = (self.part_name,)
         size = ring_bytes // len(interfaces)
-        rings = [Ring(each, program, size, wants_hardware_time) for each in interfaces]
+        rings = []
+        for each in interfaces:
+            chosen = program[each.link_type] if isinstance(program, Mapping) else program
+            rings.append(Ring(each, chosen, size, wants_hardware_time))
         self._feeds = [_Feed(ring, number) for number, ring in enumerate(rings)]
         self._tagged = _TaggedCount(interfaces) if is_filtered else None
         self._memory = map_rings(rings)

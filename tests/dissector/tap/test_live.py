@@ -20,8 +20,10 @@ from dissector.tap import service
 from dissector.tap.filters import ALL, of_ports, without_own
 from dissector.tap.interfaces import (
     Interface,
+    chosen,
     find_interface,
     interface_names,
+    is_seen_elsewhere,
     is_up,
     mtu_of,
     receive_offload,
@@ -311,8 +313,36 @@ def test_interfaces_tell_what_they_are():
     assert not is_up("nowhere0") and receive_offload("nowhere0") == (False, False)
     with pytest.raises(UsageError, match="there is no such interface; there are"):
         find_interface("nowhere0")
-    with pytest.raises(UsageError, match=r"each with an -i of its own:.* -i lo"):
-        find_interface("any")
+
+
+def test_any_is_what_is_up_and_not_seen_elsewhere(pair):
+    names = ["tapped0", "any", "sender0"]
+    assert [each.name for each in chosen(names)] == ["tapped0", "sender0"]
+    pair.ip("link", "set", pair.tapped, "down")
+    try:
+        with pytest.raises(UsageError, match="-i any: no interface is up; there are lo, "):
+            chosen(["any"])
+    finally:
+        pair.ip("link", "set", pair.tapped, "up")
+    assert [each.name for each in chosen(["any", "lo"])] == ["sender0", "tapped0", "lo"]
+
+
+def test_interfaces_whose_packets_another_one_sees_are_told(tmp_path, monkeypatch):
+    plain = dict.fromkeys(("eth0", "veth0", "port0", "switch"), "")
+    kinds = plain | {"bond0": "bond", "docker0": "bridge", "eth0.7": "vlan", "alone.7": "vlan"}
+    for name, kind in kinds.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "uevent").write_text(f"DEVTYPE={kind}\nINTERFACE={name}\n")
+    for name, master in (("eth0", "bond0"), ("veth0", "docker0"), ("port0", "switch")):
+        (tmp_path / name / "master").symlink_to(tmp_path / master)
+    (tmp_path / "eth0.7" / "lower_eth0").symlink_to(tmp_path / "eth0")
+    up = {"bond0", "switch"}
+    monkeypatch.setattr("dissector.tap.interfaces.is_up", lambda name: name in up)
+    found = [name for name in sorted(kinds) if is_seen_elsewhere(name, tmp_path)]
+    # A bridge that is down sees nothing; what has a switch as its master, only the port sees.
+    assert found == ["eth0", "eth0.7"]
+    up.add("docker0")
+    assert is_seen_elsewhere("veth0", tmp_path)
 
 
 def test_who_may_not_capture_is_told_how(monkeypatch):
