@@ -19,7 +19,7 @@ DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
 	captures/pulsar-apache/java-j23_errors.pcap \
 	captures/pulsar-apache/java-j03_batch_lz4.pcap)
 # The suite over as many processes as there are processors; a group of tests stays in one.
-SHARED_OUT := --numprocesses=auto --maxprocesses=4 --dist=loadgroup
+SHARED_OUT := --numprocesses=auto --maxprocesses=4 --dist=loadscope
 # Kernels run once more with bounds checks, and without the compiler, where their own tests are.
 KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols \
 	test_buckets.py test_bundles.py test_states.py) tests/fuzz

@@ -1,14 +1,15 @@
 """Fixtures that several test folders share, and which tests run in one process."""
 
 import gc
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from dissector.errors import DependencyError
+from tests.grouping import Groups, place_of
 
 # An example that compiles a kernel takes seconds, the next one microseconds: time says nothing.
 settings.register_profile("dissector", deadline=None)
@@ -34,10 +35,13 @@ def kept_rights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A local Spark session; tests that want it are skipped where there is no Java."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from spark_jobs import session
+
+    if "PYTEST_XDIST_WORKER" in os.environ:  # it takes half a minute: one process has one for all
+        (tmp_path_factory.getbasetemp().parent / "spark").touch(exist_ok=False)
 
     try:
         found = session.start("local[2]", name="tests")
@@ -48,21 +52,11 @@ def spark() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares something costly or a name of the machine runs in one process.
+    """The groups that take longest begin first."""
+    items.sort(key=lambda item: place_of(item.nodeid))
 
-    Rows of a capture are kept by the file of tests; Spark's session is one; taps and servers of
-    metrics make interfaces and ports.
-    """
-    root = Path(__file__).parent
-    longest: list[pytest.Item] = []
-    others: list[pytest.Item] = []
-    for item in items:
-        parts = item.path.relative_to(root).parts
-        if "spark" in getattr(item, "fixturenames", ()):
-            group = "spark"
-        else:
-            group = "tap" if {"tap", "dashboards"} & set(parts) else "/".join(parts)
-        item.add_marker(pytest.mark.xdist_group(group))
-        # The longest begin first, or all wait for them at the end.
-        (longest if parts[0] == "spark_jobs" else others).append(item)
-    items[:] = longest + others
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What shares something costly or a name of the machine runs in one process."""
+    return None if config.getvalue("dist") == "each" else Groups(config, log)

@@ -1,0 +1,47 @@
+"""Which tests run in one process, and in what order, where the suite runs over several.
+
+Groups are read from the names of tests where these are given out. A mark on each test would not
+do: it travels as a part of the test's name, which not every version of pytest lets it.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).resolve().parents[1]
+# The longest begin first, or all wait for one of them at the end.
+LONGEST = ("spark",)
+
+
+@cache
+def group_of(file: str) -> str:
+    """The group of a file of tests, which is given by its path from the root.
+
+    Rows of a capture are kept by the file of tests; Spark's session is one; taps and servers of
+    metrics make interfaces and ports.
+    """
+    parts = Path(file).parts
+    if {"tap", "dashboards"} & set(parts):
+        return "tap"
+    if "spark_jobs" in parts and "spark: Any" in (ROOT / file).read_text("utf-8"):
+        return "spark"
+    return file
+
+
+def place_of(test: str) -> int:
+    """Which place the group of a test has among those that begin first."""
+    group = group_of(test.partition("::")[0])
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each group to one process, in the order of the tests."""
+
+    def __init__(self, config: Any, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])

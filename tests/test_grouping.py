@@ -1,0 +1,24 @@
+"""Over several processes the suite shares what is costly: once there were two sessions of Spark."""
+
+import pytest
+
+from tests.grouping import group_of, place_of
+
+
+@pytest.mark.parametrize(
+    ("file", "group"),
+    [
+        ("tests/spark_jobs/test_jobs.py", "spark"),
+        ("tests/spark_jobs/test_links.py", "tests/spark_jobs/test_links.py"),
+        ("tests/dissector/tap/test_live.py", "tap"),
+        ("tests/dashboards/test_dashboards.py", "tap"),
+        ("tests/test_tidy.py", "tests/test_tidy.py"),
+    ],
+)
+def test_files_that_share_something_are_one_group(file: str, group: str) -> None:
+    assert group_of(file) == group
+
+
+def test_the_longest_group_begins_first() -> None:
+    assert place_of("tests/spark_jobs/test_jobs.py::test_it[a::b]") == 0
+    assert place_of("tests/test_tidy.py::test_it") > 0
