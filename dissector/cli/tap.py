@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.options import Common, Size, Whole, dissecting_options, example
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
-from dissector.cli.terminal import Words, counted, safe_text
+from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted, safe_text
 from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
@@ -150,12 +150,14 @@ class _Serving:
         self._recorder: Recorder | None = None
         self._server: Server | None = None
 
-    def bind(self) -> None:
+    def bind(self, words: Words) -> None:
         """Take the address, while there may be the right to."""
         if self._address is not None:
-            from dissector.tap.server import Server
+            from dissector.tap.server import Server, text_of
 
             self._server = Server(*self._address, self._health, self._numbers)
+            place = text_of(self._address[0], self._server.port)
+            words.say(f"metrics at http://{place}/metrics")
 
     def record(self, recorder: "Recorder") -> None:
         """Let a recorder take part."""
@@ -204,12 +206,23 @@ def _live(
     words: Words,
 ) -> "Source":
     from dissector.tap.filters import ALL, Program, compiled, without_own
-    from dissector.tap.interfaces import ANY, chosen
+    from dissector.tap.interfaces import ANY, chosen, is_up
     from dissector.tap.live import Live
+    from dissector.tap.memory import available_bytes
 
     interfaces = chosen(names)
     if ANY in names:
         words.say(f"any: {', '.join(interface.name for interface in interfaces)}")
+    for interface in interfaces:
+        if not is_up(interface.name):
+            words.missing(f"{interface.name} is down; packets come once it is up")
+    # The kernel takes the memory of rings at once, from whom it may.
+    free = available_bytes()
+    if free is not None and ring_bytes > free // 2:
+        raise click.UsageError(
+            f"--ring {bytes_text(ring_bytes)} is more than half of the {bytes_text(free)} that are "
+            "free; give less"
+        )
     programs: dict[int, Program] = {}
     for name, _, link_type, _ in interfaces:
         if link_type not in programs:
@@ -233,7 +246,8 @@ def _end(tap: "Tap", rotations: "Rotations | None", words: Words) -> int:
     if tap.fates and rotations is not None:
         text += f", {rotations.lost_packets:,} not landed"
         text += f"; {counted(rotations.landed, 'rotation')} in the lake"
-    words.missing(text)
+    is_whole = not (tap.kernel_dropped or account.is_partial or (rotations and rotations.lost))
+    words.say(text, NORMAL if is_whole else QUIET)
     if rotations is not None and rotations.lost:
         return EXIT_OUTPUT
     return EXIT_PARTIAL if account.is_partial and not source.is_live else 0
@@ -416,7 +430,7 @@ def tap(
         else:
             source, problems = _replay(replay, speed, common, stack)
         stack.callback(source.close)
-        serving.bind()
+        serving.bind(common.words)
         drop_all_but_capturing()
         rotations = _rotations(lake, source, settings) if lake else None
         running = Tap(source, settings, rotations, wishes=wishes)

@@ -47,6 +47,7 @@ _IPV6_BYTES: Final = 40
 _FRAGMENT_OFFSET: Final = 0x1FFF
 
 _PORTS: Final = re.compile(r"tcp port (\d+)(?: or (?:tcp )?(?:port )?(\d+))*")
+_LARGEST_PORT: Final = 0xFFFF
 _SO_ATTACH_FILTER: Final = 26
 _ERROR_BYTES: Final = 256
 _BSD_LIBRARY: Final = "_platform/linux/{}/tcpdump/libpcap.so"
@@ -199,7 +200,10 @@ def compiled(expression: str, interface: str | None, link_type: int) -> Program:
     if not text:
         return ALL
     if _PORTS.fullmatch(text):
-        return of_ports([int(port) for port in re.findall(r"\d+", text)])
+        ports = [int(port) for port in re.findall(r"\d+", text)]
+        if max(ports) > _LARGEST_PORT:
+            raise UsageError(f"--bpf {text!r}: there is no port {max(ports)}")
+        return of_ports(ports)
     return _Libpcap(_load_libpcap()).compile(text, interface, link_type)
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import re
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,16 @@ def resident_bytes() -> int:
             return int(file.read().split()[1]) * _PAGE_BYTES
     except OSError:
         return 0
+
+
+def available_bytes() -> int | None:
+    """Memory of the system that programs can still get, None where it does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
 
 
 def give_back() -> None:

@@ -1,6 +1,7 @@
 """The command tap: its options, its signals, its last words."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,6 +46,23 @@ def test_inputs_that_cannot_be_read_are_said_and_make_it_partial(tmp_path, capsy
     assert run(arguments) == 3
     said = capsys.readouterr().err
     assert f"{junk}: not a capture" in said and "read 755 packets in 1 file: " in said
+
+
+def test_a_ring_that_the_system_has_no_memory_for_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("dissector.tap.memory.available_bytes", lambda: 100_000_000)
+    assert run(["tap", "-i", "lo", "--ring", "51MB"]) == 1
+    assert "--ring 51.00 MB is more than half of the 100.00 MB" in capsys.readouterr().err
+
+
+def test_quiet_says_only_what_is_missing(capsys):
+    assert run(["tap", "--replay", CAPTURE, "-q"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_where_metrics_are_is_said(capsys):
+    assert run(["tap", "--replay", CAPTURE, "--metrics", "0"]) == 0
+    said = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(r"dissector: metrics at http://127\.0\.0\.1:[1-9]\d*/metrics", said)
 
 
 def test_without_input_it_is_wrong_usage(capsys):

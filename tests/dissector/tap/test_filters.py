@@ -89,6 +89,8 @@ def test_plain_port_filters_need_no_library(text, monkeypatch):
     assert [run(program, packet) for packet in OTHER] == [0] * 7
     with pytest.raises(DependencyError, match="libpcap"):
         compiled("tcp port 6650 and host 10.0.0.1", None, ETHERNET)
+    with pytest.raises(UsageError, match="there is no port 66500"):
+        compiled("tcp port 6650 or 66500", None, ETHERNET)
 
 
 def test_the_library_agrees_where_it_is_there():
