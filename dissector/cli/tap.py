@@ -439,7 +439,8 @@ def tap(
         if record:
             kept = _Kept(record, keep, recall, trigger, trigger_latency)
             serving.record(kept.recorder(running))
-        serving.start(running, rotations, stack, top)
-        running.run()
+        with ExitStack() as telling:  # unwound before the last words: the view would draw over them
+            serving.start(running, rotations, telling, top)
+            running.run()
         serving.close(common.words)
         return _end(running, rotations, common.words)

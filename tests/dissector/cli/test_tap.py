@@ -1,5 +1,6 @@
 """The command tap: its options, its signals, its last words."""
 
+import contextlib
 import os
 import re
 import signal
@@ -57,6 +58,19 @@ def test_a_ring_that_the_system_has_no_memory_for_is_refused(monkeypatch, capsys
 def test_quiet_says_only_what_is_missing(capsys):
     assert run(["tap", "--replay", CAPTURE, "-q"]) == 0
     assert not capsys.readouterr().err
+
+
+def test_the_last_words_stay_on_a_terminal_that_showed_topics():
+    ours, terminal = os.openpty()
+    with subprocess.Popen([*TAP, "--replay", CAPTURE, "--top"], stdout=terminal, stderr=terminal):
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal's other end was closed
+            while piece := os.read(ours, 4096):
+                shown += piece
+    os.close(ours)
+    assert b"sends/s" in shown and b"755 packets captured" in shown
+    assert shown.rfind(b"\x1b[1A") < shown.index(b"dissector: read 755 packets")
 
 
 def test_where_metrics_are_is_said(capsys):
