@@ -85,9 +85,7 @@ def repeated(found: Iterable[Overlap], frames: Iterable[Row]) -> list[Frame]:
         after = by_way[(*one.after, one.direction)]
         whole = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
         again = {row["stream_offset"] + one.shift for row in after}
-        left_out += [
-            _key(row) for row in after if row["stream_offset"] + one.shift in whole
-        ]
+        left_out += [_key(row) for row in after if row["stream_offset"] + one.shift in whole]
         left_out += [
             _key(row)
             for row in before
@@ -184,9 +182,9 @@ def costs(tables: Mapping[str, DataFrame], plan: Plan) -> list[Row]:
     ]
     if not unread:
         return []
-    entry = F.col("ledger_id").isin(*{row["ledger_id"] for row in unread}) & F.col(
-        "entry_id"
-    ).isin(*{row["entry_id"] for row in unread})
+    entry = F.col("ledger_id").isin(*{row["ledger_id"] for row in unread}) & F.col("entry_id").isin(
+        *{row["entry_id"] for row in unread}
+    )
     here = F.col("capture").isin(*plan.captures)
     waiting = F.col("outcome").isin("unanswered_at_end", "lost_in_gap")
     publishes = tables["exchanges"].where(here & (F.col("kind") == "publish") & (entry | waiting))

@@ -33,9 +33,7 @@ def _in_wholes(rows: DataFrame, wholes: Mapping[str, str]) -> DataFrame:
     """Rows with `whole`: what their own capture is part of, see links.Plan.wholes."""
     if not wholes:
         return rows.withColumn("whole", F.col("capture"))
-    known = rows.sparkSession.createDataFrame(
-        list(wholes.items()), "capture string, whole string"
-    )
+    known = rows.sparkSession.createDataFrame(list(wholes.items()), "capture string, whole string")
     rows = rows.join(F.broadcast(known), on="capture", how="left")
     return rows.withColumn("whole", F.coalesce("whole", "capture"))
 

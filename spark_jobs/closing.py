@@ -168,9 +168,7 @@ def gap_rows(notices: DataFrame, frames: DataFrame, placed: DataFrame) -> DataFr
     """Missing bytes, and bytes without frames, in their place among the frames of both directions;
     see `holes`."""
     rows = holes.in_place(notices, frames, placed)
-    return _all_columns(
-        rows, kind=F.lit(replay.EVENT).cast("bigint"), frame_bytes=F.col("bytes")
-    )
+    return _all_columns(rows, kind=F.lit(replay.EVENT).cast("bigint"), frame_bytes=F.col("bytes"))
 
 
 def in_order(rows: DataFrame, placed: DataFrame) -> DataFrame:

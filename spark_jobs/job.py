@@ -159,9 +159,7 @@ def run(
             for name, digest in planning.digests(lake.captures).items()
             if name not in twice
         }
-        survey = (
-            keeper.survey(spark, lake, digests) if keeper else surveyed(spark, lake, digests)
-        )
+        survey = keeper.survey(spark, lake, digests) if keeper else surveyed(spark, lake, digests)
         read = keeper.to_read(survey) if keeper else survey.captures
         if keeper:
             args.tell(keeper.text(read, survey))

@@ -223,8 +223,7 @@ def transform_passed_over(exchanges: DataFrame) -> DataFrame:
     sends = exchanges.where((F.col("kind") == "publish") & F.col("request_frame_no").isNotNull())
     rows = sends.withColumn("last_answered", F.max(answered).over(producer))
     passed = rows.where(
-        F.col("outcome").isin(*PASSED_OUTCOMES)
-        & (F.col("order_no") < F.col("last_answered"))
+        F.col("outcome").isin(*PASSED_OUTCOMES) & (F.col("order_no") < F.col("last_answered"))
     )
     columns = {"at_ns": F.col("request_last_ns"), "request_packet": F.lit(None).cast("bigint")}
     return at_own_place(passed).withColumns(columns).select(*PASSED_OVER.names)

@@ -228,9 +228,7 @@ def find_seams(connections: Iterable[Row]) -> list[Seam]:
             before = next((each for each in reversed(waiting) if continues(each, row)), None)
             if before is not None:
                 waiting.remove(before)
-                first, second = (
-                    (each["capture"], each["connection_id"]) for each in (before, row)
-                )
+                first, second = ((each["capture"], each["connection_id"]) for each in (before, row))
                 is_over = before["ended"] != "capture_end"
                 found += [
                     Seam(first, second, way, None if is_over else missing(before, row, way))
@@ -326,9 +324,7 @@ def plan(
         )
     ]
     chains, heads = _chains(groups, rows, seams)
-    return Plan(
-        tuple(groups), chains, heads, tuple(seams), tuple(sorted(copies)), frozenset(again)
-    )
+    return Plan(tuple(groups), chains, heads, tuple(seams), tuple(sorted(copies)), frozenset(again))
 
 
 def _chains(

@@ -126,4 +126,3 @@ def part_of(whole: Plan, captures: frozenset[str]) -> Plan:
         (),
         frozenset(place for place in whole.twins if place[0] in captures),
     )
-

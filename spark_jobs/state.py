@@ -214,4 +214,3 @@ def save(
         "files": files,
     }
     (folder / _FILE).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", "utf-8")
-

@@ -86,9 +86,7 @@ class LakeTables:
     only: names of captures as their rows have them (see `read`); files of others are not opened.
     """
 
-    def __init__(
-        self, spark: SparkSession, lake: Lake, only: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, only: frozenset[str] | None = None) -> None:
         chosen = lake.captures
         if only is not None:
             chosen = tuple(capture for capture in chosen if names_in(capture) & only)

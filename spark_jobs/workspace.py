@@ -93,4 +93,3 @@ def _remove_left(output: Path) -> None:
     for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
         if (folder / _LOCK).exists() and not is_held(folder / _LOCK):
             shutil.rmtree(folder, ignore_errors=True)
-

@@ -86,11 +86,20 @@ _CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {
 
 
 class Decompressor:
-    """Opens entries one after the other into one buffer."""
+    """Opens entries into one buffer, each anew or several behind one another.
+
+    buffer: uint8[], which `reserve` and `open` may replace by a larger one.
+    """
 
     def __init__(self, max_bytes: int = MAX_ENTRY_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._buffer = np.zeros(1 << 16, np.uint8)
+        self.buffer = np.zeros(1 << 16, np.uint8)
+
+    def reserve(self, size: int) -> None:
+        """Make room for so many bytes; what was opened before is gone."""
+        if size + _SPARE_BYTES > len(self.buffer):
+            room = max(size, min(2 * size, self._max_bytes))
+            self.buffer = np.zeros(room + _SPARE_BYTES, np.uint8)
 
     def open(self, codec: int, packed: ByteArray, size: int) -> Opened:
         """Uncompress one entry.
@@ -99,18 +108,25 @@ class Decompressor:
             codec: CompressionType; packed: the payload as it was on the wire; size: bytes that it
                 is announced to hold.
         """
+        if 0 <= size <= self._max_bytes:
+            self.reserve(size)
+        problem = self.open_at(0, codec, packed, size)
+        return Opened(self.buffer, size if problem == OPENED else 0, problem)
+
+    def open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> int:
+        """The same to a place of the buffer, for which room was reserved.
+
+        Returns:
+            OPENED, or why the bytes from there on mean nothing.
+        """
         if codec not in _CODECS:
-            return Opened(self._buffer, 0, UNKNOWN_CODEC)
+            return UNKNOWN_CODEC
         if not 0 <= size <= self._max_bytes:
-            return Opened(self._buffer, 0, TOO_LARGE)
+            return TOO_LARGE
         if size == 0:
-            return Opened(self._buffer, 0, OPENED)
-        if size + _SPARE_BYTES > len(self._buffer):
-            self._buffer = np.zeros(min(2 * size, self._max_bytes) + _SPARE_BYTES, np.uint8)
+            return OPENED
         try:
-            made = _CODECS[codec](packed, self._buffer[:size])
+            made = _CODECS[codec](packed, self.buffer[at : at + size])
         except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError):
-            return Opened(self._buffer, 0, CORRUPT)
-        if made != size:
-            return Opened(self._buffer, 0, WRONG_SIZE)
-        return Opened(self._buffer, size, OPENED)
+            return CORRUPT
+        return OPENED if made == size else WRONG_SIZE

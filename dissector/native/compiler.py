@@ -38,9 +38,11 @@ from dissector.native.arguments import (
     word_count,
 )
 from dissector.native.code import Code, bounds_checked
+from dissector.native.indexing import register
 
 # Callbacks are first-class functions, which the compiler calls experimental at every use.
 warnings.filterwarnings("ignore", category=numba.NumbaExperimentalFeatureWarning)
+register()
 
 _MATRIX: Final = types.Array(types.int64, 2, "C")
 _ROW: Final = types.Array(types.int64, 1, "C")

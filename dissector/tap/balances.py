@@ -10,7 +10,7 @@ from dissector.report import balance
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
 from dissector.schemas.builders import numbers
 from dissector.tap.grouping import group_rows
-from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Key, grouped
+from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key
 
 MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
 
@@ -55,20 +55,17 @@ class Balances:
 
     def add(self, block: TableBlock) -> None:
         """Take in rows of `permits`, in the order in which they were written."""
-        keys, groups = grouped(block, _NAMES)
+        groups = Groups(block, (*_NAMES, "event"))
         delta = _column(block, "delta")
-        events = _events(block.columns["event"])
-        for counts, event, sign in (
-            (self.granted, balance.GRANT, 1),
-            (self.delivered, balance.DELIVERY, -1),
-        ):
-            chosen = events == event
-            counts.add_rows(keys, groups[chosen], sign * np.where(delta == NULL, 0, delta)[chosen])
-        slots = self._slots_of(block, keys, groups)
+        sums = groups.sums(delta)
+        for counts, event, sign in ((self.granted, "grant", 1), (self.delivered, "delivery", -1)):
+            counts.add_groups(
+                groups, _NAMES, [sign * each for each in sums], groups.where("event", (event,))
+            )
         matrix = np.stack(
             (
-                slots,
-                events,
+                self._slots_of(block, groups),
+                _events(block.columns["event"]),
                 delta,
                 _column(block, "available_after"),
                 _column(block, "unacked_after"),
@@ -143,14 +140,16 @@ class Balances:
         found, self._new = self._new, []
         return found
 
-    def _slots_of(self, block: TableBlock, keys: list[Key], groups: Int64Array) -> Int64Array:
+    def _slots_of(self, block: TableBlock, groups: Groups) -> Int64Array:
         """The state's row of each row's consumer; -1 beyond the bound."""
+        keys = groups.keys(_NAMES)
         identity = [_column(block, name) for name in _IDENTITY]
         first, consumers = group_rows(identity)
         slots = np.empty(len(first), np.int64)
         unique = zip(*(column[first].tolist() for column in identity), strict=True)
-        for number, (each, row) in enumerate(zip(unique, first.tolist(), strict=True)):
-            slots[number] = self._slot_of(each, keys[groups[row]])
+        of_first = groups.of_row[first].tolist()
+        for number, (each, group) in enumerate(zip(unique, of_first, strict=True)):
+            slots[number] = self._slot_of(each, keys[group])
         return slots[consumers]
 
     def _slot_of(self, consumer: tuple[int, ...], key: Key) -> int:

@@ -10,17 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.buckets import buckets_of
 from dissector.limits import NULL
 from dissector.schemas.builders import numbers
 from dissector.schemas.text import plain_text
 from dissector.tap.balances import Balances
-from dissector.tap.series import MAX_SERIES, Counts, Histograms, column_codes, grouped
+from dissector.tap.series import MAX_SERIES, Counts, Groups, Histograms, column_codes
 
 Mask = npt.NDArray[np.bool_]
 
 _SUBSCRIPTION: Final = ("topic", "subscription")
 _FACTS: Final = ("exchanges", "deliveries", "permits", "acks")
+_OF_FRAMES: Final = ("direction", "command", "status", "checksum")
+_OF_EXCHANGES: Final = ("kind", "topic", "outcome", "request_command", "error_code")
+_VERDICTS: Final = ("ok", "mismatch", "absent", "not_evaluated")
 
 
 def is_text(block: TableBlock, name: str, *texts: str) -> Mask:
@@ -134,63 +136,59 @@ class FactSums:
     # -- tables
 
     def _count(self, counts: Counts, block: TableBlock, names: Sequence[str]) -> None:
-        keys, groups = grouped(block, names)
-        counts.add_rows(keys, groups)
+        groups = Groups(block, names)
+        counts.add_groups(groups, names, groups.rows)
 
     def _frames(self, block: TableBlock) -> None:
         """What frames tell of the wire, then of facts."""
-        self._count(self.frames, block, ("direction", "command"))
-        keys, groups = grouped(block, ("direction",))
-        self.frame_bytes.add_rows(keys, groups, column(block, "frame_bytes"))
-        bad = ~is_text(block, "status", "complete")
-        if bad.any():
-            self._count(self.damaged, some_rows(block, ("status",), bad), ("status",))
+        groups = Groups(block, _OF_FRAMES)
+        self.frames.add_groups(groups, ("direction", "command"), groups.rows)
+        sizes = groups.sums(column(block, "frame_bytes"))
+        self.frame_bytes.add_groups(groups, ("direction",), sizes)
+        damaged = groups.where("status", ("complete",), is_one=False)
+        self.damaged.add_groups(groups, ("status",), groups.rows, damaged)
         if self.repeated:
             block = _without(block, self.repeated)
+            groups = Groups(block, _OF_FRAMES)
         if block.rows:
-            self._frame_facts(block)
+            self._frame_facts(block, groups)
 
-    def _frame_facts(self, block: TableBlock) -> None:
-        judged = is_text(block, "checksum", "ok", "mismatch", "absent", "not_evaluated")
-        if judged.any():
-            chosen = some_rows(block, ("direction", "checksum", "topic"), judged)
-            self._count(self.checksums, chosen, ("direction", "checksum"))
-            wrong = is_text(chosen, "checksum", "mismatch")
-            if wrong.any():
-                names = ("topic", "direction")
-                self._count(self.mismatches, some_rows(chosen, names, wrong), names)
+    def _frame_facts(self, block: TableBlock, groups: Groups) -> None:
+        judged = groups.where("checksum", _VERDICTS)
+        self.checksums.add_groups(groups, ("direction", "checksum"), groups.rows, judged)
+        if groups.where("checksum", ("mismatch",)):
+            names = ("topic", "direction")
+            wrong = some_rows(block, names, is_text(block, "checksum", "mismatch"))
+            self._count(self.mismatches, wrong, names)
         again = column(block, "redelivery_count") > 0
         if again.any():
             chosen = some_rows(block, _SUBSCRIPTION, again)
             self._count(self.redelivered_frames, chosen, _SUBSCRIPTION)
 
     def _exchanges(self, block: TableBlock) -> None:
-        is_send = is_text(block, "kind", "publish")
-        latency, buckets = column(block, "latency_ns"), column(block, "latency_bucket")
-        if is_send.any():
-            sends = some_rows(block, ("topic", "outcome"), is_send)
-            keys, groups = grouped(sends, ("topic", "outcome"))
-            self.sends.add_rows(keys, groups)
-            self.send_latency.add_rows(keys, groups, latency[is_send], buckets[is_send])
-            keys, groups = grouped(sends, ("topic",))
-            self.send_messages.add_rows(keys, groups, column(block, "message_count")[is_send])
-            self.send_bytes.add_rows(keys, groups, column(block, "request_bytes")[is_send])
-            again = (column(block, "attempt")[is_send] > 1).astype(np.int64)
-            self.resent.add_rows(keys, groups, again)
-        if not is_send.all():
-            names = ("request_command", "outcome")
-            self._count(self.requests, some_rows(block, names, ~is_send), names)
-        codes, _ = column_codes(block.columns.get("error_code"), block.rows)
-        if (codes >= 0).any():
-            names = ("request_command", "error_code")
-            self._count(self.errors, some_rows(block, names, codes >= 0), names)
+        groups = Groups(block, _OF_EXCHANGES)
+        sends = groups.where("kind", ("publish",))
+        if sends:
+            names = ("topic", "outcome")
+            self.sends.add_groups(groups, names, groups.rows, sends)
+            self.send_latency.add_groups(groups, names, column(block, "latency_ns"), sends)
+            is_again = (column(block, "attempt") > 1).astype(np.int64)
+            for counts, values in (
+                (self.send_messages, column(block, "message_count")),
+                (self.send_bytes, column(block, "request_bytes")),
+                (self.resent, is_again),
+            ):
+                counts.add_groups(groups, ("topic",), groups.sums(values), sends)
+        others = groups.where("kind", ("publish",), is_one=False)
+        self.requests.add_groups(groups, ("request_command", "outcome"), groups.rows, others)
+        refused = groups.where("error_code", (None,), is_one=False)
+        self.errors.add_groups(groups, ("request_command", "error_code"), groups.rows, refused)
 
     def _deliveries(self, block: TableBlock) -> None:
-        keys, groups = grouped(block, _SUBSCRIPTION)
-        self.deliveries.add_rows(keys, groups)
+        groups = Groups(block, _SUBSCRIPTION)
+        self.deliveries.add_groups(groups, _SUBSCRIPTION, groups.rows)
         duration = column(block, "publish_to_delivery_ns")
-        if (duration >= 0).any():
-            self.publish_to_delivery.add_rows(keys, groups, duration, buckets_of(duration))
+        self.publish_to_delivery.add_groups(groups, _SUBSCRIPTION, duration)
         again = column(block, "is_redelivered") == 1
         if again.any():
             names = (*_SUBSCRIPTION, "redelivery_cause")

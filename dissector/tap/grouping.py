@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.buckets import SUB_BUCKET_BITS, bucket_of
 from dissector.codecs.wrapping import product, total
 from dissector.jit import kernel
 from dissector.limits import NULL
@@ -64,6 +65,27 @@ def _count_up(groups: Int64Array, sums: Int64Array) -> None:
         sums[groups[row]] += 1
 
 
+@kernel
+def _tally(
+    durations_ns: Int64Array,
+    groups: Int64Array,
+    numbers: Int64Array,
+    first_octave: int,
+    counts: Int64Array,
+    sums: Int64Array,
+) -> None:
+    """Count durations by octave; see `tallied`."""
+    last = counts.shape[1] - 1
+    for row in range(len(groups)):
+        number = numbers[groups[row]]
+        duration = durations_ns[row]
+        if number >= 0 and duration >= 0:
+            # Bucket 32 * n + k holds durations from 2^(n + 4) to below 2^(n + 5), n from 1 on.
+            octave = (bucket_of(duration) >> SUB_BUCKET_BITS) + SUB_BUCKET_BITS - first_octave
+            counts[number, min(max(octave, 0), last)] += 1
+            sums[number] = total(sums[number], duration)
+
+
 def group_rows(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
     """Which rows are equal in all columns.
 
@@ -85,4 +107,28 @@ def added_up(values: Int64Array | None, groups: Int64Array, count: int) -> list[
         _count_up(groups, sums)
     else:
         _add_up(np.ascontiguousarray(values), groups, sums)
-    return [int(each) for each in sums]
+    found: list[int] = sums.tolist()
+    return found
+
+
+def tallied(
+    durations_ns: Int64Array,
+    groups: Int64Array,
+    numbers: Int64Array,
+    first_octave: int,
+    octaves: int,
+) -> tuple[Int64Array, list[int]]:
+    """Durations of each number, by octaves of the lake's buckets; nulls are left out.
+
+    Args:
+        groups: of each row; numbers: of each group, -1 leaves it out.
+        first_octave: durations below 2^first_octave ns are in the first place.
+
+    Returns:
+        int64[numbers, octaves], the last place holds what is longer; and sums, ns.
+    """
+    count = int(numbers.max(initial=-1)) + 1
+    counts = np.zeros((count, octaves), np.int64)
+    sums = np.zeros(count, np.int64)
+    _tally(np.ascontiguousarray(durations_ns), groups, numbers, first_octave, counts, sums)
+    return counts, sums.tolist()

@@ -4,15 +4,14 @@ Rows are counted by the block: the distinct combinations of a block are few, so 
 of the work does not grow with rows. Label sets beyond the bound are counted under `other`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.buckets import SUB_BUCKET_BITS
 from dissector.schemas.text import plain_text
-from dissector.tap.grouping import added_up, group_rows
+from dissector.tap.grouping import added_up, group_rows, tallied
 
 Key = tuple[str, ...]
 Texts = Sequence[bytes] | Sequence[str]
@@ -28,14 +27,6 @@ LAST_OCTAVE: Final = 36
 BOUNDS_NS: Final = tuple((1 << power) - 1 for power in range(FIRST_OCTAVE, LAST_OCTAVE + 1))
 
 
-def octaves_of(buckets: Int64Array) -> Int64Array:
-    """The place in BOUNDS_NS (one more: above all) of buckets of the lake."""
-    # Bucket 32 * n + k holds durations from 2^(n + 4) to below 2^(n + 5), n from 1 on.
-    places = (buckets >> SUB_BUCKET_BITS) + SUB_BUCKET_BITS - FIRST_OCTAVE
-    found: Int64Array = np.clip(places, 0, len(BOUNDS_NS))
-    return found
-
-
 def column_codes(values: Column | None, rows: int) -> tuple[Int64Array, Texts]:
     """A text column as codes, -1 where it is null, and the texts."""
     if values is None:
@@ -48,17 +39,41 @@ def column_codes(values: Column | None, rows: int) -> tuple[Int64Array, Texts]:
     return np.array([places.get(value, -1) for value in values], np.int64), texts
 
 
-def grouped(block: TableBlock, names: Sequence[str]) -> tuple[list[Key], Int64Array]:
-    """The distinct labels of a block, and for each row which of them it has."""
-    tables = [column_codes(block.columns.get(name), block.rows) for name in names]
-    first, groups = group_rows([codes for codes, _ in tables])
-    keys = [
-        tuple(
-            plain_text(texts[codes[row]]) if codes[row] >= 0 else UNKNOWN for codes, texts in tables
-        )
-        for row in first.tolist()
-    ]
-    return keys, groups
+class Groups:
+    """The rows of a block by some of its text columns: what all sums over a table start from.
+
+    cells: the texts of each group, None where null; rows: how many it has.
+    """
+
+    def __init__(self, block: TableBlock, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        tables = [column_codes(block.columns.get(name), block.rows) for name in names]
+        first, self.of_row = group_rows([codes for codes, _ in tables])
+        texts = [
+            [plain_text(known[code]) if code >= 0 else None for code in codes[first].tolist()]
+            for codes, known in tables
+        ]
+        self.cells: list[tuple[str | None, ...]] = list(zip(*texts, strict=True))
+        self.rows = added_up(None, self.of_row, len(self.cells))
+
+    def sums(self, values: Int64Array) -> list[int]:
+        """A column added up by group, nulls left out."""
+        return added_up(values, self.of_row, len(self.cells))
+
+    def where(self, name: str, texts: Collection[str | None], is_one: bool = True) -> list[int]:
+        """The groups whose text in a column is one of some texts, or is none of them."""
+        place = self._names.index(name)
+        return [
+            number for number, cells in enumerate(self.cells) if (cells[place] in texts) == is_one
+        ]
+
+    def keys(self, names: Sequence[str]) -> list[Key]:
+        """The labels of each group in some of the columns."""
+        places = [self._names.index(name) for name in names]
+        return [
+            tuple([UNKNOWN if (text := cells[place]) is None else text for place in places])
+            for cells in self.cells
+        ]
 
 
 class Counts:
@@ -83,12 +98,25 @@ class Counts:
             key = self.key(key)
             self.values[key] = self.values.get(key, 0) + count
 
-    def add_rows(
-        self, keys: Sequence[Key], groups: Int64Array, values: Int64Array | None = None
+    def add_groups(
+        self,
+        groups: Groups,
+        names: Sequence[str],
+        amounts: Sequence[int],
+        chosen: Sequence[int] | None = None,
     ) -> None:
-        """Add a column up by the groups of `grouped`; without one, count rows."""
-        for key, count in zip(keys, added_up(values, groups, len(keys)), strict=True):
-            self.add(key, count)
+        """Count what groups of rows come to.
+
+        Args:
+            names: the columns that are our labels; amounts: of each group; chosen: groups, all if
+                None.
+        """
+        keys = groups.keys(names)
+        sums: dict[Key, int] = {}
+        for number in range(len(keys)) if chosen is None else chosen:
+            sums[keys[number]] = sums.get(keys[number], 0) + amounts[number]
+        for key, amount in sums.items():
+            self.add(key, amount)
 
 
 class Histograms:
@@ -103,23 +131,31 @@ class Histograms:
         """Names of the labels."""
         return self.sums.labels
 
-    def add_rows(
-        self, keys: Sequence[Key], groups: Int64Array, durations_ns: Int64Array, buckets: Int64Array
+    def add_groups(
+        self,
+        groups: Groups,
+        names: Sequence[str],
+        durations_ns: Int64Array,
+        chosen: Sequence[int] | None = None,
     ) -> None:
-        """Add durations by the groups of `grouped`; nulls are left out.
+        """Add a column of durations; nulls are left out.
 
         Args:
-            buckets: of the lake, for each duration.
+            names: the columns that are our labels; chosen: groups, all if None.
         """
-        there = durations_ns >= 0
-        width = len(BOUNDS_NS) + 1
-        places = groups[there] * width + octaves_of(buckets[there])
-        matrix = np.bincount(places, minlength=len(keys) * width).reshape(len(keys), width)
-        sums = added_up(durations_ns[there], groups[there], len(keys))
-        for number, key in enumerate(keys):
-            if not matrix[number].any():
+        keys = groups.keys(names)
+        wanted = list(range(len(keys)) if chosen is None else chosen)
+        places = {key: place for place, key in enumerate(dict.fromkeys(keys[n] for n in wanted))}
+        numbers = np.full(len(keys), -1, np.int64)
+        for number in wanted:
+            numbers[number] = places[keys[number]]
+        matrix, sums = tallied(
+            durations_ns, groups.of_row, numbers, FIRST_OCTAVE, len(BOUNDS_NS) + 1
+        )
+        for key, place in places.items():
+            if not matrix[place].any():
                 continue
             key = self.sums.key(key)
-            self.sums.values[key] = self.sums.values.get(key, 0) + sums[number]
+            self.sums.values[key] = self.sums.values.get(key, 0) + sums[place]
             known = self.counts.get(key)
-            self.counts[key] = matrix[number] if known is None else known + matrix[number]
+            self.counts[key] = matrix[place] if known is None else known + matrix[place]

@@ -209,9 +209,7 @@ def test_every_send_and_every_answer_is_in_one_exchange(case):
 def test_exchanges_name_the_ends_of_their_connections(case: Case) -> None:
     """Also those that close with their connection, or with the capture."""
     ends = ("client_ip", "broker_ip")
-    known = {
-        row["connection_id"]: [row[end] for end in ends] for row in case.tables["connections"]
-    }
+    known = {row["connection_id"]: [row[end] for end in ends] for row in case.tables["connections"]}
     for row in case.tables["exchanges"]:
         assert [row[end] for end in ends] == known[row["connection_id"]]
 

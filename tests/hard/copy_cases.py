@@ -34,9 +34,7 @@ def damaged_while_a_hole_is_open() -> Tape:
 
 def cut(tape: Tape, snaplen: int) -> bytes:
     """The capture of a tape with a snap length."""
-    records = [
-        Record(each.ts_ns, each.data[:snaplen], len(each.data)) for each in tape.records()
-    ]
+    records = [Record(each.ts_ns, each.data[:snaplen], len(each.data)) for each in tape.records()]
     return capture(records, snaplen=snaplen)
 
 
@@ -78,9 +76,7 @@ def copies_of_two_ports() -> bytes:
     """Every packet twice, 4 ms apart: routed in between, with other MACs, a VLAN, a hop less."""
     tape = a_talk()
     first = tape.records()
-    tape.packets = [
-        each._replace(hop_limit=63, ts_ns=each.ts_ns + 4 * MS) for each in tape.packets
-    ]
+    tape.packets = [each._replace(hop_limit=63, ts_ns=each.ts_ns + 4 * MS) for each in tape.packets]
     second = tape.records(lambda packet, _: ethernet(packet, vlans=[77]))
     return capture(sorted([*first, *second], key=lambda record: record.ts_ns))
 

@@ -257,4 +257,3 @@ def a_scan_around_a_talk() -> bytes:
     scan = syns(3000)
     tape = talk(4)
     return capture(sorted([*scan, *tape.records()], key=lambda record: record.ts_ns))
-

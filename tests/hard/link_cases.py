@@ -275,8 +275,7 @@ def tenants_in_two_networks() -> bytes:
     """The same four-tuple in two overlay networks."""
     one, other = tenants()
     layers = [
-        over_udp(4789, lambda p, n=number: tunnels.vxlan(framed(p), n), "")
-        for number in (1, 2)
+        over_udp(4789, lambda p, n=number: tunnels.vxlan(framed(p), n), "") for number in (1, 2)
     ]
     return in_order(
         one.records(lambda packet, _: layers[0].wrap(packet)),

@@ -276,4 +276,3 @@ def a_closed_window_is_probed() -> Tape:
     tape.frame(False, receipt(0))
     tape.close()
     return tape
-

@@ -154,9 +154,7 @@ def test_b11_secrets_are_never_copied_and_comments_are_kept(
     assert b"tap0" in part.read_bytes() and b"of the mirror" in part.read_bytes()
 
 
-def test_b11_packets_without_time_have_none(
-    command: Command, written: Callable[..., Path]
-) -> None:
+def test_b11_packets_without_time_have_none(command: Command, written: Callable[..., Path]) -> None:
     data = content("B11", "packets_without_time")
     tables = dissected(data)
     assert commands(tables) == commands(whole())

@@ -87,9 +87,7 @@ def test_b27_copies_of_the_tap_are_no_retransmissions(make) -> None:
     assert not any(row["retransmitted"] for row in tables["frames"])
 
 
-@pytest.mark.parametrize(
-    "make", [made.true_retransmissions, made.retransmissions_by_time_stamp]
-)
+@pytest.mark.parametrize("make", [made.true_retransmissions, made.retransmissions_by_time_stamp])
 def test_b28_retransmissions_are_no_copies(make) -> None:
     tape = make()
     large = sum(len(each.payload) >= 1448 and each.to_broker for each in tape.packets)
@@ -104,9 +102,7 @@ def test_b29_equal_headers_without_identification_are_no_copies() -> None:
 
 @pytest.mark.parametrize("policy", ["first", "last", "linux", "windows"])
 @pytest.mark.parametrize(("bounds", "winners"), made.OVERLAPS.values(), ids=made.OVERLAPS)
-def test_b37_which_of_two_copies_counts(
-    bounds: tuple[int, int], winners: str, policy: str
-) -> None:
+def test_b37_which_of_two_copies_counts(bounds: tuple[int, int], winners: str, policy: str) -> None:
     tape = made.overlapping((80, 100), bounds)
     tables = dissected(capture(tape.records()), overlap=policy)
     (row,) = [row for row in rows_of(tables, 0) if row["command"] == "SEND"]

@@ -25,11 +25,7 @@ def _late(rows: list[Row], source: list[Row], number: str, into: dict[str, str])
     filled = []
     for row in rows:
         late = known.get((row["connection_id"], row.get(number), row.get("incarnation")), {})
-        more = {
-            target: late.get(name)
-            for name, target in into.items()
-            if row.get(target) is None
-        }
+        more = {target: late.get(name) for name, target in into.items() if row.get(target) is None}
         filled.append(row | more)
     return filled
 
@@ -125,8 +121,7 @@ def redelivery(tables: Tables) -> Row:
         ),
         "delivery_outcomes": _counted([row["outcome"] for row in tables["deliveries"]]),
         "ids_requested": sum(
-            row["action"] == "redeliver" and row["ledger_id"] is not None
-            for row in tables["acks"]
+            row["action"] == "redeliver" and row["ledger_id"] is not None for row in tables["acks"]
         ),
     }
 

@@ -43,10 +43,7 @@ def parts(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     """A capture in several, cut behind so many packets."""
     header, *records = packets(data)
     edges = [0, *sorted(cuts), len(records)]
-    return [
-        header + b"".join(records[first:last])
-        for first, last in pairwise(edges)
-    ]
+    return [header + b"".join(records[first:last]) for first, last in pairwise(edges)]
 
 
 class Cut(NamedTuple):

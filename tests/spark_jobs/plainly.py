@@ -66,9 +66,7 @@ def replay_input(captures: dict[str, Rows], plan: links.Plan, connections: list[
     return _in_order(found, places)
 
 
-def _once(
-    captures: dict[str, Rows], plan: links.Plan, connections: list[Row]
-) -> dict[str, Rows]:
+def _once(captures: dict[str, Rows], plan: links.Plan, connections: list[Row]) -> dict[str, Rows]:
     """Captures without frames that another one has as well."""
     frames = [{"capture": name, **row} for name, rows in captures.items() for row in rows["frames"]]
     found = set(borders.repeated(borders.overlaps(plan, connections), frames))
@@ -241,9 +239,7 @@ def joined(captures: dict[str, Rows], at_once: int = 500) -> Rows:
         part = [{name: row[name] for name in replay.INPUT.names}
                 for row in rows[start : start + at_once]]  # fmt: skip
         tables += list(run.feed(pa.Table.from_pylist(part, schema=replay.INPUT)))
-    heads = {
-        row["chain"]: row for row in reversed(closing.places(plan, connections).to_pylist())
-    }
+    heads = {row["chain"]: row for row in reversed(closing.places(plan, connections).to_pylist())}
     for table in [*tables, *run.finish()]:
         for row in table.to_pylist():
             if row["table"] == "exchanges":

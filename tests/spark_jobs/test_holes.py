@@ -23,8 +23,7 @@ def placed_of(spark: Any) -> Any:
     return spark.createDataFrame(
         [("a", 0, 0, 0, 5, False, *[False] * 4)],
         "capture string, connection_id bigint, group bigint, rank bigint, chain bigint, "
-        "is_cursus boolean, "
-        + ", ".join(f"{name} boolean" for name in flags),
+        "is_cursus boolean, " + ", ".join(f"{name} boolean" for name in flags),
     )
 
 

@@ -106,8 +106,16 @@ def test_the_report_of_one_capture_is_its_summary(
         (lifetimes.main, list(lifetimes.SECTIONS)),
         (round_trips.main, list(round_trips.SECTIONS)),
     ],
-    ids=["coverage", "latency", "permits", "redelivery", "checksum", "errors", "lifetimes",
-         "round_trips"],
+    ids=[
+        "coverage",
+        "latency",
+        "permits",
+        "redelivery",
+        "checksum",
+        "errors",
+        "lifetimes",
+        "round_trips",
+    ],
 )
 def test_each_job_by_itself_writes_its_sections(
     spark: Any, lake: Path, tmp_path: Path, whole: dict[str, Any], main: Main, sections: list[str]

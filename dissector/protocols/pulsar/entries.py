@@ -1,8 +1,8 @@
 """The table messages: one row per application message of SEND and MESSAGE frames.
 
-The kernel opens plain entries by itself; here compressed batches are uncompressed, one library call
-each into one buffer, chunks are joined, and what is only made on demand, properties and payload
-digests, is added. An entry that cannot be opened gives no rows, but a notice.
+The kernel opens plain entries by itself; here compressed batches are uncompressed, many into one
+buffer before the kernel goes on, chunks are joined, and what is only made on demand, properties and
+payload digests, is added. An entry that cannot be opened gives no rows, but a notice.
 """
 
 import hashlib
@@ -27,12 +27,14 @@ from dissector.protocols.pulsar.message_rows import (
     PACKED,
     Sources,
     filled_columns,
+    list_batches,
     open_entries,
 )
 from dissector.protocols.pulsar.message_state import (
+    CURSOR_BATCHES,
     CURSOR_COUNT,
+    CURSOR_JOINED,
     CURSOR_ODD,
-    CURSOR_OPENED,
     CURSOR_ROW,
     CURSOR_ROWS,
     CURSOR_TEXT,
@@ -45,6 +47,7 @@ from dissector.protocols.pulsar.message_state import (
 # Not a power of two: the columns would all start at the same place of the cache, at twice the cost.
 _FIRST_ROWS: Final = (1 << 14) + 8
 _FIRST_TEXT_BYTES: Final = 1 << 20
+_AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
 _ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
 
 _PLAIN: Final = (
@@ -126,10 +129,11 @@ class Entries:
         cursor = self._opening.cursor
         cursor[[CURSOR_ROW, CURSOR_COUNT, CURSOR_TEXT, CURSOR_ODD]] = 0
         cursor[CURSOR_ROWS] = rows
-        cursor[CURSOR_OPENED] = -1
+        cursor[CURSOR_JOINED] = -1
+        cursor[CURSOR_BATCHES] = 0
         blocks: list[TableBlock] = []
         status = -1
-        # The kernel comes back for each compressed batch.
+        # The kernel comes back for compressed batches and for chunks.
         passed, passed_words, opened = kept(sources), kept(words), self._opened
         passed_opened = kept(opened)
         while status != DONE:
@@ -145,7 +149,7 @@ class Entries:
                 else:
                     make_more_room(self._opening)
             elif status == PACKED:
-                self._unpack(frames, int(cursor[CURSOR_ROW]), sources, findings)
+                self._unpack(frames, sources, findings)
             elif status != DONE:
                 self._join(frames, int(cursor[CURSOR_ROW]), sources)
         self._report(frames, findings)
@@ -159,20 +163,27 @@ class Entries:
         findings.add(self._chunks.finish())
         return []
 
-    def _unpack(self, frames: FrameColumns, row: int, sources: Sources, findings: Findings) -> None:
-        """Make the compressed batch in a row ready for the kernel, or pass it over."""
-        cursor = self._opening.cursor
-        at = int(frames.payload_at[row])
-        packed = sources[int(frames.source[row])][at : at + int(frames.payload_bytes[row])]
-        size = int(frames.uncompressed_bytes[row])
-        opened = self._decompressor.open(int(frames.compression[row]), packed, size)
-        if opened.problem == OPENED:
-            self._opened = opened.data
-            cursor[CURSOR_OPENED] = opened.size
-            return
-        finding = finding_at(_ENTRY_NOT_OPENED, frames, row)
-        findings.add([finding._replace(value=opened.problem)])
-        cursor[CURSOR_ROW] += 1
+    def _unpack(self, frames: FrameColumns, sources: Sources, findings: Findings) -> None:
+        """Uncompress the batch in the cursor's row, and those behind it while there is room."""
+        opening = self._opening
+        self._decompressor.reserve(int(list_batches(opening, frames, _AT_ONCE_BYTES)))
+        count = int(opening.cursor[CURSOR_BATCHES])
+        rows = opening.batches.row[:count]
+        columns = (frames.source, frames.payload_at, frames.payload_bytes, frames.compression)
+        facts = zip(*(column[rows].tolist() for column in columns), strict=True)
+        sizes = opening.batches.size[:count].tolist()
+        at, starts = 0, []
+        for (source, start, length, codec), size in zip(facts, sizes, strict=True):
+            packed = sources[source][start : start + length]
+            problem = self._decompressor.open_at(at, codec, packed, size)
+            starts.append(at if problem == OPENED else -1)
+            if problem == OPENED:
+                at += size
+            else:
+                finding = finding_at(_ENTRY_NOT_OPENED, frames, int(rows[len(starts) - 1]))
+                findings.add([finding._replace(value=problem)])
+        opening.batches.at[:count] = starts
+        self._opened = self._decompressor.buffer
 
     def _join(self, frames: FrameColumns, row: int, sources: Sources) -> None:
         """Take the chunk in a row; a message that it completes is ready for the kernel."""
@@ -183,7 +194,7 @@ class Entries:
             return
         unpacked = int(frames.uncompressed_bytes[row])
         is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
-        cursor[CURSOR_OPENED] = unpacked if is_packed else joined.size
+        cursor[CURSOR_JOINED] = unpacked if is_packed else joined.size
         if self._wants_digest:
             self._joined[row] = joined
 

@@ -2,7 +2,7 @@
 
 An entry whose metadata says how many messages it is a batch of holds, once uncompressed, for each
 of them SIZE(4) SingleMessageMetadata PAYLOAD; without that number it is one message itself. What
-the kernel cannot do alone, uncompress a batch or join chunks, it leaves to its caller: it stops at
+the kernel cannot do alone, uncompress batches or join chunks, it leaves to its caller: it stops at
 that row and goes on when it is called again.
 """
 
@@ -12,15 +12,17 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import NONE, TOO_LARGE
 from dissector.codecs.integers import be32, byte, varint
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_BATCH_MESSAGES, NULL
+from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf.scan import READ, Span, walk
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
 from dissector.protocols.pulsar.commands import MESSAGE, SEND
 from dissector.protocols.pulsar.message_state import (
+    CURSOR_BATCH,
+    CURSOR_BATCHES,
     CURSOR_COUNT,
+    CURSOR_JOINED,
     CURSOR_ODD,
-    CURSOR_OPENED,
     CURSOR_PROTOCOL,
     CURSOR_ROW,
     CURSOR_ROWS,
@@ -32,7 +34,7 @@ from dissector.protocols.pulsar.message_state import (
 # Why the kernel stopped.
 DONE: Final = 0
 FULL: Final = 1  # no room for the messages of this row; nothing of it is there
-PACKED: Final = 2  # the batch in this row is compressed
+PACKED: Final = 2  # the batch in this row is compressed, and was not opened
 CHUNK: Final = 3  # the frame in this row is a chunk of a message
 
 SPOILT: Final = 4  # nothing of this row counts; a finding says why
@@ -322,11 +324,23 @@ def _open_batch(
     stop = first + read
     _fill_items(messages, first, stop, frames, row)
     messages.source[first:stop] = (
-        OPENED_SOURCE if cursor[CURSOR_OPENED] >= 0 else frames.source[row]
+        OPENED_SOURCE if frames.compression[row] != NONE else frames.source[row]
     )
     messages.schema_version_at[first:stop] = span.root
     cursor[CURSOR_COUNT] = stop
     return DONE
+
+
+@inlined
+def _opened_batch(opening: Opening, row: int) -> int:
+    """The place in opening.batches of the compressed batch in a row; -1 if it is not there."""
+    cursor = opening.cursor
+    batches = opening.batches
+    place = cursor[CURSOR_BATCH]
+    while place < cursor[CURSOR_BATCHES] and batches.row[place] < row:
+        place += 1
+    cursor[CURSOR_BATCH] = place
+    return int(place) if place < cursor[CURSOR_BATCHES] and batches.row[place] == row else -1
 
 
 @inlined
@@ -341,7 +355,7 @@ def _open_entry(
     """The messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
     if frames.marker_type[row] != NULL or frames.is_marker[row] == 1:
         return DONE  # written by brokers among themselves, no application message
-    ready = opening.cursor[CURSOR_OPENED]
+    ready = opening.cursor[CURSOR_JOINED]
     is_chunk = frames.chunk_count[row] > 1
     if is_chunk or frames.is_batch[row] != 1:
         if is_chunk and ready < 0:
@@ -353,17 +367,22 @@ def _open_entry(
     if frames.is_encrypted[row] == 1:
         _note(opening, row, _ENCRYPTED_BATCH, frames.message_count[row], NULL)
         return DONE
+    at = frames.payload_at[row]
+    size = frames.payload_bytes[row]
     is_packed = frames.compression[row] != NONE
-    if is_packed and ready < 0:
-        return PACKED
+    if is_packed:
+        place = _opened_batch(opening, row)
+        if place < 0:
+            return PACKED
+        at = opening.batches.at[place]
+        size = opening.batches.size[place]
+        if at < 0:
+            return SPOILT
     version = _keep_version(opening, frames, row, data)
     if version == _NO_ROOM:
         return FULL
-    if is_packed:
-        return _open_batch(opening, frames, row, opened, Span(0, ready, version), words)
-    at = frames.payload_at[row]
-    span = Span(at, at + frames.payload_bytes[row], version)
-    return _open_batch(opening, frames, row, data, span, words)
+    lying_in = opened if is_packed else data
+    return _open_batch(opening, frames, row, lying_in, Span(at, at + size, version), words)
 
 
 @inlined
@@ -380,14 +399,55 @@ def _is_readable(frames: FrameColumns, row: int, protocol: int) -> bool:
 
 
 @kernel
+def list_batches(opening: Opening, frames: FrameColumns, most_bytes: int) -> int:
+    """List compressed batches from the cursor's row on in opening.batches, in order.
+
+    Args:
+        most_bytes: uncompressed, of all together; the first is listed whatever it announces.
+
+    Returns:
+        how many bytes they announce, without what is above the bound of an entry.
+    """
+    cursor = opening.cursor
+    batches = opening.batches
+    row = cursor[CURSOR_ROW]
+    count = 0
+    total = 0
+    while row < cursor[CURSOR_ROWS] and count < len(batches.row):
+        if (
+            _is_readable(frames, row, cursor[CURSOR_PROTOCOL])
+            and frames.is_batch[row] == 1
+            and frames.compression[row] != NONE
+            and frames.is_encrypted[row] != 1
+            and frames.chunk_count[row] <= 1
+            and frames.marker_type[row] == NULL
+            and frames.is_marker[row] != 1
+        ):
+            size = frames.uncompressed_bytes[row]
+            if size < 0 or size > MAX_ENTRY_BYTES:
+                size = 0  # will not be opened
+            if count > 0 and size > most_bytes - total:
+                break
+            batches.row[count] = row
+            batches.at[count] = -1
+            batches.size[count] = frames.uncompressed_bytes[row]
+            total += size
+            count += 1
+        row += 1
+    cursor[CURSOR_BATCH] = 0
+    cursor[CURSOR_BATCHES] = count
+    return int(total)
+
+
+@kernel
 def open_entries(
     opening: Opening, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
 ) -> int:
     """Go through the rows from the cursor's on; writes messages, text, findings and the cursor.
 
     Args:
-        opened: the uncompressed batch of the next row, if cursor[CURSOR_OPENED] says so; for a
-            chunk that number is the size of the whole message.
+        opened: the uncompressed batches that opening.batches lists. Of the message whose last
+            chunk is in the next row, cursor[CURSOR_JOINED] says the size.
         words: the block's, for the indexes that compaction kept.
 
     Returns:
@@ -407,7 +467,7 @@ def open_entries(
             if status in (FULL, PACKED, CHUNK):
                 return status
         cursor[CURSOR_ROW] = row + 1
-        cursor[CURSOR_OPENED] = -1
+        cursor[CURSOR_JOINED] = -1
     return DONE
 
 

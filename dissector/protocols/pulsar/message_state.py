@@ -17,11 +17,15 @@ from dissector.states import State
 CURSOR_ROW: Final = 0  # next row of the frames
 CURSOR_ROWS: Final = 1  # rows of the block
 CURSOR_PROTOCOL: Final = 2
-CURSOR_OPENED: Final = 3  # bytes of the next row's uncompressed batch, -1: it is not uncompressed
+CURSOR_JOINED: Final = 3  # bytes of the message whose last chunk is in the next row, -1: none is
 CURSOR_COUNT: Final = 4  # messages written
 CURSOR_TEXT: Final = 5  # bytes of text written
 CURSOR_ODD: Final = 6  # findings written
-CURSOR_LENGTH: Final = 7
+CURSOR_BATCH: Final = 7  # next place in Opening.batches
+CURSOR_BATCHES: Final = 8  # how many are there
+CURSOR_LENGTH: Final = 9
+
+BATCHES: Final = 256  # compressed batches that are opened at once
 
 
 class MessageColumns(Bundle):
@@ -77,11 +81,21 @@ class OddEntries(Bundle):
     value2: Int64Array
 
 
+class BatchColumns(Bundle):
+    """Compressed batches of a block, in its order. row: of the frame; at: where the uncompressed
+    bytes begin, -1 where they could not be had; size: how many are announced."""
+
+    row: Int64Array
+    at: Int64Array
+    size: Int64Array
+
+
 class Opening(State):
     """What the kernel needs between calls.
 
     messages: rows to be filled; text: uint8[], their keys; out: for the walk of batch items, its
-    matrix is that of messages; odd: findings; cursor: int64[CURSOR_LENGTH].
+    matrix is that of messages; odd: findings; batches: those that were opened or are to be;
+    cursor: int64[CURSOR_LENGTH].
     """
 
     plan: Plan
@@ -89,6 +103,7 @@ class Opening(State):
     text: ByteArray
     out: Output
     odd: OddEntries
+    batches: BatchColumns
     cursor: Int64Array
 
 
@@ -120,12 +135,14 @@ def new_opening(names: NameColumns, rows: int, text_bytes: int, protocol: int) -
     messages = MessageColumns.new(rows, NULL)
     cursor = np.zeros(CURSOR_LENGTH, np.int64)
     cursor[CURSOR_PROTOCOL] = protocol
+    cursor[CURSOR_JOINED] = -1
     return Opening(
         plan=item_plan(),
         messages=messages,
         text=np.zeros(text_bytes, np.uint8),
         out=new_output(messages.matrix, 1, names),
         odd=OddEntries.new(1),
+        batches=BatchColumns.new(BATCHES),
         cursor=cursor,
     )
 

@@ -73,9 +73,7 @@ def leftovers(lake: Path) -> list[Path]:
     if not lake.is_dir():
         return []
     manifests = {path.stem for path in lake.glob("_manifest/*.json")}
-    parts = [
-        path for path in lake.glob("*/capture=*") if path.name.split("=")[1] not in manifests
-    ]
+    parts = [path for path in lake.glob("*/capture=*") if path.name.split("=")[1] not in manifests]
     return [*parts, *lake.glob("_tmp/*"), *lake.glob("_manifest/*.json.*")]
 
 
@@ -193,9 +191,7 @@ def test_an_output_that_cannot_be_made_is_one_line(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_the_right_to_write(
-    command: Command, nacks: Path, tmp_path: Path
-) -> None:
+def test_a_folder_without_the_right_to_write(command: Command, nacks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     for arguments in (["land", nacks, "--lake", folder / "lake"],

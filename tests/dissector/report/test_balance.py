@@ -79,9 +79,7 @@ def test_times_and_stalls_are_those_of_a_plain_loop(
     end_us = (rows[-1]["ts"] if rows else 0) + after
     results, stalls = walked(rows, cuts, end_us)
     connection = {"connection_id": 0, "last_ts_ns": end_us * 1000}
-    expected = naive_permits(
-        {"permits": rows, "connections": [connection]}, is_all_observed=True
-    )
+    expected = naive_permits({"permits": rows, "connections": [connection]}, is_all_observed=True)
     if not rows:
         assert set(results.values()) <= {0, NULL} and len(stalls) == 0
         return

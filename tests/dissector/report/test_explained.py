@@ -35,8 +35,10 @@ def test_every_section_says_what_it_means_and_every_reason_has_words(name: str) 
     assert set(SENTENCES) == set(SECTIONS)
     for section in SECTIONS:
         about = report[section]["about"]
-        assert about[0].isupper() and about.endswith(".") and "_" not in about.replace(
-            "decoded_share", ""
+        assert (
+            about[0].isupper()
+            and about.endswith(".")
+            and "_" not in about.replace("decoded_share", "")
         ), about
     assert reasons(report) <= {*REASONS, *REASONED}
 

@@ -60,4 +60,3 @@ def test_entries_are_distinct_however_often_they_are_seen() -> None:
     (row,) = found.table(no_names(), kept).to_pylist()
     assert row == {"cluster": "x", "confirmed": 0, "delivered": 5, "either": 5}
     assert found.left_out == 0
-

@@ -184,9 +184,7 @@ def by_hand(rows: list[tuple[str | None, int, int]]) -> dict[tuple[Any, ...], tu
 
 
 @given(ROWS, st.integers(1, 7))
-def test_a_tally_grows_to_the_same_sums(
-    rows: list[tuple[str | None, int, int]], step: int
-) -> None:
+def test_a_tally_grows_to_the_same_sums(rows: list[tuple[str | None, int, int]], step: int) -> None:
     grown = Accumulator(TALLY, 100)
     for start in range(0, len(rows), step):
         grown.add(columns_of(rows[start : start + step]))
@@ -229,9 +227,7 @@ def test_finer_points_add_up_to_coarser_ones(times: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50)), max_size=60), st.integers(1, 4))
-def test_only_the_foremost_of_each_group_are_kept(
-    rows: list[tuple[int, int]], limit: int
-) -> None:
+def test_only_the_foremost_of_each_group_are_kept(rows: list[tuple[int, int]], limit: int) -> None:
     schema = pa.schema([("group", pa.int64()), ("value", pa.int64())])
     order = (("value", "descending"),)
     kept = Foremost(schema, ("group",), order, limit)

@@ -28,9 +28,7 @@ def test_both_directions_have_one_key() -> None:
     assert (one.lower_low, one.upper_low) == (0x0A000001, 0x0A000002)
 
 
-@pytest.mark.parametrize(
-    "column", ["source_high", "destination_low", "source_port", "ip_version"]
-)
+@pytest.mark.parametrize("column", ["source_high", "destination_low", "source_port", "ip_version"])
 def test_every_part_of_the_key_tells_connections_apart(column: str) -> None:
     segments, buffers = columns_of([Packet(0, 0, 1, b"a"), Packet(1, 0, 1, b"b")])
     getattr(segments, column)[1] += 1

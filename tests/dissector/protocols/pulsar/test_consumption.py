@@ -492,9 +492,7 @@ def test_a_broker_that_holds_more_permits_than_were_counted_is_believed() -> Non
     talk.message(0, message_count=5, is_batch=1)
     for told in (granted - 3, granted - 100):
         talk.client(commands.CONSUMER_STATS, request_id=50 + told, consumer_id=0)
-        talk.broker(
-            commands.CONSUMER_STATS_RESPONSE, request_id=50 + told, available_permits=told
-        )
+        talk.broker(commands.CONSUMER_STATS_RESPONSE, request_id=50 + told, available_permits=told)
         talk.message(told)
     balances = [row["available_after"] for row in talk.rows()["permits"]]
     assert balances == [granted, granted - 5, granted - 4, granted - 5]

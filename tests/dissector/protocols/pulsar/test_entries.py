@@ -9,6 +9,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import cramjam
 import lz4.block
@@ -22,6 +23,7 @@ from dissector.dissection import Options
 from dissector.jit import compiled
 from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES
 from dissector.notices import NOTICES
+from dissector.protocols.pulsar import entries
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -86,10 +88,14 @@ def test_every_codec_is_opened(codec: str) -> None:
             st.sampled_from(["batch", "single", "chunks"]),
         ),
         max_size=6,
-    )
+    ),
+    st.sampled_from([0, 100, 1 << 20]),
 )
 @settings(max_examples=EXAMPLES)
-def test_mixed_entries_with_all_that_can_be_asked_for(given_entries: list[Any]) -> None:
+def test_mixed_entries_with_all_that_can_be_asked_for(
+    given_entries: list[Any], at_once: int
+) -> None:
+    """However many compressed batches are opened before the kernel goes on."""
     frames = []
     for number, (codec, payloads, kind) in enumerate(given_entries):
         if kind == "batch":
@@ -107,7 +113,8 @@ def test_mixed_entries_with_all_that_can_be_asked_for(given_entries: list[Any]) 
             for chunk_id, piece in enumerate((data[:7], data[7:])):
                 fields["chunk_id"] = chunk_id
                 frames.append(pulsar.send(piece, metadata_fields=fields))
-    found = all_of(frames).finish()
+    with patch.object(entries, "_AT_ONCE_BYTES", at_once):
+        found = all_of(frames).finish()
     assert found.rows == messages_of(frames)
     assert not found.notices()
 
@@ -168,6 +175,32 @@ def test_a_batch_that_cannot_be_opened_is_one_notice_and_no_rows(damage: str) ->
     (notice,) = found.found()
     assert NOTICES[notice.kind].code == "entry_not_opened"
     assert (notice.frame_no, notice.value) == (2, reason)
+
+
+@pytest.mark.parametrize("at_once", [0, 1 << 20], ids=["one by one", "all at once"])
+def test_batches_that_cannot_be_opened_leave_their_neighbours_alone(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "_AT_ONCE_BYTES", at_once)
+    batch = packed("LZ4", pulsar.batch(ITEMS), num_messages_in_batch=3)
+    bad = [frame for frame, reason in DAMAGED.values() if reason in (CORRUPT, WRONG_SIZE)]
+    found = all_of([each for frame in bad for each in (batch, frame)] + [batch])
+    places = [2 * place + 1 for place in range(len(bad) + 1)]
+    assert [row["frame_no"] for row in found.rows] == [place for place in places for _ in ITEMS]
+    assert found.notices() == [("entry_not_opened", place + 1) for place in places[:-1]]
+
+
+def test_what_is_announced_takes_no_memory() -> None:
+    """Sizes up to 2^32 are announced by whoever likes to."""
+    lies = [
+        pulsar.send(b"x", metadata_fields={
+            "compression": "LZ4", "uncompressed_size": size, "num_messages_in_batch": 1,
+        })
+        for size in ((1 << 32) - 1, MAX_ENTRY_BYTES + 1, MAX_ENTRY_BYTES)
+    ]  # fmt: skip
+    found = all_of(lies * 20)
+    assert [notice.value for notice in found.found()] == [TOO_LARGE, TOO_LARGE, CORRUPT] * 20
+    assert len(found.entries._decompressor.buffer) <= MAX_ENTRY_BYTES + 100
 
 
 def test_a_codec_of_the_future_is_a_notice() -> None:

@@ -23,7 +23,7 @@ from dissector.protocols.pulsar.message_rows import (
 )
 from dissector.protocols.pulsar.message_state import (
     CURSOR_COUNT,
-    CURSOR_OPENED,
+    CURSOR_JOINED,
     CURSOR_ROW,
     CURSOR_ROWS,
     CURSOR_TEXT,
@@ -151,7 +151,7 @@ def test_the_same_rows_in_any_room(room: int) -> None:
     fields = FieldDecoder(names, 0).decode(block, len(frames), sources)
     opening = new_opening(names.columns, room, max(room, 4), 0)
     opening.grow(odd=OddEntries.new(5))
-    opening.cursor[CURSOR_ROWS], opening.cursor[CURSOR_OPENED] = len(frames), -1
+    opening.cursor[CURSOR_ROWS], opening.cursor[CURSOR_JOINED] = len(frames), -1
     nothing = np.zeros(1, np.uint8)
     rows: list[dict[str, Any]] = []
     status = -1
