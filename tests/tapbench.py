@@ -34,6 +34,7 @@ BATCH = 128  # packets in one call of the system
 _METRICS_PORT = 9499
 _WARMING = 2000  # packets before anything is measured
 _LOOK_SECONDS = 2.0
+_SCRAPE_LOOKS = 7  # a scrape every 14 s; Prometheus asks every 15 s or minute
 
 
 class _Vector(ctypes.Structure):
@@ -115,29 +116,43 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def metric(pair: Wire, name: str) -> float:
-    """One number of the tap's metrics."""
-    text = subprocess.run(
-        pair.command("curl", "-s", f"http://127.0.0.1:{_METRICS_PORT}/metrics"),
+def page(pair: Wire, path: str) -> str:
+    """What the tap answers."""
+    return subprocess.run(
+        pair.command("curl", "-s", f"http://127.0.0.1:{_METRICS_PORT}{path}"),
         capture_output=True, text=True, check=False,
     ).stdout  # fmt: skip
+
+
+def metric(pair: Wire, name: str) -> float:
+    """One number of the tap's metrics."""
+    text = page(pair, "/metrics")
     found = re.search(rf"^{re.escape(name)} (\S+)", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
 class Lag(threading.Thread):
-    """Looks every few seconds how late the numbers are. longest: seconds."""
+    """Looks every few seconds how late the numbers are, and scrapes. longest: seconds; scrape:
+    the slowest answer, seconds."""
 
     def __init__(self, pair: Wire) -> None:
         super().__init__(daemon=True)
         self._pair = pair
         self._is_over = threading.Event()
-        self.longest = 0.0
+        self.longest = self.scrape = 0.0
 
     def run(self) -> None:
         """Until `end`."""
+        looks = 0
         while not self._is_over.wait(_LOOK_SECONDS):
-            self.longest = max(self.longest, metric(self._pair, "dissector_tap_lag_seconds"))
+            said = page(self._pair, "/healthz")
+            if said:
+                self.longest = max(self.longest, json.loads(said)["lag_seconds"])
+            looks += 1
+            if looks % _SCRAPE_LOOKS == 0:
+                began = time.perf_counter()
+                page(self._pair, "/metrics")
+                self.scrape = max(self.scrape, time.perf_counter() - began)
 
     def end(self) -> float:
         """The longest lag so far."""
@@ -215,7 +230,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         "megabytes_per_second": round(size / passed / 1e6, 1),
         "cpu_share": round(used / passed, 2), "cpu_share_idle": round(idle, 4),
         "cpu_seconds_per_million": round(used / max(captured, 1) * 1e6, 2),
-        "longest_lag_seconds": longest, "memory_megabytes": round(memory / 1e6), "said": last,
+        "longest_lag_seconds": longest, "slowest_scrape_seconds": round(lag.scrape, 3),
+        "memory_megabytes": round(memory / 1e6), "said": last,
     }  # fmt: skip
 
 

@@ -70,6 +70,7 @@ EXCEPTIONS = {
 NUMBA_IN = {
     "dissector.native.code": "machine code is loaded by the compiler's loader",
     "dissector.native.compiler": "the compiler's side of kernels",
+    "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
               "dissector.evidence", "dissector.tap", "dissector.cli", "spark_jobs")  # fmt: skip
