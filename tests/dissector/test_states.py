@@ -42,7 +42,7 @@ def add_up(state: Whole, factor: int) -> int:
             total += state.pair.grid[row, column] * (column + 1)
     state.pair.columns.left[0] += 1
     state.counts[1] += len(state.text)
-    state.words[-1] += 1
+    state.words[len(state.words) - 1] += 1
     return total + state.text[0] + state.pair.columns.left[0]
 
 
