@@ -15,7 +15,6 @@ class TimeCells:
 
     def __init__(self, tally: Tally, limit: int) -> None:
         self._cells = Accumulator(tally, limit)
-        self._tally = tally
         self._first = 0
         self._last = 0
         self._is_empty = True

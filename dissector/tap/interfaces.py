@@ -159,11 +159,3 @@ def receive_offload(name: str) -> Offload:
     """Whether an interface hands up segments larger than what was on the wire."""
     generic = _ethtool(name, _ETHTOOL_GGRO) != 0
     return Offload(generic, bool(_ethtool(name, _ETHTOOL_GFLAGS) & _FLAG_LRO))
-
-
-def mtu_of(name: str) -> int | None:
-    """The largest packet of an interface, None where the system does not say."""
-    try:
-        return int((_INTERFACES / name / "mtu").read_text())
-    except (OSError, ValueError):
-        return None

@@ -145,10 +145,6 @@ def mixed(link_type: int) -> bytes:
     return out + b"".join(enhanced_packet(each.ts_ns // 1000, each.data) for each in records)
 
 
-TWICE = ("B06", "every_interface_twice"), ("B06", "every_interface_twice_with_vlan")
-TWICE += ("B22", "tunnel_and_inside"), ("B22", "two_tunnels")
-
-
 def check_twice(id: str, words: str, plain: Tables) -> None:
     found = dissected(content(id, words))
     assert rows(found, {"first_packet", "last_packet"}, ("frames",))["frames"] == [

@@ -59,7 +59,6 @@ class NaiveFrame:
     batch: NaiveBatch | None = None
     line: bytes = b""
     is_error: bool = False
-    is_malformed: bool = False
 
 
 @dataclass
@@ -169,7 +168,7 @@ def client_frame(body: bytes) -> NaiveFrame:
         body = unpacked(body)
     if body[:2] == b"\xba\x7c":
         batch = read_batch(body)
-        return NaiveFrame("BATCH", body, batch, is_malformed=batch is None)
+        return NaiveFrame("BATCH", body, batch)
     line = body
     if _word(body) not in VERBS:
         size = int.from_bytes(body[:2], "big")

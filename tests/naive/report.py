@@ -10,7 +10,6 @@ from typing import Any
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 _SECOND_US = 1_000_000
-_SOON_US = 250_000
 
 
 def _late(rows: list[Row], source: list[Row], number: str, into: dict[str, str]) -> list[Row]:

@@ -28,8 +28,10 @@ def beside(rank: int, number: int, kind: int, **given: Any) -> dict[str, Any]:
     return row | {"rank": rank, "chain": 0, "frame_no": number, "kind": kind} | given
 
 
-def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:
-    run = replay.Replay(200 * MS)
+def replayed(
+    rows: list[dict[str, Any]], at_once: int, run: Any = None
+) -> dict[str, list[dict[str, Any]]]:
+    run = run or replay.Replay(200 * MS)
     table = pa.Table.from_pylist(rows, schema=replay.INPUT)
     tables = []
     for start in range(0, len(rows), at_once):

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
@@ -27,16 +26,7 @@ def cost(rank: int, number: int, **given: Any) -> dict[str, Any]:
 
 
 def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:
-    run = AllReplays(200 * MS)
-    table = pa.Table.from_pylist(rows, schema=replay.INPUT)
-    tables = []
-    for start in range(0, len(rows), at_once):
-        tables += list(run.feed(table.slice(start, at_once)))
-    found: dict[str, list[dict[str, Any]]] = {}
-    for each in [*tables, *run.finish()]:
-        for row in each.to_pylist():
-            found.setdefault(row["table"], []).append(row)
-    return found
+    return test_replay.replayed(rows, at_once, AllReplays(200 * MS))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])

@@ -52,9 +52,6 @@ NAMES: Final = (
 NUMBER: Final = {name: number for number, name in enumerate(NAMES)}
 VERB_NUMBER: Final = {verb.encode(): NUMBER[verb] for verb in VERBS}
 NOT_IMPLEMENTED: Final = frozenset(NUMBER[verb] for verb in _ONLY_DOCUMENTED.split())
-BROKER_TO_BROKER: Final = frozenset(
-    NUMBER[verb] for verb in (_BROKER_VERBS + " " + _DISCOVERY_VERBS).split()
-)
 
 # Kinds of exchange, by the command that asks.
 PUBLISHES: Final = frozenset(

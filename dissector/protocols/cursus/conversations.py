@@ -146,7 +146,6 @@ class Conversation:
         "has_asked",
         "has_hole",
         "has_pipelined",
-        "has_request_hole",
         "has_stored",
         "is_frequent",
         "is_lent",
@@ -179,7 +178,6 @@ class Conversation:
         self.has_asked = False
         self.has_pipelined = False
         self.has_hole = False
-        self.has_request_hole = False
         self.seen = [False, False]
         self.producers: dict[tuple[int, int], int] = {}
         self.features: tuple[str, ...] | None = None
@@ -209,8 +207,6 @@ class Conversation:
             request.tainted = 1
             if is_answering:
                 request.may_be_lost = True
-        if not is_answering:
-            self.has_request_hole = True
 
     def lost_before_request(self) -> list[Request]:
         """Requests whose client asks again though no answer was seen: the answer was lost."""

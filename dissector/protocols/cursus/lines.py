@@ -31,7 +31,6 @@ _DISCOVERY_VERBS: Final = frozenset(
     NUMBER[name] for name in ("JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER", "LIST_CLUSTER")
 )
 _AUTH: Final = NUMBER["AUTH"]
-_APPENDED_BY: Final = NUMBER["TXN_PUBLISH"]
 
 # Arguments by position, in the order of the published document.
 _POSITIONS: Final = {

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +58,19 @@ def test_a_lake_that_is_read_or_compacted_is_not_waited_for(tmp_path, lock):
         assert not verify(lake) and len(lake.captures) == 2
 
 
-def test_a_live_tap_waits_for_what_is_slow_and_moves(tmp_path, monkeypatch):
+def write_after(wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each block of rows wait before it is written."""
     write = Landing.write
 
     def slowly(self: Landing, block: TableBlock) -> None:
-        time.sleep(0.01)
+        wait()
         write(self, block)
 
     monkeypatch.setattr(Landing, "write", slowly)
+
+
+def test_a_live_tap_waits_for_what_is_slow_and_moves(tmp_path, monkeypatch):
+    write_after(lambda: time.sleep(0.01), monkeypatch)
     rotations = opened(tmp_path, queue_bytes=100_000)
     for _ in range(30):
         rotations.write(permits(1000))
@@ -82,13 +88,7 @@ def test_a_rotation_without_an_end_is_absent(tmp_path):
 
 def test_b61_a_live_tap_gives_a_rotation_up_where_the_queue_is_full(tmp_path, monkeypatch):
     may_go_on = threading.Event()
-    write = Landing.write
-
-    def slowly(self: Landing, block: TableBlock) -> None:
-        may_go_on.wait(20)
-        write(self, block)
-
-    monkeypatch.setattr(Landing, "write", slowly)
+    write_after(lambda: may_go_on.wait(20), monkeypatch)
     rotations = opened(tmp_path, queue_bytes=100_000)
     for _ in range(20):
         rotations.write(permits(1000))

@@ -41,12 +41,6 @@ def missing() -> str | None:
         return f"the kernel has no packet sockets: {error.strerror}"
 
 
-needs_wire = [
-    pytest.mark.root,
-    pytest.mark.skipif("not hasattr(__import__('socket'), 'AF_PACKET')", reason="needs Linux"),
-]
-
-
 def require() -> None:
     """Skip the test, with a reason, where there can be no wire."""
     reason = missing()
