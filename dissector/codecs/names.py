@@ -7,7 +7,8 @@ is refused and its column stays null; what is there is found as before.
 """
 
 from itertools import pairwise
-from typing import Final, NamedTuple
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -119,6 +120,16 @@ def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int
     return int(code)
 
 
+def _reserved(count: int, kind: type[np.generic]) -> Any:
+    """An array of zeros that takes memory where it is touched, and no time to make.
+
+    From the allocator it would be memory that was used before, all of which has to be zeroed: for a
+    small capture behind another one that took as long as the rest of its dissection.
+    """
+    size = count * np.dtype(kind).itemsize
+    return np.frombuffer(mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS), kind)
+
+
 class NameTable:
     """All names of one capture.
 
@@ -128,9 +139,9 @@ class NameTable:
     def __init__(self, max_names: int = MAX_NAMES, max_bytes: int = MAX_NAME_BYTES) -> None:
         slots = 1 << max(4, (2 * max_names - 1).bit_length())
         self.columns = NameColumns(
-            slots=np.zeros(slots, np.int64),
-            starts=np.zeros(max_names + 1, np.int64),
-            text=np.zeros(max_bytes + 8, np.uint8),
+            slots=_reserved(slots, np.int64),
+            starts=_reserved(max_names + 1, np.int64),
+            text=_reserved(max_bytes + 8, np.uint8),
             counts=np.zeros(3, np.int64),
         )
         self._names: list[bytes] = []

@@ -1,6 +1,7 @@
 """A capture from its files to rows of its tables: the driver that every command shares."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import metadata
 from typing import Any, Final
 
@@ -65,6 +66,12 @@ def dissect(
     yield _file_block(files)
 
 
+@cache
+def _version() -> str:
+    """The program's version, which is read from a file."""
+    return metadata.version(_DISTRIBUTION)
+
+
 def _file_row(
     end: FileEnd, facts: FileFacts, counts: PacketCounts, cluster: str | None
 ) -> dict[str, Any]:
@@ -89,7 +96,7 @@ def _file_row(
         "packets_tcp": counts.used,
         "packets_ignored_by_reason": sorted(counts.ignored.items()),
         "clock_steps": facts.clock_steps,
-        "dissector_version": metadata.version(_DISTRIBUTION),
+        "dissector_version": _version(),
         "schema_version": SCHEMA_VERSION,
     }
 

@@ -1,5 +1,8 @@
 """Names: one code per distinct name, in order of first sight, within bounds."""
 
+from mmap import PAGESIZE
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +57,21 @@ def test_many_names_keep_their_codes() -> None:
     names = [b"persistent://public/default/topic-%d" % k for k in range(5000)]
     assert intern_all(table, names) == list(range(5000))
     assert intern_all(table, names[::-1]) == list(range(5000))[::-1]
+
+
+def test_tables_take_memory_as_names_come() -> None:
+    """Each one is 88 MB for the bound, one behind the other in memory that was used before, too."""
+    intern_all(NameTable(10, 100), [b"compiled"])
+    before = resident_bytes()
+    tables = [NameTable() for _ in range(8)]
+    del tables[::2]
+    tables += [NameTable() for _ in range(4)]
+    assert [intern_all(table, [b"a", b"b", b"a"]) for table in tables] == [[0, 1, 0]] * 8
+    assert resident_bytes() - before < 8 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGESIZE
 
 
 def test_the_list_of_names_grows_in_place() -> None:
