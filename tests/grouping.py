@@ -12,7 +12,16 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parents[1]
 # The longest begin first, or all wait for one of them at the end.
-LONGEST = ("spark",)
+LONGEST = (
+    "spark",
+    "tests/spark_jobs/test_land_archive.py",
+    "tests/spark_jobs/test_session.py",
+    "tap",
+    "tests/hard/test_accounting.py",
+    "tests/dissector/test_accounts.py",
+    "tests/hard/test_sources.py",
+    "tests/dissector/test_same_rows.py",
+)
 
 
 @cache

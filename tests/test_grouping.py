@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.grouping import group_of, place_of
+from tests.grouping import LONGEST, ROOT, group_of, place_of
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,9 @@ def test_files_that_share_something_are_one_group(file: str, group: str) -> None
     assert group_of(file) == group
 
 
-def test_the_longest_group_begins_first() -> None:
+def test_the_longest_groups_begin_first() -> None:
+    tests = [f"{name}::test_it" for name in LONGEST[1:] if name != "tap"]
+    assert all((ROOT / test.partition("::")[0]).is_file() for test in tests)
+    assert [place_of(test) for test in tests] == sorted(map(place_of, tests))
     assert place_of("tests/spark_jobs/test_jobs.py::test_it[a::b]") == 0
     assert place_of("tests/test_tidy.py::test_it") > 0

