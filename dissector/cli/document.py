@@ -110,8 +110,8 @@ def _plain(sentence: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Print the page, or write it to the file that is named."""
-    if arguments:
+    """Print the page, or write it to the file that is named; options are no names."""
+    if arguments and not arguments[0].startswith("-"):
         Path(arguments[0]).write_text(commands_page(), "utf-8")
     else:
         sys.stdout.write(commands_page())

@@ -38,5 +38,5 @@ def test_every_command_option_code_and_notice_is_on_the_page() -> None:
 
 def test_the_page_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(tmp_path / "page.md")])
-    main([])
+    main(["--help"])
     assert (tmp_path / "page.md").read_text("utf-8") == capsys.readouterr().out
