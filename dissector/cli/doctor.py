@@ -186,6 +186,7 @@ def warm_up(common: Common) -> None:
     from dissector.cli.reading import Reading
     from dissector.lake.land import land_chains
     from dissector.report.summary import Summary
+    from dissector.tap.facts import FactSums
 
     with (
         as_file(files("dissector") / "data" / "warm") as folder,
@@ -194,9 +195,10 @@ def warm_up(common: Common) -> None:
     ):
         captures = sorted(str(path) for path in folder.iterdir())
         reading = Reading(captures, common, "none")
-        numbers = Summary()
+        numbers, sums = Summary(), FactSums()
         for chain, block in reading.blocks("compiling", is_quiet=True, want_detail="all"):
             numbers.add_block(block, chain.base_name)
+            sums.add(block)
         numbers.result()
         options = common.core_options(payload_sha256=True, properties=True)
         list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))

@@ -1,5 +1,8 @@
 """doctor and version: what they find, and what they say about what is missing."""
 
+import json
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -7,7 +10,7 @@ import pytest
 
 from dissector.cli import doctor
 from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK, EXIT_USAGE
-from dissector.jit import cache_folder
+from dissector.jit import compiled
 from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.cli.conftest import SAMPLES, Command
 
@@ -63,21 +66,55 @@ def test_modules_with_kernels_are_found() -> None:
     assert "dissector.capture.pcap" in modules and "dissector.errors" not in modules
 
 
-def test_warming_leaves_nothing_to_be_compiled_later(process: Command, tmp_path: Path) -> None:
-    """Most telling where nothing was compiled before, as after a fresh checkout."""
-    found = process("doctor", "--warm")
-    assert found.code == EXIT_OK and "kernels: compiled" in found.err
-    kept = set(cache_folder().rglob("*.kernel"))
-    assert kept
-    capture = str(SAMPLES / "java-j40_slow_consumer.pcap")
-    for command in (
-        ("land", capture, "--lake", str(tmp_path)),
-        ("summary", capture),
-        ("frames", "-V", capture),
-        ("connections", capture),
-    ):
-        assert process(*command).code == EXIT_OK
-    assert set(cache_folder().rglob("*.kernel")) == kept
+# Runs the commands that it is given one after the other; says which kernels each was first to load.
+_LOADS = """
+import json, sys
+from dissector import jit
+from dissector.cli.main import run
+loads = []
+load = jit.Kernel._load
+def recorded(kernel, kinds):
+    loads.append(f"{kernel.__module__}.{kernel.__qualname__}")
+    return load(kernel, kinds)
+jit.Kernel._load = recorded
+told = []
+for command in json.loads(sys.argv[1]):
+    del loads[:]
+    code = run(command)
+    told.append((code, list(loads)))
+json.dump(told, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.mark.skipif(not compiled(), reason="nothing is compiled")
+def test_warming_leaves_nothing_to_be_compiled_later(tmp_path: Path) -> None:
+    """The compiler takes a second to start, and 100 MB for as long as a tap runs."""
+    captures = [
+        SAMPLES / "java-j40_slow_consumer.pcap", SAMPLES / "cpp-s30_latency_mix-wireloss.pcap.gz",
+        SAMPLES.parent / "cursus" / "go-crash_redelivery_streaming.pcap",
+        SAMPLES.parent / "cursus" / "py-txn_token_in_payload.pcap",
+        SAMPLES.parent / "pulsar" / "fake-f14_batch_index_ack.pcap",
+    ]  # fmt: skip
+    paths = [str(path) for path in captures]
+    commands = [
+        ["doctor", "--warm"],
+        ["land", *paths, "--lake", str(tmp_path / "lake")],
+        ["summary", *paths],
+        ["frames", "-V", paths[0]],
+        ["connections", *paths],
+        ["tap", "--replay", paths[0], "--metrics", "0", "--record", str(tmp_path / "kept"),
+         "--lake", str(tmp_path / "tapped"), "--speed", "max"],
+    ]  # fmt: skip
+    told = tmp_path / "told.json"
+    subprocess.run(
+        [sys.executable, "-c", _LOADS, json.dumps(commands), str(told)],
+        check=True,
+        capture_output=True,
+        timeout=500,
+    )
+    warming, *others = json.loads(told.read_text())
+    assert warming[0] == EXIT_OK and warming[1]
+    assert others == [[EXIT_OK, []]] * len(others)
 
 
 def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
