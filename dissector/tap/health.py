@@ -117,7 +117,7 @@ class Health:
         if self.losses.landing_problem is not None:
             reasons.append(self.losses.landing_problem)
         return {
-            "status": "ok" if self.flows and self.is_complete else "degraded",
+            "status": "degraded" if reasons else "ok",
             "flows": self.flows,
             "complete": self.is_complete,
             "reasons": reasons,

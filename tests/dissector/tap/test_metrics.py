@@ -251,6 +251,8 @@ def test_health_says_whether_data_flows_and_is_complete():
         assert status == 503 and json.loads(text)["reasons"] == ["no packet came yet"]
         health.packets_seen = 5
         assert get("/healthz")[0] == 200
+        health.losses = Losses(0, 0, ("eth1",), None)
+        assert get("/healthz")[0] == 503  # half of what is tapped may be unseen
         health.lost(Losses(3, 0, (), None), 0, 0)
         status, text = get("/healthz")
         said = json.loads(text)
