@@ -110,6 +110,7 @@ def test_the_place_before_an_offset_is_found_on_every_level(generator: random.Ra
     for start in starts:
         put(state, start, b"x")
     starts.sort()
+    levels = [(start, _levels_of(state, start)) for _, start, _, _ in nodes_of(state)]
     for offset in generator.sample(range(4001), 50):
         find_before(state, SIDE, offset)
         before = [start for start in starts if start < offset]
@@ -120,8 +121,7 @@ def test_the_place_before_an_offset_is_found_on_every_level(generator: random.Ra
         for level in range(1, layout.LEVELS):
             node = int(state.registers[layout.BEFORE + level])
             tall = [
-                start for _, start, _, _ in nodes_of(state)
-                if start < offset and _levels_of(state, start) > level
+                start for start, count in levels if start < offset and count > level
             ] if node >= 0 or level == 1 else []  # fmt: skip
             found = int(state.nodes[node + layout.NODE_OFFSET]) if node >= 0 else None
             assert found == (tall[-1] if tall else None)
