@@ -289,7 +289,7 @@ def _refuse_idle_options(context: click.Context) -> None:
     "--interface",
     multiple=True,
     metavar="IFACE",
-    help="Take packets from this network interface, or any. Repeatable.",
+    help="Take packets from this network interface or any. Repeatable.",
 )
 @click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @click.option(
