@@ -19,6 +19,7 @@ LONGEST = (
     "tap",
     "tests/hard/test_accounting.py",
     "tests/dissector/test_accounts.py",
+    "tests/hard/test_ways.py",
     "tests/hard/test_sources.py",
     "tests/dissector/test_same_rows.py",
 )
