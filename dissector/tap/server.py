@@ -2,6 +2,8 @@
 
 import errno
 import json
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -19,7 +21,17 @@ Answer = Callable[[str, list[tuple[str, str]]], Any]
 _OK: Final = "200 OK"
 _UNAVAILABLE: Final = "503 Service Unavailable"
 _NOT_FOUND: Final = "404 Not Found"
+_NICE: Final = 10  # an answer may wait, packets may not
 LOOPBACK: Final = "127.0.0.1"
+
+
+def _step_back() -> None:
+    """Let the loop go first where both share a processor: rendering thousands of series takes half
+    a second of it, in which packets waited. Linux gives each thread a priority of its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        nice = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, max(nice, _NICE))
 
 
 class _Quiet(WSGIRequestHandler):
@@ -96,6 +108,7 @@ class Server:
         self._server.server_close()
 
     def _answer(self, environ: dict[str, Any], start: Answer) -> Iterable[bytes]:
+        _step_back()
         path = environ.get("PATH_INFO", "/")
         if path == "/metrics":
             found: Iterable[bytes] = self._metrics(environ, start)

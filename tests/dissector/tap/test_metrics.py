@@ -2,6 +2,9 @@
 
 import http.client
 import json
+import os
+import sys
+import threading
 from collections import Counter
 from contextlib import contextmanager
 
@@ -262,6 +265,21 @@ def test_health_says_whether_data_flows_and_is_complete():
         reasons = json.loads(get("/healthz")[1])["reasons"]
         assert "interface down: eth1" in reasons and "disk full" in reasons
         assert get("/")[0] == 200 and get("/nothing")[0] == 404
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads share one priority elsewhere")
+def test_whoever_asks_waits_rather_than_packets():
+    class Asked(Health):
+        def report(self):
+            self.nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            return super().report()
+
+    health = Asked(is_live=True)
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    with served(health, TapNumbers()) as get:
+        get("/healthz")
+    assert health.nice == max(before, 10)
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
 
 
 def test_addresses_are_of_loopback_unless_said():
