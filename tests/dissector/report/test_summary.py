@@ -41,9 +41,7 @@ def summed(tables: made.Tables, rows_at_once: int, is_coded: bool = True) -> dic
     return found.result()
 
 
-@pytest.mark.parametrize(
-    ("size", "rows_at_once", "is_coded"), [(40, 1, True), (200, 37, False)]
-)
+@pytest.mark.parametrize(("size", "rows_at_once", "is_coded"), [(40, 1, True), (200, 37, False)])
 def test_numbers_do_not_depend_on_how_rows_come(
     size: int, rows_at_once: int, is_coded: bool
 ) -> None:
