@@ -21,8 +21,8 @@ Answer = Callable[[str, list[tuple[str, str]]], Any]
 _OK: Final = "200 OK"
 _UNAVAILABLE: Final = "503 Service Unavailable"
 _NOT_FOUND: Final = "404 Not Found"
-# An answer may wait, packets may not; but Prometheus gives up after ten seconds, and with 10 a scrape
-# took five of them where the loop needed four fifths of the processor.
+# An answer may wait, packets may not; but Prometheus gives up after ten seconds, and with 10 a
+# scrape took five of them where the loop needed four fifths of the processor.
 _NICE: Final = 4
 LOOPBACK: Final = "127.0.0.1"
 
