@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
@@ -90,6 +90,21 @@ def no_progress(bytes_read: int) -> None:
     """Shows nothing."""
 
 
+class _Shown:
+    """The bar that is on the terminal, if there is one: two lines cannot change at once."""
+
+    instead: Callable[[str], None] | None = None
+
+
+def shown_instead(text: str) -> bool:
+    """Let the bar that is on the terminal say this in the place of its title; empty: its title
+    again. False if there is no bar."""
+    if _Shown.instead is None:
+        return False
+    _Shown.instead(text)
+    return True
+
+
 @contextmanager
 def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progress]:
     """A bar with percent and bytes on stderr while the body runs.
@@ -114,4 +129,8 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progr
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total_bytes or None)
-        yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        _Shown.instead = lambda text: bar.update(task, description=text or title)
+        try:
+            yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        finally:
+            _Shown.instead = None
