@@ -10,9 +10,18 @@ import click
 from click.core import ParameterSource
 
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
-from dissector.cli.options import Common, Size, Whole, dissecting_options, example
+from dissector.cli.land import refuse_lake_inputs
+from dissector.cli.options import (
+    Common,
+    Size,
+    Whole,
+    dissecting_options,
+    example,
+    private_option,
+)
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted, safe_text
+from dissector.outputs import refuse_inputs_in
 from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
@@ -277,6 +286,18 @@ def _refuse_idle_options(context: click.Context) -> None:
                 raise click.UsageError(f"--{name.replace('_', '-')} does nothing without {option}")
 
 
+def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None) -> None:
+    """Refuse files to replay that lie where they could be replaced, or deleted as old recordings.
+
+    Raises:
+        OutputError: there is one.
+    """
+    if lake is not None:
+        refuse_lake_inputs(lake, replay)
+    if record is not None:
+        refuse_inputs_in([record], replay, "--record")
+
+
 @click.command(
     epilog=example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
@@ -385,6 +406,7 @@ def _refuse_idle_options(context: click.Context) -> None:
     metavar="TIME",
     help="Record sends that are answered later than this.",
 )
+@private_option
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
 @click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
@@ -416,6 +438,7 @@ def tap(
     everything written and exit code 0, SIGHUP begins a new rotation.
     """
     _refuse_idle_options(click.get_current_context())
+    _refuse_inputs(replay, lake, record)
     with signals() as wishes, ExitStack() as stack:
         from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
