@@ -37,6 +37,7 @@ _TRIGGERS: Final = ("checksum", "latency", "stall", "error")
 _GO_TOGETHER: Final = (
     ("interface", "-i IFACE", ("bpf", "ring", "timestamps")),
     ("replay", "--replay INPUT", ("speed",)),
+    ("metrics", "--metrics PORT", ("metrics_host",)),
     ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
 )
 
@@ -147,12 +148,15 @@ class _Serving:
     port: of the metrics, None where nobody asked for them.
     """
 
-    def __init__(self, metrics: str | None, max_series: int, is_live: bool) -> None:
+    def __init__(
+        self, metrics: str | None, names: Sequence[str], max_series: int, is_live: bool
+    ) -> None:
         from dissector.tap.health import Health
         from dissector.tap.metrics import TapNumbers
         from dissector.tap.server import address_of
 
         self._address = address_of(metrics) if metrics else None
+        self._names = names
         self.port = self._address[1] if self._address else None
         self._health = Health(is_live, max_series)
         self._numbers = TapNumbers()
@@ -164,7 +168,7 @@ class _Serving:
         if self._address is not None:
             from dissector.tap.server import Server, text_of
 
-            self._server = Server(*self._address, self._health, self._numbers)
+            self._server = Server(*self._address, self._health, self._numbers, self._names)
             place = text_of(self._address[0], self._server.port)
             words.say(f"metrics at http://{place}/metrics")
 
@@ -362,6 +366,12 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Serve /metrics and /healthz, on loopback unless told.",
 )
 @click.option(
+    "--metrics-host",
+    multiple=True,
+    metavar="NAME",
+    help="Answer who asks for this host name, too. Repeatable.",
+)
+@click.option(
     "--max-series",
     type=Whole(1, 1_000_000),
     default=1000,
@@ -422,6 +432,7 @@ def tap(
     lake: Path | None,
     rotate: Rotate,
     metrics: str | None,
+    metrics_host: tuple[str, ...],
     max_series: int,
     record: Path | None,
     keep: int,
@@ -444,7 +455,7 @@ def tap(
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        serving = _Serving(metrics, max_series, is_live=bool(interface))
+        serving = _Serving(metrics, metrics_host, max_series, is_live=bool(interface))
         source: Source
         problems: list[str] = []
         if interface:
