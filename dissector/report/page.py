@@ -7,6 +7,7 @@ there; it adds sorting of tables and what the plots say under the pointer.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import resources
@@ -22,6 +23,7 @@ from dissector.report.outlook import many, remarks, spoken
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 UNKNOWN: Final = "not known"
 _DATA: Final = "dissector.data"
+_STYLE: Final = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)  # of a plot
 
 Text = Callable[[Any], str]  # or Markup, which stays as it is
 
@@ -157,27 +159,31 @@ def page(report: Row) -> str:
     environment = _environment(Places(report["sources"]))
     template = environment.from_string(_asset("report.html"))
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
+    drawn = _plots(report)
+    svgs = [plot.svg for pair in drawn.values() if pair for plot in (pair.wide, pair.narrow)]
     return template.render(
         report=report,
-        plots=_plots(report),
+        plots=drawn,
         remarks=remarks(report),
-        policy=policy(style, script),
+        policy=policy([style, *(text for svg in svgs for text in _STYLE.findall(svg))], [script]),
         style=style,
         script=script,
     )
 
 
-def policy(style: str, script: str) -> str:
-    """What a browser may do with the page: use its own style and script, and nothing else.
+def policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
+    """What a browser may do with the page: use its own styles and scripts, and nothing else.
 
     The page shows names from the wire. Were one of them taken for a script, it would have another
     digest and not run; nothing can be fetched or sent. Plots set colours in attributes of theirs.
     """
-    digests = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    ]
     return (
-        f"default-src 'none'; style-src 'sha256-{digests[0]}'; style-src-attr 'unsafe-inline'; "
-        f"script-src 'sha256-{digests[1]}'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {_digests(styles)}; style-src-attr 'unsafe-inline'; "
+        f"script-src {_digests(scripts)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
+
+
+def _digests(texts: Iterable[str]) -> str:
+    """Texts as a policy names them, each once."""
+    found = [hashlib.sha256(text.encode()).digest() for text in dict.fromkeys(texts)]
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in found)
