@@ -286,6 +286,15 @@ chain_option = click.option(
     show_default=True,
     help="Join ring files to one capture, or all, or none.",
 )
+def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from dissector.sources.files import readable
+
+    return None if value is None else readable(value)
+
+
+cluster_option = click.option(
+    "--cluster", metavar="NAME", callback=_as_text, help="Label the captures as of this cluster."
+)
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there; an input is never replaced."
 )

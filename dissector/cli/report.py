@@ -15,6 +15,7 @@ from dissector.cli.land import land_inputs
 from dissector.cli.options import (
     Common,
     chain_option,
+    cluster_option,
     dissecting_options,
     example,
     force_option,
@@ -241,7 +242,7 @@ def report(
 )
 @inputs_argument
 @_output_option
-@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@cluster_option
 @_master_option
 @_exact_option
 @_fail_on_option

@@ -15,6 +15,7 @@ from dissector.cli.options import (
     Common,
     Size,
     Whole,
+    cluster_option,
     dissecting_options,
     example,
     private_option,
@@ -418,7 +419,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @private_option
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
-@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@cluster_option
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @dissecting_options
 def tap(

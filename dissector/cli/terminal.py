@@ -25,6 +25,8 @@ def safe_text(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name that is not UTF-8
+        code -= 0xDC00
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
