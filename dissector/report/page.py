@@ -4,7 +4,10 @@ Nothing is fetched: style, script and plots stand in the file. Without the scrip
 there; it adds sorting of tables and what the plots say under the pointer.
 """
 
+import base64
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import resources
@@ -20,6 +23,7 @@ from dissector.report.outlook import many, remarks, spoken
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 UNKNOWN: Final = "not known"
 _DATA: Final = "dissector.data"
+_STYLE: Final = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)  # of a plot
 
 Text = Callable[[Any], str]  # or Markup, which stays as it is
 
@@ -154,10 +158,32 @@ def page(report: Row) -> str:
     """The page of a report that has all sections."""
     environment = _environment(Places(report["sources"]))
     template = environment.from_string(_asset("report.html"))
+    style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
+    drawn = _plots(report)
+    svgs = [plot.svg for pair in drawn.values() if pair for plot in (pair.wide, pair.narrow)]
     return template.render(
         report=report,
-        plots=_plots(report),
+        plots=drawn,
         remarks=remarks(report),
-        style=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js")),
+        policy=policy([style, *(text for svg in svgs for text in _STYLE.findall(svg))], [script]),
+        style=style,
+        script=script,
     )
+
+
+def policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
+    """What a browser may do with the page: use its own styles and scripts, and nothing else.
+
+    The page shows names from the wire. Were one of them taken for a script, it would have another
+    digest and not run; nothing can be fetched or sent. Plots set colours in attributes of theirs.
+    """
+    return (
+        f"default-src 'none'; style-src {_digests(styles)}; style-src-attr 'unsafe-inline'; "
+        f"script-src {_digests(scripts)}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digests(texts: Iterable[str]) -> str:
+    """Texts as a policy names them, each once."""
+    found = [hashlib.sha256(text.encode()).digest() for text in dict.fromkeys(texts)]
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in found)
