@@ -10,6 +10,7 @@ from dissector.protocols.recognition import (
     IS_HTTP,
     IS_PROXY_HEADER,
     IS_TLS,
+    MORE_NEEDED,
     Records,
     look,
     server_name,
@@ -70,6 +71,8 @@ class Heads:
             return False
         while run.size:
             head = look(run.head(HEAD_BYTES), run.at_start)
+            if head.verdict == MORE_NEEDED and run.size < HEAD_BYTES and not is_final:
+                return True
             if head.verdict == IS_PROXY_HEADER:
                 if head.client_ip:
                     self.proxied[connection] = head.client_ip
