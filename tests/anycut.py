@@ -115,10 +115,10 @@ def each_byte(segment: Segment) -> Collection[int]:
 
 
 def at_random(seed: int) -> Places:
-    """Cuts at places that a seed decides, some of them close together."""
-    drawn = random.Random(seed)
+    """Cuts at places that a seed decides, some of them close together; copies are cut alike."""
 
     def places(segment: Segment) -> Collection[int]:
+        drawn = random.Random(f"{seed} {segment.at} {segment.way}")
         size = len(segment.payload)
         found = {drawn.randrange(size + 1) for _ in range(drawn.randrange(6))} if size else set()
         return found | {place + drawn.randrange(1, 4) for place in found}

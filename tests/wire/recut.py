@@ -6,6 +6,7 @@ its acknowledgement, so that the order of both directions stays as it was.
 
 import struct
 from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from tests.wire.captures import ETHERNET, LINUX_SLL, LINUX_SLL2, NULL, RAW
@@ -141,10 +142,7 @@ def recut(capture: bytes, places: Places) -> bytes:
             size = len(segment.payload)
             edges = [0, *sorted({place for place in places(segment) if 0 < place < size}), size]
             if len(edges) > 2:
-                cut = [
-                    _piece(data, at, start, stop)
-                    for start, stop in zip(edges, edges[1:], strict=False)
-                ]
+                cut = [_piece(data, at, start, stop) for start, stop in pairwise(edges)]
                 pieces = [(piece, len(piece)) for piece in cut]
         for piece, length in pieces:
             out.append(time + struct.pack("<II", len(piece), length) + piece)
