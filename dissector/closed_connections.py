@@ -151,7 +151,7 @@ class ConnectionTable:
             return int(state.client_side[slot]), int(state.role_source[slot])
         if rows.started_by_syn[row]:
             return 0, ROLE_BY_SYN
-        known = {port for spec in self._specs for port in spec.ports}
+        known = self._framing.broker_ports
         hinted = [side for side in (0, 1) if int(rows.port[side][row]) in known]
         if len(hinted) == 1:
             return 1 - hinted[0], ROLE_BY_PORT

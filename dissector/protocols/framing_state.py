@@ -122,7 +122,8 @@ COUNTER_CURSOR: Final = 4  # range to go on with
 COUNTER_POSITION: Final = 5  # bytes of that range already taken
 COUNTER_ARENA_WANTED: Final = 6
 COUNTER_FRAME_LIMIT: Final = 7  # bytes of the longest frame of a fresh connection
-COUNTERS: Final = 8
+COUNTER_IS_ASKED: Final = 8  # the user names protocols: no first byte decides before the slow path
+COUNTERS: Final = 9
 
 EMPTY_KEY: Final = -1
 
