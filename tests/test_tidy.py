@@ -32,6 +32,7 @@ LAYERS = {
     "dissector.packet": 2,
     "dissector.stream": 2,
     "dissector.endpoints": 2,
+    "dissector.endpoint_texts": 2,
     "dissector.protocols": 3,
     "dissector.dissection": 4,
     "dissector.closed_connections": 4,

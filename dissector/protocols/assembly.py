@@ -43,7 +43,6 @@ from dissector.protocols.framing_state import (
     UNDECIDED,
     UNKNOWN,
     FramingState,
-    grown_slots,
 )
 from dissector.protocols.heads import FramingOptions, Heads
 from dissector.protocols.held_runs import PIECE_BYTES, HeldRuns, is_waited_for
@@ -53,7 +52,7 @@ from dissector.protocols.recognition import Records
 from dissector.protocols.resync import AT, RESUME, Rule, find_chain
 from dissector.protocols.roles import Roles
 from dissector.protocols.runs import Piece, Replay, Run
-from dissector.protocols.slots import find_slot, give_back_slots
+from dissector.protocols.slots import find_slot, give_back_slots, grown_slots
 from dissector.stream.columns import (
     CLOSE,
     DATA,
@@ -116,10 +115,6 @@ class Framing:
     def state(self) -> FramingState:
         """What is known of connections and directions, by slot."""
         return self._output.state
-
-    def slot_of(self, connection: int) -> int:
-        """The slot of a connection, or -1."""
-        return int(_find_slot(self._output.state, connection))
 
     # -- driving the kernel
 

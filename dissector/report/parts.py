@@ -328,6 +328,19 @@ class Parts(NamedTuple):
         place = (row["capture"], row["connection_id"])
         return self.heads.get(place, place) == place
 
+    def counted(self, table: pa.Table) -> pa.Table:
+        """The rows of a table that are counted; nearly always all of them."""
+        if not self.heads:
+            return table
+        places = table.select(["capture", "connection_id"]).to_pylist()
+        return table.filter(pa.array([self.is_counted(row) for row in places], pa.bool_()))
+
+    def wholes_of(self, table: pa.Table) -> pa.Array:
+        """`whole_of` of each row of a table."""
+        captures = table.column("capture").combine_chunks().dictionary_encode()
+        texts = [self.wholes.get(text, text) for text in captures.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(captures.indices)
+
 
 def no_parts() -> Parts:
     """The parts of nothing."""
