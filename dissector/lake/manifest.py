@@ -22,7 +22,23 @@ ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
 _ODD: Final = re.compile(r"[^a-z0-9_-]")
 _ID_DIGITS: Final = 12
 
-_MEND: Final = "remove it, and land the capture again"
+_MEND: Final = "land the capture again, or take it out with `dissector lake rm`"
+
+
+class Unread(NamedTuple):
+    """A manifest that this program cannot read: of which capture, why, and what to do.
+
+    is_newer: a newer program wrote it.
+    """
+
+    capture_id: str
+    path: str
+    text: str
+    is_newer: bool
+
+
+class NewerLake(InputError):
+    """A newer program wrote it."""
 
 
 class PartFile(NamedTuple):
@@ -103,6 +119,11 @@ def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
     return f"c-{clean_base_name(interface)}-{first_ts_ns}-{rotation:05d}"
 
 
+def is_plain_name(name: object) -> bool:
+    """Whether something may be the name of a file or folder of a lake, and of none elsewhere."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & {"/", "\0"}
+
+
 def tap_run_of(capture_id: str) -> str:
     """What the ids of all rotations of one run of a tap share; other ids are given back as they
     are: they end in digits of a digest, of which there are more."""
@@ -144,26 +165,50 @@ def from_json(text: str, where: str) -> Manifest:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where} is not a readable manifest: {error}; {_MEND}") from None
     if version > SCHEMA_VERSION:
-        raise InputError(
+        raise NewerLake(
             f"{where} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
             "use the version of dissector that wrote the lake, or a newer one"
         )
     try:
-        return _read(content, version)
+        found = _read(content, version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is not a readable manifest: {error!r}; {_MEND}") from None
+    names = (found.capture_id, *(name for part in found.files for name in part[:2]))
+    if not all(map(is_plain_name, names)):
+        raise InputError(f"{where} is not a readable manifest: it names other folders; {_MEND}")
+    return found
+
+
+def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:
+    """All captures of a lake, by id, and the manifests that cannot be read."""
+    found, unread = [], []
+    for path in sorted((lake / MANIFEST_FOLDER).glob("*.json")):
+        try:
+            capture = from_json(path.read_text("utf-8"), str(path))
+            if capture.capture_id != path.stem:
+                raise InputError(f"{path} is the manifest of {capture.capture_id}: rename it")
+            found.append(capture)
+        except InputError as error:
+            is_newer = isinstance(error, NewerLake)
+            unread.append(Unread(path.stem, str(path), str(error), is_newer))
+        except (OSError, UnicodeDecodeError) as error:
+            unread.append(
+                Unread(path.stem, str(path), f"cannot read {path}: {error}; {_MEND}", False)
+            )
+    return found, unread
 
 
 def read_manifests(lake: Path) -> list[Manifest]:
-    """All captures of a lake, by id."""
-    folder = lake / MANIFEST_FOLDER
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read {path}: {error}") from None
-        found.append(from_json(text, str(path)))
+    """The captures of a lake that is written to, by id; those without a readable manifest are not
+    there, which `known_and_unread` tells.
+
+    Raises:
+        InputError: a newer program wrote some: it may have other rules.
+    """
+    found, unread = known_and_unread(lake)
+    for each in unread:
+        if each.is_newer:
+            raise InputError(each.text)
     return found
 
 

@@ -38,7 +38,7 @@ def test_verify_finds_a_changed_byte(command: Command, landed: tuple[Path, list[
     lake, ids = landed
     found = command("lake", "verify", lake)
     assert (found.code, found.out) == (EXIT_OK, "") and "ok" in found.err
-    (part,) = (lake / "frames" / f"capture={ids[0]}").iterdir()
+    (part,) = (lake / "frames" / f"landing={ids[0]}").iterdir()
     content = bytearray(part.read_bytes())
     content[100] ^= 1
     part.write_bytes(content)
