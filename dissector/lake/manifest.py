@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from dissector.codecs.readable import readable
 from dissector.errors import InputError
 from dissector.lake.digest import ChainDigest, Marks, SourceFile
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -19,7 +20,6 @@ MANIFEST_FOLDER: Final = "_manifest"
 _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
 # The id of a rotation of a tap; what comes before the last hyphen is the same for all of a run.
 ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
-_ODD: Final = re.compile(r"[^a-z0-9_-]")
 _ID_DIGITS: Final = 12
 
 _MEND: Final = "land the capture again, or take it out with `dissector lake rm`"
@@ -101,7 +101,7 @@ class Manifest(NamedTuple):
 
 def clean_base_name(file_name: str) -> str:
     """The part of a capture's id that comes from its name, compression suffix left out."""
-    return _ODD.sub("-", _COMPRESSION.sub("", file_name).lower())
+    return readable(_COMPRESSION.sub("", file_name))
 
 
 def capture_id(base_name: str, sha256: str) -> str:
