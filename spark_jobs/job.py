@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -237,6 +237,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     return options
 
 
+PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be read
+
+
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
 
@@ -246,6 +249,7 @@ def started(args: argparse.Namespace, name: str) -> Iterator[SparkSession]:
     """A session for a lake of this size; one that runs already is used and left running."""
     with open_lake(Path(args.lake)) as lake:
         size = lake_bytes(lake)
+        args.unread = lake.unread
     running = SparkSession.getActiveSession()
     spark = running or session.start(args.master, size, name)
     try:
@@ -277,5 +281,7 @@ def main(
     except DissectorError as error:
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
         return error.exit_code
+    for each in args.unread:
+        _tell(each.text)
     print(Path(args.output) / "report.json")
-    return 0
+    return PARTIAL if args.unread else 0

@@ -11,6 +11,7 @@ import click
 
 from dissector.cli.conditions import Condition, met, read_conditions
 from dissector.cli.exits import EXIT_FAIL_ON
+from dissector.cli.lake import exit_of_unread
 from dissector.cli.land import land_inputs
 from dissector.cli.options import (
     Common,
@@ -223,8 +224,8 @@ def report(
     conditions = read_conditions(fail_on)
     from dissector.lake.reader import open_lake
 
-    with open_lake(lake):
-        pass  # a lake that is not there or too new is said before Spark starts
+    with open_lake(lake) as opened:  # what is wrong with it is said before Spark starts
+        code = exit_of_unread(common, opened)
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
     part = {"since": since, "until": until, "topics": topics, "is_forced": force}
@@ -232,7 +233,7 @@ def report(
         lake, output, master, exact, captures, **part, is_new=is_new, tell=common.words.say
     )
     print(output / "report.html")
-    return _judge(conditions, result, 0, common.words)
+    return _judge(conditions, result, code, common.words)
 
 
 @click.command(

@@ -34,6 +34,7 @@ from dissector.cli.render import (
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.errors import UsageError
 from dissector.schemas import TABLES
+from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -50,7 +51,11 @@ _KINDS: Final = {
 
 def column_kinds(table: str) -> dict[str, str]:
     """The columns of a table and what each can be compared with, for selections."""
-    return {column.name: _KINDS.get(column.type, "list") for column in TABLES[table].columns}
+    return {
+        column.name: _KINDS.get(column.type, "list")
+        for column in TABLES[table].columns
+        if column != CAPTURE
+    }
 
 
 class Listing(NamedTuple):
@@ -79,7 +84,9 @@ class Listing(NamedTuple):
             return self.fields
         if self.kind == "text" and not self.is_long:
             return self.text_columns
-        return tuple(column.name for column in TABLES[self.table].columns[:-1])
+        # Only rows of a lake have a value in the last ones.
+        of_lakes = (CAPTURE, ORIGIN_CAPTURE)
+        return tuple(c.name for c in TABLES[self.table].columns if c not in of_lakes)
 
 
 def make_listing(
