@@ -47,6 +47,7 @@ def test_an_empty_report_is_a_page_that_says_so() -> None:
 def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
     for reasons, said in (({}, "is not in the capture"), ({"message_unread": 5}, "Too little was")):
         report = report_of()
+        report["coverage"]["total"]["frames"] = 9
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
             report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
         text = page(report)
