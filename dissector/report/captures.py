@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 
 from dissector.report.names import Names
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.outlook import BAD, GOOD, LOOK, PLAIN, remarks
+from dissector.report.outlook import remarks
 from dissector.report.parts import MAX_VERDICTS, Parts, no_parts
+from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 
-# What verdicts are called, on the terminal and on the page, the worst first.
-WORDS: Final = {BAD: "bad", LOOK: "look", GOOD: "ok", PLAIN: "note"}
-_ORDER: Final = tuple(WORDS)
-# The sections that have verdicts.
+# Verdicts in words, the worst first.
+_ORDER: Final = (BAD, LOOK, GOOD, PLAIN)
+WORDS: Final = tuple(VERDICTS[mark] for mark in _ORDER)
+# The sections that verdicts stand in.
 JUDGED: Final = (
     "coverage",
     "send_latency",
@@ -103,30 +104,35 @@ def _numbers(report: Row) -> Row:
             "checksum_failures": total["checksum_failures"]["mismatch"],
             "errors": total["errors"]["answers"],
             "ack_latency": total["ack_latency"]["passed_over"],
-            "connecting": closed["producers"] + closed["consumers"],
+            "connecting": closed["producers"] + closed["consumers"]
+            or total["connecting"]["not_established"],
         },
     }
 
 
 def _verdict(capture: str | None, report: Row) -> Row:
-    """The row of one capture. report: its numbers alone."""
-    report = {name: report[name] for name in JUDGED}
+    """The row of one capture. report: its sources and numbers alone."""
     # How many messages are distinct is counted over all captures, not in each.
     sends = report["send_latency"]
-    report["send_latency"] = sends | {"total": sends["total"] | {"messages": None}}
+    report = report | {"send_latency": sends | {"total": sends["total"] | {"messages": None}}}
     found = sorted(remarks(report), key=lambda remark: _ORDER.index(remark.mark))
     marks: dict[str, str] = {}
     for remark in found:
-        marks.setdefault(remark.section, WORDS[remark.mark])
+        marks.setdefault(remark.section, remark.word)
     return {
         "capture": capture,
-        "verdict": WORDS[found[0].mark],
+        "verdict": found[0].word,
         "bad": sum(remark.mark == BAD for remark in found),
         "look": sum(remark.mark == LOOK for remark in found),
         "sections": {name: marks.get(name) for name in JUDGED},
         **_numbers(report),
         "reasons": [
-            {"section": remark.section, "verdict": WORDS[remark.mark], "text": remark.text}
+            {
+                "section": remark.section,
+                "verdict": remark.word,
+                "text": remark.text,
+                "next_step": remark.next_step,
+            }
             for remark in found
             if remark.mark in (BAD, LOOK)
         ],
@@ -139,20 +145,22 @@ def captures_judged(
     """What stands out in each capture: total and by_capture, the worst first.
 
     Args:
-        parts: settled (`result.settle`). report: made from all of them; sections: by what.
+        parts: settled (`result.settle`). report: made from all of them, with `sources`; sections:
+            what made it.
     """
+    listed = []
     found = list(each_capture(parts))
-    if len(found) == 1:
-        listed = [_verdict(found[0][0], report)]
-    else:
-        listed = [
-            _verdict(capture, {name: sections[name](mine) for name in JUDGED})
-            for capture, mine in found
-        ]
+    for capture, mine in found:
+        if len(found) > 1:
+            sources = [row for row in report["sources"] if row["capture"] == capture]
+            made = {name: make(mine) for name, make in sections.items()}
+            listed.append(_verdict(capture, {"sources": sources, **made}))
+        else:
+            listed.append(_verdict(capture, report))
     listed.sort(key=lambda row: (-row["bad"], -row["look"], nulls_last(row["capture"])))
     found_of = Counter(row["verdict"] for row in listed)
     total = {
         "captures": len(listed),
-        "by_verdict": {word: found_of[word] for word in WORDS.values()},
+        "by_verdict": {word: found_of[word] for word in WORDS},
     }
     return {"total": total, "by_capture": listed[:MAX_VERDICTS]}

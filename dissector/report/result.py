@@ -78,14 +78,11 @@ def _sources(parts: Parts) -> list[Row]:
 def build(parts: Parts, sections: Iterable[str] = tuple(SECTIONS)) -> dict[str, Any]:
     """The report: {schema_version, sources, verdicts, and per section its total and lists}."""
     settled = settle(parts)
-    found = {name: SECTIONS[name](settled) for name in sections}
-    is_whole = found.keys() >= SECTIONS.keys()
-    judged = {"verdicts": captures_judged(settled, found, SECTIONS)} if is_whole else {}
-    return explained(
-        {
-            "schema_version": REPORT_VERSION,
-            "sources": _sources(settled),
-            **judged,
-            **found,
-        }
-    )
+    found = {
+        "schema_version": REPORT_VERSION,
+        "sources": _sources(settled),
+        **{name: SECTIONS[name](settled) for name in sections},
+    }
+    if found.keys() >= SECTIONS.keys():
+        found["verdicts"] = captures_judged(settled, found, SECTIONS)
+    return explained(found)

@@ -6,10 +6,11 @@ import pytest
 
 from dissector.report import captures
 from dissector.report.captures import JUDGED, WORDS, captures_judged, each_capture
-from dissector.report.outlook import BAD, LOOK, remarks
+from dissector.report.outlook import remarks
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS, build, settle
 from dissector.report.summary import Summary
+from dissector.report.verdict import BAD, LOOK
 from tests.dissector.report import made
 
 
@@ -25,10 +26,20 @@ def of_sends(*rows: made.Row) -> made.Tables:
     """A small capture of one connection and some publishes."""
     tables = made.RandomCapture(1, 0, 0).tables
     kept: made.Tables = {name: tables[name] for name in ("capture_files", "connections")}
-    kept["connections"] = kept["connections"][:1]
-    numbered = [row | {"request_frame_no": 2 * at + 1, "response_frame_no": 2 * at + 2,
-                       "sequence_id": at} for at, row in enumerate(rows)]  # fmt: skip
-    return kept | {"exchanges": numbered}
+    whole = {"gaps_to_broker": 0, "gaps_to_client": 0, "handshake_rtt_ns": 5}
+    for way in ("to_broker", "to_client"):
+        whole |= {f"{name}_{way}": 500 for name in ("packets", "stream_bytes", "decoded_bytes")}
+    kept["connections"] = [kept["connections"][0] | whole]
+    kept["exchanges"] = [
+        row | {"request_frame_no": 2 * at + 1, "response_frame_no": 2 * at + 2, "sequence_id": at}
+        for at, row in enumerate(rows)
+    ]
+    return kept | {"frames": [frame("PING", "to_broker", 900), frame("PONG", "to_client", 901)]}
+
+
+def frame(command: str, direction: str, frame_no: int) -> made.Row:
+    return {"connection_id": 0, "frame_no": frame_no, "protocol": "pulsar", "command": command,
+            "direction": direction, "status": "complete"}  # fmt: skip
 
 
 GOOD_SEND = made.publish()
@@ -67,8 +78,12 @@ def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
         alone = summed({name: tables}).result()
         (row,) = alone["verdicts"]["by_capture"]
         assert found[name] == row, name
-        said = [(each.section, each.text) for each in remarks(alone) if each.mark in (LOOK, BAD)]
-        told = [(reason["section"], reason["text"]) for reason in row["reasons"]]
+        said = [
+            (each.section, each.text, each.next_step)
+            for each in remarks(alone)
+            if each.mark in (LOOK, BAD)
+        ]
+        told = [(each["section"], each["text"], each["next_step"]) for each in row["reasons"]]
         assert sorted(said) == sorted(told)
 
 
@@ -77,7 +92,7 @@ def test_every_word_and_section_is_one_that_the_page_knows(
 ) -> None:
     for row in summed(several).result()["verdicts"]["by_capture"]:
         assert tuple(row["sections"]) == JUDGED == tuple(row["decided_by"])
-        assert {row["verdict"], *row["sections"].values()} - {None} <= set(WORDS.values())
+        assert {row["verdict"], *row["sections"].values()} - {None} <= set(WORDS)
     assert set(JUDGED) <= set(SECTIONS)
 
 
@@ -104,22 +119,19 @@ def test_a_capture_without_an_id_has_a_verdict_too() -> None:
 def test_what_goes_on_from_one_capture_in_the_next_is_not_taken_for_unread() -> None:
     """Its frames lie in the second capture, what was read of them counts in the first."""
 
-    def message(frame_no: int) -> dict[str, Any]:
-        return {"connection_id": 0, "frame_no": frame_no, "protocol": "pulsar",
-                "command": "MESSAGE", "direction": "to_client", "status": "complete"}  # fmt: skip
-
     def delivery(frame_no: int) -> dict[str, Any]:
         return {"connection_id": 0, "frame_no": frame_no, "ts": 5, "consumer_id": 0,
                 "ledger_id": 1, "entry_id": frame_no, "outcome": "acked",
                 "is_redelivered": False, "message_count": 1}  # fmt: skip
 
     first, second = of_sends(), of_sends()
-    first |= {"frames": [message(1)], "deliveries": [delivery(1), delivery(2)]}
-    second |= {"frames": [message(2)]}
+    messages = [frame("MESSAGE", "to_client", frame_no) for frame_no in (1, 2)]
+    first |= {"frames": messages[:1], "deliveries": [delivery(1), delivery(2)]}
+    second |= {"frames": messages[1:]}
     parts = settle(summed({"c-1": first, "c-2": second}).parts())
 
     def redelivery(parts: Parts) -> dict[str, Any]:
-        listed = captures_judged(parts, {}, SECTIONS)["by_capture"]
+        listed = captures_judged(parts, {"sources": []}, SECTIONS)["by_capture"]
         return {row["capture"]: row["sections"]["redelivery"] for row in listed}
 
     assert redelivery(parts)["c-2"] == "look"
