@@ -181,7 +181,7 @@ def run(
         writers = closed_writers(work, is_joined=bool(survey.plan.groups)) if is_whole else {}
         if keeper:
             writers = keeper.writers(read, survey, is_joined=bool(tables.joined.plan.groups))
-        write_report(output, report, has_page=args.page, more=writers)
+        write_report(output, report, has_page=args.page, more=writers, is_forced=args.force)
     return report
 
 
@@ -231,6 +231,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--topic", action="append", default=[], metavar="NAME", help="only this one (repeatable)"
     )
     options.add_argument("--exact", action="store_true", help="exact percentiles, by sorting")
+    options.add_argument("--force", action="store_true", help="write beside other files there")
     options.add_argument("--master", help="Spark master (default: local[*])")
     options.set_defaults(page=False, new=False, tell=_tell)
     return options

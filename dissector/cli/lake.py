@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dissector.cli.exits import EXIT_PARTIAL
-from dissector.cli.options import CommandGroup, Common, Size, example, speaking_options
+from dissector.cli.options import (
+    CommandGroup,
+    Common,
+    Size,
+    example,
+    private_option,
+    speaking_options,
+)
 from dissector.cli.render import json_line, time_text
 from dissector.cli.select import read_time
 from dissector.cli.terminal import bytes_text, counted, safe_text
@@ -129,6 +136,7 @@ def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | No
 @click.option(
     "--below", type=Size(), metavar="SIZE", help="Take only captures with smaller Parquet files."
 )
+@private_option
 @speaking_options
 def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int | None) -> int:
     """Put many small captures into few files.

@@ -15,13 +15,17 @@ from dissector.cli.land import land_inputs
 from dissector.cli.options import (
     Common,
     chain_option,
+    cluster_option,
     dissecting_options,
     example,
+    force_option,
     inputs_argument,
+    private_option,
     speaking_options,
 )
 from dissector.cli.terminal import Paint, Words, terminal_width
 from dissector.errors import DependencyError, OutputError
+from dissector.outputs import refuse_inputs_in
 
 _exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
 _fail_on_option = click.option(
@@ -84,12 +88,14 @@ def _run_spark(
     return result
 
 
-def check_output(folder: Path) -> None:
-    """Make a folder for output, before time is spent on what goes into it.
+def check_output(folder: Path, *, is_forced: bool) -> None:
+    """Make a folder for a report, before time is spent on what goes into it.
 
     Raises:
-        OutputError: it cannot be made or written.
+        OutputError: it cannot be made or written, or holds what is no report.
     """
+    from dissector.report.output import check_report_folder
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -98,6 +104,21 @@ def check_output(folder: Path) -> None:
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"cannot write to {folder}; choose another folder with -o")
+    check_report_folder(folder, is_forced=is_forced)
+
+
+def _refuse_lake(output: Path, lake: Path) -> None:
+    """Refuse to write a report over the lake that it is made from.
+
+    Raises:
+        OutputError: the lake is the folder, or one of them lies in what is replaced of the other.
+    """
+    from dissector.report.output import NAMES
+
+    target, source = Path(os.path.realpath(output)), Path(os.path.realpath(lake))
+    parts = [target / name for name in NAMES]
+    if target.is_relative_to(source) or any(source.is_relative_to(part) for part in parts):
+        raise OutputError(f"{output} is in the lake {lake}, or the lake in it: choose another -o")
 
 
 @click.command(
@@ -181,6 +202,8 @@ def summary(
 @_master_option
 @_exact_option
 @_fail_on_option
+@force_option
+@private_option
 @speaking_options
 def report(
     common: Common,
@@ -194,18 +217,21 @@ def report(
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
+    force: bool,
 ) -> int:
     """Run the Spark jobs over a lake.
 
-    DIR gets report.html, report.json and tables/. Needs Java 17 or newer.
+    DIR gets report.html, report.json and tables/, in the place of an earlier report. Needs Java 17
+    or newer.
     """
     conditions = read_conditions(fail_on)
     from dissector.lake.reader import open_lake
 
     with open_lake(lake):
         pass  # a lake that is not there or too new is said before Spark starts
-    check_output(output)
-    part = {"since": since, "until": until, "topics": topics}
+    _refuse_lake(output, lake)
+    check_output(output, is_forced=force)
+    part = {"since": since, "until": until, "topics": topics, "is_forced": force}
     result = _run_spark(
         lake, output, master, exact, captures, **part, is_new=is_new, tell=common.words.say
     )
@@ -220,10 +246,12 @@ def report(
 )
 @inputs_argument
 @_output_option
-@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@cluster_option
 @_master_option
 @_exact_option
 @_fail_on_option
+@force_option
+@private_option
 @chain_option
 @dissecting_options
 def analyze(
@@ -234,14 +262,17 @@ def analyze(
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
+    force: bool,
     chain: str,
 ) -> int:
     """Land captures and write the report.
 
-    Writes DIR/lake and DIR/report. Prints the main numbers and the path of the report.
+    Writes DIR/lake and DIR/report; what else is in DIR stays. Prints the main numbers and the path
+    of the report.
     """
     conditions = read_conditions(fail_on)
-    check_output(output)
+    refuse_inputs_in([output / "report"], inputs, "-o")
+    check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline
     from dissector.report.commands import Commands
 
@@ -249,7 +280,7 @@ def analyze(
     if is_interrupted:
         return reading.end(is_interrupted)
     common.words.say("running the Spark jobs")
-    result = _run_spark(output / "lake", output / "report", master, exact)
+    result = _run_spark(output / "lake", output / "report", master, exact, is_forced=force)
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")

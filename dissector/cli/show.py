@@ -13,6 +13,7 @@ from dissector.cli.options import (
     chain_option,
     dissecting_options,
     example,
+    force_option,
     inputs_argument,
     speaking_options,
 )
@@ -257,6 +258,7 @@ _count_option = click.option(
     metavar="FILE.pcapng",
     help="Write the packets behind these frames.",
 )
+@force_option
 @chain_option
 @dissecting_options
 def frames(
@@ -268,6 +270,7 @@ def frames(
     count: int | None,
     is_long: bool,
     slice_path: str | None,
+    force: bool,
     chain: str,
 ) -> int:
     """Print one line per protocol frame.
@@ -282,7 +285,7 @@ def frames(
     from dissector.cli.reading import rereadable
     from dissector.cli.slicing import Slice
 
-    with rereadable(inputs) as files, Slice(slice_path) as slice:
+    with rereadable(inputs) as files, Slice(slice_path, inputs, force) as slice:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
         common.words.say(slice.write())
         return code

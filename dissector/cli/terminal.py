@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
@@ -34,6 +34,8 @@ def safe_text(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name that is not UTF-8
+        code -= 0xDC00
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
@@ -127,6 +129,21 @@ def no_progress(bytes_read: int) -> None:
     """Shows nothing."""
 
 
+class _Shown:
+    """The bar that is on the terminal, if there is one: two lines cannot change at once."""
+
+    instead: Callable[[str], None] | None = None
+
+
+def shown_instead(text: str) -> bool:
+    """Let the bar that is on the terminal say this in the place of its title; empty: its title
+    again. False if there is no bar."""
+    if _Shown.instead is None:
+        return False
+    _Shown.instead(text)
+    return True
+
+
 @contextmanager
 def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progress]:
     """A bar with percent and bytes on stderr while the body runs.
@@ -151,4 +168,8 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progr
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total_bytes or None)
-        yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        _Shown.instead = lambda text: bar.update(task, description=text or title)
+        try:
+            yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        finally:
+            _Shown.instead = None

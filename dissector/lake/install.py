@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,8 @@ _READY: Final = ".ready"
 _WRITER_LOCK: Final = "writer.lock"
 _MANIFEST: Final = "manifest.json"
 _REPLACES: Final = "replaces.json"
+# What the umask may narrow: rows tell what went over the wire, which is not for everybody.
+_MOST_RIGHTS: Final = 0o640
 
 
 @contextmanager
@@ -217,7 +220,7 @@ def _delete(ready: Path) -> None:
 def _sync_tree(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            _sync(path, os.O_RDONLY)
+            _sync(path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
         else:
             _sync_folder(path)
     _sync_folder(folder)
@@ -227,9 +230,12 @@ def _sync_folder(folder: Path) -> None:
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: Path, flags: int) -> None:
+def _sync(path: Path, flags: int, most_rights: int = 0o7777) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & ~most_rights:
+            os.fchmod(descriptor, mode & most_rights)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -241,7 +247,7 @@ def _new_folder(parent: Path, name: str) -> Path:
         parent.mkdir(parents=True, exist_ok=True)
         folder = parent / f"{name}.{secrets.token_hex(6)}"
         try:
-            folder.mkdir()
+            folder.mkdir(0o750)
         except (FileNotFoundError, FileExistsError):
             continue
         return folder

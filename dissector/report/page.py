@@ -4,6 +4,8 @@ Nothing is fetched: style, script and plots stand in the file. Without the scrip
 there; it adds sorting of tables and what the plots say under the pointer.
 """
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -214,10 +216,29 @@ def page(report: Row) -> str:
     """The page of a report that has all sections."""
     environment = _environment(Places(report["sources"]))
     template = environment.from_string(_asset("report.html"))
+    style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
     return template.render(
         report=report,
         plots=_plots(report),
         remarks=remarks(report),
-        style=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js")),
+        policy=policy(style, script),
+        style=style,
+        script=script,
     )
+
+
+def policy(style: str, script: str) -> str:
+    """What a browser may do with the page: use its own style and script, and nothing else.
+
+    The page shows names from the wire. Were one of them taken for a script, it would have another
+    digest and not run; nothing can be fetched or sent.
+    """
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    """A text as a policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple
 from dissector.errors import UsageError
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources.decompress import STDIN
-from dissector.sources.files import FileProblem, file_name, is_file
+from dissector.sources.files import FileProblem, file_name, is_file, readable
 from dissector.sources.inputs import expand, looks_like_a_capture
 from dissector.sources.look import Look, last_ts_ns, longer_of, look
 
@@ -62,7 +62,7 @@ class Chain(NamedTuple):
     @property
     def shown_names(self) -> tuple[str, ...]:
         """What its files are called in sentences."""
-        return tuple("standard input" if path == STDIN else path for path in self.files)
+        return tuple("standard input" if path == STDIN else readable(path) for path in self.files)
 
     @property
     def stored_bytes(self) -> int:

@@ -1,5 +1,7 @@
 """A headless Chromium for tests of the page, driven by command line only."""
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -87,8 +89,13 @@ def looked_at(
     act: a script that does what a user would, before the probe; it leaves in window.noted what it
     saw.
     """
-    last = f"<script>{act}</script>{_PROBE}</body>"
-    probed = page.replace("<head>", f"<head>{_FIRST}", 1).replace("</body>", last, 1)
+    # The page lets no other script run than its own; the probe is let, and the rest stays refused.
+    last = _PROBE.replace("<script>", f"<script>{act}", 1)
+    probed = page.replace("<head>", f"<head>{_FIRST}", 1).replace("</body>", f"{last}</body>", 1)
+    text = last.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    assert probed.count("script-src ") == 1, "the page has a policy"
+    probed = probed.replace("script-src ", f"script-src 'sha256-{digest}' ")
     file = folder / f"page-{width}-{is_dark}.html"
     file.write_text(probed, "utf-8")
     # A window is at least 500 wide; narrower ones are made with a frame of that width.

@@ -1,8 +1,10 @@
 """The page: self-contained, complete without a script, whole in a browser, safe to open."""
 
+import base64
 import html
 import json
 import re
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,34 @@ def test_nothing_is_fetched_and_the_file_is_small(rich: dict[str, Any]) -> None:
     assert not re.findall(r"(?:src|href)=\"(?!#|data:,)[^\"]*\"", text)
     assert not re.findall(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
     assert len(text.encode()) < 2 << 20
+
+
+def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else(
+    rich: dict[str, Any],
+) -> None:
+    text = page(rich)
+    found = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    assert len(found) == 1 and text.index(found[0]) < text.index("<style")
+    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(found[0]).split(";"))
+    assert (
+        rules["default-src"] == "'none'" and rules["base-uri"] == rules["form-action"] == "'none'"
+    )
+    for name, kind in (("style", "style-src"), ("script", "script-src")):
+        texts = set(re.findall(rf"<{name}[^>]*>(.*?)</{name}>", text, re.DOTALL))
+        digests = {base64.b64encode(sha256(each.encode()).digest()).decode() for each in texts}
+        assert set(rules[kind].split()) == {f"'sha256-{digest}'" for digest in digests}
+    assert not re.findall(r"<[^>]*\son\w+=", text), "no script stands in an attribute"
+
+
+def test_a_browser_runs_no_script_that_a_name_brought_along(
+    rich: dict[str, Any], tmp_path: Path
+) -> None:
+    """Were a name not made safe, the policy would still refuse what it does."""
+    evil = "<script>console.warn('ran')</script><img src=https://evil.example/x>"
+    found = looked_at(page(rich).replace("</main>", f"{evil}</main>", 1), tmp_path, 1280)
+    assert not [fault for fault in found["faults"] if "ran" in fault]
+    refused = [line for line in found["console"] if "Content Security Policy" in line]
+    assert len(refused) >= 2 and any("https://evil.example/x" in line for line in refused)
 
 
 def test_a_strict_policy_for_content_lets_the_page_be(rich: dict[str, Any]) -> None:
