@@ -24,7 +24,7 @@ from dissector.cli.options import (
     private_option,
     speaking_options,
 )
-from dissector.cli.terminal import Paint, Words
+from dissector.cli.terminal import Paint, Words, terminal_width
 from dissector.errors import DependencyError, OutputError
 from dissector.outputs import refuse_inputs_in
 
@@ -145,6 +145,7 @@ def summary(
     conditions = read_conditions(fail_on)
     from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
+    from dissector.report.commands import Commands
     from dissector.report.summary import Summary
 
     reading = Reading(inputs, common, chain)
@@ -166,7 +167,10 @@ def summary(
     if is_json:
         print(json.dumps(result, indent=1))
     else:
-        for line in outline(result, Paint(common.color)):
+        ids = reading.capture_ids
+        files = {ids.get(found, found.base_name): found.files for found in reading.chains}
+        commands = Commands(result, inputs, files)
+        for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
     return code if is_interrupted else _judge(conditions, result, code, common.words)
 
@@ -271,13 +275,14 @@ def analyze(
     refuse_inputs_in([output / "report"], inputs, "-o")
     check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline
+    from dissector.report.commands import Commands
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)
     common.words.say("running the Spark jobs")
     result = _run_spark(output / "lake", output / "report", master, exact, is_forced=force)
-    for line in outline(result, Paint(common.color)):
+    for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
     return _judge(conditions, result, reading.end(), common.words)

@@ -1,14 +1,23 @@
 """What a run says beside its data: words and progress on stderr, colours, safe text."""
 
 import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
+from dissector.report.words import many
+
+MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
+UNKNOWN_COLUMNS: Final = 80  # a terminal that does not tell
 QUIET: Final = 0  # errors, and what is missing
 NORMAL: Final = 1
 VERBOSE: Final = 2
+
+counted: Final = many  # the only function for counted nouns, under the name used here
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -42,9 +51,37 @@ def bytes_text(count: int) -> str:
     raise AssertionError("the last unit takes everything")
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """A number and its word: 1 file, 2,000 files."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Columns in which lines wrap: COLUMNS if it is set, else the terminal's.
+
+    None for a pipe or a file: each sentence stays one line there, for grep and for comparing.
+    """
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return max(int(os.environ["COLUMNS"]), MIN_COLUMNS)
+    target = stream or sys.stdout
+    if not target.isatty():
+        return None
+    return max(shutil.get_terminal_size((UNKNOWN_COLUMNS, 24)).columns, MIN_COLUMNS)
+
+
+def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> list[str]:
+    """The lines of a text that begins with its own indent; further lines begin with another one.
+
+    A number is not parted from what it counts where there is room for both; a word longer than a
+    line is broken, numbers never are, since they are shorter than any line.
+
+    Args:
+        keeps: characters at the text's start that are left as they are.
+    """
+    if width is None or len(text) <= width:
+        return [text]
+    start = text[: max(keeps, len(text) - len(text.lstrip()))]
+    # "12.3 ms" and "99 %" stay together.
+    body = re.sub(r"(\d) (%|[a-zµ]{1,2}\b|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text[len(start) :])
+    lines = textwrap.wrap(
+        body, width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 class Words:

@@ -297,6 +297,7 @@ MAX_STALLS: Final = 50
 MAX_EXAMPLES: Final = 50
 MAX_FAILURES: Final = 1000
 MAX_INCIDENTS: Final = 500
+MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
 class Parts(NamedTuple):
