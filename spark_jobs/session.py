@@ -7,6 +7,7 @@ zone, integer arithmetic) is set there.
 
 import hashlib
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -173,6 +174,21 @@ def launcher_home(java: Java) -> Path:
     )
 
 
+def _need_user_name() -> None:
+    """Java's part of Spark ends with a trace where the system has no name for its user.
+
+    Raises:
+        DependencyError: it has none, as in containers that run under any number.
+    """
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise DependencyError(
+            f"Spark needs a name for user {os.geteuid()}, and the system has none: add a line to "
+            "/etc/passwd, or run as a user that has one; `dissector summary` works without"
+        ) from None
+
+
 def under_spark_submit() -> bool:
     """Whether spark-submit started this process (it has then started the Java side already)."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -221,6 +237,7 @@ def start(
             session.conf.set(key, value)
         return session
     chosen = master or "local[*]"
+    _need_user_name()
     java = find_java()
     home = launcher_home(java)
     _local_environment(home, chosen == "local" or chosen.startswith("local["))

@@ -225,9 +225,9 @@ def doctor(common: Common, warm: bool) -> int:
     for finding in findings():
         states.append(finding.state)
         state = paint(f"{finding.state:<9}", styles[finding.state])
-        print(f"{state}{finding.what:<12}{finding.text}")
+        print(f"{state}{finding.what:<18}{finding.text}")
         if finding.mend:
-            print(f"{'':<9}{'':<12}-> {finding.mend}")
+            print(f"{'':<9}{'':<18}-> {finding.mend}")
     missing, optional = states.count("missing"), states.count("optional")
     if missing:
         raise DependencyError(f"{missing} missing, see above")

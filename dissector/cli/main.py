@@ -103,14 +103,15 @@ def _explain(error: Exception) -> tuple[str, int]:
         place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         code = EXIT_OUTPUT if error.errno in _WRITE_ERRORS else EXIT_INPUT
         return f"{place}{error.strerror or error}", code
-    if isinstance(error, UnicodeEncodeError) and _is_file_name(error.object):
-        return f"{error.object!r:.100} is no UTF-8, which is needed here: rename it", EXIT_USAGE
+    if isinstance(error, UnicodeEncodeError) and _is_of_system(error.object):
+        name = os.fsencode(error.object).decode("utf-8", "backslashreplace")
+        return f"{name[:200]}: a name that is not UTF-8 cannot be used here; rename it", EXIT_USAGE
     kind = type(error).__name__
     return f"internal error, please report it: {kind}: {error}; --debug shows more", EXIT_INPUT
 
 
-def _is_file_name(text: str) -> bool:
-    """Whether a text holds bytes of a name, or an argument, that are not UTF-8."""
+def _is_of_system(text: str) -> bool:
+    """Whether a text is a name, or an argument, some bytes of which are not UTF-8."""
     return any("\udc80" <= one <= "\udcff" for one in text)
 
 

@@ -1,5 +1,6 @@
 """From inputs on the command line to blocks of rows, with progress and an account of it all."""
 
+import errno
 import shutil
 import sys
 import tempfile
@@ -126,7 +127,12 @@ def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="dissector-") as folder:
         path = Path(folder) / STDIN_NAME
         with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+            try:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise  # of the file
+                raise InputError("stdin: is closed; give it a capture, or name a file") from error
         yield [str(path) if name == STDIN else name for name in inputs]
 
 

@@ -18,6 +18,7 @@ FORMATS: Final = ("text", "jsonl", "csv", "fields")
 Row = dict[str, Any]
 # With what formulas begin, also as wide letters; tab and line ends are skipped before them.
 _FORMULA: Final = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+_LINE_END: Final = "\r\n"  # letters of it in a cell are quoted
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,8 +84,8 @@ def harmless(cell: str) -> str:
 def csv_line(cells: Sequence[str]) -> str:
     """One line of CSV without its line end; quoted where RFC 4180 wants it, cells harmless."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([harmless(cell) for cell in cells])
-    return line.getvalue()
+    csv.writer(line, lineterminator=_LINE_END).writerow([harmless(cell) for cell in cells])
+    return line.getvalue().removesuffix(_LINE_END)
 
 
 Lines = Callable[[Row], str]

@@ -154,13 +154,13 @@ def summary(
     try:
         for found, block in reading.blocks("reading", want_detail="none"):
             # The id is known at the end of a capture; until then its files stand for it.
-            numbers.add_block(block, "\n".join(found.files))
+            numbers.add_block(block, "\n".join(found.shown_names))
     except KeyboardInterrupt:
         is_interrupted = True
     code = reading.end(is_interrupted)
     result = numbers.result(
         {
-            "\n".join(found.files): reading.capture_ids.get(found, found.base_name)
+            "\n".join(found.shown_names): reading.capture_ids.get(found, found.base_name)
             for found in reading.chains
         }
     )

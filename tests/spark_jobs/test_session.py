@@ -76,6 +76,49 @@ def test_the_launcher_drops_the_module_that_a_packaged_java_lacks(tmp_path: Path
     assert done.stdout.splitlines() == ["[-cp]", "[a b]", "[x]"]
 
 
+def test_the_launcher_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is run: planted in a folder that others can write it would run anything."""
+    java = session.Java(tmp_path, 21, "made")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path / "shared"))
+    home = session.launcher_home(java)
+    assert home.parent == tmp_path / "tmp" / f"pulsar-dissector-{os.geteuid()}"
+    assert list((tmp_path / "shared").iterdir()) == []
+    launcher = home / "bin" / "java"
+    assert stat.S_IMODE(launcher.stat().st_mode) == 0o700
+    for damage in (lambda: launcher.chmod(0o777), lambda: launcher.write_text("planted"),
+                   lambda: os.link(launcher, tmp_path / "second")):  # fmt: skip
+        damage()
+        assert session.launcher_home(java) == home
+        assert "exec" in launcher.read_text() and stat.S_IMODE(launcher.stat().st_mode) == 0o700
+        assert launcher.stat().st_nlink == 1
+
+
+def test_without_a_place_of_our_own_there_is_no_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(DependencyError, match=r"can be written by everybody.*DISSECTOR_CACHE"):
+        session.launcher_home(session.Java(tmp_path, 21, "made"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_without_a_name_is_said_before_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(DependencyError, match="needs a name for user"):
+        session.start()
+
+
 @pytest.mark.parametrize(
     ("size", "cores", "parts"), [(0, 2, 1), (64 << 20, 2, 3), (1 << 40, 2, 16), (1 << 40, 0, 8)]
 )

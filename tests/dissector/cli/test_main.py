@@ -1,6 +1,8 @@
 """How runs end: exit codes, one line per error, pipes, interrupts; what help loads."""
 
 import errno
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import time
 from pathlib import Path
 
 import click
+import pyarrow.parquet as pq
 import pytest
 
 from dissector.cli import main
@@ -22,8 +25,9 @@ from dissector.cli.exits import (
     EXITS,
 )
 from dissector.errors import DependencyError, InputError, OutputError, UsageError
-from tests.dissector.cli.conftest import Command
+from tests.dissector.cli.conftest import SAMPLES, Command
 
+NACKS = SAMPLES / "java-j12_nack.pcap"
 HEAVY = ("numba", "pyarrow", "pyspark", "numpy", "pandas", "rich")
 
 
@@ -174,3 +178,123 @@ def test_an_interrupt_ends_with_its_code_and_no_traceback() -> None:
 def test_python_dash_m_is_the_same_command(process: Command) -> None:
     found = process("version")
     assert found.code == EXIT_OK and found.out.startswith("dissector ")
+
+
+# -- streams that are closed, names that are not UTF-8
+
+
+def closed(*arguments: object, number: int) -> subprocess.CompletedProcess[str]:
+    """Run a command as a shell does with `>&-`; what is not closed is caught."""
+    signs = {0: "<&-", 1: ">&-", 2: "2>&-"}[number]
+    return subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {signs}', "sh", sys.executable, "-m", "dissector",
+         *map(str, arguments)],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("version",), ("--help",), ("frames", "--help"), ("fields",), ("connections", NACKS),
+     ("frames", NACKS, "-q"), ("summary", NACKS, "--json"), ("completion", "bash")],
+    ids=lambda value: value[0],
+)  # fmt: skip
+def test_a_closed_standard_output_is_output_that_could_not_be_written(
+    arguments: tuple[object, ...],
+) -> None:
+    done = closed(*arguments, number=1)
+    assert done.returncode == EXIT_OUTPUT
+    assert done.stderr.splitlines()[-1].startswith("dissector: standard output is closed")
+    assert done.stderr.count("standard output") == 1 and "internal" not in done.stderr
+
+
+def test_who_prints_nothing_needs_no_standard_output(tmp_path: Path) -> None:
+    done = closed("tap", "--replay", NACKS, "--lake", tmp_path / "lake", number=1)
+    assert done.returncode == EXIT_OK, done.stderr
+    assert (tmp_path / "lake" / "_manifest").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("connections", NACKS), 0), (("frames", "nothing"), 2), ((), 1)]
+)
+def test_words_do_not_get_among_the_data_where_standard_error_is_closed(
+    arguments: tuple[object, ...], code: int
+) -> None:
+    done = closed(*arguments, number=2)
+    assert done.returncode == code and "dissector:" not in done.stdout
+
+
+def test_a_closed_standard_input_is_said(tmp_path: Path) -> None:
+    for more in ((), ("-w", tmp_path / "part.pcapng")):
+        done = closed("frames", "-", *more, number=0)
+        assert done.returncode == EXIT_INPUT and "stdin" in done.stderr, done.stderr
+    assert closed("connections", NACKS, number=0).returncode == EXIT_OK
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A capture whose name is not UTF-8."""
+    path = tmp_path / os.fsdecode(b"n\xff\xe4.pcap")
+    path.write_bytes(NACKS.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonl", "csv"])
+def test_a_name_that_is_not_utf8_is_shown_escaped(command: Command, odd: Path, kind: str) -> None:
+    other = odd.parent / "other.pcap"
+    other.write_bytes((SAMPLES / "java-j61_txn_abort.pcap").read_bytes())
+    found = command("connections", odd, other, "-T", kind)
+    assert found.code == EXIT_OK and "internal" not in found.err
+    names = "n-xff-xe4-pcap" if kind != "text" else "# n-xff-xe4-pcap"
+    assert names in found.out
+    assert found.out.encode() and found.err.encode()
+
+
+def test_a_capture_of_such_a_name_is_landed_counted_and_reported(
+    command: Command, odd: Path, tmp_path: Path
+) -> None:
+    summary = command("summary", odd, "--json")
+    assert summary.code == EXIT_OK, summary.err
+    (source,) = json.loads(summary.out)["sources"]
+    assert source["file_name"] == r"n\xff\xe4.pcap"
+    assert command("summary", odd).code == EXIT_OK
+    landed = command("land", odd, "--lake", tmp_path / "lake", "--cluster", os.fsdecode(b"c\xff"))
+    assert landed.code == EXIT_OK and landed.out.startswith("c-n-xff-xe4-pcap-")
+    rows = pq.read_table(next((tmp_path / "lake" / "capture_files").rglob("*.parquet"))).to_pylist()
+    assert (rows[0]["file_name"], rows[0]["cluster"]) == (r"n\xff\xe4.pcap", r"c\xff")
+    odd.write_bytes(b"no capture, but a text")
+    said = command("frames", odd)
+    assert said.code == EXIT_INPUT and r"n\xff\xe4.pcap: not a capture" in said.err
+
+
+def test_such_a_name_that_cannot_be_used_is_said_in_one_line(
+    command: Command, tmp_path: Path
+) -> None:
+    lake = tmp_path / os.fsdecode(b"lake\xff")
+    assert command("land", NACKS, "--lake", lake).code == EXIT_OK
+    found = command("lake", "verify", lake)
+    assert found.code in (EXIT_OK, EXIT_USAGE) and "internal" not in found.err
+    assert found.code == EXIT_OK or r"lake\xff" in found.err
+
+
+def test_an_encoding_that_lacks_a_letter_ends_no_run(process: Command) -> None:
+    found = process("fields", "frames", PYTHONIOENCODING="ascii:strict", PYTHONUTF8="0")
+    assert found.code == EXIT_OK, found.err
+
+
+def test_who_has_neither_home_nor_name_can_work(tmp_path: Path) -> None:
+    """As in a container that runs under any number; a namespace of its own has no such name."""
+    inside = ["unshare", "--user", "--map-user=12345", "--map-group=12345"]
+    try:
+        subprocess.run([*inside, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no user namespace can be made here")
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    for arguments in (["version"], ["doctor"], ["connections", NACKS]):
+        done = subprocess.run(
+            [*inside, sys.executable, "-m", "dissector", *map(str, arguments)],
+            env=environment | {"TMPDIR": str(tmp_path), "NUMBA_DISABLE_JIT": "1"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == EXIT_OK and "internal" not in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and done.stdout

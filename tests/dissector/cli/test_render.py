@@ -1,6 +1,7 @@
 """Rows as lines: every format, nulls, times, and text that must not reach a terminal raw."""
 
 import csv
+import io
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,7 @@ from dissector.cli.render import (
     detail_lines,
     field_text,
     frame_line,
+    harmless,
     heading,
     json_line,
     line_maker,
@@ -95,8 +97,35 @@ def test_json_leaves_nulls_out_unless_columns_were_named() -> None:
 
 @given(st.lists(st.text(), min_size=2, max_size=5))
 def test_csv_is_read_back_as_it_was_written(cells: list[str]) -> None:
+    """But for the apostrophe before what a spreadsheet would compute."""
     shown = [field_text(cell) for cell in cells]
-    assert next(csv.reader([csv_line(shown)])) == shown
+    found = next(csv.reader([csv_line(shown)]))
+    for read, cell in zip(found, shown, strict=True):
+        assert read == cell or (read == f"'{cell}" and harmless(cell) == read)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=cmd|'/c calc'!A1", "+1+cmd", "-1+1", "@SUM(1)", "\t=1", "\r=1", " =1", "=", "-", "--1",
+     "\uff1dA1", "+1 2", "-1e", "\n=1"],
+)  # fmt: skip
+def test_a_cell_that_begins_like_a_formula_is_made_text(text: str) -> None:
+    assert next(csv.reader(io.StringIO(csv_line(["a", text]), newline="")))[1] == f"'{text}"
+
+
+@pytest.mark.parametrize(
+    "text", ["-1", "+1", "-1.5", "-9223372036854775808", "-1e-5", "", "1=1", "a-b", "topic", "'=1"]
+)
+def test_plain_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
+    assert next(csv.reader([csv_line(["a", text])]))[1] == text
+
+
+def test_names_from_the_wire_are_no_formulas_in_csv() -> None:
+    """Whatever way a row takes: chosen columns or all of them."""
+    row = {"topic": "=HYPERLINK(1)", "sequence_id": -1}
+    for is_chosen in (False, True):
+        make = line_maker("csv", tuple(row), lambda _: "", is_chosen)
+        assert make(row) == "'=HYPERLINK(1),-1"
 
 
 def test_a_frame_is_one_line_with_what_it_is_about() -> None:

@@ -1,5 +1,7 @@
 """frames -w: the file holds the packets behind the selected frames, and reads as these frames."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,40 @@ def test_nothing_is_left_where_nothing_can_be_written(
     assert found.code == EXIT_OUTPUT and found.out == ""
     nothing = command("frames", nacks, "-Y", "frame_no < 0", "-w", tmp_path / "part.pcapng")
     assert nothing.code == EXIT_USAGE and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "forced"])
+@pytest.mark.parametrize("kind", ["own name", "symlink", "hard link", "folder", "standard input"])
+def test_a_slice_is_never_written_over_its_input(
+    process: Command, nacks: Path, tmp_path: Path, kind: str, force: tuple[str, ...]
+) -> None:
+    own = tmp_path / "own.pcap"
+    own.write_bytes(nacks.read_bytes())
+    (tmp_path / "soft.pcap").symlink_to(own)
+    (tmp_path / "hard.pcap").hardlink_to(own)
+    source: object = {"folder": tmp_path, "standard input": "-"}.get(kind, own)
+    target = {"symlink": tmp_path / "soft.pcap", "hard link": tmp_path / "hard.pcap"}.get(kind, own)
+    if source == "-":
+        with own.open("rb") as file:
+            done = subprocess.run(
+                [sys.executable, "-m", "dissector", "frames", "-", "-w", str(own), *force],
+                stdin=file, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        code, told, out = done.returncode, done.stderr, done.stdout
+    else:
+        code, out, told = process("frames", source, "-w", target, *force)
+    assert code == EXIT_OUTPUT and "is an input" in told and told.count("\n") == 1 and out == ""
+    assert own.read_bytes() == nacks.read_bytes() and (tmp_path / "soft.pcap").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_file_that_is_there_needs_force(command: Command, nacks: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part.pcapng"
+    part.write_bytes(b"mine")
+    arguments = ("frames", nacks, "-Y", "frame_no < 9", "-w", part)
+    refused = command(*arguments)
+    assert refused.code == EXIT_OUTPUT and "exists: --force" in refused.err and refused.out == ""
+    assert part.read_bytes() == b"mine"
+    assert command(*arguments, "--force").code == EXIT_OK and part.read_bytes() != b"mine"
+    null = command("frames", nacks, "-w", "/dev/null", "--force")
+    assert null.code == EXIT_OUTPUT and not Path("/dev/null").is_file()

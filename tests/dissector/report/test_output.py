@@ -81,3 +81,39 @@ def test_a_write_that_fails_leaves_the_old_report(
 def test_numbers_that_json_does_not_have_are_a_bug() -> None:
     with pytest.raises(ValueError, match="JSON"):
         report_text({"a": float("nan")})
+
+
+def test_other_files_stay_where_a_report_is_forced_among_them(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    write_report(out, report)
+    (out / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match="holds other files"):
+        write_report(out, {"schema_version": 1, "sources": []}, has_page=False)
+    assert (out / "report.html").exists()
+    write_report(out, {"schema_version": 1, "sources": []}, has_page=False, is_forced=True)
+    assert sorted(path.name for path in out.iterdir()) == ["report.json", "thesis.txt"]
+    assert (out / "thesis.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("text", ['{"name": "of another tool"}', "[1]", "no JSON", ""])
+def test_a_report_of_another_program_stays(
+    report: dict[str, Any], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").write_text(text)
+    with pytest.raises(OutputError, match="none of this program's"):
+        write_report(tmp_path / "out", report)
+    assert (tmp_path / "out" / "report.json").read_text() == text
+    write_report(tmp_path / "out", report, is_forced=True)
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) != text
+
+
+def test_a_link_to_a_report_stays_a_link(report: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "night").mkdir()
+    (tmp_path / "latest").symlink_to("night")
+    for _ in range(2):
+        write_report(tmp_path / "latest", {"schema_version": 1, "sources": []}, has_page=False)
+    assert (tmp_path / "latest").is_symlink() and (tmp_path / "night" / "report.json").is_file()
