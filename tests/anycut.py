@@ -49,7 +49,11 @@ def bytes_of(path: Path) -> bytes:
 
 
 def rows_of(capture: bytes, options: Options | None = None) -> Tables:
-    """The rows of all tables but capture_files, without what counts or numbers packets."""
+    """The rows of all tables but capture_files, without what counts or numbers packets.
+
+    Notices stand in the order of their packets: here in one of their own. Where frames are found
+    again, large packets may confirm them and tiny ones not: whether, and when, is left out.
+    """
     data = np.frombuffer(bytearray(capture), np.uint8)
     dissection = Dissection(options or Options())
     dissection.start_file()
@@ -60,6 +64,11 @@ def rows_of(capture: bytes, options: Options | None = None) -> Tables:
     tables: Tables = {table: [] for table in TABLES if table != "capture_files"}
     for table, found in rows:
         tables[table].extend(_kept(row) for row in found)
+    told = [row for row in tables["notices"] if row["code"] != "resync_unconfirmed"]
+    for row in told:
+        if row["code"] in ("resync", "midstream_start"):
+            del row["ts"]
+    tables["notices"] = sorted(told, key=repr)
     return tables
 
 

@@ -271,8 +271,9 @@ class Framing:
             return
         if ways.mode[way] == CHAIN:
             self._break_chain(current, slot, way)
+        is_new = way not in self._runs
         run = self._runs.begin(slot, way)
-        if not run.pieces and ways.mode[way] == HEAD:
+        if is_new and ways.mode[way] == HEAD:
             run.at_start = piece.stream_offset == 0
             is_from_syn = bool(self._output.state.connections.is_from_syn[slot])
             run.is_known_start = run.at_start and is_from_syn
@@ -286,7 +287,7 @@ class Framing:
         ranges, row = current.ranges, current.cursor
         have = int(ways.have[way])
         offset = int(ranges.stream_offset[row]) + current.position - have
-        self._note("desync", ranges, row, offset, have)
+        self._note("desync", ranges, row, offset, NULL)
         ways.mode[way] = SEARCH
         ways.have[way] = 0
         ways.total[way] = 0
@@ -374,7 +375,8 @@ class Framing:
             self._runs.give_up(way, OPAQUE)
             other = way ^ 1
             if ways.mode[other] == OPAQUE or not ways.is_seen[other] or refused:
-                self._note("not_recognised", ranges, row, NULL, looked_at)
+                said = REFUSED_BYTES if refused else most
+                self._note("not_recognised", ranges, row, NULL, said)
                 known.protocol[slot] = UNKNOWN
                 self._runs.give_up(other, OPAQUE)
             return
@@ -396,8 +398,7 @@ class Framing:
         If that decides the protocol, the run of the other direction may hold frames as well: both
         go through the kernel together, as they arrived.
         """
-        known = self._output.state.connections
-        ways = self._output.state.directions
+        known, ways = self._output.state.connections, self._output.state.directions
         was_undecided = known.protocol[slot] == UNDECIDED
         known.protocol[slot] = place
         found = [(way, self._take_run(ranges, row, way, place))]
@@ -450,8 +451,7 @@ class Framing:
 
     def _attend_fin(self, current: Replay, slot: int, way: int) -> None:
         """No byte follows in this direction: its search ends, and then the event is told."""
-        ranges, row = current.ranges, current.cursor
-        if way in self._runs and self._finish_run(ranges, row, slot, way):
+        if way in self._runs and self._finish_run(current.ranges, current.cursor, slot, way):
             return
         ways = self._output.state.directions
         if ways.mode[way] != OPAQUE:

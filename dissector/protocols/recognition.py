@@ -56,7 +56,7 @@ def look(head: bytes, at_start: bool) -> Head:
             return proxy
         if _starts_one(head, _HTTP_STARTS):
             return Head(IS_HTTP)
-        if any(start.startswith(head) for start in _HTTP_STARTS):
+        if any(start.startswith(head) for start in _HTTP_STARTS) or _may_be_tls(head):
             return Head(MORE_NEEDED)
     if _is_tls(head, at_start):
         return Head(IS_TLS, 5 + int.from_bytes(head[3:5], "big") if at_start else 0)
@@ -65,6 +65,11 @@ def look(head: bytes, at_start: bool) -> Head:
 
 def _starts_one(head: bytes, starts: tuple[bytes, ...]) -> bool:
     return any(head.startswith(start) for start in starts)
+
+
+def _may_be_tls(head: bytes) -> bool:
+    """The first bytes of a first record, not yet its length."""
+    return len(head) < 5 and _is_tls(head.ljust(3, b"\3").ljust(5, b"\1"), True)
 
 
 def _is_tls(head: bytes, at_start: bool) -> bool:

@@ -38,6 +38,9 @@ _SHORT_FRAME_BYTES: Final = 64 << 10
 # Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
 # packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
 _SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
+# So many packets say something of two frames, and one more for so many of their bytes.
+_FEW_PACKETS: Final = 4
+_TINY_PACKET_BYTES: Final = 64
 _NS_PER_MS: Final = 1_000_000
 _PLACES: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that may be -1
 _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
@@ -275,17 +278,34 @@ class Run:
         """Whether three frames of a search's chain in a row begin packets.
 
         No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts.
+        Where packets are tiny, any byte begins one, and nothing is told.
         """
         search = self.trail(place).search
         starts = [int(search[cell]) for cell in (AT, SECOND, THIRD)]
-        if starts[2] < 0 or starts[2] >= self.size:
+        if starts[2] < 0 or starts[2] >= self.size or search[FRAMES] < 3:
             return False
         if self._told[0] != starts[0]:
             first, second = starts[1] - starts[0], starts[2] - starts[1]
             is_uneven = first != second or not any(low <= first < high for low, high in _SEGMENTS)
-            is_told = is_uneven and all(self.is_packet_start(start) for start in starts)
+            most = _FEW_PACKETS + (starts[2] - starts[0]) // _TINY_PACKET_BYTES
+            is_told = (
+                is_uneven
+                and all(self.is_packet_start(start) for start in starts)
+                and self._packets_between(starts[0], starts[2]) <= most
+            )
             self._told = (starts[0], is_told)
         return self._told[1]
+
+    def _packets_between(self, start: int, stop: int) -> int:
+        """How many packets begin in a part of the run."""
+        count = place = 0
+        for piece in self.pieces:
+            if place >= stop:
+                break
+            if piece.kind == DATA:
+                count += place >= start and bool(piece.flags & STARTS_PACKET)
+                place += piece.length
+        return count
 
     def is_packet_start(self, place: int) -> bool:
         """Whether a byte of the run is the first of its packet."""

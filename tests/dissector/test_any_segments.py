@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dissector.dissection import Options
 from tests.anycut import at_random, behind, bytes_of, differences, each_byte, frame_starts, rows_of
 from tests.dissector.observed import CAPTURES, Tables
+from tests.hard.tape import Tape, simple
+from tests.wire.captures import pcap
+from tests.wire.cursus import VECTORS, frame
 from tests.wire.recut import Places, recut
 
 # Short captures in which every kind of frame and of beginning is.
@@ -48,6 +52,16 @@ def whole(name: str) -> tuple[bytes, Tables]:
     return capture, rows_of(capture)
 
 
+AGAINST = [
+    ("pulsar/cpp-s01_handshake_producer.pcap", "cursus"),
+    ("pulsar-apache/java-j83_haproxy-v1.pcap", "pulsar"),
+    ("pulsar-apache/java-j83_haproxy-v1.pcap", "cursus"),
+    ("pulsar/fake-f17_tls.pcap", "cursus"),
+    ("cursus/go-eventstore.pcap", "cursus"),
+    ("cursus/go-eventstore.pcap", "pulsar"),
+]
+
+
 def differs(name: str, places: Places) -> dict[str, Any]:
     capture, tables = whole(name)
     cut = recut(capture, places)
@@ -84,3 +98,48 @@ def test_keepalives_of_brokers_stay_where_their_length_is_cut(count: int) -> Non
     kept = [row for row in tables["frames"] if row["command"] == "KEEPALIVE"]
     assert kept
     assert differs(name, behind(frame_starts(tables), count)) == {}
+
+
+@pytest.mark.parametrize(("name", "protocol"), AGAINST)
+def test_what_the_user_names_is_read_the_same_however_it_is_cut(name: str, protocol: str) -> None:
+    """Also whether the content contradicts."""
+    options = Options(protocol=protocol)
+    capture, plain = whole(name)
+    named = rows_of(capture, options)
+    for places in (behind(frame_starts(plain), 2), each_byte):
+        assert differences(named, rows_of(recut(capture, places), options)) == {}
+    assert {row["protocol"] for row in named["connections"]} == {protocol}
+
+
+@pytest.mark.parametrize("name", [*CURSUS[:7], *CURSUS[9:11], *PULSAR[:3]])
+def test_naming_the_protocol_that_is_there_changes_nothing(name: str) -> None:
+    """Then the slow path takes every beginning; of each connection there is one."""
+    protocol = "cursus" if name in CURSUS else "pulsar"
+    capture, plain = whole(name)
+    assert differences(plain, rows_of(capture, Options(protocol=protocol))) == {}
+
+
+# What a side may say: frames of either protocol, known and not, other protocols, anything.
+SAYINGS = st.one_of(
+    st.sampled_from([bytes.fromhex(digits) for digits in VECTORS.values()]),
+    st.sampled_from([frame(b"\0\1t" + b"some words that no list of commands has, at all"),
+                     frame(b"CREATED by nobody we know"), frame(b"OK"), frame(b""), frame(b"gr8")]),
+    st.sampled_from([simple("CONNECT", client_version="c", protocol_version=21), simple("PING"),
+                     simple("CONNECTED", server_version="b", protocol_version=21)]),
+    st.sampled_from([b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 10.9.8.7 10.0.0.2 5 6650\r\n",
+                     b"PROXY but not so", b"\x16\3\1\0\5hello", bytes(33)]),
+    st.binary(min_size=1, max_size=70),
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.booleans(), SAYINGS), min_size=1, max_size=3))
+def test_a_connection_may_begin_with_anything(said: list[tuple[bool, bytes]]) -> None:
+    """Each is said in one segment, or byte by byte. (Three frames that begin packets tell more.)"""
+    tape = Tape()
+    tape.open()
+    for to_broker, data in said:
+        tape.say(to_broker, data)
+    tape.close()
+    once = pcap(tape.records())
+    assert differences(rows_of(once), rows_of(recut(once, each_byte))) == {}

@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from dissector.findings import Finding
+from dissector.notices import NOTICES
 from dissector.protocols.framing_state import HTTP, TLS, UNDECIDED, ConnectionState
-from dissector.protocols.heads import FramingOptions, Heads
+from dissector.protocols.heads import HEAD_BYTES, FramingOptions, Heads
 from dissector.protocols.runs import Piece, Run
 from tests.dissector.protocols.test_assembly import HELLO
 from tests.wire.ranges import WHOLE
-from tests.wire.toy import SPEC
+from tests.wire.toy import SPEC, TO_BROKER, frame
 
 
 def head_of(data: bytes) -> Run:
@@ -53,3 +55,33 @@ def test_options_come_before_content() -> None:
 
 def test_ports_are_hints() -> None:
     assert heads()[0].is_hinted(5)
+
+
+def test_ports_that_the_user_names_are_those_of_brokers() -> None:
+    assert heads(FramingOptions(forced={7007: 0}))[0].broker_ports == {7000, 7007}
+
+
+def test_what_contradicts_an_option_is_told_once_it_is_plain() -> None:
+    """A first record of TLS in two pieces; what begins as asked is no contradiction."""
+    findings: list[Finding] = []
+    found = Heads((SPEC,), lambda _: (40000, 7000), FramingOptions(only=0), findings)
+    known = heads()[1]
+    assert found.recognise(known, 0, head_of(HELLO[:20]), False)
+    assert not findings and known.protocol[0] == UNDECIDED
+    assert not found.recognise(known, 0, head_of(HELLO), False)
+    (told,) = findings
+    assert (told.connection_id, NOTICES[told.kind].code) == (5, "read_as_asked")
+    for head in (frame(TO_BROKER, b"x"), b"\xff" * 9):
+        known.protocol[0] = UNDECIDED
+        assert not found.recognise(known, 0, head_of(head), False)
+        assert known.protocol[0] == 0
+    assert len(findings) == 1
+
+
+def test_a_proxy_header_is_waited_for_but_not_for_ever() -> None:
+    for size in (1, 5, 40):
+        assert heads()[0].recognise(heads()[1], 0, head_of((b"PROXY " * 9)[:size]), False)
+    found, known = heads()
+    assert not found.recognise(known, 0, head_of(b"PROXY " * 9), True)
+    endless = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff"
+    assert not found.recognise(known, 0, head_of(endless.ljust(HEAD_BYTES, b"x")), False)

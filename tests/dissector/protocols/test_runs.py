@@ -93,6 +93,12 @@ def test_three_frames_that_begin_packets_are_told_by_packets() -> None:
     assert chain(run_of(3, 4, 5, 6), 3, 7, 12).is_told_by_packets(0)
     assert not chain(run_of(3, 4, 5, 6), 3, 7, 11).is_told_by_packets(0)
     assert not chain(run_of(3, 4, 5), 3, 7, 12).is_told_by_packets(0)
+    # A header that is not judged yet, and bytes that each begin a packet, tell nothing.
+    unjudged = chain(run_of(3, 4, 5, 6), 3, 7, 12)
+    unjudged.trail(0).search[FRAMES] = 2
+    assert not unjudged.is_told_by_packets(0)
+    assert not chain(run_of(*[1] * 40), 3, 16, 29).is_told_by_packets(0)
+    assert chain(run_of(3, 4, 9, 4, 9, 6), 3, 16, 29).is_told_by_packets(0)
     # TCP cuts a long payload into equal parts.
     assert not chain(run_of(3, 1448, 1448, 6), 3, 1451, 2899).is_told_by_packets(0)
 
