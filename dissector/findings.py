@@ -7,7 +7,7 @@ import numpy as np
 
 from dissector.blocks import Coded, TableBlock
 from dissector.codecs import compression
-from dissector.limits import MAX_NOTICES, NULL
+from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
 
 # As in protocols.columns, which must be able to import this module.
@@ -20,6 +20,7 @@ _WORDS: Final = {
         compression.TOO_LARGE: "larger than the bound on what is unpacked",
         compression.WRONG_SIZE: "it unpacks to another size than announced",
         compression.CORRUPT: "not what its codec says",
+        compression.OVER_BUDGET: "the entries so far unpack to too many times their size",
     }
 }
 
@@ -106,6 +107,12 @@ class Findings:
                 "text": [sentence_of(row) for row in rows],
             },
         )
+
+
+def of_long_names(cut: int) -> list[Finding]:
+    """What to say when so often a name was cut."""
+    kind = NOTICE_NUMBER["long_names_limit"]
+    return [Finding(kind, value=cut, value2=MAX_NAME_LENGTH)] if cut else []
 
 
 def sentence_of(finding: Finding) -> str:

@@ -17,6 +17,7 @@ MAX_NOTICES: Final = 200_000  # of one capture; further ones are counted in one 
 READ_BUFFER_BYTES: Final = 4 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
 PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
 MAX_RECORD_BYTES: Final = 16 << 20  # of a pcap record or pcapng block; longer = corrupt, input ends
+MAX_PACKETLESS_BYTES: Final = 1 << 30  # of a file in a row; then the rest of it is not read
 MAX_UNTIMED_RANGES: Final = 1 << 18  # of packets without a time; more: all after them are so, too
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
 
@@ -48,7 +49,7 @@ TAG_REACH_BYTES: Final = 4 << 20  # so far off, numbers still fit a stream seen 
 CLOCK_LEAP_MS: Final = 3_600_000  # a time that far ahead counts when a second packet confirms it
 SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it for 127 s
 LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its addresses
-MAX_BRIEF_CONNECTIONS: Final = 1 << 17  # closed ones lingering, or SYNs without answer, each
+MAX_BRIEF_CONNECTIONS: Final = 1 << 16  # closed ones lingering, or SYNs without answer, each
 
 # -- frames
 FRAME_BLOCK_ROWS: Final = 8192  # frames decoded at once: the columns then stay in the cache
@@ -66,7 +67,10 @@ MAX_IDS_PER_ACK: Final = 1 << 20  # ids of one ACK; the rest are dropped with a 
 MAX_NESTING: Final = 8  # protobuf messages inside messages
 MAX_NAMES: Final = 1 << 20  # distinct names kept; further ones are null with a notice
 MAX_NAME_BYTES: Final = 64 << 20
+MAX_NAME_LENGTH: Final = 4096  # bytes of one name; longer: its beginning, its length and a digest
 MAX_ENTRY_BYTES: Final = 64 << 20  # uncompressed size of one entry; larger: not opened, a notice
+MAX_UNPACKED_RATIO: Final = 256  # of all entries together; beyond: not opened, a notice
+FREE_UNPACKED_BYTES: Final = 2 << 30  # unpacked before that ratio counts
 MAX_CHUNKED_BYTES: Final = 256 << 20  # chunks waiting for the rest of their message
 MAX_CHUNKED_MESSAGES: Final = 1 << 16  # messages with chunks to come; the oldest is given up
 MAX_BATCH_MESSAGES: Final = 1 << 18  # messages of one entry; more: not opened, a notice
@@ -90,6 +94,9 @@ MAX_IDENTITY_PAGES: Final = 1 << 14  # 64 ids each, whose last delivery is known
 MAX_ACK_SET_WORDS: Final = 1 << 20  # of all ack sets in use; then `unresolved_at_limit`
 MAX_BATCH_WORDS: Final = 1 << 10  # ack set of one delivery, 64 messages each; else as above
 MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries
+
+# -- summary
+MAX_SUMMARY_KEYS: Final = 1 << 16  # rows of one tally; what comes later is summed as "(others)"
 
 # -- lake
 ROW_GROUP_ROWS: Final = 131_072  # rows of a row group: some MB encoded, 1 MB per column in memory

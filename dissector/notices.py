@@ -45,6 +45,11 @@ NOTICES: Final = (
         "the capture filter of file {value2} let nothing pass; port filters miss tagged packets",
     ),
     NoticeKind("notices_limit", "warning", "{value} further notices are not listed"),
+    NoticeKind(
+        "packetless_limit",
+        "error",
+        "file {value2}: no packet in so many bytes from byte {value} on; the rest was not read",
+    ),
     # -- packets and streams
     NoticeKind("unknown_link_type", "error", "link type {value} is not read"),
     NoticeKind("unknown_ethertype", "info", "{value2} packets of ethertype {value} are not read"),
@@ -82,6 +87,9 @@ NOTICES: Final = (
     NoticeKind("unfinished_frames_limit", "warning", "an unfinished frame was given up: memory"),
     # -- fields
     NoticeKind("names_limit", "warning", "too many distinct names: this one is null"),
+    NoticeKind(
+        "long_names_limit", "warning", "{value} times a name of more than {value2} bytes was cut"
+    ),
     NoticeKind("ids_limit", "warning", "an ACK with more ids than are kept"),
     NoticeKind("entry_not_opened", "warning", "the entry could not be opened ({value})"),
     NoticeKind("batch_malformed", "warning", "a batch says {value} messages, {value2} were read"),

@@ -41,7 +41,7 @@ from dissector.capture.pcapng import (
 )
 from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
 from dissector.capture.untimed import UntimedPackets
-from dissector.limits import NULL, PACKET_BLOCK_ROWS
+from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
 from dissector.packet.columns import new_packet_columns
 
 PCAP: Final = "pcap"
@@ -119,6 +119,7 @@ class _File:
         self.phase = _FORMAT
         self.offset = 0  # of the next byte to be fed
         self.damaged_at = 0
+        self.packets_end = 0  # where the last packet ended, as the search for the next one counts
         self.layout: PcapLayout | None = None
         self.section: Section | None = None
         self.lost_section: Section | None = None  # the one in which damage is searched through
@@ -179,6 +180,10 @@ class CaptureReader:
             else:
                 rows, position, is_more = self._scan(data, position, end)
             file.offset += position - before
+            if self._is_without_packets(rows, position):
+                file.phase = _OVER
+                self._add_problem("packetless_limit", file.packets_end, MAX_PACKETLESS_BYTES)
+                rows, position, is_more = 0, end, False
         if rows:
             times = self.packets.ts_ns[:rows]
             self._note_oddities()
@@ -192,6 +197,28 @@ class CaptureReader:
             self._add_problem("truncated_tail", file.offset)
             position = end
         return Scan(rows, first_packet, position, is_more)
+
+    def _is_without_packets(self, rows: int, position: int) -> bool:
+        """Whether no packet has come for too long; notes where the last of these rows ended.
+
+        It depends on the places of packets alone, not on how the file was cut into buffers.
+        """
+        file = self._file
+        if file.phase == _OVER:
+            return False
+        if not rows:
+            return file.offset - file.packets_end > MAX_PACKETLESS_BYTES
+        here = file.offset - position  # of the buffer in the file
+        first, last = int(self.packets.offset[0]), int(self.packets.offset[rows - 1])
+        if here + first - file.packets_end > MAX_PACKETLESS_BYTES:
+            return True
+        file.packets_end = here + last + int(self.packets.captured_bytes[rows - 1])
+        return False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is taken from the file."""
+        return self._file.phase == _OVER
 
     def start_live(self) -> None:
         """The file that began is none: its packets come through `take`."""
@@ -401,7 +428,10 @@ class CaptureReader:
         found = self._found(data, min(here, end), end, is_last)
         if found.answer != HERE:
             return found.position, False
-        skipped = file.offset + found.position - position - file.damaged_at
+        at = file.offset + found.position - position
+        if at - file.packets_end > MAX_PACKETLESS_BYTES:
+            return found.position, False
+        skipped = at - file.damaged_at
         self._add_problem("skipped_section", file.damaged_at, skipped)
         file.phase = _RECORDS
         file.section, file.is_resumed = file.lost_section, True

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray
 from dissector.capture.columns import load32
 from dissector.capture.pcap import IN_ORDER, LONGEST_WITHOUT_SNAPLEN, SWAPPED, PcapLayout
-from dissector.codecs.integers import be32
+from dissector.codecs.integers import be32, le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 
@@ -99,6 +99,9 @@ def find_records(
     """
     position, end = bounds
     while position < end:
+        # A record that was no bytes long on the wire is not credible: zeros are leapt over.
+        while end - position >= 24 and le64(data, position + 8) | le64(data, position + 16) == 0:
+            position += 8
         answer = _records_here(data, (position, end), layout, last_seconds, is_last)
         if answer != NOT_HERE:
             return Place(position, answer)
@@ -163,6 +166,9 @@ def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: i
     """
     position, end = bounds
     while position < end:
+        # Nor is a block of no bytes, whatever its kind is.
+        while end - position >= 16 and le64(data, position) | le64(data, position + 8) == 0:
+            position += 8
         is_section = end - position < 4 or load32(data, position, 0) == _SECTION_HEADER
         if is_section or order >= 0:
             answer = _blocks_here(data, (position, end), max(order, 0), is_last)

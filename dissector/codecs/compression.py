@@ -16,7 +16,7 @@ import numpy as np
 import zstandard
 
 from dissector.blocks import ByteArray
-from dissector.limits import MAX_ENTRY_BYTES
+from dissector.limits import FREE_UNPACKED_BYTES, MAX_ENTRY_BYTES, MAX_UNPACKED_RATIO
 
 # Numbers of Pulsar's CompressionType.
 NONE: Final = 0
@@ -31,6 +31,7 @@ UNKNOWN_CODEC: Final = 1
 TOO_LARGE: Final = 2  # the announced size is above limits.MAX_ENTRY_BYTES, or negative
 WRONG_SIZE: Final = 3  # the bytes unpack to another size than announced
 CORRUPT: Final = 4  # not what the codec says
+OVER_BUDGET: Final = 5  # entries of the capture unpacked to too much already, see Budget
 
 _SPARE_BYTES: Final = 16
 
@@ -85,14 +86,41 @@ _CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {
 }
 
 
+class Budget:
+    """What all entries of a capture together may unpack to: a ratio to what was packed.
+
+    A single entry may be a hundred thousand times as large as what was on the wire, and a capture
+    of many such entries would hold a run for hours.
+    """
+
+    def __init__(self, free: int = FREE_UNPACKED_BYTES, ratio: int = MAX_UNPACKED_RATIO) -> None:
+        self._left = free
+        self._free = free
+        self._ratio = ratio
+
+    def room(self, packed: int) -> int:
+        """What so many packed bytes may become."""
+        # What is not used up is kept, but for more than the free bytes.
+        return min(self._left + self._ratio * packed, max(self._left, self._free))
+
+    def spend(self, packed: int, size: int) -> bool:
+        """Whether so many packed bytes may become `size` ones; what may is spent."""
+        self._left = self.room(packed)
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
 class Decompressor:
     """Opens entries into one buffer, each anew or several behind one another.
 
     buffer: uint8[], which `reserve` and `open` may replace by a larger one.
     """
 
-    def __init__(self, max_bytes: int = MAX_ENTRY_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_ENTRY_BYTES, budget: Budget | None = None) -> None:
         self._max_bytes = max_bytes
+        self._budget = Budget() if budget is None else budget
         self.buffer = np.zeros(1 << 16, np.uint8)
 
     def reserve(self, size: int) -> None:
@@ -125,6 +153,8 @@ class Decompressor:
             return TOO_LARGE
         if size == 0:
             return OPENED
+        if not self._budget.spend(len(packed), size):
+            return OVER_BUDGET
         try:
             made = _CODECS[codec](packed, self.buffer[at : at + size])
         except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError):

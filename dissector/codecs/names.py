@@ -3,7 +3,8 @@
 Topics, subscriptions, producers and consumers repeat in almost every frame. Kernels put them here
 and write the number, the name's code; tables later turn codes into dictionary columns. Codes count
 from 0 in order of first sight, so they depend on the input only. When a bound is reached a new name
-is refused and its column stays null; what is there is found as before.
+is refused and its column stays null; what is there is found as before. A name that is longer than
+names are keeps its beginning, and says how long it was and which: distinct ones stay distinct.
 """
 
 from itertools import pairwise
@@ -16,7 +17,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte, le64
 from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_NAME_BYTES, MAX_NAMES, NULL
+from dissector.limits import MAX_NAME_BYTES, MAX_NAME_LENGTH, MAX_NAMES, NULL
 
 # An odd constant with well mixed bits (2^64 divided by the golden ratio), as a signed number.
 _MIX: Final = -0x61C8_8646_80B5_83EB
@@ -26,6 +27,13 @@ _LOW_31: Final = 0x7FFF_FFFF
 _NAMES: Final = 0
 _BYTES: Final = 1
 _REFUSED: Final = 2
+_CUT: Final = 3
+_COUNTS: Final = 4
+
+_MARK_BYTES: Final = 64  # room for what stands behind the beginning of a long name
+_KEPT_BYTES: Final = MAX_NAME_LENGTH - _MARK_BYTES
+# Behind the names: whole words are compared, and long names are cut.
+_SPARE_BYTES: Final = 8 + MAX_NAME_LENGTH
 
 
 class NameColumns(NamedTuple):
@@ -33,8 +41,8 @@ class NameColumns(NamedTuple):
 
     slots: int64[power of two], open addressing; 0 is empty, else the hash's upper half and below
     it the code plus one. starts: int64[names + 1], where each name starts in `text` (the last
-    place holds the end). text: uint8[], the names one behind the other; a few spare bytes at the
-    end let whole words be compared. counts: int64[3], names, bytes of text, and names refused.
+    place holds the end). text: uint8[], the names one behind the other, and spare bytes at the end.
+    counts: int64[4], names, bytes of text, and how often a name was refused or cut.
     """
 
     slots: Int64Array
@@ -95,6 +103,70 @@ def find_slot(names: NameColumns, data: ByteArray, offset: int, length: int) -> 
         slot = (slot + 1) & mask
 
 
+@inlined
+def _digest(data: ByteArray, offset: int, length: int) -> int:
+    """A mix of all bytes, 64 bits."""
+    mixed = product(length, _MIX)
+    position = offset
+    end = offset + length
+    while end - position >= 8:
+        mixed = product(mixed ^ le64(data, position), _MIX)
+        mixed ^= (mixed >> 29) & _LOW_31
+        position += 8
+    while position < end:
+        mixed = product(mixed ^ byte(data, position), _MIX)
+        mixed ^= (mixed >> 29) & _LOW_31
+        position += 1
+    return mixed
+
+
+@kernel
+def shorten(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
+    """Write a long name, cut, behind all others: "beginning…(12345 bytes, 0123456789abcdef)".
+
+    Returns:
+        The length of what was written at `cut_at`.
+    """
+    text = names.text
+    start = cut_at(names)
+    kept = _KEPT_BYTES
+    # Not in the middle of a character.
+    while kept > _KEPT_BYTES - 4 and byte(data, offset + kept) & 0xC0 == 0x80:
+        kept -= 1
+    for k in range(kept):
+        text[start + k] = byte(data, offset + k)
+    at = start + kept
+    for value in (0xE2, 0x80, 0xA6, 0x28):  # an ellipsis and a bracket
+        text[at] = value
+        at += 1
+    size = 1
+    power = 10
+    while length >= power:
+        size += 1
+        power *= 10
+    rest = length
+    for k in range(size):
+        text[at + size - 1 - k] = 48 + rest % 10
+        rest //= 10
+    at += size
+    for value in (0x20, 0x62, 0x79, 0x74, 0x65, 0x73, 0x2C, 0x20):  # " bytes, "
+        text[at] = value
+        at += 1
+    digest = _digest(data, offset, length)
+    for shift in range(60, -4, -4):
+        digit = (digest >> shift) & 15
+        text[at] = 48 + digit if digit < 10 else 87 + digit
+        at += 1
+    text[at] = 0x29
+    return int(at + 1 - start)
+
+
+@inlined
+def cut_at(names: NameColumns) -> int:
+    """Where `shorten` writes."""
+    return len(names.text) - _SPARE_BYTES
+
+
 @kernel
 def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
     """The code of the name at offset, which is kept if it is new.
@@ -102,13 +174,22 @@ def intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int
     Returns:
         The code, or NULL if the table is full; then counts[2] goes up by one.
     """
+    if length > MAX_NAME_LENGTH:
+        names.counts[_CUT] += 1
+        cut = shorten(names, data, offset, length)
+        return _intern(names, names.text, cut_at(names), cut)
+    return _intern(names, data, offset, length)
+
+
+@kernel
+def _intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
     slot = find_slot(names, data, offset, length)
     if slot >= 0:
         return int((names.slots[slot] & _LOW_31) - 1)
     code = names.counts[_NAMES]
     start = names.counts[_BYTES]
     # The last of the two halves of the slots stays empty, so that every search ends.
-    if code + 1 >= len(names.starts) or length > len(names.text) - 8 - start:
+    if code + 1 >= len(names.starts) or length > len(names.text) - _SPARE_BYTES - start:
         names.counts[_REFUSED] += 1
         return NULL
     for k in range(length):
@@ -141,11 +222,12 @@ class NameTable:
         self.columns = NameColumns(
             slots=_reserved(slots, np.int64),
             starts=_reserved(max_names + 1, np.int64),
-            text=_reserved(max_bytes + 8, np.uint8),
-            counts=np.zeros(3, np.int64),
+            text=_reserved(max_bytes + _SPARE_BYTES, np.uint8),
+            counts=np.zeros(_COUNTS, np.int64),
         )
         self._names: list[bytes] = []
         self._refused_before = 0
+        self._cut_before = 0
 
     @property
     def names(self) -> list[bytes]:
@@ -172,8 +254,11 @@ class NameTable:
 
     def find(self, name: bytes) -> int:
         """The code of a name, NULL if it was never seen."""
-        data = np.frombuffer(bytearray(name), np.uint8)
-        slot = int(find_slot(self.columns, data, 0, len(name)))
+        data, at, length = np.frombuffer(bytearray(name), np.uint8), 0, len(name)
+        if length > MAX_NAME_LENGTH:
+            length = int(shorten(self.columns, data, 0, length))
+            data, at = self.columns.text, len(self.columns.text) - _SPARE_BYTES
+        slot = int(find_slot(self.columns, data, at, length))
         return int(self.columns.slots[slot] & _LOW_31) - 1 if slot >= 0 else NULL
 
     def take_refused(self) -> int:
@@ -181,3 +266,9 @@ class NameTable:
         refused = int(self.columns.counts[_REFUSED]) - self._refused_before
         self._refused_before += refused
         return refused
+
+    def take_cut(self) -> int:
+        """How often a long name was cut since the last call."""
+        cut = int(self.columns.counts[_CUT]) - self._cut_before
+        self._cut_before += cut
+        return cut

@@ -49,6 +49,14 @@ class Tally(NamedTuple):
         return pa.schema(fields)
 
 
+OTHERS: Final = "(others)"  # the topic of what is summed without telling it apart
+# What tells connections, producers, consumers and topics apart.
+_IDENTITY: Final = frozenset(
+    (
+        *("connection_id", "producer_id", "consumer_id", "incarnation", "topic", "subscription"),
+        *("producer_name", "client_ip", "broker_ip"),
+    )
+)
 CONNECTION: Final = (("capture", TEXT), ("connection_id", NUMBER))
 _PRODUCER: Final = (
     *CONNECTION,
@@ -341,7 +349,8 @@ class Accumulator:
     """A tally that grows row group by row group, within a bound.
 
     Rows are summed when they come and again when many have gathered. Where more keys than the bound
-    appear, the later ones are left out and counted in `left_out`.
+    appear, the later ones lose what tells connections, producers and topics apart: they are summed
+    as OTHERS and counted in `left_out`. So totals stay whole.
     """
 
     def __init__(self, tally: Tally, limit: int) -> None:
@@ -369,14 +378,33 @@ class Accumulator:
         """Everything so far as one table with one row per key."""
         if len(self._parts) > 1:
             table = add_up(pa.concat_tables(self._parts), self.tally).cast(self.tally.schema())
-            if table.num_rows > self.limit:
-                self.left_out += table.num_rows - self.limit
-                table = table.slice(0, self.limit)
-            self._parts = [table]
+            self._parts = [self._folded(table)]
         if not self._parts:
             return self.tally.schema().empty_table()
         self._settled = self._rows = self._parts[0].num_rows
         return self._parts[0]
+
+    def _folded(self, table: pa.Table) -> pa.Table:
+        """A table within the bound, and behind it what is summed as others."""
+        if table.num_rows <= self.limit:
+            return table
+        identity = [name for name in self.tally.key_names if name in _IDENTITY]
+        if not identity:
+            self.left_out += table.num_rows - self.limit
+            return table.slice(0, self.limit)
+        # Numbers of connections are never null but in the rows of others.
+        is_other = pc.is_null(table.column("connection_id"))
+        kept = table.filter(pc.invert(is_other))
+        rest = kept.slice(self.limit)
+        self.left_out += rest.num_rows
+        for name in identity:
+            kind = rest.schema.field(name)
+            value = pa.scalar(OTHERS if name == "topic" else None, kind.type)
+            column = pa.repeat(value, rest.num_rows)
+            rest = rest.set_column(rest.schema.get_field_index(name), kind, column)
+        others = add_up(pa.concat_tables([table.filter(is_other), rest]), self.tally)
+        others = others.cast(self.tally.schema()).slice(0, self.limit)
+        return pa.concat_tables([kept.slice(0, self.limit), others])
 
     def replace(self, table: pa.Table) -> None:
         """Put a re-keyed table in the place of what has gathered."""

@@ -16,6 +16,7 @@ MISSING_CODES: Final = (
     "corrupt_record",
     "skipped_section",
     "damaged_compression",
+    "packetless_limit",
     "unknown_link_type",
 )
 MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further ones are counted

@@ -55,6 +55,7 @@ def dissect(
                 event.consumed, blocks = dissection.feed(
                     event.data, event.start, event.end, event.is_last
                 )
+                event.is_enough = dissection.capture.is_over
                 yield from blocks
                 if progress is not None:
                     progress(reader.stored_bytes)

@@ -66,7 +66,8 @@ class Buffer:
     """Bytes of a file: data[start:end], which begin with what the last buffer left unconsumed.
 
     is_last: the file ends at `end`. consumed: the consumer sets it to the position after what it
-    will not need again before it asks for the next buffer.
+    will not need again before it asks for the next buffer. is_enough: it may set this, where it
+    needs no more of the file: the next buffer is the last one.
     """
 
     data: ByteArray
@@ -74,6 +75,7 @@ class Buffer:
     end: int
     is_last: bool
     consumed: int = field(default=-1)
+    is_enough: bool = field(default=False)
 
 
 class _Filled(NamedTuple):
@@ -210,6 +212,9 @@ class ChainReader:
         )
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        # Set while the thread fills the next buffer at most, as this one is not given back yet; so
+        # how much of a file is read and hashed does not depend on who is quicker.
+        self._is_enough = False
 
     @property
     def total_bytes(self) -> int | None:
@@ -263,6 +268,7 @@ class ChainReader:
             buffer = Buffer(data, start, _TAIL_BYTES + event.size, event.is_last)
             yield buffer
             assert buffer.consumed >= 0, "the consumer must say how far it came"
+            self._is_enough = buffer.is_enough and not event.is_last
             held = (event.number, buffer)
             if event.is_last:
                 self._free.put(event.number)
@@ -304,6 +310,7 @@ class ChainReader:
                 return
             view = self._buffers[number].data[_TAIL_BYTES:]
             size = 0
+            is_last = self._is_enough
             while size < len(view) and not is_last:
                 before = source.stored_bytes
                 try:

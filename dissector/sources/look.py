@@ -67,7 +67,7 @@ def _blocks(source: InputBytes, reader: CaptureReader, first_bytes: int) -> Iter
                 yield scan.rows
             if not scan.is_more:
                 break
-        if is_last:
+        if is_last or reader.is_over:
             return
 
 

@@ -175,3 +175,4 @@ def _write_wanted(
         for number in segments.packet[wanted.rows(segments, count)].tolist():
             writer.write(buffer.data, reader, number - scan.first_packet, number)
     buffer.consumed = position
+    buffer.is_enough = reader.is_over

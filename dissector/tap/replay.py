@@ -104,6 +104,7 @@ class Replay:
             position, is_more = scan.consumed, scan.is_more
             end = position if is_more else buffer.end
             yield from self._of_scan(rest, scout.packets, scan.rows, end, cuts)
+        buffer.is_enough = scout.is_over
         if not rest.is_through and not self._stop.is_set():
             # Bytes without a packet: a file's header, a damaged end.
             yield Piece(buffer.data, self._empty, 0, rest.up_to(buffer.end))

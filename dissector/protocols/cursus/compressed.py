@@ -12,6 +12,7 @@ import lz4.frame
 import numpy as np
 
 from dissector.blocks import ByteArray
+from dissector.codecs.compression import Budget
 from dissector.protocols.cursus.headers import (
     BATCH_BODY,
     ENVELOPE,
@@ -75,10 +76,11 @@ def _unsnap_xerial(packed: bytes, room: int) -> bytes | None:
     return bytes(plain) if at == len(packed) and plain else None
 
 
-def open_body(packed: ByteArray, shape: int) -> tuple[int, bytes] | None:
+def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes] | None:
     """Uncompress a body.
 
     Args:
+        budget: of the capture, from which what comes out is taken.
         shape: of headers; OTHER and TEXT are tried as a bare snappy block, which has no mark and
             counts only if what comes out is a batch or a command.
 
@@ -86,7 +88,7 @@ def open_body(packed: ByteArray, shape: int) -> tuple[int, bytes] | None:
         The codec and the body, None where it is not compressed, broken or too large.
     """
     data = packed.tobytes()
-    room = room_for(len(data))
+    room = min(room_for(len(data)), budget.room(len(data)))
     try:
         if shape == GZIP:
             plain = _gunzip(data, room)
@@ -100,6 +102,7 @@ def open_body(packed: ByteArray, shape: int) -> tuple[int, bytes] | None:
         return None
     if plain is None:
         return None
+    budget.spend(len(data), len(plain))
     if shape not in _CODEC_OF:
         opened = shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
         if opened not in (BATCH_BODY, ENVELOPE, TEXT):

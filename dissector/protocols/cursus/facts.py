@@ -7,7 +7,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
-from dissector.findings import Finding, Findings
+from dissector.findings import Finding, Findings, of_long_names
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
@@ -175,4 +175,5 @@ class CursusFacts:
         """Close what is open at the capture's end."""
         self._correlation.finish(self.findings)
         self._effects.finish()
+        self.findings.add(of_long_names(self._names.take_cut()))
         return self._gathered.subjects() + self._gathered.relations()

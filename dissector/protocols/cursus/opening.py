@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.codecs.compression import Budget
 from dissector.codecs.names import NameTable
 from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_CLIENT
@@ -49,6 +50,7 @@ class Opening:
         self._names = names
         self._place = place
         self._layouts = new_hash_table(64)
+        self._budget = Budget()
         self.bodies = BodyColumns.new(1, NULL)
         self.opened = np.zeros(1, np.uint8)
         self.wrapped: dict[int, Line] = {}
@@ -106,7 +108,8 @@ class Opening:
         if int(frames.status[row]) != COMPLETE:
             return 0
         at, end = int(bodies.at[row]), int(bodies.end[row])
-        found = open_body(block.sources[int(frames.source[row])][at:end], int(bodies.shape[row]))
+        packed = block.sources[int(frames.source[row])][at:end]
+        found = open_body(packed, int(bodies.shape[row]), self._budget)
         if found is None:
             return 0
         codec, plain = found

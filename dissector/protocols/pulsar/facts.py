@@ -9,7 +9,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
-from dissector.findings import Finding, Findings
+from dissector.findings import Finding, Findings, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import copied_spans, picked
@@ -194,6 +194,7 @@ class PulsarFacts:
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
         self._aside.shutdown()
+        self.findings.add(of_long_names(self._names.take_cut()))
         subjects = self._named(self._registry.finish(self.findings))
         exchanges = self._named(self._exchanges.finish(self.findings))
         self._entries.finish(self.findings)
