@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 """Names of files and interfaces in the letters that ids are made of: a to z, 0 to 9, _, -.
 
 Letters and digits of ASCII stay, in lower case; its other characters become hyphens, one each.
