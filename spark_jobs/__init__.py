@@ -1,5 +1,7 @@
-"""Spark jobs over a lake. The modules in JOBS run by themselves under spark-submit; the others are
-what they are made of."""
+"""Spark jobs over a lake.
+
+The modules in JOBS run by themselves under spark-submit; the others are what they are made of.
+"""
 
 from typing import Final
 

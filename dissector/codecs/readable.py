@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001
 """Names of files and interfaces in the letters that ids are made of: a to z, 0 to 9, _, -.
 
 Letters and digits of ASCII stay, in lower case; its other characters become hyphens, one each.
@@ -6,6 +5,7 @@ Letters of other scripts are written as one reads them where the standard librar
 here knows how (Latin with marks, Greek, Cyrillic, kana, Hangul); any other is its code point, which
 can be looked up: `u591c`.
 """
+# ruff: noqa: RUF001
 
 import re
 import unicodedata
