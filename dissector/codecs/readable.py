@@ -5,6 +5,7 @@ Letters of other scripts are written as one reads them where the standard librar
 here knows how (Latin with marks, Greek, Cyrillic, kana, Hangul); any other is its code point, which
 can be looked up: `u591c`.
 """
+# ruff: noqa: RUF001
 
 import re
 import unicodedata

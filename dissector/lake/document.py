@@ -8,31 +8,101 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from dissector.lake.queries import JOINS, QUERIES, VIEW
 from dissector.limits import PART_ROWS, ROW_GROUP_ROWS
 from dissector.schemas.column import NEVER
 from dissector.schemas.tables import SCHEMA_VERSION, TABLES
+from dissector.schemas.words import EXPLAINED
 
 _OPENING: Final = """\
 # The lake
 
-`dissector land` writes one Parquet dataset per table, `LAKE/<table>/capture=<capture>/`, and for
-each capture a manifest, `LAKE/_manifest/<capture>.json`. A capture without a manifest does not
-exist. This page is generated from the declarations that the writer uses; `dissector fields` prints
-the same. Schema version {version}.
+`dissector land` writes one Parquet dataset per table, `LAKE/<table>/landing=<id>/part-*.parquet`,
+and for each landing a manifest, `LAKE/_manifest/<id>.json`. A landing is a capture, or a group that
+`lake compact` made of several; without a manifest it does not exist. This page is generated from
+the declarations that the writer uses; `dissector fields` prints the same. Schema version {version}.
 
 ## Reading it
 
-- `capture` is the partition column: readers that know Hive folders (Spark, pyarrow, DuckDB) add it.
-- A row's identity is (coalesce(origin_capture, capture), connection_id, frame_no).
+- `capture` is in the files of every table. (capture, connection_id, frame_no) names a frame, and
+  joins its rows in all tables, before and after `lake compact`, in DuckDB, pandas, Polars and
+  Spark alike. `landing`, which readers that know Hive folders add, is no part of any key.
 - All numbers are 64-bit and signed; wire ids beyond 2^63 appear negative (2^64-1 is -1). Columns
   that end in `_ns` are nanoseconds, since 1970 or long; `ts` is a timestamp of microseconds, UTC.
-- Null means not present, not applicable or not observable; the last column says when.
+- Null means not present, not applicable or not observable: never 0, never "no". The last column of
+  the tables below says when. A count over a column (`count(latency_ns)`) counts what was observed,
+  `count(*)` all rows; `x <> 'ok'` leaves nulls out, `x is distinct from 'ok'` does not.
 - Text that is not UTF-8 shows odd bytes as `\\xNN`.
 - Names, incarnations and balances are those that were known when a row was written; `producers`
   and `consumers` hold what became known later.
 - Files are compressed with zstd; integers are delta-packed, names dictionary-encoded. A row group
   holds {group_rows} rows (fewer where they hold much text), a file up to {part_rows}. Every table
   has at least one file, also without rows.
+
+### Ids
+
+The id of a capture is `c-`, the name of its (first) file in plain letters without the suffixes of
+rings and compression, and 12 digits of the SHA-256 of its bytes. Letters and digits of ASCII stay,
+in lower case, other characters of ASCII are a hyphen each. Letters with marks lose them; Greek,
+Cyrillic, kana and Hangul are written in Latin letters; every other character is its code point:
+`u591c-u95f4` is the name of two Chinese characters. The name ends after 160 characters. The id of a
+tap's rotation is `c-<interface>-<start of the tap in ns>-<number>`; ids of groups begin with
+`compact-`.
+
+### Which rows belong together
+
+{joins}
+
+A frame's number is its own within a capture: where a connection is not known, (capture, frame_no)
+is enough. Numbers of connections, frames and packets count within a capture. Rotations of a tap go
+on counting: they are captures of their own, and their rows join by (tap_run, connection_id,
+frame_no), with `tap_run` from `capture_files`. Captures of one connection landed apart have
+different numbers for it; `connections.connection_key` is equal in both, and `dissector report`
+joins them. A row names nothing that lies in a capture landed apart (the delivery before, the
+answer): those columns are null in it, and the report's `tables/closed_*` fill them.
+
+### In DuckDB
+
+    {view}
+
+A view for each table, so written, makes these run, which answer what people ask:
+
+{queries}
+
+### In pandas
+
+`pandas.read_parquet("LAKE/exchanges")` makes floats of every column of integers that holds a null,
+and floats round above 2^53: ids, offsets and times in ns lose their last digits. Ask for types that
+hold nulls:
+
+    pandas.read_parquet("LAKE/exchanges", dtype_backend="pyarrow")          # or "numpy_nullable"
+
+Polars (`polars.read_parquet("LAKE/exchanges/*/*.parquet")`) and Spark
+(`spark.read.parquet("LAKE/exchanges")`) have such types always.
+
+## Words
+
+{words}
+
+## Schema version 1
+
+Folders were named `capture=<id>`, and files had no column `capture`: readers took it from the
+folder. In a group that was the group's id, so that joins multiplied rows unless they used
+`coalesce(origin_capture, capture)`, which still gives the same. Every command reads lakes of either
+version, and of both;
+`lake compact` writes captures of version 1 anew, whatever their size and number, and landing a
+capture again puts version 2 in its place. By hand, read one version at a time: DuckDB refuses a
+pattern with both kinds of folders.
+
+## Removing
+
+`lake rm` removes all the captures that it was asked for, or none: what a killed run left of it, the
+next command that opens the lake does. A compacted group is removed as a whole, by its id or by
+`--before` when all of it is older. `lake verify` names folders that belong to no capture and
+manifests that cannot be read; `lake rm` removes either by id, landing the capture again mends it.
+A manifest that cannot be read, or that a newer program wrote, hides no other capture: `lake list`,
+`lake verify` and `report` name it, go on, and exit 3. `_tmp`, `_manifest`, `_lock` and the folders
+of tables may not be symbolic links; `LAKE` itself may.
 
 ## Landing again
 
@@ -56,7 +126,13 @@ installing and removing take it alone.
 def lake_page() -> str:
     """The text of docs/lake.md."""
     rows = {"group_rows": f"{ROW_GROUP_ROWS:,}", "part_rows": f"{PART_ROWS:,}"}
-    lines = [_OPENING.format(version=SCHEMA_VERSION, **rows)]
+    parts = {
+        "joins": "\n".join(_joins()),
+        "view": VIEW.format(table="exchanges", lake="LAKE"),
+        "queries": "\n".join(_queries()),
+        "words": "\n".join(_words()),
+    }
+    lines = [_OPENING.format(version=SCHEMA_VERSION, **rows, **parts)]
     for table in TABLES.values():
         lines += [f"## {table.name}", "", f"One row is {table.row}.", ""]
         lines += ["| column | type | unit | meaning | null |", "|---|---|---|---|---|"]
@@ -66,6 +142,29 @@ def lake_page() -> str:
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+def _joins() -> list[str]:
+    """Which columns of which table name which row, as a table."""
+    found = ["| from | by | to |", "|---|---|---|"]
+    return found + [f"| {each.table} | {each.by} | {each.to} |" for each in JOINS]
+
+
+def _queries() -> list[str]:
+    found = []
+    for number, query in enumerate(QUERIES, 1):
+        found += [f"{number}. {query.question}", "", "```sql", f"{query.sql};", "```", ""]
+    return found[:-1]
+
+
+def _words() -> list[str]:
+    """What the words of columns mean."""
+    found = []
+    for columns, words in EXPLAINED.items():
+        found += [f"`{columns}`".replace(", ", "`, `") + ":", ""]
+        found += [f"- `{word}`: {meaning}" for word, meaning in words.items()]
+        found.append("")
+    return found[:-1]
 
 
 def _null_rule(rule: str) -> str:

@@ -5,38 +5,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dissector.notices import NOTICES
+from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES
 
-# Outcomes of exchanges.
-OUTCOMES: Final = {
-    "ok": "the answer confirms it",
-    "error": "the answer refuses it",
-    "dup_or_dropped": "a receipt without an id: the broker had it already, or dropped it",
-    "dropped_after_close": "never answered; its producer had been closed or opened again",
-    "conn_closed": "never answered; the connection ended first",
-    "unanswered_at_end": "not answered by the end of the capture",
-    "lost_in_gap": "not answered in what was captured; bytes of the answers are missing",
-    "response_cut": "answered, but the answer is not whole in the capture",
-    "other_side_not_captured": "only one direction of the connection was captured",
-    "not_awaited": "the client wanted no answer",
-    "evicted": "given up unanswered, too many waited",
-    "orphan_response": "an answer whose request was not captured",
-}
-# Why an entry was delivered again.
-CAUSES: Final = {
-    "explicit": "the consumer asked for it: negative ack, ack timeout",
-    "txn_abort": "its acknowledgement was part of a transaction that was aborted",
-    "consumer_gone": "the consumer that held it went away",
-    "seek": "the subscription was moved back",
-    "failover_switch": "another consumer became the active one",
-    "reconnect": "the consumer came back on a new connection",
-    "unload": "the broker gave the topic away, or took it again",
-    "pre_capture": "the broker counted it; the delivery before is older than the capture",
-    "unknown": "nothing in the capture explains it",
-    "rebalance": "the members of the group changed",
-    "no_commit": "its offset had not been committed",
-    "reset": "the group began at an older offset",
-}
-# The same within a sentence, behind a number of deliveries.
+__all__ = ["CAUSES", "DELIVERY_OUTCOMES", "OUTCOMES", "STATUSES", "meaning_of"]
+
+# Why an entry was delivered again, within a sentence, behind a number of deliveries.
 CAUSE_WORDS: Final = {
     "explicit": "asked for by the consumer (negative ack or ack timeout)",
     "txn_abort": "after an aborted transaction",
@@ -50,17 +23,6 @@ CAUSE_WORDS: Final = {
     "rebalance": "after the members of the group changed",
     "no_commit": "since their offset had not been committed",
     "reset": "after the group began at an older offset",
-}
-# What became of deliveries.
-DELIVERY_OUTCOMES: Final = {
-    "acked": "acknowledged",
-    "discarded": "discarded by the consumer as unreadable: the application never got it",
-    "redelivery_requested": "the consumer asked for it again",
-    "consumer_closed": "the consumer was closed first",
-    "unacked_at_end": "not acknowledged by the end of the capture",
-    "conn_closed": "the connection ended first",
-    "unknown_gap": "bytes in which the ack may lie are missing",
-    "unresolved_at_limit": "given up, too many were open",
 }
 # What a bound left out that was hit; others stand among the notices.
 _SUMMARY_LIMITS: Final = {
@@ -93,13 +55,6 @@ ERROR_STEPS: Final = {
     "authentication_failed": "Check the client's credentials.",
     "NOT_AUTHORIZED_FOR_TOPIC": "Grant the client the right on this topic.",
     "NOT_LEADER": "Clients asked a follower: check their list of brokers.",
-}
-STATUSES: Final = {
-    "complete": "all bytes are there",
-    "cut_by_gap": "bytes in it were never captured",
-    "cut_by_snaplen": "the capture kept only the beginning of its packets",
-    "cut_by_end": "the capture or the connection ended within it",
-    "malformed": "its fields cannot be read",
 }
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
+from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES, listed
 
 TABLE: Final = Table(
     "deliveries",
@@ -36,8 +37,7 @@ TABLE: Final = Table(
         flag("is_redelivered", "Whether it was delivered before, as the broker says or as seen."),
         name(
             "redelivery_cause",
-            "explicit, txn_abort, consumer_gone, seek, failover_switch, reconnect, unload, "
-            "pre_capture or unknown.",
+            f"{listed(CAUSES)}.",
             "delivered for the first time",
         ),
         number(
@@ -48,8 +48,7 @@ TABLE: Final = Table(
         ),
         name(
             "outcome",
-            "acked, discarded, redelivery_requested, consumer_closed, unacked_at_end, "
-            "conn_closed, unknown_gap or unresolved_at_limit.",
+            f"{listed(DELIVERY_OUTCOMES)}.",
         ),
         number("ack_frame_no", "", "Frame that acked it.", "not acked"),
         number(

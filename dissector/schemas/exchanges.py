@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
+from dissector.schemas.words import OUTCOMES, listed
 
 _NO_REQUEST: Final = "the request was not seen"
 _NO_ANSWER: Final = "no answer was seen"
@@ -34,9 +35,7 @@ TABLE: Final = Table(
         number("transmit_ns", "ns", "From the first to the last byte of the request.", _NO_REQUEST),
         name(
             "outcome",
-            "ok, error, dup_or_dropped, dropped_after_close, conn_closed, unanswered_at_end, "
-            "lost_in_gap, response_cut, other_side_not_captured, not_awaited, evicted or "
-            "orphan_response.",
+            f"{listed(OUTCOMES)}.",
         ),
         shared.ERROR_CODE,
         shared.ERROR_TEXT,

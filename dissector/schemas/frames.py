@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number, text
+from dissector.schemas.words import STATUSES, listed
 
 TABLE: Final = Table(
     "frames",
@@ -25,7 +26,7 @@ TABLE: Final = Table(
         number("last_packet", "", "Packet that completed the frame."),
         number("stream_offset", "bytes", "Where the frame starts in the stream of its direction."),
         number("frame_bytes", "bytes", "Size of the frame, its length field included."),
-        name("status", "complete, cut_by_gap, cut_by_snaplen, cut_by_end or malformed."),
+        name("status", f"{listed(STATUSES)}."),
         flag("retransmitted", "Some byte was sent again, or out of order, before it came out."),
         number("request_id", "", "Number that pairs a request with its answer.", "not carried"),
         shared.PRODUCER_ID,

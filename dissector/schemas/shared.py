@@ -3,6 +3,7 @@
 from typing import Final
 
 from dissector.schemas.column import Column, integers, name, number, text
+from dissector.schemas.words import CHECKSUMS, NAME_SOURCES, listed
 
 CONNECTION_ID: Final = number(
     "connection_id", "", "Number of the TCP connection in this capture, from 0 by first packet."
@@ -35,7 +36,7 @@ PRODUCER_NAME: Final = name("producer_name", "Name of the producer.", "unknown o
 CONSUMER_NAME: Final = name("consumer_name", "Name of the consumer.", "unknown or none")
 NAME_SOURCE: Final = name(
     "name_source",
-    "How the names became known: observed, backfilled, ledger_join or unknown.",
+    f"How the names became known: {listed(NAME_SOURCES)}.",
     "nothing to name",
 )
 DIRECTION: Final = name(
@@ -99,7 +100,7 @@ CRC32C_STORED: Final = number(
 )
 CHECKSUM: Final = name(
     "checksum",
-    "Verdict on the entry's CRC32C: ok, mismatch, absent or not_evaluated.",
+    f"Verdict on the entry's CRC32C: {listed(CHECKSUMS)}.",
     "the command carries none",
 )
 CHUNK_ID: Final = number(

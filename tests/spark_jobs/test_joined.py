@@ -77,6 +77,14 @@ def test_closed_rows_are_written_and_lead_to_their_frames(apart: Apart) -> None:
         there = pq.read_table(folder / f"closed_{table}")
         assert there.num_rows > 0
         assert sorted(there.schema.names) == sorted(closed_schema(table).names)
+    deliveries = pq.read_table(folder / "closed_deliveries").to_pylist()
+    places = {(r["own_capture"], r["own_connection_id"], r["frame_no"]) for r in deliveries}
+    again = [row for row in deliveries if row["previous_frame_no"] is not None]
+    for row in again:
+        capture = row["previous_capture"] or row["own_capture"]
+        assert (capture, row["previous_connection_id"], row["previous_frame_no"]) in places
+    assert {row["previous_capture"] is None for row in again} == {True, False}
+    assert any(row["previous_connection_id"] != row["own_connection_id"] for row in again)
     total = apart.report["closing"]["total"]
     assert total["outcomes_before"].keys() > total["outcomes_after"].keys()
 

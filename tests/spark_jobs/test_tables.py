@@ -1,6 +1,10 @@
-"""Which captures of a lake count: what is there twice counts once."""
+"""The tables of a lake: of either schema version; which captures count."""
 
+import shutil
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +13,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from dissector.errors import UsageError
 from dissector.lake.digest import Marks, SourceFile
 from dissector.lake.manifest import Contained, Manifest
-from spark_jobs.tables import chosen_captures, held_elsewhere, names_in
+from dissector.lake.reader import open_lake
+from spark_jobs.tables import LakeTables, chosen_captures, held_elsewhere, names_in
+from tests.dissector.lake.samples import compacted, landed
+from tests.dissector.lake.version_1 import as_version_1
 
 
 def capture(name: str, files: str, inside: Sequence[Manifest] = ()) -> Manifest:
@@ -50,3 +57,53 @@ def test_captures_are_chosen_by_id() -> None:
         chosen_captures(both, ["c"])
     with pytest.raises(UsageError, match="has no captures"):
         chosen_captures([])
+
+
+SAMPLES = ("pulsar-apache/java-j12_nack.pcap", "pulsar-apache/java-j24_unload.pcap")
+NEW = {"previous_connection_id"}  # which version 1 did not have
+
+
+def read(spark: Any, lake: Path, table: str) -> Counter[str]:
+    """The rows of a table, without what differs between versions or in a group."""
+    with open_lake(lake) as opened:
+        rows = LakeTables(spark, opened).read(table).toArrow().to_pylist()
+    for row in rows:
+        row["origin_capture"] = None
+        for name in NEW & row.keys():
+            row[name] = None
+    return Counter(str(sorted(row.items(), key=lambda item: item[0])) for row in rows)
+
+
+def test_rows_are_the_same_in_either_version_in_both_and_in_a_group(
+    spark: Any, tmp_path: Path
+) -> None:
+    new = landed(tmp_path / "new", SAMPLES)
+    lakes = [compacted(new, tmp_path / "group")]
+    with open_lake(new) as opened:
+        first = opened.captures[0].capture_id
+    for name, old in (("old", ()), ("both", (first,))):
+        shutil.copytree(new, tmp_path / name)
+        lakes.append(as_version_1(tmp_path / name, *old))
+    shutil.copytree(lakes[0], tmp_path / "old-group")
+    lakes.append(as_version_1(tmp_path / "old-group"))
+    for table in ("frames", "deliveries"):
+        wanted = read(spark, new, table)
+        assert wanted.total() > 100
+        for lake in lakes:
+            assert read(spark, lake, table) == wanted, (lake.name, table)
+    # By hand: one key, before and after, whatever the folders are called.
+    counts = []
+    for lake in (new, lakes[0]):
+        frames, rows = (spark.read.parquet(str(lake / t)) for t in ("frames", "deliveries"))
+        counts.append(rows.join(frames, ["capture", "connection_id", "frame_no"]).count())
+        assert counts[-1] == rows.count()
+    assert counts[0] == counts[1]
+
+
+def test_files_of_other_captures_are_not_opened(spark: Any, tmp_path: Path) -> None:
+    lake = landed(tmp_path, SAMPLES)
+    with open_lake(lake) as opened:
+        first, second = (capture.capture_id for capture in opened.captures)
+        shutil.rmtree(lake / "frames" / f"landing={second}")
+        rows = LakeTables(spark, opened, frozenset([first])).read("frames")
+        assert {row["capture"] for row in rows.select("capture").distinct().collect()} == {first}

@@ -1,0 +1,53 @@
+"""Which modules are jobs: each says what it is for, and the docs list them all."""
+
+import ast
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from spark_jobs import JOBS
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = {
+    path.stem: ast.parse(path.read_text("utf-8"))
+    for path in (ROOT / "spark_jobs").glob("*.py")
+    if path.stem != "__init__"
+}
+
+
+def is_run(module: ast.Module) -> bool:
+    """Whether it does something when it is run as a file."""
+    return any(
+        isinstance(node, ast.If) and "__name__ == '__main__'" in ast.unparse(node.test)
+        for node in module.body
+    )
+
+
+def test_the_list_is_that_of_the_modules_that_run() -> None:
+    assert {name for name, module in MODULES.items() if is_run(module)} == set(JOBS)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_says_what_it_is_for(
+    job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As spark-submit runs it: by its file."""
+    path = ROOT / "spark_jobs" / f"{job}.py"
+    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(path), run_name="__main__")
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    assert f"{job}.py" in shown
+    words = (ast.get_docstring(MODULES[job]) or "").split()[:2]
+    assert job == "land" or " ".join(words) in shown
+
+
+def test_the_docs_list_them() -> None:
+    text = (ROOT / "docs" / "spark.md").read_text("utf-8")
+    for job, purpose in JOBS.items():
+        assert f"| `spark_jobs/{job}.py` | {purpose} |" in text
