@@ -228,7 +228,7 @@ def three() -> dict[str, Any]:
 def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any]) -> None:
     text = page(three)
     part = text[text.index('<section id="verdicts">') : text.index('<section id="send_latency">')]
-    names = re.findall(r"night-\d", part.replace("<wbr>", ""))
+    names = re.findall(r'name">(night-\d)', part.replace("<wbr>", ""))
     assert names[0] == "night-1" and sorted(names) == ["night-0", "night-1", "night-2"]
     worst = three["verdicts"]["by_capture"][0]
     assert worst["verdict"] == "bad" and worst["reasons"][0]["text"] in html.unescape(part)
