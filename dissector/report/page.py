@@ -220,7 +220,7 @@ def page(report: Row) -> str:
     return template.render(
         report=report,
         plots=_plots(report),
-        remarks=remarks(report),
+        remarks=sorted(remarks(report), key=lambda remark: WORDS.index(remark.word)),
         policy=policy(style, script),
         style=style,
         script=script,
