@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dissector.cli.conditions import Condition, met, read_conditions
+from dissector.cli.conditions import Condition, check_paths, met, read_conditions
 from dissector.cli.exits import EXIT_FAIL_ON
 from dissector.cli.land import land_inputs
 from dissector.cli.options import (
@@ -121,6 +121,7 @@ def summary(
 ) -> int:
     """Print the numbers of a report, without Java."""
     conditions = read_conditions(fail_on)
+    check_paths(conditions)
     from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
     from dissector.report.commands import Commands
@@ -200,6 +201,7 @@ def report(
     DIR gets report.html, report.json and tables/. Needs Java 17 or newer.
     """
     conditions = read_conditions(fail_on)
+    check_paths(conditions, is_of_lake=True)
     from dissector.lake.reader import open_lake
 
     with open_lake(lake):
@@ -241,6 +243,7 @@ def analyze(
     Writes DIR/lake and DIR/report. Prints the main numbers and the path of the report.
     """
     conditions = read_conditions(fail_on)
+    check_paths(conditions, is_of_lake=True)
     check_output(output)
     from dissector.cli.outline import outline
     from dissector.report.commands import Commands
