@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dissector.cli import expression, select
 from dissector.errors import UsageError
@@ -33,6 +33,52 @@ def paths_of(report: Any, prefix: str = "") -> Iterator[str]:
         yield prefix
 
 
+_KEYED: Final = frozenset({"not_judged", "limits_hit", "one_way_connections", "validation_errors"})
+# Parts that a report has only if there was something to tell.
+_OPTIONAL: Final = (
+    "permit_utilization.total.utilization_of",
+    "permit_utilization.balance_over_time",
+)
+# What joining captures of a lake changed: only reports over several captures have it.
+_CLOSING: Final = (
+    "captures", "captures_joined", "groups", "connections_continued", "bytes_missing_between",
+    "frames_straddling", "frames_lost", "exchanges_answered_later", "deliveries_ended_later",
+    "redeliveries_recognised", "publishes_recognised", "balances_carried",
+)  # fmt: skip
+
+
+def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> None:
+    """Hold the names in conditions against the sections of reports, before anything is read.
+
+    Args:
+        is_of_lake: the report is made from a lake, and may join captures.
+
+    Raises:
+        UsageError: a report never has such a number; the text names the nearest one.
+    """
+    names = {column.name for each in conditions for column in expression.columns_of(each.node)}
+    if not names:
+        return
+    # What a report has, its sections tell: one of nothing has every number, too.
+    from dissector.report.summary import Summary
+
+    report = Summary().result()
+    if is_of_lake:
+        outcomes: dict[str, Any] = {
+            f"{prefix}outcomes_{moment}": {}
+            for prefix in ("", "delivery_")
+            for moment in ("before", "after")
+        }
+        report["closing"] = {"total": dict.fromkeys(_CLOSING) | outcomes}
+    for name in sorted(names):
+        if name.startswith("closing.") and not is_of_lake:
+            raise UsageError(
+                f"--fail-on: the report has no number {name}: only those of lakes join captures"
+            )
+        if not name.startswith(tuple(f"{part}." for part in _OPTIONAL)):
+            value_at(report, name)
+
+
 def value_at(report: Any, path: str) -> expression.Value:
     """The number of this name.
 
@@ -45,23 +91,26 @@ def value_at(report: Any, path: str) -> expression.Value:
     place: Any = report
     names = path.split(".")
     for depth, name in enumerate(names):
-        if not isinstance(place, dict) or name not in place:
-            is_last = depth == len(names) - 1
-            if is_last and isinstance(place, dict) and _counts_by_name(names[depth - 1], place):
-                return 0
+        if isinstance(place, dict) and name in place:
+            place = place[name]
+        elif isinstance(place, dict) and _counts_by_name(names[:depth], place):
+            return 0
+        elif ".".join(names[:depth]) in _OPTIONAL or (not depth and name == "closing"):
+            return None
+        else:
             near = get_close_matches(path, list(paths_of(report)), n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else "; --json of summary shows all"
             raise UsageError(f"--fail-on: the report has no number {path}{hint}")
-        place = place[name]
     if isinstance(place, dict | list):
         raise UsageError(f"--fail-on: {path} is not a single number")
     return place if isinstance(place, int | float | str | bool) else None
 
 
-def _counts_by_name(name: str, counts: dict[str, Any]) -> bool:
+def _counts_by_name(names: Sequence[str], counts: dict[str, Any]) -> bool:
     """Whether a part of the report counts things by names that occur only if they happened."""
-    keyed = "_by_" in name or name.startswith("by_") or name in ("outcomes", "not_judged")
-    return keyed and all(isinstance(count, int) for count in counts.values())
+    keyed = ("_by_", "outcomes", *_KEYED)
+    is_keyed = any(name.startswith("by_") or any(each in name for each in keyed) for name in names)
+    return is_keyed and all(isinstance(count, int | dict) for count in counts.values())
 
 
 def met(conditions: Sequence[Condition], report: Any) -> list[str]:

@@ -10,6 +10,7 @@ without a partition; `partition == null` and `partition != null` ask for its abs
 import re
 from typing import Final, NamedTuple, NoReturn, cast
 
+from dissector.cli.hints import instead_of_sign, instead_of_word
 from dissector.errors import UsageError
 
 MAX_NESTING: Final = 50  # parentheses and `not`s inside each other; deeper ones are refused
@@ -122,7 +123,8 @@ def read_tokens(text: str) -> list[Token]:
         if match is None:
             place = at + len(text[at:]) - len(text[at:].lstrip())
             quoted = text[place] in "\"'"
-            refuse(text, place, "a quote is not closed" if quoted else "this cannot be read")
+            hint = instead_of_sign(text[place:]) or "this cannot be read"
+            refuse(text, place, "a quote is not closed" if quoted else hint)
         kind = cast(str, match.lastgroup)
         raw = match.group(kind)
         value: Value = raw
@@ -161,13 +163,16 @@ class _Reader:
 
     def expect(self, sign: str) -> Token:
         if not self.is_next("sign", sign):
-            refuse(self.text, self.peek().at, f"'{sign}' is missing")
+            hint = instead_of_word(self.peek().value)
+            refuse(self.text, self.peek().at, hint or f"'{sign}' is missing")
         return self.take()
 
     def whole(self) -> Node:
         node = self.junction("or")
         if self.peek().kind != "end":
-            refuse(self.text, self.peek().at, "'and', 'or' or the end belongs here")
+            before = self.tokens[self.place - 1].value
+            hint = instead_of_word(self.peek().value, before)
+            refuse(self.text, self.peek().at, hint or "'and', 'or' or the end belongs here")
         return node
 
     def junction(self, operator: str) -> Node:
@@ -245,6 +250,8 @@ class _Reader:
                 return Literal(None, token.at)
             if name not in WORDS:
                 return Column(name, token.at)
+        if self.text[token.at - 1 : token.at + 1] == "<>":
+            refuse(self.text, token.at - 1, str(instead_of_sign("<>")))
         refuse(self.text, token.at, "a column name, a number or a quoted text belongs here")
 
 
@@ -272,3 +279,16 @@ def columns_of(node: Node) -> list[Column]:
             return columns_of(inner)
         case Junction(_, parts):
             return [column for part in parts for column in columns_of(part)]
+
+
+def comparisons_of(node: Node) -> list[Comparison]:
+    """The comparisons in an expression, in order of appearance."""
+    match node:
+        case Comparison():
+            return [node]
+        case Negation(inner):
+            return comparisons_of(inner)
+        case Junction(_, parts):
+            return [each for part in parts for each in comparisons_of(part)]
+        case _:
+            return []

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dissector.cli.conditions import Condition, met, read_conditions
+from dissector.cli.conditions import Condition, check_paths, met, read_conditions
 from dissector.cli.exits import EXIT_FAIL_ON
 from dissector.cli.lake import exit_of_unread
 from dissector.cli.land import land_inputs
@@ -143,6 +143,7 @@ def summary(
 ) -> int:
     """Print the numbers of a report, without Java."""
     conditions = read_conditions(fail_on)
+    check_paths(conditions)
     from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
     from dissector.report.commands import Commands
@@ -226,6 +227,7 @@ def report(
     or newer.
     """
     conditions = read_conditions(fail_on)
+    check_paths(conditions, is_of_lake=True)
     from dissector.lake.reader import open_lake
 
     with open_lake(lake) as opened:  # what is wrong with it is said before Spark starts
@@ -272,6 +274,7 @@ def analyze(
     of the report.
     """
     conditions = read_conditions(fail_on)
+    check_paths(conditions, is_of_lake=True)
     refuse_inputs_in([output / "report"], inputs, "-o")
     check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline

@@ -4,9 +4,9 @@ import operator as signs
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, Final
 
+from dissector.cli import hints
 from dissector.cli.expression import (
     Column,
     Comparison,
@@ -18,6 +18,7 @@ from dissector.cli.expression import (
     Node,
     Value,
     columns_of,
+    comparisons_of,
     refuse,
 )
 
@@ -58,6 +59,12 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
     Raises:
         UsageError: a column that is not there, or a comparison that can never be meant.
     """
+    for comparison in comparisons_of(node):
+        left, right = comparison.left, comparison.right
+        if isinstance(left, Column) and isinstance(right, Column):
+            is_word = right.name not in kinds and "." not in right.name
+            if is_word and kinds.get(left.name) in ("text", "time"):
+                refuse(text, right.at, hints.quoted(left.name, right.name))
     for column in columns_of(node):
         if column.name not in kinds:
             refuse(text, column.at, no_column(column.name, kinds))
@@ -66,9 +73,7 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
 
 def no_column(name: str, kinds: Kinds) -> str:
     """What to say about a column that is not there."""
-    found = get_close_matches(name, list(kinds), n=1, cutoff=0.7)
-    hint = f"did you mean {found[0]}?" if found else "see dissector fields"
-    return f"no column {name}; {hint}"
+    return f"no column {name}; {hints.instead_of_column(name, kinds)}"
 
 
 def _check_kinds(text: str, node: Node, kinds: Kinds) -> None:
@@ -98,7 +103,7 @@ def _check_comparison(text: str, node: Comparison, kinds: Kinds) -> None:
         kind = kinds[left.name]
         if kind != "text" and (operator, kind) != ("contains", "list"):
             refuse(text, at, f"'{operator}' is for text and {left.name} is none")
-        _check_literal(text, left, right, kinds)
+        _check_literal(text, left, right, kinds, is_whole=False)
         if operator == "matches":
             _check_pattern(text, right)
         return
@@ -114,10 +119,13 @@ def _check_comparison(text: str, node: Comparison, kinds: Kinds) -> None:
     elif kinds[column.name] == "list":
         refuse(text, at, f"{column.name} is {_KIND_WORDS['list']}")
     else:
-        _check_literal(text, column, literal, kinds)
+        _check_literal(text, column, literal, kinds, is_whole=operator in ("==", "!="))
 
 
-def _check_literal(text: str, column: Column, literal: Literal, kinds: Kinds) -> None:
+def _check_literal(
+    text: str, column: Column, literal: Literal, kinds: Kinds, is_whole: bool = True
+) -> None:
+    """is_whole: the value is compared as a whole, not looked for in another one."""
     kind = kinds[column.name]
     value = literal.value
     fits = isinstance(value, _LITERAL_KINDS[kind]) and isinstance(value, bool) == (kind == "flag")
@@ -125,6 +133,10 @@ def _check_literal(text: str, column: Column, literal: Literal, kinds: Kinds) ->
         fits = value == value // 1 and -(2**63) <= value < 2**63
     if value is not None and not fits:
         refuse(text, literal.at, f"{column.name} is {_KIND_WORDS[kind]}")
+    if kind == "text" and isinstance(value, str) and is_whole:
+        hint = hints.instead_of_value(column.name, value)
+        if hint:
+            refuse(text, literal.at, hint)
     if kind == "time" and isinstance(value, str):
         try:
             read_time(value)

@@ -187,12 +187,16 @@ def show_rows(
     with Output(common.is_strict) as output:
         columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
         title = heading(listing.kind, columns, "" if listing.fields else text_heading)
-        if title is not None:
+        if title is not None and listing.selection is None:
             output.line(title)
+            title = None
         current: Any = None
         blocks = reading.blocks("reading", is_quiet=sys.stdout.isatty(), **core)
         try:
             for chain, batch in selected_batches(listing, blocks, slice):
+                if title is not None:  # a selection without a hit prints nothing
+                    output.line(title)
+                    title = None
                 if is_mixed and chain is not current and listing.kind == "text":
                     output.line(f"# {safe_text(chain.base_name)}")
                 current = chain

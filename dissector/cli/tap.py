@@ -274,6 +274,12 @@ def _refuse_idle_options(context: click.Context) -> None:
         UsageError: there is such an option, or not one source.
     """
     given = context.params
+    if context.args:
+        name = context.args[0]
+        raise click.UsageError(
+            f"{name}: `tap` takes no input by itself; write --replay {name} for a capture, "
+            f"-i {name} for an interface"
+        )
     if given["interface"] and given["replay"]:
         raise click.UsageError("give -i IFACE or --replay INPUT, not both")
     if not given["interface"] and not given["replay"]:
@@ -304,11 +310,12 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 
 
 @click.command(
+    context_settings={"allow_extra_args": True},  # to say what they are meant for
     epilog=example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
         "dissector tap -i eth1 --bpf 'tcp port 6650' --top\n"
         "dissector tap --replay night.pcap --lake lake"
-    )
+    ),
 )
 @click.option(
     "-i",

@@ -31,7 +31,7 @@ _SEPARATING: Final = "ZPC"  # blanks, punctuation, and what cannot be printed
 _APART: Final = "\0"  # behind a code point: a hyphen if a letter or digit follows
 
 
-def readable(text: str) -> str:
+def plain_letters(text: str) -> str:
     """A name in plain letters, LONGEST_NAME at most; one that is plain already stays as it is."""
     found = ""
     for character in unicodedata.normalize("NFKC", text.casefold()):

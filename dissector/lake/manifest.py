@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dissector.codecs.readable import readable
+from dissector.codecs.readable import plain_letters
 from dissector.errors import InputError
 from dissector.lake.digest import ChainDigest, Marks, SourceFile
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -101,7 +101,7 @@ class Manifest(NamedTuple):
 
 def clean_base_name(file_name: str) -> str:
     """The part of a capture's id that comes from its name, compression suffix left out."""
-    return readable(_COMPRESSION.sub("", file_name))
+    return plain_letters(_COMPRESSION.sub("", file_name))
 
 
 def capture_id(base_name: str, sha256: str) -> str:

@@ -15,6 +15,10 @@ _CAPTURE_NAME: Final = re.compile(
 )
 
 
+LAKE_MARK: Final = "_manifest"  # a folder of every lake
+REPORT_MARK: Final = "report.json"
+
+
 class Named(NamedTuple):
     """A file to look at. is_found: met in a directory, not named by the user."""
 
@@ -41,6 +45,34 @@ def _matches(text: str) -> list[str]:
     if text == STDIN or os.path.lexists(text) or not glob.has_magic(text):
         return [text]
     return sorted(glob.glob(text, recursive=True))
+
+
+def no_capture_in(folder: str, count: int) -> FileProblem:
+    """What a folder is that holds files but no capture, and what to type instead.
+
+    Args:
+        count: files that were looked at.
+    """
+    if os.path.isdir(os.path.join(folder, LAKE_MARK)):
+        text = (
+            f"{folder}: this is a lake, not a capture; `dissector report --lake {folder} -o report`"
+            f" gives its numbers, `dissector lake list {folder}` its captures"
+        )
+    elif os.path.isfile(os.path.join(folder, REPORT_MARK)):
+        text = f"{folder}: this is a report, not a capture; open {folder}/report.html"
+    elif os.path.isdir(os.path.join(folder, "lake", LAKE_MARK)):
+        text = (
+            f"{folder}: this is what `dissector analyze` wrote, not a capture; open "
+            f"{folder}/report/report.html"
+        )
+    else:
+        files = (
+            "its only file is no capture"
+            if count == 1
+            else f"none of its {count:,} files is a capture"
+        )
+        text = f"{folder}: {files}; give pcap or pcapng files"
+    return FileProblem(folder, text, True)
 
 
 def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
@@ -78,5 +110,7 @@ def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
             for file in _walk(path):
                 add(file, True)
             if len(found) == before:
-                problems.append(FileProblem(path, f"{path}: there is no file in it", True))
+                problems.append(
+                    FileProblem(path, f"{path}: there is no file in it; name captures", True)
+                )
     return found, problems

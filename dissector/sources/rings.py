@@ -15,15 +15,15 @@ is the beginning of another, as when a copy was made while the file was still be
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from dissector.codecs.readable import readable
+from dissector.codecs.readable import plain_letters
 from dissector.errors import UsageError
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources.decompress import STDIN
 from dissector.sources.files import FileProblem, file_name, is_file, readable
-from dissector.sources.inputs import expand, looks_like_a_capture
+from dissector.sources.inputs import Named, expand, looks_like_a_capture, no_capture_in
 from dissector.sources.look import Look, last_ts_ns, longer_of, look
 
 ChainMode = Literal["auto", "all", "none"]
@@ -116,7 +116,7 @@ def base_name(files: Sequence[str]) -> str:
     It comes from the first file: the name without folder, ring and compression suffixes, in plain
     letters.
     """
-    return readable(_ring_name(files[0]).base)
+    return plain_letters(_ring_name(files[0]).base)
 
 
 def capture_id(base: str, sha256: str) -> str:
@@ -139,6 +139,7 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
     Raises:
         UsageError: standard input shall be chained with files, whose times would have to be known.
     """
+    inputs = list(inputs)
     found, problems = expand(inputs)
     paths: list[str] = []
     looks: dict[str, Look] = {}
@@ -152,6 +153,7 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
             looks[path] = seen
         elif not is_found or looks_like_a_capture(path):
             problems.append(seen.problem)
+    problems += _empty_folders(inputs, found, looks, problems)
     repeated = _repeated(looks.values())
     paths = [path for path in paths if path not in repeated]
     looks = {path: seen for path, seen in looks.items() if path not in repeated}
@@ -165,6 +167,24 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
         groups = [[path] for path in paths]
     said = [f"{path}: all of it is in {other}, and read once" for path, other in repeated.items()]
     return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems, said)
+
+
+def _empty_folders(
+    inputs: Sequence[str],
+    found: Sequence[Named],
+    looks: Mapping[str, Look],
+    problems: Sequence[FileProblem],
+) -> list[FileProblem]:
+    """Folders that the user named which hold files, but no capture nor what looked like one."""
+    useful = {*looks, *(problem.path for problem in problems)}
+    empty = []
+    for folder in dict.fromkeys(inputs):
+        if folder == STDIN or not os.path.isdir(folder):
+            continue
+        inside = [name.path for name in found if name.path.startswith(os.path.join(folder, ""))]
+        if inside and useful.isdisjoint(inside):
+            empty.append(no_capture_in(folder, len(inside)))
+    return empty
 
 
 def _repeated(looks: Iterable[Look]) -> dict[str, str]:

@@ -106,10 +106,10 @@ class Balances:
         Returns:
             available: permits of consumers whose balance is known; consumers: how many those are;
             exhausted_us: time without permits since the start; stalled: consumers that have waited
-            for permits as long as makes a stall.
+            for permits as long as makes a stall; empty: consumers without permits, however short.
         """
         found: dict[str, dict[Key, int]] = {
-            "available": {}, "consumers": {}, "stalled": {},
+            "available": {}, "consumers": {}, "stalled": {}, "empty": {},
             "exhausted_us": dict(self._exhausted_us.values),
         }  # fmt: skip
         for consumer, slot in self._slots.items():
@@ -120,6 +120,7 @@ class Balances:
             if is_active:
                 _add(found["consumers"], key, 1)
                 _add(found["available"], key, int(one[balance.BALANCE]))
+                _add(found["empty"], key, int(one[balance.BALANCE] <= 0))
                 if one[balance.BALANCE] <= 0:
                     exhausted += max(0, now_us - int(one[balance.LAST_US]))
             start = int(one[balance.STALL_START_US])

@@ -51,7 +51,7 @@ def some_rows(block: TableBlock, names: Sequence[str], chosen: Mask) -> TableBlo
     return TableBlock(block.table, int(np.count_nonzero(chosen)), found)
 
 
-def _without(block: TableBlock, connections: Set[int]) -> TableBlock:
+def without(block: TableBlock, connections: Set[int]) -> TableBlock:
     """The rows of a block that are not of these connections."""
     ids = column(block, "connection_id")
     kept = ~np.isin(ids, np.array(sorted(connections), np.int64))
@@ -121,7 +121,7 @@ class FactSums:
         if take is None or not block.rows:
             return
         if self.repeated and block.table in _FACTS:
-            block = _without(block, self.repeated)
+            block = without(block, self.repeated)
         if block.rows:
             take(block)
 
@@ -148,7 +148,7 @@ class FactSums:
         damaged = groups.where("status", ("complete",), is_one=False)
         self.damaged.add_groups(groups, ("status",), groups.rows, damaged)
         if self.repeated:
-            block = _without(block, self.repeated)
+            block = without(block, self.repeated)
             groups = Groups(block, _OF_FRAMES)
         if block.rows:
             self._frame_facts(block, groups)

@@ -11,28 +11,40 @@ from rich.table import Table
 from rich.text import Text
 
 from dissector.blocks import TableBlock
+from dissector.report.verdicts.publishing import answered
+from dissector.report.words import duration_text, listed, many
+from dissector.tap.facts import without
 from dissector.tap.health import Health
+from dissector.tap.latencies import Latencies
 from dissector.tap.pieces import Piece
-from dissector.tap.series import BOUNDS_NS, Histograms
+from dissector.tap.shortening import common_folder, shortened
 
 SHOWN: Final = 15  # topics
 EVERY_SECONDS: Final = 1.0
 PLAIN_EVERY_SECONDS: Final = 10.0  # where lines are kept
 
-_NS_PER_MS: Final = 1e6
+_HEADS: Final = (
+    "send/s", "p50 ms", "p99 ms", "sends", "refused", "permits", "empty", "again", "open",
+)  # fmt: skip
+_ERRORS: Final = 3  # codes of refusals that are named
+_LEAST_NAME: Final = 20  # characters of a topic, on however narrow a terminal
 
 
 class TopicLine(NamedTuple):
-    """One topic. rate: sends a second lately; p50_ms, p99_ms: upper bounds, None without answers;
-    permits: available to its consumers, None where no balance is known."""
+    """One topic. rate: sends a second lately; refused: sends; unanswered: sends without an answer
+    of any kind; p50_ms, p99_ms: as the report has them, None where no send was confirmed; permits:
+    available to its consumers, empty: consumers without any now, None where no balance is known;
+    redelivered: deliveries."""
 
     topic: str
     rate: float
     sends: int
-    not_ok: int
+    refused: int
+    unanswered: int
     p50_ms: float | None
     p99_ms: float | None
     permits: int | None
+    empty: int | None
     redelivered: int
 
 
@@ -56,13 +68,20 @@ class View:
         self._live: Live | None = None
         self._next = 0.0
         self._before: dict[str, int] = {}
-        self._before_at = time.monotonic()
+        self._began = self._before_at = time.monotonic()
+        self._latencies = Latencies()
 
     def packets(self, piece: Piece) -> None:
         """Nothing is asked of packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Rows are summed up elsewhere."""
+        """Add up how long sends took; everything else is summed up elsewhere."""
+        repeated = self._health.sums.repeated
+        for block in blocks:
+            if block.table == "exchanges" and block.rows:
+                kept = without(block, repeated) if repeated else block
+                if kept.rows:
+                    self._latencies.add(kept)
 
     def tick(self, now: float) -> None:
         """Show again, if it is time."""
@@ -89,80 +108,124 @@ class View:
         """The busiest topics, by sends since the last look, then by sends."""
         with self._health.lock:
             sums = self._health.sums
-            sends: dict[str, int] = {}
-            not_ok: dict[str, int] = {}
+            outcomes: dict[str, dict[str, int]] = {}
             for (topic, outcome), count in sums.sends.values.items():
-                sends[topic] = sends.get(topic, 0) + count
-                not_ok[topic] = not_ok.get(topic, 0) + (count if outcome != "ok" else 0)
+                outcomes.setdefault(topic, {})[outcome] = count
             again = _by_topic(sums.redelivered_frames.values)
-            permits = _by_topic(sums.balances.now(self._health.now_ns() // 1000)["available"])
-            quantiles = {topic: _quantiles(sums.send_latency, topic) for topic in sends}
+            balances = sums.balances.now(self._health.now_ns() // 1000)
+        permits, empty = _by_topic(balances["available"]), _by_topic(balances["empty"])
+        sends = {topic: sum(counts.values()) for topic, counts in outcomes.items()}
         passed = max(now - self._before_at, 1e-3)
-        found = [
-            TopicLine(
-                topic,
-                (sends.get(topic, 0) - self._before.get(topic, 0)) / passed,
-                sends.get(topic, 0),
-                not_ok.get(topic, 0),
-                *quantiles.get(topic, (None, None)),
-                permits.get(topic),
-                again.get(topic, 0),
+        found = []
+        for topic in sends.keys() | permits.keys():
+            counts = outcomes.get(topic, {})
+            latency = self._latencies.of(topic)
+            found.append(
+                TopicLine(
+                    topic,
+                    (sends.get(topic, 0) - self._before.get(topic, 0)) / passed,
+                    sends.get(topic, 0),
+                    counts.get("error", 0),
+                    max(0, sends.get(topic, 0) - answered(counts)),
+                    latency["p50"],
+                    latency["p99"],
+                    permits.get(topic),
+                    empty.get(topic),
+                    again.get(topic, 0),
+                )
             )
-            for topic in sends.keys() | permits.keys()
-        ]
         self._before, self._before_at = sends, now
         found.sort(key=lambda line: (-line.rate, -line.sends, line.topic))
         return found[:SHOWN]
 
     # -- drawing
 
-    def _summary(self) -> str:
+    def _summary(self) -> list[str]:
+        """How long we watch, what was lost, and what goes wrong, whichever topic it is of."""
         health = self._health
         losses = health.losses
         state = "complete" if health.is_complete else "INCOMPLETE"
-        return (
-            f"{health.packets_seen:,} packets, {losses.kernel_dropped:,} dropped by kernel, "
-            f"{losses.queue_dropped:,} not landed, {health.gap_bytes:,} bytes missing; {state}, "
-            f"{'flowing' if health.flows else 'silent'}"
-        )
+        uptime = duration_text(1000 * max(1, round(time.monotonic() - self._began)))
+        with health.lock:
+            errors = _by_last(health.sums.errors.values)
+            balances = health.sums.balances.now(health.now_ns() // 1000)
+        count = sum(errors.values())
+        named = [f"{number:,} {code}" for code, number in sorted(errors.items(), key=_largest)]
+        why = f" ({listed(named, _ERRORS)})" if named else ""
+        empty, known = (sum(balances[name].values()) for name in ("empty", "consumers"))
+        return [
+            f"up {uptime}: {many(health.packets_seen, 'packet')}, "
+            f"{losses.kernel_dropped:,} dropped by kernel, {losses.queue_dropped:,} not landed, "
+            f"{health.gap_bytes:,} bytes missing; {state}, "
+            f"{'flowing' if health.flows else 'silent'}",
+            f"{many(count, 'refusal')}{why}; "
+            f"{empty:,} of {many(known, 'consumer')} without permits",
+        ]
 
     def _draw(self, lines: Sequence[TopicLine]) -> None:
-        table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-        for name in ("sends/s", "sends", "not ok", "p50 ms", "p99 ms", "permits", "again"):
-            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
-        table.add_column("topic", overflow="ellipsis", no_wrap=True, ratio=1)
-        for line in lines:
-            cells = _cells(line)
-            table.add_row(*cells[:-1], Text(self._escape(cells[-1])))
+        folder = common_folder([line.topic for line in lines])
+        columns = list(zip(_HEADS, *map(_cells, lines), strict=True))
+        # A gap of one behind each; where a terminal is too narrow for names, less is told.
+        while len(columns) > 1 and self._room(columns) < _LEAST_NAME:
+            columns.pop()
+        table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+        for name, *_ in columns:
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("topic", no_wrap=True)
+        names = [self._escape(line.topic.removeprefix(folder)) for line in lines]
+        names = shortened(names, max(_LEAST_NAME, self._room(columns)))
+        for number, name in enumerate(names, 1):
+            table.add_row(*(column[number] for column in columns), Text(name))
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        self._live.update(Group(Text(self._summary()), table), refresh=True)
+        said = [*self._summary(), *([f"topics in {folder}"] if folder else [])]
+        texts = [Text(self._escape(text)) for text in said]
+        self._live.update(Group(*texts, table), refresh=True)
+
+    def _room(self, columns: Sequence[Sequence[str]]) -> int:
+        """How many characters some columns leave for the name of a topic."""
+        return self._console.width - sum(max(map(len, column)) + 1 for column in columns)
 
     def _print(self, lines: Sequence[TopicLine]) -> None:
-        """Lines that a pipe or a file keeps."""
-        print(self._summary(), file=self._stream)
+        """Lines that a pipe or a file keeps, names whole."""
+        for text in self._summary():
+            print(self._escape(text), file=self._stream)
         for line in lines:
-            rate, sends, not_ok, p50, p99, permits, again, topic = _cells(line)
+            rate, p50, p99, sends, refused, permits, empty, again, silent = _cells(line)
             print(
-                f"  {rate} sends/s, {sends} sends, {not_ok} not ok, p50 {p50} ms, p99 {p99} ms, "
-                f"permits {permits}, again {again}: {self._escape(topic)}",
+                f"  {rate} sends/s, {sends} sends, {refused} refused, {silent} unanswered, "
+                f"p50 {p50} ms, p99 {p99} ms, permits {permits}, {empty} without permits, "
+                f"again {again}: {self._escape(line.topic)}",
                 file=self._stream,
             )
         self._stream.flush()
 
 
 def _cells(line: TopicLine) -> tuple[str, ...]:
+    """In the order of _HEADS."""
     return (
         f"{line.rate:,.1f}",
+        "-" if line.p50_ms is None else f"{line.p50_ms:,.2f}",
+        "-" if line.p99_ms is None else f"{line.p99_ms:,.2f}",
         f"{line.sends:,}",
-        f"{line.not_ok:,}",
-        "-" if line.p50_ms is None else f"{line.p50_ms:,.1f}",
-        "-" if line.p99_ms is None else f"{line.p99_ms:,.1f}",
+        f"{line.refused:,}",
         "-" if line.permits is None else f"{line.permits:,}",
+        "-" if line.empty is None else f"{line.empty:,}",
         f"{line.redelivered:,}",
-        line.topic,
+        f"{line.unanswered:,}",
     )
+
+
+def _largest(entry: tuple[str, int]) -> tuple[int, str]:
+    return -entry[1], entry[0]
+
+
+def _by_last(values: dict[tuple[str, ...], int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (*_, name), count in values.items():
+        found[name] = found.get(name, 0) + count
+    return found
 
 
 def _by_topic(values: dict[tuple[str, ...], int]) -> dict[str, int]:
@@ -170,17 +233,3 @@ def _by_topic(values: dict[tuple[str, ...], int]) -> dict[str, int]:
     for (topic, *_), count in values.items():
         found[topic] = found.get(topic, 0) + count
     return found
-
-
-def _quantiles(latency: Histograms, topic: str) -> tuple[float | None, float | None]:
-    """Median and p99 of answered sends: the upper bound of the octave that they lie in."""
-    counts = latency.counts.get((topic, "ok"))
-    if counts is None:
-        return None, None
-    rising = counts.cumsum()
-    found = []
-    for hundredths in (50, 99):
-        rank = max(1, -(-int(rising[-1]) * hundredths // 100))
-        place = min(int(rising.searchsorted(rank)), len(BOUNDS_NS) - 1)
-        found.append((BOUNDS_NS[place] + 1) / _NS_PER_MS)
-    return found[0], found[1]

@@ -32,19 +32,33 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
     if one_way:
         text = f"Of {many(one_way, 'connection')} only one direction was captured."
         found.append(Remark(LOOK, "coverage", text, both_ways(commands)))
-    if total["tls_opaque_connections"]:
-        count = many(total["tls_opaque_connections"], "connection")
-        verb = "is" if total["tls_opaque_connections"] == 1 else "are"
-        step = step_text(
-            "Capture where the traffic is plain: behind the proxy that ends TLS, or on a listener "
-            "without it. What is encrypted",
-            commands.connections('protocol == "tls"'),
-        )
-        text = f"{count} {verb} encrypted by TLS and cannot be decoded."
-        found.append(Remark(LOOK, "coverage", text, step))
+    if total["tls_opaque_connections"] and not _is_mostly_tls(total):
+        found.append(Remark(LOOK, "coverage", f"{_tls(total)}.", _tls_step(commands)))
     if total["limits_hit"]:
         found.append(_limits(total["limits_hit"], commands))
     return found
+
+
+def _is_mostly_tls(total: Row) -> bool:
+    """Whether TLS explains why little was decoded."""
+    others = total["gaps"] or total["snaplen_cut_bytes"]
+    others = others or total["connections_by_protocol"].get("unknown")
+    is_little = total["decoded_share"] is not None and total["decoded_share"] < ENOUGH
+    return bool(total["tls_opaque_connections"] and is_little and not others)
+
+
+def _tls(total: Row) -> str:
+    count = total["tls_opaque_connections"]
+    verb = "is" if count == 1 else "are"
+    return f"{many(count, 'connection')} {verb} encrypted by TLS and cannot be decoded"
+
+
+def _tls_step(commands: Commands) -> str:
+    return step_text(
+        "Capture where the traffic is plain: behind the proxy that ends TLS, or on a listener "
+        "without it. What is encrypted",
+        commands.connections('protocol == "tls"'),
+    )
 
 
 def _nothing(total: Row, commands: Commands) -> Remark:
@@ -74,6 +88,8 @@ def _decoded(total: Row, commands: Commands) -> Remark:
     protocols = total["connections_by_protocol"]
     if protocols.get("http"):
         text += f" {many(protocols['http'], 'connection speaks', 'connections speak')} HTTP."
+    if _is_mostly_tls(total):
+        return Remark(LOOK, "coverage", f"{text} {_tls(total)}.", _tls_step(commands))
     strange = protocols.get("unknown", 0)
     if share >= ENOUGH or (recognised is not None and recognised >= ENOUGH and not strange):
         return Remark(GOOD if recognised else LOOK, "coverage", text)

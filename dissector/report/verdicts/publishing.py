@@ -19,6 +19,7 @@ from dissector.report.verdict import (
     parts_text,
     reasons_text,
     step_text,
+    whole_packets,
 )
 from dissector.report.words import count_text, duration_text, every, listed, many
 
@@ -127,12 +128,16 @@ def _send_step(report: Row, commands: Commands) -> str:
         return step_text(
             "What closed the producers", commands.frames('command == "CLOSE_PRODUCER"')
         )
+    if outcomes.get("response_cut") and report["coverage"]["total"]["snaplen_cut_bytes"]:
+        return whole_packets()
     if any(outcomes.get(name) for name in ("lost_in_gap", "response_cut")):
         return step_text("Capture again without losses; what was lost where", holes(commands))
     if outcomes.get("other_side_not_captured"):
         return both_ways(commands)
     return step_text(
-        "Look for connections that ended, and who closed them (closed_by)", commands.connections()
+        "Clients repeat what is not confirmed in time: look for slow sends, and for connections "
+        "that ended and who closed them (closed_by)",
+        commands.connections(),
     )
 
 
@@ -152,8 +157,9 @@ def errors(report: Row, commands: Commands) -> Remark:
     if total["expected"] == total["answers"]:
         return Remark(GOOD, "errors", f"{text}, as these clients always are.")
     if total["expected"]:
-        text = f"{text}; {count_text(total['expected'])} of them always are with these clients"
-    hint = next((ERROR_STEPS[code] for code in codes if code in ERROR_STEPS), "")
+        verb = "is" if total["expected"] == 1 else "are"
+        text = f"{text}; {count_text(total['expected'])} of them always {verb} with these clients"
+    hint = ERROR_STEPS.get(codes[0], "") if codes else ""
     rows = section["incidents"]
     words = f"{hint} " if hint else ""
     if rows and rows[0]["response_frame_no"] is not None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dissector.cli.conditions import met, paths_of, read_conditions, value_at
+from dissector.cli.conditions import check_paths, met, paths_of, read_conditions, value_at
 from dissector.errors import UsageError
 
 REPORT: dict[str, Any] = {
@@ -64,3 +64,40 @@ def test_all_single_numbers_have_a_name() -> None:
         "send_latency.total.latency_ms.max",
         "errors.total.answers",
     ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["send_latency.total.latency_ms.p99", "errors.total.by_request.SEND", "coverage.total.gaps",
+     "send_latency.total.outcomes.error", "coverage.total.notices_by_code.gap_lost",
+     "coverage.total.frames_by_command.to_broker.SEEK", "coverage.total.limits_hit.names_limit",
+     "permit_utilization.total.utilization_of.allowed", "coverage.total.first_ts",
+     "ack_latency.total.validation_errors.ChecksumMismatch"],
+)  # fmt: skip
+def test_names_of_numbers_that_reports_have_are_taken(path: str) -> None:
+    check_paths(read_conditions([f"{path} > 0"]))
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("send_latency.total.p99", "did you mean send_latency.total."),
+        ("send_latency.totl.latency_ms.p99", "did you mean send_latency.total.latency_ms.p99?"),
+        ("checksum_failures.mismatch", "did you mean checksum_failures.total.mismatch?"),
+        ("mismatch", "shows all"),
+        ("send_latency.by_topic", "not a single number"),
+        ("closing.total.frames_lost", "no number"),
+    ],
+)
+def test_wrong_names_are_refused_before_anything_is_read(path: str, hint: str) -> None:
+    conditions = read_conditions(["errors.total.answers > 0", f"{path} > 0"])
+    with pytest.raises(UsageError, match="--fail-on") as caught:
+        check_paths(conditions)
+    assert hint in str(caught.value)
+
+
+def test_reports_of_lakes_may_join_captures() -> None:
+    check_paths(read_conditions(["closing.total.frames_lost > 0"]), is_of_lake=True)
+    with pytest.raises(UsageError):
+        check_paths(read_conditions(["closing.total.frames_lot > 0"]), is_of_lake=True)
+    assert met(read_conditions(["closing.total.frames_lost > 0"]), REPORT) == []

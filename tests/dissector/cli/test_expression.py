@@ -80,7 +80,7 @@ def test_expressions_are_grouped_as_written(text: str, expected: str) -> None:
         ("", None, "empty"),
         ("   ", None, "empty"),
         ("a ==", 5, "belongs here"),
-        ("a = 1", 3, "cannot be read"),
+        ("a = 1", 3, "write == instead of ="),
         ("a == 'x", 6, "a quote is not closed"),
         ("(a == 1", 8, "')' is missing"),
         ("a == 1)", 7, "or the end"),

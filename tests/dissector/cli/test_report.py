@@ -122,3 +122,14 @@ def test_without_spark_the_way_out_is_named(
     found = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
     assert found.code == EXIT_DEPENDENCY
     assert "pip install" in found.err and "dissector summary" in found.err
+
+
+@pytest.mark.parametrize("name", ["summary", "report", "analyze"])
+def test_a_wrong_path_is_told_before_anything_is_read(
+    command: Command, tmp_path: Path, name: str
+) -> None:
+    where = {"summary": ["absent.pcap"], "report": ["--lake", "absent", "-o", tmp_path / "new"],
+             "analyze": ["absent.pcap", "-o", tmp_path / "new"]}[name]  # fmt: skip
+    found = command(name, *where, "--fail-on", "send_latency.total.latency_ms.p98 > 3")
+    assert found.code == EXIT_USAGE and "did you mean send_latency.total.latency_ms.p9" in found.err
+    assert not (tmp_path / "new").exists(), "nothing was made, and nothing looked for"

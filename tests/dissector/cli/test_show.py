@@ -64,6 +64,37 @@ def test_a_selection_keeps_what_fits(command: Command, nacks: Path) -> None:
     assert nothing.code == EXIT_USAGE and "no row of frames matches" in nothing.err
 
 
+@pytest.mark.parametrize(
+    "options", [[], ["-T", "csv"], ["-T", "jsonl"], ["-T", "fields", "-e", "protocol"]]
+)
+@pytest.mark.parametrize("table", ["frames", "connections"])
+def test_a_selection_without_a_hit_prints_nothing(
+    command: Command, nacks: Path, table: str, options: list[str]
+) -> None:
+    found = command(table, nacks, "-Y", "connection_id == 99", *options)
+    assert (found.code, found.out) == (EXIT_USAGE, "")
+    assert f"no row of {table} matches the selection" in found.err
+    assert command(table, nacks, "-Y", "connection_id == 0", *options).out
+
+
+def test_a_folder_that_is_no_capture_is_explained(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    assert command("land", nacks, "--lake", lake).code == 0
+    for name in ("summary", "frames", "connections"):
+        found = command(name, lake)
+        assert (found.code, found.out) == (EXIT_INPUT, "")
+        assert "this is a lake, not a capture" in found.err, name
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "notes.txt").write_text("no capture")
+    assert "its only file is no capture" in command("summary", tmp_path / "texts").err
+    # One of several inputs: the others are read, and the folder is named.
+    found = command("summary", nacks, lake)
+    assert found.code == EXIT_PARTIAL and "this is a lake" in found.err
+    assert command("summary", nacks, nacks.parent / nacks.name).code == 0
+
+
 def test_a_count_ends_early_and_says_so(command: Command, nacks: Path) -> None:
     found = command("frames", nacks, "-c", "3")
     assert found.code == EXIT_OK and len(found.lines) == 4

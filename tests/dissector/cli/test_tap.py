@@ -148,3 +148,9 @@ def test_a_hangup_begins_a_new_rotation(tmp_path):
     tap.terminate()
     _, said = tap.communicate(timeout=30)
     assert tap.returncode == 0, said
+
+
+def test_an_input_without_an_option_is_told_which_one_it_needs(capsys):
+    assert run(["tap", "night.pcap"]) == 1
+    words = capsys.readouterr().err
+    assert "--replay night.pcap" in words and "-i night.pcap" in words

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.codecs.readable import LONGEST_NAME, readable
+from dissector.codecs.readable import LONGEST_NAME, plain_letters
 
 NAMES = {
     "Night 1.pcap": "night-1-pcap",
@@ -30,22 +30,22 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "wanted"), NAMES.items())
 def test_names_can_be_read(name: str, wanted: str) -> None:
-    assert readable(name) == wanted
+    assert plain_letters(name) == wanted
 
 
 @given(st.text(max_size=300))
 def test_any_name_is_plain_and_bounded_and_stays_so(name: str) -> None:
-    found = readable(name)
+    found = plain_letters(name)
     assert re.fullmatch(r"[a-z0-9_-]*", found) and len(found) <= LONGEST_NAME
-    assert readable(found) == found
+    assert plain_letters(found) == found
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=LONGEST_NAME))
 def test_ascii_is_what_it_always_was(name: str) -> None:
-    assert readable(name) == re.sub(r"[^a-z0-9_-]", "-", name.lower())
+    assert plain_letters(name) == re.sub(r"[^a-z0-9_-]", "-", name.lower())
 
 
 @given(st.lists(st.sampled_from("\u591c\u95f4\u6293\u5305\u0646\u0633"), max_size=20))
 def test_names_that_nobody_here_can_read_stay_apart(letters: list[str]) -> None:
-    codes = readable("".join(letters)).split("-")
+    codes = plain_letters("".join(letters)).split("-")
     assert [chr(int(code[1:], 16)) for code in codes if code] == letters

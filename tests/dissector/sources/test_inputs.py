@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dissector.sources.inputs import expand, looks_like_a_capture
+from dissector.sources.inputs import expand, looks_like_a_capture, no_capture_in
 
 
 @pytest.fixture
@@ -57,3 +57,18 @@ def test_names_of_captures():
         assert looks_like_a_capture(name)
     for name in ("x.txt", "manifest.json", "events.jsonl.gz", "pcap", "x.pcap.md"):
         assert not looks_like_a_capture(name)
+
+
+def test_folders_without_captures_say_what_they_are(tmp_path):
+    lake = tmp_path / "lake"
+    (lake / "_manifest").mkdir(parents=True)
+    assert f"dissector report --lake {lake} -o report" in no_capture_in(str(lake), 3).text
+    assert "what `dissector analyze` wrote" in no_capture_in(str(tmp_path), 3).text
+    (tmp_path / "report.json").write_text("{}")
+    assert (
+        f"this is a report, not a capture; open {tmp_path}/" in no_capture_in(str(tmp_path), 3).text
+    )
+    assert (
+        "none of its 2,000 files is a capture" in no_capture_in(str(lake.parent / "x"), 2000).text
+    )
+    assert "its only file is no capture" in no_capture_in(str(lake.parent / "x"), 1).text

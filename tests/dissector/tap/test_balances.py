@@ -44,6 +44,7 @@ def test_what_is_available_and_how_long_nothing_was():
     now = balances.now(4_000_000)
     assert now["available"] == {KEY: 9} and now["consumers"] == {KEY: 2}
     assert now["exhausted_us"] == {KEY: 3_000_000} and now["stalled"] == {KEY: 1}
+    assert now["empty"] == {KEY: 1}
     balances.add(permits((1, "grant", 5, 5, 5), (1, "delivery", -1, 4, 5)))
     now = balances.now(9_000_000)
     assert now["available"] == {KEY: 13} and now["stalled"] == {KEY: 0}

@@ -1,0 +1,141 @@
+"""What somebody may have meant who wrote in another tool's language, or misspelt something."""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from dissector.schemas import TABLES
+
+# Signs and words of other languages, and ours; longer ones before their beginnings.
+SIGNS: Final = {
+    "===": "==", "!==": "!=", "<>": "!=", "=~": "matches", "!~": "not … matches", "&&": "and",
+    "||": "or", "&": "and", "|": "or", "!": "not", "~": "matches", "=": "==",
+}  # fmt: skip
+WORDS: Final = {
+    "eq": "==", "ne": "!=", "gt": ">", "lt": "<", "ge": ">=", "le": "<=", "is": "==", "AND": "and",
+    "OR": "or", "NOT": "not", "IN": "in", "like": "contains", "LIKE": "contains", "xor": "!=",
+}  # fmt: skip
+# Wireshark's fields, and what comes nearest to them; of these a table has some or none.
+WIRESHARK: Final[dict[str, tuple[str, ...]]] = {
+    "frame.number": ("first_packet", "last_packet"),
+    "frame.time": ("ts", "first_ts_ns"),
+    "frame.time_epoch": ("last_ts_ns", "first_ts_ns"),
+    "frame.time_relative": ("ts", "first_ts_ns"),
+    "frame.len": ("frame_bytes",),
+    "frame.cap_len": ("frame_bytes",),
+    "ip.addr": ("client_ip", "broker_ip"),
+    "ip.src": ("client_ip", "broker_ip"),
+    "ip.dst": ("client_ip", "broker_ip"),
+    "ip.host": ("client_ip", "broker_ip"),
+    "ipv6.addr": ("client_ip", "broker_ip"),
+    "ipv6.src": ("client_ip", "broker_ip"),
+    "ipv6.dst": ("client_ip", "broker_ip"),
+    "tcp.port": ("client_port", "broker_port"),
+    "tcp.srcport": ("client_port", "broker_port"),
+    "tcp.dstport": ("client_port", "broker_port"),
+    "tcp.stream": ("connection_id",),
+    "tcp.seq": ("stream_offset", "first_seq_to_broker", "first_seq_to_client"),
+    "tcp.len": ("frame_bytes", "payload_bytes_to_broker", "payload_bytes_to_client"),
+    "tcp.analysis.retransmission": (
+        "retransmitted", "retransmitted_packets_to_broker", "retransmitted_packets_to_client",
+    ),
+    "tcp.analysis.lost_segment": ("status", "gap_bytes_to_broker", "gap_bytes_to_client"),
+    "tcp.flags.reset": ("ended",),
+    "vlan.id": ("vlan_ids",),
+    "tls.handshake.extensions_server_name": ("tls_sni",),
+    "pulsar.type": ("command",),
+    "pulsar.cmd": ("command",),
+    "pulsar.error": ("error_code",),
+    "pulsar.message": ("error_text",),
+}  # fmt: skip
+# Columns whose values are few and fixed; the meaning of each names all of them.
+VALUES: Final[dict[str, tuple[str, ...]]] = {
+    "protocol": ("pulsar", "cursus", "tls", "http", "unknown", "none"),
+    "direction": ("to_broker", "to_client", "unknown"),
+    "status": ("complete", "cut_by_gap", "cut_by_snaplen", "cut_by_end", "malformed"),
+    "checksum": ("ok", "mismatch", "absent", "not_evaluated"),
+    "ack_type": ("Individual", "Cumulative"),
+    "compression": ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"),
+    "name_source": ("observed", "backfilled", "ledger_join", "unknown"),
+    "role_source": ("syn", "command", "port", "first_seen"),
+    "started": ("syn", "midstream"),
+    "ended": ("fin", "rst", "reused", "idle", "capture_end"),
+    "closed_first_by": ("client", "broker"),
+    "leg": ("client", "broker"),
+}
+
+
+def instead_of_sign(rest: str) -> str | None:
+    """Our word for the sign that a text begins with, which is none of ours."""
+    sign = next((sign for sign in SIGNS if rest.startswith(sign)), None)
+    return f"write {SIGNS[sign]} instead of {sign}" if sign else None
+
+
+def instead_of_word(*words: object) -> str | None:
+    """Our word for the first of some words that belongs to another language."""
+    word = next((word for word in words if isinstance(word, str) and word in WORDS), None)
+    return f"write {WORDS[word]} instead of {word}" if word else None
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """The known name that is nearest to one, capitals or not."""
+    by_lower = {each.lower(): each for each in known}
+    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def _snake(name: str) -> str:
+    """The last part of a dotted name in our spelling: pulsar.producerName is producer_name."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2]).lower()
+
+
+def instead_of_column(name: str, kinds: Mapping[str, str]) -> str:
+    """What to write for a column that a table does not have."""
+    meant = WIRESHARK.get(name.lower(), ())
+    here = [column for column in meant if column in kinds]
+    if here:
+        return f"write {' or '.join(here)}"
+    others = {column.name for column in TABLES["connections"].columns}
+    elsewhere = next((column for column in (*meant, name) if column in others), None)
+    if elsewhere:
+        return (
+            f"{elsewhere} is a column of connections: find the number of the connection with "
+            "`dissector connections INPUT -Y …`, then write connection_id == NUMBER"
+        )
+    near = nearest(name, kinds) or nearest(_snake(name), kinds)
+    return f"did you mean {near}?" if near else "see dissector fields"
+
+
+def commands() -> tuple[str, ...]:
+    """The names of all commands, of both protocols."""
+    from dissector.protocols.cursus.commands import NAMES
+    from dissector.protocols.pulsar.commands import COMMANDS
+
+    return tuple(command.name for command in COMMANDS) + NAMES
+
+
+def instead_of_value(column: str, value: str) -> str | None:
+    """What to write for a value that a column never has; None if it may have it."""
+    if column == "command":
+        known = commands()
+        if value in known or re.fullmatch(r"UNKNOWN_\d+", value):
+            return None
+    elif column in VALUES:
+        known = VALUES[column]
+        if value in known:
+            return None
+    else:
+        return None
+    near = nearest(value, known)
+    if near:
+        return f'no {column} is "{value}"; did you mean "{near}"?'
+    if column == "command":
+        return f'no command is "{value}"; all are in capitals, such as "SEND" and "MESSAGE"'
+    return f'no {column} is "{value}"; it is one of {", ".join(known)}'
+
+
+def quoted(column: str, word: str) -> str:
+    """That a text needs quotes, with the value that was probably meant."""
+    near = nearest(word, commands() if column == "command" else VALUES.get(column, ())) or word
+    return f'text stands in quotes: {column} == "{near}"'
