@@ -4,6 +4,7 @@ After an installation the first command compiles what it needs, for minutes; lat
 """
 
 import hashlib
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,20 @@ def kept_kernels() -> list[Path]:
         for module in kernel_modules()
         for path in (cache_folder() / f"{module}-{module_digest(module)}").glob("*.kernel")
     ]
+
+
+def is_wanted() -> bool:
+    """Whether compiling everything beforehand spares other processes something."""
+    from dissector.jit import cache_folder, compiled
+    from dissector.native import trust
+
+    if not compiled() or warm_mark().exists():
+        return False
+    try:
+        with trust.folder(cache_folder(), make=True) as folder:
+            return os.access(".", os.W_OK | os.X_OK, dir_fd=folder)
+    except (OSError, trust.DistrustedError):
+        return False
 
 
 class Compiling:

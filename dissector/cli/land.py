@@ -46,13 +46,15 @@ def land_inputs(
         OutputError: the lake could not be written.
     """
     from dissector.cli.reading import Reading
-    from dissector.lake.land import land_chains, land_strictly
+    from dissector.lake.land import land_chains, land_strictly, takes_processes
 
     refuse_lake_inputs(lake, inputs)
     reading = Reading(inputs, common, mode)
     options = common.core_options(**(want or {}))
     outcomes: list[Outcome] = []
     is_interrupted = False
+    if takes_processes(reading.chains, common.jobs) and not common.is_strict:
+        compile_once(common)
     with progress_bar("landing", reading.total_bytes, common.is_progress_shown) as progress:
         try:
             if common.is_strict:
@@ -72,6 +74,15 @@ def land_inputs(
             raise
     take_outcomes(reading, outcomes)
     return reading, outcomes, is_interrupted
+
+
+def compile_once(common: Common) -> None:
+    """Compile what is not compiled before several processes would each do so, in silence."""
+    from dissector.cli.compiling import is_wanted
+    from dissector.cli.doctor import warm_up
+
+    if is_wanted():
+        warm_up(common)
 
 
 def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:

@@ -119,6 +119,12 @@ def _shifted(progress: Progress | None, done: int) -> Progress | None:
     return None if progress is None else lambda bytes_read: progress(done + bytes_read)
 
 
+def takes_processes(chains: Sequence[Chain], jobs: int) -> bool:
+    """Whether captures are landed in processes of their own: there are several, and much to do."""
+    is_large = sum(chain.stored_bytes for chain in chains) >= _WORTH_A_PROCESS
+    return min(jobs, len(chains)) > 1 and is_large and not any(chain.is_stdin for chain in chains)
+
+
 def land_chains(
     chains: Sequence[Chain],
     lake: Path,
@@ -136,8 +142,7 @@ def land_chains(
     Raises:
         OutputError: the lake could not be written.
     """
-    is_large = sum(chain.stored_bytes for chain in chains) >= _WORTH_A_PROCESS
-    if min(jobs, len(chains)) > 1 and is_large and not any(chain.is_stdin for chain in chains):
+    if takes_processes(chains, jobs):
         yield from _land_in_processes(chains, lake, options, cluster, jobs, progress)
         return
     done = 0

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import compiling, terminal
-from dissector.cli.compiling import KERNELS, Compiling, kept_kernels, warm_mark
+from dissector.cli.compiling import KERNELS, Compiling, is_wanted, kept_kernels, warm_mark
 from dissector.cli.terminal import NORMAL, QUIET, Words
 from dissector.jit import compiled, keep_file
+from tests.dissector.cli.conftest import Command
 
 needs_compiler = pytest.mark.skipif(not compiled(), reason="nothing is compiled")
 
@@ -109,6 +110,31 @@ def test_a_rare_kernel_of_a_warm_program_is_not_worth_a_word(cold: Path) -> None
     listener("dissector.packet.decode.read_packets")
     listener(None)
     assert stream.getvalue() == ""
+
+
+@needs_compiler
+def test_it_is_worth_doing_beforehand_only_where_it_can_be_kept(cold: Path) -> None:
+    assert is_wanted()
+    cold.chmod(0o777)
+    assert not is_wanted()
+    cold.chmod(0o700)
+    keep_file(warm_mark(), b"")
+    assert not is_wanted()
+
+
+@needs_compiler
+def test_several_processes_find_kernels_that_one_compiled(
+    cold: Path, command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would compile all of them, and say nothing."""
+    done: list[bool] = []
+    monkeypatch.setattr("dissector.cli.doctor.warm_up", lambda common: done.append(True))
+    monkeypatch.setattr("dissector.lake.land.takes_processes", lambda chains, jobs: jobs > 1)
+    monkeypatch.setattr("dissector.lake.land.land_chains", lambda *_: iter(()))
+    assert command("land", nacks, "--lake", tmp_path / "lake", "-j", 1).code == 0
+    assert done == []
+    assert command("land", nacks, "--lake", tmp_path / "lake", "-j", 2).code == 0
+    assert done == [True]
 
 
 @needs_compiler

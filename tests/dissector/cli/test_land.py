@@ -1,6 +1,8 @@
 """land: what it prints, what it leaves, and how it ends."""
 
+import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -66,3 +68,42 @@ def test_an_interrupt_keeps_what_is_complete(tmp_path: Path, nacks: Path, jobs: 
     assert b"Traceback" not in said and b"read 97 packets in 1 file" in said
     assert [path.name for path in lake.glob("_tmp/*")] == []
     assert len(list(lake.glob("_manifest/*.json"))) == 1
+
+
+def rights_of(lake: Path) -> set[int]:
+    return {stat.S_IMODE(path.stat().st_mode) for path in lake.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("umask", "private", "most"),
+    [(0, (), 0o640), (0o022, (), 0o640), (0, ("--private",), 0o600), (0o067, (), 0o600)],
+    ids=["no umask", "usual umask", "private", "narrow umask"],
+)
+def test_what_went_over_the_wire_is_not_for_everybody_to_read(
+    command: Command, nacks: Path, tmp_path: Path, umask: int, private: tuple[str], most: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        found = command("land", nacks, "--lake", tmp_path / "lake", *private)
+        assert os.umask(umask) == umask, "later commands of a process have their own"
+    finally:
+        os.umask(before)
+    assert found.code == EXIT_OK, found.err
+    assert not any(mode & 0o007 for mode in rights_of(tmp_path / "lake"))
+    files = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "lake").rglob("*.parquet")}
+    assert files == {most}
+
+
+@pytest.mark.parametrize("place", ["frames/capture=c-x", "_manifest", "_tmp", "capture_files"])
+def test_inputs_in_the_folders_of_the_lake_are_refused(
+    command: Command, nacks: Path, tmp_path: Path, place: str
+) -> None:
+    inside = tmp_path / "lake" / place / "night.pcap"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(nacks.read_bytes())
+    for arguments in (("land", inside, "--lake"), ("tap", "--replay", inside, "--lake")):
+        found = command(*arguments, tmp_path / "lake")
+        assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
+    assert [path for path in (tmp_path / "lake").rglob("*") if path.is_file()] == [inside]
+    beside = inside.rename(tmp_path / "lake" / "night.pcap")
+    assert command("land", beside, "--lake", tmp_path / "lake").code == EXIT_OK

@@ -133,3 +133,64 @@ def test_a_wrong_path_is_told_before_anything_is_read(
     found = command(name, *where, "--fail-on", "send_latency.total.latency_ms.p98 > 3")
     assert found.code == EXIT_USAGE and "did you mean send_latency.total.latency_ms.p9" in found.err
     assert not (tmp_path / "new").exists(), "nothing was made, and nothing looked for"
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may come so far as to start Spark."""
+
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("dissector.cli.report._run_spark", started)
+
+
+@pytest.mark.parametrize("place", ["lake", "lake/frames", "lake/new", "link"])
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "forced"])
+def test_a_report_is_never_written_into_its_lake(
+    command: Command, nacks: Path, tmp_path: Path, place: str, force: tuple[str], no_spark: None
+) -> None:
+    lake = tmp_path / "lake"
+    assert command("land", nacks, "--lake", lake).code == EXIT_OK
+    (tmp_path / "link").symlink_to("lake")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    found = command("report", "--lake", lake, "-o", tmp_path / place, *force)
+    assert found.code == EXIT_OUTPUT and "choose another -o" in found.err, found.err
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_a_lake_in_what_a_report_replaces_stays(
+    command: Command, nacks: Path, tmp_path: Path, no_spark: None
+) -> None:
+    lake = tmp_path / "out" / "tables"
+    assert command("land", nacks, "--lake", lake).code == EXIT_OK
+    found = command("report", "--lake", lake, "-o", tmp_path / "out", "--force")
+    assert found.code == EXIT_OUTPUT and (lake / "_manifest").is_dir()
+
+
+def test_folders_with_other_files_are_refused_before_anything_is_read(
+    command: Command, nacks: Path, tmp_path: Path, no_spark: None
+) -> None:
+    for folder in (tmp_path / "out", tmp_path / "all" / "report"):
+        folder.mkdir(parents=True)
+        (folder / "thesis.txt").write_text("mine")
+    assert command("land", nacks, "--lake", tmp_path / "lake").code == EXIT_OK
+    for arguments in (
+        ("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out"),
+        ("analyze", nacks, "-o", tmp_path / "all"),
+    ):
+        found = command(*arguments)
+        assert found.code == EXIT_OUTPUT and "holds other files (thesis.txt)" in found.err
+    assert not (tmp_path / "all" / "lake").exists()
+
+
+def test_an_input_among_the_parts_of_a_report_is_refused(
+    command: Command, nacks: Path, tmp_path: Path, no_spark: None
+) -> None:
+    inside = tmp_path / "out" / "report" / "tables" / "night.pcap"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(nacks.read_bytes())
+    for given in (inside, tmp_path / "out"):
+        found = command("analyze", given, "-o", tmp_path / "out", "--force")
+        assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
+    assert inside.read_bytes() == nacks.read_bytes()

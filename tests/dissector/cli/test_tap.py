@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dissector.cli.exits import EXIT_OUTPUT, EXIT_USAGE
 from dissector.cli.main import run
 from dissector.lake.reader import open_lake, verify
+from tests.dissector.cli.conftest import Command
 from tests.dissector.observed import CAPTURES
 
 CAPTURE = str(CAPTURES / "pulsar-apache" / "java-j24_unload.pcap")
@@ -154,3 +156,20 @@ def test_an_input_without_an_option_is_told_which_one_it_needs(capsys):
     assert run(["tap", "night.pcap"]) == 1
     words = capsys.readouterr().err
     assert "--replay night.pcap" in words and "-i night.pcap" in words
+
+
+def test_recordings_are_not_written_among_what_is_replayed(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    """The oldest of them are deleted to make room."""
+    own = tmp_path / "tap-1-error-all.pcapng"
+    own.write_bytes(nacks.read_bytes())
+    for given in (own, tmp_path):
+        found = command("tap", "--replay", given, "--record", tmp_path, "--keep", "1kB")
+        assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
+    assert own.read_bytes() == nacks.read_bytes()
+
+
+def test_a_host_name_without_metrics_is_refused(command: Command, nacks: Path) -> None:
+    found = command("tap", "--replay", nacks, "--metrics-host", "tap.example")
+    assert found.code == EXIT_USAGE and "--metrics-host does nothing without" in found.err
