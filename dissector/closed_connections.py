@@ -303,9 +303,7 @@ class ConnectionTable:
                 proxied[row] = proxied[row] or said.proxied_client_ip
         # A column that a block does not name is null.
         return {
-            name: values
-            for name, values in columns.items()
-            if any(value is not None for value in values)
+            name: values for name, values in columns.items() if values.count(None) < len(values)
         }
 
     def _sides(
