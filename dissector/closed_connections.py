@@ -214,7 +214,7 @@ class ConnectionTable:
         connections = rows.connection_id
         roles = self._roles(rows)
         columns = {
-            "connection_id": connections,
+            "connection_id": connections.copy(),
             **self._whos(rows, roles),
             **self._told(rows, roles),
             **self._said(connections.tolist(), facts),
@@ -262,9 +262,10 @@ class ConnectionTable:
             "started": Coded(rows.started_by_syn, _STARTED_NAMES),
             "ended": Coded(rows.ended, ENDED_NAMES),
             "closed_first_by": Coded(closer, _CLOSER_NAMES),
-            "first_ts_ns": rows.first_ts_ns,
-            "last_ts_ns": rows.last_ts_ns,
-            "handshake_rtt_ns": rows.handshake_rtt_ns,
+            # Copies: these are views of all that is known of the connections.
+            "first_ts_ns": rows.first_ts_ns.copy(),
+            "last_ts_ns": rows.last_ts_ns.copy(),
+            "handshake_rtt_ns": rows.handshake_rtt_ns.copy(),
             "history": self._history(rows.history),
             "ended_packet": np.where(is_cut, NULL, ended_packet),
         }
@@ -302,9 +303,7 @@ class ConnectionTable:
                 proxied[row] = proxied[row] or said.proxied_client_ip
         # A column that a block does not name is null.
         return {
-            name: values
-            for name, values in columns.items()
-            if any(value is not None for value in values)
+            name: values for name, values in columns.items() if values.count(None) < len(values)
         }
 
     def _sides(

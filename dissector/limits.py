@@ -49,7 +49,7 @@ TAG_REACH_BYTES: Final = 4 << 20  # so far off, numbers still fit a stream seen 
 CLOCK_LEAP_MS: Final = 3_600_000  # a time that far ahead counts when a second packet confirms it
 SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it for 127 s
 LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its addresses
-MAX_BRIEF_CONNECTIONS: Final = 1 << 16  # closed ones lingering, or SYNs without answer, each
+MAX_BRIEF_CONNECTIONS: Final = 1 << 17  # closed ones lingering, or SYNs without answer, each
 
 # -- frames
 FRAME_BLOCK_ROWS: Final = 8192  # frames decoded at once: the columns then stay in the cache

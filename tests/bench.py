@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from captures.make import cursus_traffic, traffic
-from tests.hard.floods import FLOODS, Outcome
+from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOM = ROOT / "bench"
@@ -107,17 +107,53 @@ def flood_table(few: int = 100_000) -> Table:
     return table
 
 
+def scan_table(few: int = 50_000) -> Table:
+    """Summaries of scans, each in a process of its own: what a packet costs beyond the start."""
+    table = Table(title=f"summary of scans, {few:,}, {3 * few:,} and {20 * few:,} packets")
+    for heading in ("scan", "packets", "CPU s", "us a packet", "peak MB"):
+        table.add_column(heading, justify="right")
+    ROOM.mkdir(exist_ok=True)
+    path = ROOM / "scan.pcap"
+    path.write_bytes(as_pcap(SCANS["fins"](1)))
+    start = min(_summary_of(path)[0] for _ in range(3))
+    ordinary = capture_of("small", 100)
+    for name, make in [*SCANS.items(), ("(ordinary traffic)", None)]:
+        for count in (few, 3 * few, 20 * few) if make else (0,):
+            if make:
+                path.write_bytes(as_pcap(make(count)))
+            seconds, peak, packets = _summary_of(path if make else ordinary)
+            cost = (seconds - start) / packets * 1e6
+            table.add_row(
+                name, f"{packets:,}", f"{seconds:.2f}", f"{cost:.2f}", f"{peak / 1e6:,.0f}"
+            )
+    path.unlink()
+    return table
+
+
+def _summary_of(path: Path) -> tuple[float, int, int]:
+    """CPU seconds, peak bytes and packets of a summary."""
+    command = [sys.executable, "-m", "dissector", "summary", str(path), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    report = json.loads(process.stdout.read())
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    packets = report["coverage"]["total"]["packets"]
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, packets
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--mix", action="append", choices=sorted(MIXES))
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--floods", action="store_true", help="only the table of floods")
+    parser.add_argument("--floods", action="store_true", help="only the tables of floods and scans")
     parser.add_argument("--large", type=int, help="also the small mix at this many MB, for memory")
     chosen = parser.parse_args()
     if chosen.floods:
         Console(width=110).print(flood_table())
+        Console(width=110).print(scan_table())
         return
     table = Table(title=f"dissector land, {chosen.megabytes} MB a capture, {os.cpu_count()} cores")
     for heading in ("mix", "packets", "frames", "best s", "median s"):

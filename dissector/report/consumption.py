@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.blocks import Int64Array
-from dissector.limits import NULL
+from dissector.limits import MAX_SUMMARY_KEYS, NULL
 from dissector.report import balance
 from dissector.report.foremost import Foremost, foremost
 from dissector.report.frame_rows import PacketMemory
@@ -47,8 +47,8 @@ class Deliveries:
 
     def __init__(self, packets: PacketMemory) -> None:
         self._packets = packets
-        self._deliveries = Accumulator(DELIVERIES, MAX_KEYS)
-        self._requests = Accumulator(REDELIVER_REQUESTS, MAX_KEYS)
+        self._deliveries = Accumulator(DELIVERIES, MAX_SUMMARY_KEYS)
+        self._requests = Accumulator(REDELIVER_REQUESTS, MAX_SUMMARY_KEYS)
         self._placeholders = Accumulator(PLACEHOLDERS, MAX_KEYS)
         group = ("capture", "connection_id")
         self._examples = Foremost(REDELIVERED, group, REDELIVERED_ORDER, MAX_EXAMPLES)

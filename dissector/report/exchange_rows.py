@@ -15,6 +15,7 @@ from dissector.report.sections.slowest import LISTS
 from dissector.report.tallies import concat
 
 MAX_ERRORS: Final = 1 << 17  # answers that refuse something
+MAX_ERROR_BYTES: Final = 32 << 20  # of their texts; then no more of them are kept
 
 
 class Errors:
@@ -24,6 +25,7 @@ class Errors:
         self._packets = packets
         self._found: list[pa.Table] = []
         self._rows = 0
+        self._bytes = 0
         self._left_out = 0
 
     def add(self, rows: Rows) -> None:
@@ -32,14 +34,16 @@ class Errors:
         is_error = (rows.known("error_code") | rows.equals("outcome", "error")) & (at_ns != NULL)
         if not is_error.any():
             return
-        room = MAX_ERRORS - self._rows
+        room = MAX_ERRORS - self._rows if self._bytes < MAX_ERROR_BYTES else 0
         places = np.flatnonzero(is_error)
         self._left_out += max(0, len(places) - room)
         rows = rows.take(places[:room])
         at = nullable(rows.numbers("response_last_ns"))
         packet = self._packets.last(rows, "response_frame_no")
-        self._found.append(rows.kept(ERRORS, at_ns=at, packet=packet))
+        kept = rows.kept(ERRORS, at_ns=at, packet=packet)
+        self._found.append(kept)
         self._rows += len(rows)
+        self._bytes += kept.column("error_text").nbytes
 
     def table(self) -> pa.Table:
         """All of them."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from dissector.blocks import Int64Array
 from dissector.buckets import buckets_of
-from dissector.limits import NULL
+from dissector.limits import MAX_SUMMARY_KEYS, NULL
 from dissector.report.names import Names, name_producers, without_twins
 from dissector.report.numbers import NS_PER_MINUTE
 from dissector.report.parts import MESSAGES
@@ -110,7 +110,7 @@ class Sends:
         self._leaves = Leaves()
         self._runs = SequenceRuns(MAX_RUNS)
         self._unnumbered: dict[int, int] = {}  # messages told apart by no sequence id, by leaf
-        self._sends = Accumulator(SENDS, MAX_KEYS)
+        self._sends = Accumulator(SENDS, MAX_SUMMARY_KEYS)
         self._minutes = Accumulator(SEND_MINUTES, MAX_KEYS)
         self._transmits = Accumulator(TRANSMITS, MAX_KEYS)
         self._points = TimeCells(SEND_POINTS, MAX_KEYS)

@@ -255,7 +255,7 @@ class Streams:
             have = len(state.nodes) // layout.NODE_CELLS
             add_nodes(state, have)
         elif status == layout.NEED_ROWS:
-            add_rows(state, len(state.cells) // layout.ROW_CELLS)
+            add_rows(state, len(state.cells) // layout.ROW_CELLS // 2)  # memory, not time, is short
 
 
 def _null_if_negative(values: Int64Array) -> Int64Array:

@@ -3,7 +3,7 @@
 Made with whole arrays, so that a million packets take a moment.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_
 from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
-from tests.wire.packets import ACK, SYN
+from tests.wire.captures import pcap_header
+from tests.wire.packets import ACK, FIN, RST, SYN
 
 START_NS = 1_700_000_000_000_000_000
 CLIENT, BROKER = 0x0A000001, 0x0A000002
@@ -131,6 +132,74 @@ def holes_everywhere(count: int, most: int = 10_000) -> Flood:
     return columns(sequences, lengths, flags, 0x0D000000 + owners, 40000)
 
 
+def _talks(count: int, steps: Sequence[tuple[bool, int]], is_reused: bool = False) -> Flood:
+    """Connections one after the other, of packets without payload each: (to the broker, flags).
+
+    is_reused: all between the same addresses and ports; else each has an address of its own.
+    """
+    numbers = np.arange(count)
+    talk, step = numbers // len(steps), numbers % len(steps)
+    to_broker = np.array([way for way, _ in steps])[step]
+    flags = np.array([bits for _, bits in steps])[step]
+    opener, answerer = talk * 70_001, talk * 90_001
+    # A SYN and a FIN have a number; a handshake is over after two packets.
+    sequences = np.where(to_broker, opener, answerer) + np.maximum(0, (step + 1) // 2)
+    others = np.where(to_broker, answerer, opener) + (step + 2) // 2
+    client = np.full(count, CLIENT) if is_reused else 0x0B000000 + talk
+    port = np.full(count, 40_000) if is_reused else 1024 + talk % 60_000
+    flood = columns(sequences, np.zeros(count, np.int64), flags)
+    found = flood[0]
+    found.acknowledgement[:] = np.where(flags & ACK, others & 0xFFFFFFFF, 0)
+    found.source_low[:] = np.where(to_broker, client, BROKER)
+    found.destination_low[:] = np.where(to_broker, BROKER, client)
+    found.source_port[:] = np.where(to_broker, port, 6650)
+    found.destination_port[:] = np.where(to_broker, 6650, port)
+    found.ts_ns[:] = START_NS + 100_000 * numbers  # 10,000 packets a second
+    return flood
+
+
+_ANSWERED = ((True, SYN), (False, SYN | ACK), (True, RST))
+
+
+def slow_syns(count: int) -> Flood:
+    """SYNs of as many addresses, 10,000 a second: they grow old, too."""
+    return _talks(count, ((True, SYN),))
+
+
+def answered_syns(count: int) -> Flood:
+    """A scan of an open port: SYN, SYN and ACK, RST."""
+    return _talks(count, _ANSWERED)
+
+
+def reused_ports(count: int) -> Flood:
+    """The same between the same addresses and ports, again and again."""
+    return _talks(count, _ANSWERED, is_reused=True)
+
+
+def refused_syns(count: int) -> Flood:
+    """A scan of a closed port: SYN, RST."""
+    return _talks(count, ((True, SYN), (False, RST | ACK)))
+
+
+def fins(count: int) -> Flood:
+    """FINs of as many addresses, out of nothing."""
+    return _talks(count, ((True, FIN),))
+
+
+def half_open(count: int) -> Flood:
+    """Handshakes of as many addresses, and never a byte."""
+    return _talks(count, ((True, SYN), (False, SYN | ACK), (True, ACK)))
+
+
+# Kinds of packets of which each third, or more, makes a connection.
+SCANS: dict[str, Callable[[int], Flood]] = {
+    "slow syns": slow_syns,
+    "answered syns": answered_syns,
+    "reused ports": reused_ports,
+    "refused syns": refused_syns,
+    "fins": fins,
+    "half open": half_open,
+}
 FLOODS: dict[str, Callable[[int], Flood]] = {
     "pieces behind a hole": pieces,
     "pieces backwards": backwards,
@@ -141,7 +210,38 @@ FLOODS: dict[str, Callable[[int], Flood]] = {
     "syns": syns,
     "connections": connections,
     "holes everywhere": holes_everywhere,
+    **SCANS,
 }
+
+
+def as_pcap(flood: Flood) -> bytes:
+    """A flood of IPv4 packets without payload as a file."""
+    found = flood[0]
+    count = len(found.packet)
+    records = np.zeros((count, 16 + 54), np.uint8)
+    order, wide = slice(None, None, -1), np.dtype("<u8")
+
+    def put(at: int, width: int, values: Int64Array, step: slice = order) -> None:
+        shown = np.ascontiguousarray(values.astype(wide)).view(np.uint8).reshape(count, 8)
+        records[:, at : at + width] = shown[:, :width][:, step]
+
+    plain = slice(None)
+    put(0, 4, found.ts_ns // 10**9, plain)
+    put(4, 4, found.ts_ns % 10**9, plain)
+    records[:, 8] = records[:, 12] = 54
+    records[:, 28] = 8  # IPv4, the length of its header and of all, TCP
+    records[:, 30], records[:, 33], records[:, 39] = 0x45, 40, 6
+    put(42, 4, found.source_low)
+    put(46, 4, found.destination_low)
+    put(50, 2, found.source_port)
+    put(52, 2, found.destination_port)
+    put(54, 4, found.sequence)
+    put(58, 4, found.acknowledgement)
+    records[:, 62] = 0x50
+    records[:, 63] = found.flags
+    put(64, 2, found.window)
+    return pcap_header() + records.tobytes()
+
 
 WIDE = StreamOptions(block_rows=16_384)
 

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from dissector.codecs.texts import bounded
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notices import NOTICE_NUMBER
@@ -386,7 +387,7 @@ class Correlation:
             if answer.error_code is not None:
                 code = self._codes.of(answer.error_code.encode())
             if answer.error_text is not None:
-                said = answer.error_text
+                said = bounded(answer.error_text)
                 text = self._codes.of(without_secrets(said) if self._redact else said)
         return {
             "response_command": cell.command,

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.codecs.texts import bounded
 from dissector.findings import Finding, Findings
-from dissector.limits import NULL, REORDER_WINDOW_MS
+from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.attempts import set_leg
@@ -145,7 +146,8 @@ class PulsarExchanges:
             data = sources[int(frames.source[row])]
             places[row] = len(self._texts)
             length = int(frames.error_text_bytes[row])
-            self._texts.append(data[start : start + length].tobytes())
+            shown = data[start : start + min(length, MAX_DETAIL_TEXT)].tobytes()
+            self._texts.append(bounded(shown, length))
         return places
 
     def _keep_texts(self) -> None:

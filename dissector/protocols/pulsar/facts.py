@@ -7,9 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock
 from dissector.codecs.names import NameTable
+from dissector.codecs.texts import bounded
 from dissector.findings import Finding, Findings, of_long_names
+from dissector.limits import MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import copied_spans, picked
@@ -170,7 +172,7 @@ class PulsarFacts:
         for name, at, size, is_hex in _SPANS:
             spans = copied_spans(block, rows, at, size, is_hex)
             if spans is not None:
-                columns[name] = spans
+                columns[name] = spans if is_hex else _bounded_texts(spans)
         details = self._detail(block.frames, rows, block.sources, self._redact)
         if details is not None:
             columns["detail"] = details
@@ -235,3 +237,13 @@ def _enum_texts(enums: dict[str, str]) -> dict[str, list[str]]:
     texts = {column: _texts_of(enum) for column, enum in enums.items()}
     texts["marker_type"] = [MARKERS.get(number, str(number)) for number in range(max(MARKERS) + 1)]
     return texts
+
+
+def _bounded_texts(spans: Spans) -> Column:
+    """Texts as they are, unless one is too long."""
+    if int(spans.lengths.max(initial=0)) <= MAX_DETAIL_TEXT:
+        return spans
+    places = zip(spans.starts.tolist(), spans.lengths.tolist(), strict=True)
+    return [
+        None if size < 0 else bounded(spans.data[at : at + size].tobytes()) for at, size in places
+    ]

@@ -157,9 +157,10 @@ def _closed(parts: Parts) -> list[Row]:
     """
     found = []
     for what, table in (("producer", parts.names.producers), ("consumer", parts.names.consumers)):
+        is_closed = pc.fill_null(pc.equal(table.column("closed_by"), "broker"), False)
+        table = table.filter(pc.and_(is_closed, pc.is_null(table.column("refused_code"))))
         for row in without_twins(table, parts.names).to_pylist():
-            is_closed = row["closed_by"] == "broker" and row["refused_code"] is None
-            if is_closed and parts.is_counted(row):
+            if parts.is_counted(row):
                 found.append(
                     {
                         "what": what, "topic": row["topic"], "name": row["name"],

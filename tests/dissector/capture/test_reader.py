@@ -2,13 +2,15 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.capture.reader import HEAD_BYTES, capture_format
+from dissector.capture import reader
+from dissector.capture.reader import HEAD_BYTES, CaptureReader, capture_format
 from tests.dissector.capture.reading import read_capture
-from tests.wire.captures import Record, enhanced_packet, interface, pcap, pcapng, section
+from tests.wire.captures import Record, block, enhanced_packet, interface, pcap, pcapng, section
 
 
 def some(*times):
@@ -103,3 +105,48 @@ def test_a_block_of_packets_ends_exactly_at_the_file():
         file = section() + interface() + b"".join(enhanced_packet(i, b"x") for i in range(count))
         assert len(read_capture([file], block_rows=8).packets) == count
         assert len(read_capture([pcap(some(*range(1, count)))], block_rows=8).packets) == count - 1
+
+
+def outcome_of(data: bytes, step: int) -> tuple[int, bool, list[tuple[str, int]]]:
+    """Packets, whether reading ended early, and problems of a file that comes in steps."""
+    found, array = CaptureReader(), np.frombuffer(bytearray(data), np.uint8)
+    found.start_file()
+    start = 0
+    for end in [*range(step, len(data), step), len(data)]:
+        while True:
+            scan = found.feed(array, start, end, end == len(data))
+            start = scan.consumed
+            if not scan.is_more:
+                break
+    is_over = found.is_over
+    facts = found.finish_file()
+    return facts.packets, is_over, [(problem.code, problem.offset) for problem in facts.problems]
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\1"])
+@pytest.mark.parametrize("step", [61, 997, 1 << 20])
+def test_reading_ends_where_no_packet_comes_for_long(monkeypatch, filling, step):
+    """A bomb is zeros behind a header; what is damaged for less is searched to its end."""
+    monkeypatch.setattr(reader, "MAX_PACKETLESS_BYTES", 5000)
+    times = [1_700_000_000_000_000_000 + number for number in range(8)]
+    head, tail = pcap(some(*times[:3])), pcap(some(*times[3:]))[24:]
+    near, far = (head + filling * size + tail for size in (4000, 6000))
+    packets, is_over, problems = outcome_of(near, step)
+    assert (packets, is_over) == (8, False)
+    assert [code for code, _ in problems] == ["corrupt_record", "skipped_section"]
+    packets, is_over, problems = outcome_of(far, step)
+    assert (packets, is_over) == (3, True)
+    assert [code for code, _ in problems] == ["corrupt_record", "packetless_limit"]
+
+
+@pytest.mark.parametrize("step", [61, 997])
+def test_blocks_that_hold_no_packet_do_not_go_on_for_ever(monkeypatch, step):
+    """Whole blocks of a kind that nobody knows are no damage, and no packets either."""
+    monkeypatch.setattr(reader, "MAX_PACKETLESS_BYTES", 5000)
+    head = section() + interface() + enhanced_packet(1, b"x" * 20)
+    unknown, last = block(0x0BAD, b"y" * 20), enhanced_packet(2, b"x" * 20)
+    few, many = (head + unknown * count + last for count in (5000 // 32 - 2, 5000 // 32 + 2))
+    assert outcome_of(few, step) == (2, False, [])
+    packets, is_over, problems = outcome_of(many, step)
+    assert (packets, is_over) == (1, True)
+    assert [code for code, _ in problems] == ["packetless_limit"]

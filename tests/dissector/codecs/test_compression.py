@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.codecs import compression
-from dissector.codecs.compression import Decompressor
+from dissector.codecs.compression import OPENED, OVER_BUDGET, ZSTD, Budget, Decompressor
 
 PLAIN = b"".join(b"message %d of an entry, " % k for k in range(200))
 
@@ -99,3 +99,17 @@ def test_damaged_bytes_are_a_result(way: str, data: st.DataObject) -> None:
     packed = packed[: data.draw(st.integers(0, len(packed)))]
     opened = Decompressor().open(codec, array(packed), 500)
     assert (opened.size == 500) == (opened.problem == compression.OPENED)
+
+
+def test_all_entries_together_unpack_to_a_bounded_ratio() -> None:
+    """Each entry is within its own bound; a capture full of them is not."""
+    plain = bytes(1 << 20)
+    packed = np.frombuffer(bytearray(zstandard.compress(plain)), np.uint8)
+    opener = Decompressor(budget=Budget(free=4 << 20, ratio=10))
+    problems = [opener.open(ZSTD, packed, len(plain)).problem for _ in range(8)]
+    assert problems == [OPENED] * 4 + [OVER_BUDGET] * 4
+    # What takes room on the wire earns it.
+    noise = np.random.default_rng(1).integers(0, 256, 200_000, np.uint8)
+    honest = np.frombuffer(bytearray(zstandard.compress(noise.tobytes())), np.uint8)
+    assert opener.open(ZSTD, honest, len(noise)).problem == OPENED
+    assert opener.open(ZSTD, packed, len(plain)).problem == OPENED

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.codecs.names import NameTable, intern
-from dissector.limits import NULL
+from dissector.limits import MAX_NAME_LENGTH, NULL
 
 
 def intern_all(table: NameTable, names: list[bytes]) -> list[int]:
@@ -84,3 +84,25 @@ def test_the_list_of_names_grows_in_place() -> None:
     assert table.name_of(1) == b"second"
     assert table.name_of(NULL) is None
     assert table.find(b"third") == NULL
+
+
+def test_a_long_name_keeps_its_beginning_its_length_and_what_tells_it_apart() -> None:
+    table = NameTable(max_names=10, max_bytes=20_000)
+    longest = b"x" * MAX_NAME_LENGTH
+    names = [b"a" * 5_000_000 + b"1", b"a" * 5_000_000 + b"2", longest, b"b" * 5000]
+    codes = intern_all(table, [*names, *names])
+    assert codes == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert [table.find(name) for name in names] == [0, 1, 2, 3]
+    assert table.find(b"a" * 5_000_000 + b"3") == NULL
+    assert table.names[2] == longest
+    for shown, size in zip(table.names[:2], (5_000_001, 5_000_001), strict=True):
+        assert len(shown) <= MAX_NAME_LENGTH
+        assert shown.startswith(b"a" * 4000) and f"…({size} bytes, ".encode() in shown
+    assert table.take_cut() == 6 and table.take_cut() == 0 and table.take_refused() == 0
+
+
+def test_a_long_name_is_not_cut_inside_a_character() -> None:
+    for shift in range(4):
+        table = NameTable(max_names=2, max_bytes=20_000)
+        intern_all(table, [b"x" * shift + "€".encode() * 3000])
+        assert "\ufffd" not in table.names[0].decode()

@@ -24,7 +24,7 @@ from dissector.report.names import (
 from dissector.report.rows import Rows, codes, nullable
 from dissector.report.sequences import SequenceRuns, messages, runs_of
 from dissector.report.summary import Summary
-from dissector.report.tallies import Accumulator, Tally, add_up, count
+from dissector.report.tallies import CONNECTION, OTHERS, Accumulator, Tally, add_up, count
 from dissector.report.time_cells import TimeCells
 from tests.dissector.report import made
 
@@ -207,6 +207,27 @@ def test_keys_beyond_the_bound_are_counted() -> None:
     for number in range(5):
         grown.add(columns_of([("a", number, 0)]))
     assert grown.settle().num_rows == 2 and grown.left_out == 3
+
+
+def test_connections_beyond_the_bound_are_summed_as_others() -> None:
+    """The bound takes away who it was, and no number."""
+    tally = Tally("t", (*CONNECTION, ("topic", "text"), ("outcome", "text")), ("n",))
+    grown = Accumulator(tally, 3)
+    for start in range(0, 30, 5):
+        numbers = range(start, start + 5)
+        grown.add(
+            {
+                "capture": pa.array(["c"] * 5), "connection_id": pa.array(numbers, pa.int64()),
+                "topic": pa.array([f"t{n}" for n in numbers]),
+                "outcome": pa.array(["ok" if n % 2 else "error" for n in numbers]),
+                "n": pa.array([1] * 5),
+            }
+        )  # fmt: skip
+        grown.settle()
+    found = grown.settle().to_pylist()
+    assert [row["topic"] for row in found] == ["t0", "t1", "t2", OTHERS, OTHERS]
+    assert {row["outcome"]: row["n"] for row in found[3:]} == {"ok": 14, "error": 13}
+    assert all(row["connection_id"] is None for row in found[3:]) and grown.left_out == 27
 
 
 @given(st.lists(st.integers(0, 10**13), min_size=1, max_size=50))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.codecs.compression import Budget
 from dissector.protocols.cursus.compressed import (
     CODEC_NAMES,
     MAX_RATIO,
@@ -37,9 +38,15 @@ PACKED = {
 }
 
 
-def opened(data: bytes):
+def opened(data: bytes, budget: Budget | None = None):
     array = np.frombuffer(bytearray(data), np.uint8)
-    return open_body(array, int(shape_of(array, 0, len(array))))
+    return open_body(array, int(shape_of(array, 0, len(array))), budget or Budget())
+
+
+def test_all_bodies_together_unpack_to_a_bounded_ratio():
+    budget = Budget(free=3 * len(BODY) + 9, ratio=0)
+    found = [opened(PACKED["GZIP"], budget) for _ in range(5)]
+    assert [each is not None for each in found] == [True] * 3 + [False] * 2
 
 
 @pytest.mark.parametrize("name", PACKED)
