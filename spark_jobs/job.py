@@ -281,7 +281,8 @@ def main(
     except DissectorError as error:
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
         return error.exit_code
-    for each in args.unread:
+    unread = () if args.capture else args.unread
+    for each in unread:
         _tell(each.text)
     print(Path(args.output) / "report.json")
-    return PARTIAL if args.unread else 0
+    return PARTIAL if unread else 0

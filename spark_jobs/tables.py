@@ -40,6 +40,12 @@ def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) ->
     """
     by_id = {capture.capture_id: capture for capture in captures}
     unknown = [name for name in wanted if name not in by_id]
+    for capture in captures:
+        if unknown and any(inside.capture_id == unknown[0] for inside in capture.replaces):
+            raise UsageError(
+                f"{unknown[0]} is in the compacted group {capture.capture_id}: a report can be of "
+                "the whole group"
+            )
     if unknown:
         raise UsageError(f"no capture {unknown[0]} in the lake: `dissector lake list` shows them")
     if not captures:

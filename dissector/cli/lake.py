@@ -51,6 +51,8 @@ def _facts(capture: "Manifest") -> dict[str, Any]:
         "parquet_bytes": sum(part.bytes for part in capture.files),
         "rows": capture.rows(),
         "files": [source.file_name for source in capture.sources],
+        "schema_version": capture.schema_version,
+        "captures": [inside.capture_id for inside in capture.captures()],
     }
 
 

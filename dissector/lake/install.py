@@ -216,9 +216,15 @@ def _delete_tables(lake: Path, captures: Iterable[str], partitions: Iterable[str
     for capture in captures:
         for partition in partitions:
             for table in TABLES:
-                folder = lake / table / f"{partition}={capture}"
-                if folder.is_dir():
-                    shutil.rmtree(folder)
+                _delete_folder(lake / table / f"{partition}={capture}")
+
+
+def _delete_folder(folder: Path) -> None:
+    """Remove a folder of a table; of a link, only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder)
 
 
 def table_folder(lake: Path, table: str, capture: str, version: int = SCHEMA_VERSION) -> Path:
@@ -289,8 +295,7 @@ def _replace_table(lake: Path, staged: Path, table: str, capture: str) -> None:
     if not staged.is_dir():
         return
     target = table_folder(lake, table, capture)
-    if target.is_dir():
-        shutil.rmtree(target)
+    _delete_folder(target)
     target.parent.mkdir(exist_ok=True)
     staged.rename(target)
     _sync_folder(target.parent)

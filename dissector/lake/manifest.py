@@ -162,7 +162,7 @@ def from_json(text: str, where: str) -> Manifest:
     try:
         content = json.loads(text)
         version = int(content["schema_version"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{where} is not a readable manifest: {error}; {_MEND}") from None
     if version > SCHEMA_VERSION:
         raise NewerLake(
@@ -173,10 +173,30 @@ def from_json(text: str, where: str) -> Manifest:
         found = _read(content, version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is not a readable manifest: {error!r}; {_MEND}") from None
+    if not _is_sound(found):
+        raise InputError(f"{where} is not a readable manifest: it holds odd values; {_MEND}")
     names = (found.capture_id, *(name for part in found.files for name in part[:2]))
     if not all(map(is_plain_name, names)):
         raise InputError(f"{where} is not a readable manifest: it names other folders; {_MEND}")
     return found
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether what is counted with are numbers, and what is looked up in are mappings."""
+    counts = [n for part in manifest.files for n in (part.rows, part.bytes)]
+    stamps: list[object] = []
+    captures: tuple[Manifest | Contained, ...] = (manifest, *manifest.replaces)
+    for each in captures:
+        counts.append(each.bytes)
+        stamps += [each.first_ts_ns, each.last_ts_ns]
+    mappings = (manifest.versions, manifest.options)
+    return (
+        manifest.schema_version >= 1
+        and all(isinstance(count, int) and count >= 0 for count in counts)
+        and all(stamp is None or isinstance(stamp, int) for stamp in stamps)
+        and all(isinstance(mapping, dict) for mapping in mappings)
+        and all(isinstance(inside.capture_id, str) for inside in manifest.replaces)
+    )
 
 
 def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:

@@ -1,5 +1,6 @@
 """Reading a lake: what it holds, whether it is whole, and taking captures out of it."""
 
+import errno
 import fnmatch
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -95,6 +96,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
 
     Raises:
         InputError: there is no lake, or nothing of it can be read.
+        OutputError: what a crash left cannot be finished.
     """
     refuse_links(folder, InputError)
     must_be_a_lake(folder)
@@ -102,8 +104,12 @@ def open_lake(folder: Path) -> Iterator[Lake]:
         try:
             with exclusive_lock(folder):
                 recover(folder)
-        except PermissionError:
-            pass  # Whoever may only read sees what is installed.
+        except OSError as error:
+            # Whoever may only read sees what is installed.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise OutputError(
+                    f"cannot finish what a crash left in {folder}: {error.strerror or error}"
+                ) from error
     with shared_lock(folder):
         captures, unread = known_and_unread(folder)
         if unread and not captures:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dissector.cli.main import run
+from dissector.lake.reader import open_lake
 from spark_jobs import (
     checksum,
     coverage,
@@ -25,6 +26,7 @@ from spark_jobs.counting import collected
 from spark_jobs.joined import CLOSED
 from spark_jobs.schemas import SPARK_TYPES, spark_schema
 from spark_jobs.tables import bucket, floor_div
+from tests.dissector.lake.samples import landed
 from tests.spark_jobs.test_report import differences, reported
 
 SAMPLES = Path(__file__).resolve().parents[2] / "captures" / "pulsar-apache"
@@ -142,6 +144,24 @@ def test_a_job_ends_with_one_line_where_there_is_no_lake(
     assert "is not a lake" in capsys.readouterr().err
 
 
+def test_captures_that_cannot_be_read_are_named_and_the_others_read(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = landed(tmp_path / "lake", ["pulsar-apache/java-j12_nack.pcap"])
+    (lake / "_manifest" / "c-other.json").write_text("{")
+    read: list[str] = []
+
+    def run_job(spark: Any, args: Any) -> dict[str, Any]:
+        with open_lake(Path(args.lake)) as opened:
+            read.extend(capture.capture_id for capture in opened.captures)
+        return {}
+
+    options = ["--lake", str(lake), "-o", str(tmp_path / "out")]
+    assert job.main(options, run_job, "a job") == job.PARTIAL == 3
+    assert "c-other.json" in capsys.readouterr().err and len(read) == 1
+    assert job.main([*options, "--capture", *read], run_job, "a job") == 0
+
+
 def test_a_capture_that_is_not_there_is_named(
     spark: Any, lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,8 +175,6 @@ def test_a_capture_that_is_not_there_is_named(
 def test_exact_percentiles_are_values_that_occurred(
     spark: Any, lake: Path, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    from dissector.lake.reader import open_lake
-
     found = reported(spark, lake, tmp_path / "out", exact=True)
     with open_lake(lake) as opened:
         rows = [row for path in opened.part_paths("exchanges")

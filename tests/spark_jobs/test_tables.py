@@ -55,6 +55,10 @@ def test_captures_are_chosen_by_id() -> None:
     assert chosen_captures(both, ["b", "b"]) == [both[1]]
     with pytest.raises(UsageError, match="no capture c "):
         chosen_captures(both, ["c"])
+    packed = capture("compact-1", "", both)
+    with pytest.raises(UsageError, match="b is in the compacted group compact-1"):
+        chosen_captures([packed], ["b"])
+    assert chosen_captures([packed], ["compact-1"]) == [packed]
     with pytest.raises(UsageError, match="has no captures"):
         chosen_captures([])
 

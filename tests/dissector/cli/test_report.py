@@ -106,6 +106,12 @@ def test_report_reads_a_lake_that_is_there(
     )
     assert (found.code, found.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
     assert job.asked["captures"] == (capture,)
+    # Another capture that cannot be read is named, and does not keep from reading this one.
+    (tmp_path / "lake" / "_manifest" / "c-other.json").write_text("{")
+    for chosen, code in ((("--capture", capture), EXIT_OK), ((), EXIT_PARTIAL)):
+        found = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", *chosen)
+        assert found.code == code and ("c-other.json" in found.err) == (code == EXIT_PARTIAL)
+        assert found.lines == [str(tmp_path / "out" / "report.html")]
     (tmp_path / "file").write_text("no folder")
     blocked = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "file" / "out")
     assert blocked.code == EXIT_OUTPUT

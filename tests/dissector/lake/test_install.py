@@ -167,3 +167,23 @@ def test_a_stage_begins_though_another_writer_removes_the_empty_folder(
     stage.discard()
     stage.discard()
     assert not stage.folder.exists()
+
+
+@pytest.mark.parametrize("text", ["{", '"c-x"', '["../../x"]', "[3]"])
+def test_a_stage_whose_list_is_damaged_waits_and_blocks_nothing(tmp_path: Path, text: str) -> None:
+    """What it names is deleted: only names of captures may be."""
+    land(tmp_path, "a", content(200))
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    stage = tmp_path / STAGE_FOLDER / "rm.0123.ready"
+    stage.mkdir(parents=True)
+    (stage / "replaces.json").write_text(text)
+    land(tmp_path, "b", content(300))
+    with open_lake(tmp_path) as lake:
+        assert len(lake.captures) == 2
+        (problem,) = verify(lake)
+    assert problem.path == str(stage) and "list is damaged" in problem.text
+    assert stage.is_dir() and precious.is_dir()
+    shutil.rmtree(stage)
+    with open_lake(tmp_path) as lake:
+        assert verify(lake) == []

@@ -231,11 +231,18 @@ def test_what_lies_among_the_stages_and_is_none_is_left_alone(tmp_path: Path) ->
         (lambda text: "{", "is not a readable manifest"),
         (lambda text: "", "is not a readable manifest"),
         (lambda text: text.replace('"files"', '"film"'), "is not a readable manifest"),
+        (lambda text: "[" * 100_000, "is not a readable manifest"),
+        (lambda text: text.replace('version": 2', 'version": 1e999'), "is not a readable manifest"),
+        (lambda text: text.replace('version": 2', 'version": 0'), "it holds odd values"),
+        (lambda text: text.replace('"rows": 1,', '"rows": "1",'), "it holds odd values"),
         (lambda text: text.replace('"part-', '"../../part-'), "it names other folders"),
         (lambda text: text.replace('"c-b', '"c-x'), "is the manifest of c-x"),
         (lambda text: text.replace('version": 2', 'version": 99'), "newer"),
     ],
-    ids=["cut", "empty", "a part missing", "other folders", "another id", "newer"],
+    ids=[
+        *("cut", "empty", "a part missing", "deep", "endless version", "no version", "text"),
+        *("other folders", "another id", "newer"),
+    ],
 )
 def test_one_manifest_that_cannot_be_read_hides_no_other_capture(
     tmp_path: Path, damage: Callable[[str], str], said: str
@@ -277,3 +284,42 @@ def test_captures_in_a_group_are_removed_with_it_and_no_other_way(tmp_path: Path
     done = remove(tmp_path, [other, ids[0]])
     assert done.gone == (other,) and len(done.notes) == 1 and ids[0] in done.notes[0]
     assert remove(tmp_path, before_ns=last_of[-1] + 1).gone == (group.capture_id,)
+
+
+def test_of_a_linked_folder_of_a_table_only_the_link_is_removed(tmp_path: Path) -> None:
+    lake, elsewhere = tmp_path / "lake", tmp_path / "elsewhere"
+    landed = land(lake, "a", content(300))
+    folder = lake / "frames" / f"landing={landed.capture_id}"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    before = tree(elsewhere)
+    assert remove(lake, ["*"]).gone == (landed.capture_id,)
+    assert not folder.is_symlink() and tree(elsewhere) == before
+    assert problems(lake) == []
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_whoever_may_only_read_reads_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    land(tmp_path, "a", content(300))
+    (tmp_path / "_tmp" / "c-x.0123").mkdir(parents=True)
+
+    def refused(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("dissector.lake.reader.recover", refused)
+    with open_lake(tmp_path) as lake:
+        assert len(lake.captures) == 1
+
+
+def test_what_cannot_be_finished_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(tmp_path, "a", content(300))
+    (tmp_path / "_tmp" / "c-x.0123").mkdir(parents=True)
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("dissector.lake.reader.recover", broken)
+    with pytest.raises(OutputError, match="cannot finish what a crash left"), open_lake(tmp_path):
+        pass
