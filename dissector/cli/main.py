@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -173,7 +173,14 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
         return code
 
 
-def _warn(message: Warning | str, category: type[Warning], *_: object) -> None:
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str = "",
+    lineno: int = 0,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Show a warning as everything else is shown: one line, without the place in our code."""
     _complain(str(message))
 
