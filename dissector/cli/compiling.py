@@ -44,25 +44,31 @@ def kept_kernels() -> list[Path]:
     """The files of code that fit the program as it is now."""
     from dissector.jit import cache_folder, module_digest
 
-    return [
-        path
-        for module in kernel_modules()
-        for path in (cache_folder() / f"{module}-{module_digest(module)}").glob("*.kernel")
-    ]
+    found: list[Path] = []
+    for folder in cache_folder().glob("dissector*-*"):
+        module, _, digest = folder.name.rpartition("-")
+        if digest == module_digest(module):
+            found.extend(folder.glob("*.kernel"))
+    return found
 
 
-def is_wanted() -> bool:
-    """Whether compiling everything beforehand spares other processes something."""
-    from dissector.jit import cache_folder, compiled
+def can_be_kept() -> bool:
+    """Whether code that is compiled will be found by the next process."""
+    from dissector.jit import cache_folder
     from dissector.native import trust
 
-    if not compiled() or warm_mark().exists():
-        return False
     try:
         with trust.folder(cache_folder(), make=True) as folder:
             return os.access(".", os.W_OK | os.X_OK, dir_fd=folder)
     except (OSError, trust.DistrustedError):
         return False
+
+
+def is_wanted() -> bool:
+    """Whether compiling everything beforehand spares other processes something."""
+    from dissector.jit import compiled
+
+    return compiled() and not warm_mark().exists() and can_be_kept()
 
 
 class Compiling:
@@ -121,11 +127,14 @@ class Compiling:
             return False
         self._done = len(kept_kernels())
         self._said = self._clock()
-        left = max(KERNELS - self._done, 1)
-        self._words.say(
-            f"compiling up to {counted(left, 'kernel')} for this processor, once; all of them take "
-            f"about {_MINUTES} minutes: `dissector doctor --warm` does it beforehand"
-        )
+        left = counted(max(KERNELS - self._done, 1), "kernel")
+        text = f"compiling up to {left} for this processor"
+        if can_be_kept():
+            text += f", once; all {KERNELS} take about {_MINUTES} minutes"
+            text += ": `dissector doctor --warm` does it beforehand"
+        else:
+            text += f"; all {KERNELS} take about {_MINUTES} minutes, and each run compiles again"
+        self._words.say(text)
         return True
 
     def _draw(self, text: str) -> bool:

@@ -5,8 +5,9 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -172,6 +173,18 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
         return code
 
 
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str = "",
+    lineno: int = 0,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as everything else is shown: one line, without the place in our code."""
+    _complain(str(message))
+
+
 def main() -> int:
     """Entry point of the command `dissector`."""
     asked = os.environ.get(COMPLETE)
@@ -180,6 +193,7 @@ def main() -> int:
 
         return shell_complete(dissector, {}, "dissector", COMPLETE, asked)
     _open_streams()
+    warnings.showwarning = _warn
     code = run(sys.argv[1:])
     try:
         sys.stdout.close()

@@ -17,10 +17,10 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import make_wsgi_app
@@ -270,7 +270,10 @@ class Server:
             "HTTP_ACCEPT": request.accept,
             "HTTP_ACCEPT_ENCODING": request.encoding,
         }
-        start: Callable[..., Any] = lambda status, headers: found.append((status, headers))  # noqa: E731
+
+        def start(status: str, headers: list[tuple[str, str]]) -> None:
+            found.append((status, headers))
+
         pieces: Iterable[bytes] = self._metrics(environment, start)
         body = b"".join(pieces)
         status, headers = found[0]

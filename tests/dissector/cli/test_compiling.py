@@ -58,6 +58,14 @@ def test_the_first_kernel_is_announced_before_it_is_compiled(cold: Path) -> None
     ]
 
 
+def test_once_is_said_only_where_code_is_kept(cold: Path) -> None:
+    cold.mkdir()
+    cold.chmod(0o777)
+    stream = io.StringIO()
+    Compiling(Words(NORMAL, stream), True, stream, Clock())("dissector.packet.tcp.read")
+    assert "each run compiles again" in stream.getvalue() and "--warm" not in stream.getvalue()
+
+
 def test_kernels_that_are_there_count(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "kept_kernels", lambda: [Path("a")] * (KERNELS - 1))
     stream, clock = io.StringIO(), Clock()

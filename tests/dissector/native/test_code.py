@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dissector import jit
 from dissector.jit import compiled
 from dissector.native import code as kept
+from dissector.native.arguments import append
 from dissector.native.code import Code, keep_code, module_digest, read_code
 
 CODE = Code(b"\x7fELF and more\n", "entry", ["t", "", "", [["i"], ["n"]]], ["memset"])
@@ -95,3 +98,46 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_all_works(tmp_path: Pa
     )
     assert found.stdout == "0\n"
     assert found.stderr.count("compiled code cannot be kept") == 1
+
+
+def evil(data: np.ndarray, start: int, stop: int) -> int:
+    """Stands for any code that somebody else would like to run as us."""
+    return 0xBAD
+
+
+@pytest.mark.skipif(not compiled(), reason="nothing is compiled")
+@pytest.mark.parametrize("way", ["everybody's folder", "everybody's parent", "hard link"])
+def test_planted_code_does_not_run(tmp_path: Path, way: str) -> None:
+    """Digest and symbol in a file are those of its code, whoever wrote both."""
+    program = (
+        "import warnings, numpy as np\n"
+        "from dissector.cli import main\n"
+        "from dissector.codecs.crc32c import crc32c\n"
+        "warnings.showwarning = main._warn\n"
+        "print(hex(crc32c(np.frombuffer(bytearray(b'123456789'), np.uint8), 0, 9)))\n"
+    )
+    cache = tmp_path / "shared" / "cache"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "DISSECTOR_CACHE": str(cache)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+
+    assert run().stdout == "0xe3069283\n"
+    (good,) = cache.rglob("crc32c-*.kernel")
+    kinds = tuple(append(value, []) for value in (np.zeros(9, np.uint8), 0, 9))
+    compiler = jit._compiler()
+    keep_code(good, compiler.compile_kernel(jit.Kernel(evil).dispatcher, "evil", kinds))
+    assert run().stdout == "0xbad\n", "what the user wrote is what runs"
+    if way == "everybody's folder":
+        good.parent.chmod(0o777)
+    elif way == "everybody's parent":
+        (tmp_path / "shared").chmod(0o777)
+    else:
+        os.link(good, tmp_path / "kept by the attacker")
+    done = run()
+    assert done.stdout == "0xe3069283\n"
+    assert done.stderr.startswith("dissector: ") and done.stderr.count("\n") <= 2
+    assert ("chmod go-w" if way != "hard link" else "hard links") in done.stderr

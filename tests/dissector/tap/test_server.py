@@ -42,11 +42,15 @@ def server(health: Counting) -> Iterator[Server]:
     found.close()
 
 
+def all_of(link: socket.socket) -> bytes:
+    return b"".join(iter(lambda: link.recv(1 << 16), b""))
+
+
 def asked(server: Server, request: bytes, seconds: float = 10) -> bytes:
     """All that comes back for some bytes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as link:
         link.sendall(request)
-        return b"".join(iter(lambda: link.recv(1 << 16), b""))
+        return all_of(link)
 
 
 def status(server: Server, host: str, path: str = "/metrics") -> int:
@@ -164,7 +168,7 @@ def test_a_thousand_at_once_are_answered_and_rendered_together(
             link.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for link in links:
             with link:
-                codes.append(int(b"".join(iter(lambda: link.recv(4096), b"")).split()[1]))  # noqa: B023
+                codes.append(int(all_of(link).split()[1]))
         return codes
 
     start = time.monotonic()
