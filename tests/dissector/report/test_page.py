@@ -210,6 +210,12 @@ def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
     assert "tables/errors_incidents" in table
 
 
+def test_a_storm_of_which_only_the_first_rows_are_listed_says_at_least() -> None:
+    report = storm(400)
+    report["errors"]["total"]["incidents"] = 9000
+    assert "<summary>at least 400 like this" in page(report)
+
+
 @pytest.mark.parametrize(("count", "folds"), [(MIN_FOLD - 1, 0), (MIN_FOLD, 1)])
 def test_few_rows_stay_single(count: int, folds: int) -> None:
     assert page(storm(count)).count('<tr class="fold">') == folds
@@ -314,7 +320,7 @@ def test_every_text_can_be_read_on_its_ground() -> None:
                                                   ("bad", "bad-wash"))]  # fmt: skip
         for text, ground in pairs:
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-        for drawn in ("series-1", "series-2", "series-3"):
+        for drawn in ("series-1", "series-2", "series-3", "warn-mark"):
             assert contrast(colours[drawn], colours["card"]) >= 3, drawn
 
 
