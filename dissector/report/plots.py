@@ -35,7 +35,7 @@ _INKS: Final = {
     "#0a0b06": "--series-3",
     "#0a0b07": "--good",
     "#0a0b08": "--bad",
-    "#0a0b09": "--warn",
+    "#0a0b09": "--warn-mark",
 }
 INK, MUTED, RULE, FIRST, SECOND, THIRD, GOOD, BAD, WARN = _INKS
 _SETTINGS: Final[Any] = {

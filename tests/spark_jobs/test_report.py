@@ -25,7 +25,7 @@ def summarised(captures: dict[str, Tables], rows_at_once: int = 97) -> dict[str,
 def reported(spark: Any, lake: Path, output: Path, **options: Any) -> dict[str, Any]:
     """What the Spark jobs write about a lake."""
     settings = {"capture": [], "exact": False, "master": None, "page": False, "tell": print}
-    settings |= options
+    settings |= {"force": False} | options
     report.run(spark, argparse.Namespace(lake=str(lake), output=str(output), **settings))
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
     return content

@@ -26,9 +26,14 @@ from tests.dissector.report.browser import looked_at
 HOSTILE = "persistent://t/n/<script>alert(1)</script>\u202e\x1b[2J" + "x" * 300
 
 
+# What other tables have rows of was in frames, which tests need not write down.
+FRAME = {"connection_id": 0, "frame_no": 1, "protocol": "pulsar", "status": "complete"}
+
+
 def report_of(*captures: made.Tables) -> dict[str, Any]:
     summary = Summary()
-    for number, tables in enumerate(captures):
+    for number, given in enumerate(captures):
+        tables = {"frames": [FRAME]} | given
         for name in sorted(tables, key=lambda name: name != "frames"):
             summary.add(name, made.batch(name, tables[name]), f"c-{number}")
     report: dict[str, Any] = json.loads(json.dumps(summary.result()))
@@ -44,8 +49,19 @@ def rich() -> dict[str, Any]:
     return report_of(capture.tables)
 
 
-def test_an_empty_report_is_a_page_that_says_so() -> None:
+def test_a_report_without_frames_claims_nothing() -> None:
+    """Where nothing was decoded, that nothing was refused would be a word too many."""
     text = page(report_of())
+    assert text.count("No frame was decoded.") == 8
+    for said in ("Nothing was published", "No consumer was seen", "Nothing was delivered",
+                 "No checksum could be evaluated", "No request was refused"):  # fmt: skip
+        assert said not in text
+
+
+def test_a_report_of_frames_alone_is_a_page_that_says_so() -> None:
+    report = report_of()
+    report["coverage"]["total"]["frames"] = 9
+    text = page(report)
     for said in ("Nothing was published", "No consumer was seen", "Nothing was delivered",
                  "No checksum could be evaluated", "No request was refused"):  # fmt: skip
         assert said in text
@@ -194,6 +210,12 @@ def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
     assert "tables/errors_incidents" in table
 
 
+def test_a_storm_of_which_only_the_first_rows_are_listed_says_at_least() -> None:
+    report = storm(400)
+    report["errors"]["total"]["incidents"] = 9000
+    assert "<summary>at least 400 like this" in page(report)
+
+
 @pytest.mark.parametrize(("count", "folds"), [(MIN_FOLD - 1, 0), (MIN_FOLD, 1)])
 def test_few_rows_stay_single(count: int, folds: int) -> None:
     assert page(storm(count)).count('<tr class="fold">') == folds
@@ -298,7 +320,7 @@ def test_every_text_can_be_read_on_its_ground() -> None:
                                                   ("bad", "bad-wash"))]  # fmt: skip
         for text, ground in pairs:
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-        for drawn in ("series-1", "series-2", "series-3"):
+        for drawn in ("series-1", "series-2", "series-3", "warn-mark"):
             assert contrast(colours[drawn], colours["card"]) >= 3, drawn
 
 
