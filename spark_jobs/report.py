@@ -55,6 +55,7 @@ def write_report(
     topics: Sequence[str] = (),
     is_new: bool = False,
     tell: Callable[[str], None] = print,
+    step: job.Step | None = None,
 ) -> dict[str, Any]:
     """What `dissector report` does: start Spark, run all jobs over a lake, write the report.
 
@@ -65,7 +66,8 @@ def write_report(
         master: Spark master; None = local[*].
         since, until, topics: only this part of the lake; see spark_jobs.selection.
         is_new: read only captures that landed since the last run, see spark_jobs.survey.
-        tell: takes a line for the user.
+        tell: takes a line for the user. step: takes how many sections are done, of how many, and
+            what is being computed.
 
     Returns:
         The content of report.json.
@@ -77,6 +79,9 @@ def write_report(
         lake=str(lake), output=str(output), capture=list(captures), exact=is_exact, master=master,
         page=True, since=since, until=until, topic=list(topics), new=is_new, tell=tell,
     )  # fmt: skip
+    if step is not None:
+        args.step = step
+        step(0, len(SECTIONS), "starting Spark")
     with job.started(args, "dissector-report") as spark:
         return run(spark, args)
 

@@ -20,7 +20,7 @@ from dissector.cli.options import (
     inputs_argument,
     speaking_options,
 )
-from dissector.cli.terminal import Paint, Words, terminal_width
+from dissector.cli.terminal import Paint, Words, steps_bar, terminal_width
 from dissector.errors import DependencyError, OutputError
 
 _exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
@@ -207,10 +207,11 @@ def report(
     with open_lake(lake):
         pass  # a lake that is not there or too new is said before Spark starts
     check_output(output)
-    part = {"since": since, "until": until, "topics": topics}
-    result = _run_spark(
-        lake, output, master, exact, captures, **part, is_new=is_new, tell=common.words.say
-    )
+    part = {"since": since, "until": until, "topics": topics, "is_new": is_new}
+    with steps_bar("sections", common.is_progress_shown) as step:
+        result = _run_spark(
+            lake, output, master, exact, captures, **part, tell=common.words.say, step=step
+        )
     print(output / "report.html")
     return _judge(conditions, result, 0, common.words)
 
@@ -252,7 +253,8 @@ def analyze(
     if is_interrupted:
         return reading.end(is_interrupted)
     common.words.say("running the Spark jobs")
-    result = _run_spark(output / "lake", output / "report", master, exact)
+    with steps_bar("sections", common.is_progress_shown) as step:
+        result = _run_spark(output / "lake", output / "report", master, exact, step=step)
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
