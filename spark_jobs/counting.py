@@ -1,6 +1,7 @@
 """Tallies by Spark, and from DataFrames to the tables that the report's arithmetic takes."""
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Final
 
 import pyarrow as pa
@@ -28,10 +29,19 @@ def collected(rows: DataFrame, schema: pa.Schema) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def collect_all(frames: dict[str, tuple[DataFrame, pa.Schema]]) -> dict[str, pa.Table]:
-    """Several small DataFrames by name, some of them computed at the same time."""
+def collect_all(
+    frames: dict[str, tuple[DataFrame, pa.Schema]], done: Callable[[str], None] = lambda name: None
+) -> dict[str, pa.Table]:
+    """Several small DataFrames by name, some of them computed at the same time.
+
+    Args:
+        done: takes the name of each that is computed, in this thread.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = {
-            name: pool.submit(collected, rows, schema) for name, (rows, schema) in frames.items()
+        names = {
+            pool.submit(collected, rows, schema): name for name, (rows, schema) in frames.items()
         }
-        return {name: future.result() for name, future in waiting.items()}
+        for future in as_completed(names):
+            future.result()  # the first failure ends it
+            done(names[future])
+        return {name: future.result() for future, name in names.items()}

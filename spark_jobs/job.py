@@ -7,7 +7,7 @@ collected, and `dissector.report.result` does the last arithmetic, the same as f
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +89,42 @@ class Tables(LakeTables):
 
 
 SectionFrames = Callable[[Tables, argparse.Namespace], Frames]
+# Takes how many sections are done, of how many, and what is being computed.
+Step = Callable[[int, int, str], None]
+
+
+class Steps:
+    """Tells which sections are done while their parts are computed, several at a time.
+
+    A section is done when all DataFrames that it is made from are; they may serve several.
+    """
+
+    def __init__(self, step: Step, total: int) -> None:
+        self._step = step
+        self._total = total
+        self._open: dict[str, set[str]] = {}
+        self._done = 0
+
+    def at(self, what: str) -> None:
+        """Something goes on that is no section."""
+        self._step(self._done, self._total, what)
+
+    def expect(self, section: str, parts: Iterable[str]) -> None:
+        """A section, and the names of what it is made from."""
+        self._open[section] = set(parts)
+
+    def done(self, part: str) -> None:
+        """A part is computed."""
+        for parts in self._open.values():
+            parts.discard(part)
+        still = {name: parts for name, parts in self._open.items() if parts}
+        self._done += len(self._open) - len(still)
+        self._open = still
+        self.at(next(iter(still), "the last numbers"))
+
+
+def _no_step(done: int, total: int, what: str) -> None:
+    """Nobody wants to know."""
 
 
 def subject_names(tables: Tables) -> tuple[str, str]:
@@ -114,11 +150,15 @@ def gathered(
     args: argparse.Namespace,
     sections: dict[str, SectionFrames],
     keeper: Keeper | None,
+    steps: Steps,
 ) -> Found:
     """Compute what some sections are made from."""
     frames = _names(tables)
-    for section in sections.values():
-        frames |= section(tables, args)
+    for name, section in sections.items():
+        steps.at(f"getting ready for {name}")
+        parts = section(tables, args)
+        steps.expect(name, parts)
+        frames |= parts
     plain = {name: each for name, each in frames.items() if not isinstance(each, Merged)}
     merged = {name: each for name, each in frames.items() if isinstance(each, Merged)}
     rows = {name: each.rows for name, each in merged.items()}
@@ -126,7 +166,7 @@ def gathered(
         rows = keeper.rows_of_all(rows, tables.captures, tables.survey)
     labels = planning.clusters(tables.survey.files, tables.all_frames)
     plain |= {name: (each.finish(rows[name], labels), each.schema) for name, each in merged.items()}
-    found = with_packets(tables.all_frames, collect_all(plain | tables.joined.parts()))
+    found = with_packets(tables.all_frames, collect_all(plain | tables.joined.parts(), steps.done))
     return found if keeper is None else keeper.parts_of_all(found, tables.captures, tables.survey)
 
 
@@ -148,6 +188,7 @@ def run(
     """
     output = Path(args.output)
     what = selection_of(args)
+    steps = Steps(getattr(args, "step", _no_step), len(sections))
     with open_lake(Path(args.lake)) as lake, workspace(output, lake_bytes(lake)) as work:
         twice = {} if args.capture else held_elsewhere(lake.captures)
         for name, other in twice.items():
@@ -159,15 +200,17 @@ def run(
             for name, digest in planning.digests(lake.captures).items()
             if name not in twice
         }
+        steps.at("what the captures hold")
         survey = keeper.survey(spark, lake, digests) if keeper else surveyed(spark, lake, digests)
         read = keeper.to_read(survey) if keeper else survey.captures
         if keeper:
             args.tell(keeper.text(read, survey))
             if not read:
                 return read_report(output)
+        steps.at("which captures belong together")
         tables = Tables(spark, lake, survey, read, work)
         tables.select(what)
-        found = gathered(tables, args, sections, keeper)
+        found = gathered(tables, args, sections, keeper, steps)
         report = build(assembled(found, survey.files, survey.plan), sections)
         if not what.is_everything:
             report["selection"] = what.as_json()
@@ -178,6 +221,7 @@ def run(
         if is_whole and len(survey.captures) > 1:
             changed = {name: found.get(name, rows.empty_table()) for name, rows in CLOSING.items()}
             report["closing"] = closing_section(survey.plan, survey.captures, changed)
+        steps.at("writing the report")
         writers = closed_writers(work, is_joined=bool(survey.plan.groups)) if is_whole else {}
         if keeper:
             writers = keeper.writers(read, survey, is_joined=bool(tables.joined.plan.groups))
@@ -233,7 +277,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument("--exact", action="store_true", help="exact percentiles, by sorting")
     options.add_argument("--force", action="store_true", help="write beside other files there")
     options.add_argument("--master", help="Spark master (default: local[*])")
-    options.set_defaults(page=False, new=False, tell=_tell)
+    options.set_defaults(page=False, new=False, tell=_tell, step=_tell_step)
     return options
 
 
@@ -242,6 +286,12 @@ PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be re
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def _tell_step(done: int, total: int, what: str) -> None:
+    """A line on a terminal; a log does not need it."""
+    if sys.stderr.isatty():
+        _tell(f"{done} of {total} sections done, now {what}")
 
 
 @contextmanager

@@ -56,6 +56,7 @@ def write_report(
     is_new: bool = False,
     is_forced: bool = False,
     tell: Callable[[str], None] = print,
+    step: job.Step | None = None,
 ) -> dict[str, Any]:
     """What `dissector report` does: start Spark, run all jobs over a lake, write the report.
 
@@ -67,7 +68,8 @@ def write_report(
         since, until, topics: only this part of the lake; see spark_jobs.selection.
         is_new: read only captures that landed since the last run, see spark_jobs.survey.
         is_forced: other files may be in the output, and stay.
-        tell: takes a line for the user.
+        tell: takes a line for the user. step: takes how many sections are done, of how many, and
+            what is being computed.
 
     Returns:
         The content of report.json.
@@ -80,6 +82,9 @@ def write_report(
         page=True, since=since, until=until, topic=list(topics), new=is_new,
         force=is_forced, tell=tell,
     )  # fmt: skip
+    if step is not None:
+        args.step = step
+        step(0, len(SECTIONS), "starting Spark")
     with job.started(args, "dissector-report") as spark:
         return run(spark, args)
 

@@ -111,7 +111,7 @@ def keys_of(value: object) -> set[str]:
 
 COUNTED = ("outcomes", "_by_reason", "_by_protocol", "_by_start", "_by_end", "_by_status",
            "_by_command", "_by_code", "_by_severity", "by_cause", "by_request",
-           "limits_hit")  # fmt: skip
+           "limits_hit", "validation_errors")  # fmt: skip
 
 
 def test_every_number_of_a_report_is_explained() -> None:

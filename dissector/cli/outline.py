@@ -34,8 +34,11 @@ def outline(
     """
     yield from _capture(report["coverage"]["total"])
     yield ""
+    told: set[str] = set()
     for remark in remarks(report, commands):
-        yield from _verdict(remark, paint, width)
+        is_told = remark.next_step in told
+        told.add(remark.next_step)
+        yield from _verdict(remark._replace(next_step="") if is_told else remark, paint, width)
     for title, table in (
         ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
         ("slowest sends", _slowest(report)),

@@ -24,7 +24,7 @@ from dissector.cli.options import (
     private_option,
     speaking_options,
 )
-from dissector.cli.terminal import Paint, Words, terminal_width
+from dissector.cli.terminal import Paint, Words, steps_bar, terminal_width
 from dissector.errors import DependencyError, OutputError
 from dissector.outputs import refuse_inputs_in
 
@@ -234,10 +234,13 @@ def report(
         code = 0 if captures else exit_of_unread(common, opened)
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
-    part = {"since": since, "until": until, "topics": topics, "is_forced": force}
-    result = _run_spark(
-        lake, output, master, exact, captures, **part, is_new=is_new, tell=common.words.say
-    )
+    part = {
+        "since": since, "until": until, "topics": topics, "is_new": is_new, "is_forced": force,
+    }  # fmt: skip
+    with steps_bar("sections", common.is_progress_shown) as step:
+        result = _run_spark(
+            lake, output, master, exact, captures, **part, tell=common.words.say, step=step
+        )
     print(output / "report.html")
     return _judge(conditions, result, code, common.words)
 
@@ -284,7 +287,10 @@ def analyze(
     if is_interrupted:
         return reading.end(is_interrupted)
     common.words.say("running the Spark jobs")
-    result = _run_spark(output / "lake", output / "report", master, exact, is_forced=force)
+    with steps_bar("sections", common.is_progress_shown) as step:
+        result = _run_spark(
+            output / "lake", output / "report", master, exact, is_forced=force, step=step
+        )
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")

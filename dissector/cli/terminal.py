@@ -119,6 +119,12 @@ class Paint:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.is_on else text
 
 
+class Step(Protocol):
+    """Takes how many parts of a whole are done, of how many, and which one is being made."""
+
+    def __call__(self, done: int, total: int, what: str) -> None: ...
+
+
 class Progress(Protocol):
     """Takes the number of input bytes read so far, of all inputs together."""
 
@@ -173,3 +179,35 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progr
             yield lambda bytes_read: bar.update(task, completed=bytes_read)
         finally:
             _Shown.instead = None
+
+
+def no_step(done: int, total: int, what: str) -> None:
+    """Shows nothing."""
+
+
+@contextmanager
+def steps_bar(unit: str, is_shown: bool) -> Iterator[Step]:
+    """A bar on stderr that counts parts while the body runs: 3 of 11 sections, and at which it is.
+
+    Args:
+        unit: what is counted. is_shown: the user did not turn it off; it still needs a terminal.
+    """
+    if not is_shown or not sys.stderr.isatty():
+        yield no_step
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed} of {task.total} " + unit + ", now {task.description}"),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=0)
+
+        def step(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=safe_text(what), refresh=True)
+
+        yield step

@@ -95,7 +95,7 @@ def _send_latency(report: Row) -> str:
     return (
         "Time from the last byte of a SEND to the last byte of its receipt, where the capture was "
         f"taken ({place}): the broker's work and the part of the network behind that place.{path}"
-        f" It speaks of {count_text(total['latency_ms']['count'])} receipts for "
+        f" It speaks of {many(total['latency_ms']['count'], 'receipt')} for "
         f"{_counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
         f"latencies.{not_judged(report, total['not_judged'])}"
     )
@@ -107,7 +107,7 @@ def _permits(report: Row) -> str:
         return f"Not applicable: {total['not_applicable']}."
     of = total["utilization_of"]
     shares = (
-        f"{count_text(of['delivered'])} messages delivered of {count_text(of['allowed'])} allowed, "
+        f"{many(of['delivered'], 'message')} delivered of {count_text(of['allowed'])} allowed, "
         f"and {duration_text(total['observed_ms'])} of known balance, of all consumers together"
         if of
         else "no consumer whose balance is known"
@@ -165,7 +165,7 @@ def _transit(report: Row) -> str:
     return (
         "Time from the last byte of a SEND to the last byte of the MESSAGE that carries its entry "
         "to a consumer's queue, across connections of the same capture. It speaks of "
-        f"{count_text(total['transit_ms']['count'])} first deliveries of "
+        f"{many(total['transit_ms']['count'], 'first delivery', 'first deliveries')} of "
         f"{_counted(total['deliveries'], 'delivery', 'deliveries')}."
         f"{not_judged(report, total['not_judged'])}"
     )
@@ -196,7 +196,7 @@ def _requests(report: Row) -> str:
     return (
         "Time from the last byte of a request to the last byte of its answer, for every command "
         "but SEND; a PING by who sent it, since the other side answers. It speaks of "
-        f"{count_text(total['latency_ms']['count'])} answers to "
+        f"{many(total['latency_ms']['count'], 'answer')} to "
         f"{_counted(total['requests'], 'request', 'requests')}."
         f"{not_judged(report, total['not_judged'])}"
     )

@@ -24,6 +24,19 @@ CAUSE_WORDS: Final = {
     "no_commit": "since their offset had not been committed",
     "reset": "after the group began at an older offset",
 }
+# What to do about it, by the most frequent cause.
+CAUSE_STEPS: Final = {
+    "explicit": "See why the application rejects messages, or needs longer than its ack timeout",
+    "txn_abort": "See why transactions are aborted",
+    "consumer_gone": "See why consumers went away: a crash, a deployment, a lost connection",
+    "seek": "Ask who moved the subscription back; if it was on purpose, nothing is to be done",
+    "failover_switch": "See why the active consumer changed: a crash, a new consumer, a deployment",
+    "reconnect": "See why connections were lost: the broker's log, the network, keep-alives",
+    "unload": "See the broker's log for unloads: load balancing, a restart, an administrator",
+    "rebalance": "See why members of the group come and go: crashes, deployments, lost heartbeats",
+    "no_commit": "See why the group does not commit what it has read",
+    "reset": "Ask who set the group back; if it was on purpose, nothing is to be done",
+}
 # What a bound left out that was hit; others stand among the notices.
 _SUMMARY_LIMITS: Final = {
     "summary_attempts_limit": "sends that may have been repeated were not compared",

@@ -14,7 +14,14 @@ from dissector.report.verdict import VERDICTS as VERDICTS
 from dissector.report.verdict import spoken as spoken
 from dissector.report.verdicts.capturing import checksums, coverage, joined
 from dissector.report.verdicts.consuming import acks, permits, redelivery
-from dissector.report.verdicts.publishing import closed, errors, in_vain, latency, unconfirmed
+from dissector.report.verdicts.publishing import (
+    closed,
+    errors,
+    in_vain,
+    latency,
+    unanswered,
+    unconfirmed,
+)
 from dissector.report.words import many as many
 
 
@@ -34,6 +41,7 @@ def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
             redelivery(report, commands),
             checksums(report, commands),
             errors(report, commands),
+            unanswered(report, commands),
             acks(report, commands),
             closed(report, commands),
         ]

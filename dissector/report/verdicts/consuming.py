@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import CAUSE_WORDS
+from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
@@ -135,7 +135,8 @@ def redelivery(report: Row, commands: Commands) -> Remark:
         f"{count_text(total['redelivered'])} of {deliveries} {verb}: "
         f"{causes_text(total['by_cause'])}."
     )
-    step = "Ask whether the application takes a message twice without harm"
+    cause = max(total["by_cause"], key=lambda name: (total["by_cause"][name], name), default="")
+    step = CAUSE_STEPS.get(cause, "See whether the application takes a message twice without harm")
     if section["examples"]:
         row = section["examples"][0]
         both = f"frame_no == {row['frame_no']}"
@@ -165,10 +166,9 @@ def acks(report: Row, commands: Commands) -> Remark | None:
         text = f"{count_text(total['acked'])} of {deliveries} {verb} acknowledged"
     text = f"{text}{f'; {said}' if said else ''}."
     passed, _ = parts_text(total["passed_over_by_outcome"], dict.fromkeys(_OPEN, ""))
-    if total["validation_errors"]:
-        names = sorted(
-            total["validation_errors"], key=lambda n: (-total["validation_errors"][n], n)
-        )
+    errors = total["validation_errors"]
+    if rest.get("discarded") or errors:
+        names = sorted(errors, key=lambda name: (-errors[name], name)) or ["an unknown error"]
         text += f" Consumers discarded with {listed(names, NAMED)}: applications never got these."
         command = commands.frames("validation_error != null")
         words = "Find out why clients cannot read them: key, codec or damage; the discarding ACKs"

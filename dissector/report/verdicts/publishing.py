@@ -188,6 +188,36 @@ def _no_errors(report: Row) -> Remark:
     return Remark(mark, "errors", f"{text}: no refusal was seen.")
 
 
+def unanswered(report: Row, commands: Commands) -> Remark | None:
+    """Requests, but sends and those that wait for messages, that nobody answered."""
+    found: dict[str, int] = {}
+    total = waiting = 0
+    for row in report["requests"]["by_command"]:
+        if row["kind"] not in ("request", "auth"):
+            continue
+        total += row["requests"]
+        waiting += row["outcomes"].get("unanswered_at_end", 0)
+        count = row["outcomes"].get("conn_closed", 0)
+        if count:
+            found[row["request_command"]] = found.get(row["request_command"], 0) + count
+    said = []
+    if found:
+        ordered = sorted(found, key=lambda name: (-found[name], name))
+        kinds = listed([f"{count_text(found[name])} {name}" for name in ordered], NAMED)
+        count = sum(found.values())
+        verb = "was" if count == 1 else "were"
+        said.append(
+            f"{many(count, 'request')} {verb} unanswered when the connection ended: {kinds}."
+        )
+    if waiting > _IN_FLIGHT * total:
+        verb = "was" if waiting == 1 else "were"
+        said.append(f"{many(waiting, 'request')} {verb} unanswered when the capture ended.")
+    if not said:
+        return None
+    words = "Find out who ended these connections (closed_by), and look into the log of the other"
+    return Remark(LOOK, "requests", " ".join(said), step_text(words, commands.connections()))
+
+
 def closed(report: Row, commands: Commands) -> Remark | None:
     """Producers and consumers that the broker closed: an unload, a deleted topic, a quota."""
     closed = report["connecting"]["total"]["closed_by_broker"]

@@ -108,3 +108,14 @@ def test_codes_and_words_of_one_thing_are_the_same_everywhere() -> None:
     text = "\n".join(lines_of(frames=[FRAME], deliveries=[row]))
     assert text.count("after their consumer went away") == 2
     assert "consumer_gone" not in text and "consumer gone" not in text
+
+
+def test_the_same_next_step_is_told_once() -> None:
+    summary = Summary()
+    summary.add("frames", made.batch("frames", [FRAME]), "night")
+    report = summary.result()
+    report["coverage"]["total"]["one_way_connections"] = {"to_broker": 1}
+    report["redelivery"]["total"]["deliveries"] = None
+    report["errors"]["total"]["answers"] = None
+    text = "\n".join(outline(report, PLAIN))
+    assert text.count("look  ") >= 3 and text.count("Capture both directions") == 1

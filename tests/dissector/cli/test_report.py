@@ -2,6 +2,8 @@
 
 import importlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,8 @@ class FakeJob:
         self.report = report
         self.asked: dict[str, Any] = {}
 
-    def write_report(self, lake: Path, output: Path, **more: Any) -> dict[str, Any]:
+    def write_report(self, lake: Path, output: Path, step: Any, **more: Any) -> dict[str, Any]:
+        step(3, 11, "errors")
         self.asked = {"lake": lake, "output": output, **more}
         return self.report
 
@@ -200,3 +203,24 @@ def test_an_input_among_the_parts_of_a_report_is_refused(
         found = command("analyze", given, "-o", tmp_path / "out", "--force")
         assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
     assert inside.read_bytes() == nacks.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["report", "analyze"])
+def test_a_terminal_sees_at_which_section_it_is(
+    command: Command, job: FakeJob, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:  # fmt: skip
+    command("land", nacks, "--lake", tmp_path / "lake")
+    what = [nacks] if name == "analyze" else ["--lake", tmp_path / "lake"]
+    said: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def bar(unit: str, is_shown: bool) -> Iterator[Any]:
+        said.append((unit, is_shown))
+        yield lambda done, total, at: said.append((f"{done} of {total} at {at}", is_shown))
+
+    monkeypatch.setattr("dissector.cli.report.steps_bar", bar)
+    for options, is_shown in (([], True), (["-q"], False), (["--no-progress"], False)):
+        said.clear()
+        assert command(name, *what, "-o", tmp_path / "out", *options).code == EXIT_OK
+        assert said == [("sections", is_shown), ("3 of 11 at errors", is_shown)]

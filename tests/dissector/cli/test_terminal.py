@@ -15,8 +15,12 @@ from dissector.cli.terminal import (
     bytes_text,
     counted,
     no_progress,
+    no_step,
     progress_bar,
     safe_text,
+    steps_bar,
+    terminal_width,
+    wrapped,
 )
 
 
@@ -105,3 +109,38 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stderr", io.StringIO())
     with progress_bar("reading", 200, True) as progress:
         assert progress is no_progress
+
+
+def test_steps_are_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    with steps_bar("sections", True) as step:
+        step(3, 11, "errors")
+    assert "3 of 11 sections, now errors" in screen.getvalue()
+    with steps_bar("sections", False) as step:
+        assert step is no_step
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with steps_bar("sections", True) as step:
+        assert step is no_step
+
+
+def test_lines_wrap_at_the_terminal_and_not_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_width(io.StringIO()) is None
+    assert terminal_width(Screen()) == 80, "a terminal that does not tell"
+    monkeypatch.setenv("COLUMNS", "61")
+    assert terminal_width(io.StringIO()) == terminal_width(Screen()) == 61
+    monkeypatch.setenv("COLUMNS", "3")
+    assert terminal_width(Screen()) == 40
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,12}|[0-9]{1,9} (ms|%)", fullmatch=True), min_size=1))
+def test_wrapping_loses_nothing_and_parts_no_number(words: list[str]) -> None:
+    text = " ".join(words)
+    lines = wrapped(f"  {text}", 40, "    ")
+    assert " ".join(line.strip() for line in lines) == text
+    assert all(len(line) <= 40 for line in lines)
+    assert all(any(word in line for line in lines) for word in words)
+    assert wrapped(text, None) == [text]

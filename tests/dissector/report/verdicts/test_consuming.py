@@ -49,3 +49,14 @@ def test_every_cause_has_its_words() -> None:
         assert len(causes_text({cause: 1}).split()) > 2 and "_" not in causes_text({cause: 1})
     several = dict(zip("abcde", range(9, 0, -1), strict=False))
     assert causes_text(several).endswith(", 11 for other reasons")
+
+
+def test_what_to_do_depends_on_why_it_was_delivered_again() -> None:
+    report = decoded()
+    report["redelivery"]["total"] |= {
+        "deliveries": 9, "redelivered": 4, "by_cause": {"seek": 1, "reconnect": 3}
+    }  # fmt: skip
+    report["redelivery"]["examples"] = [{"capture": None, "frame_no": 7, "previous_frame_no": None}]
+    (remark,) = of(report, "redelivery")
+    words, command = remark.next_step.split("\n")
+    assert words.startswith("See why connections were lost") and command.endswith("'frame_no == 7'")

@@ -66,3 +66,24 @@ def test_lists_of_codes_say_how_many_there_are() -> None:
 def test_an_answer_is_a_receipt_one_for_a_duplicate_or_a_refusal() -> None:
     outcomes = {"ok": 15, "dup_or_dropped": 5, "error": 2, "orphan_response": 7, "conn_closed": 1}
     assert answered(outcomes) == 22
+
+
+def requested(*rows: tuple[str, str, dict[str, int]]) -> list[Remark]:
+    report = decoded()
+    report["requests"]["by_command"] = [
+        {"kind": kind, "request_command": command, "requests": sum(outcomes.values()),
+         "outcomes": outcomes}
+        for kind, command, outcomes in rows
+    ]  # fmt: skip
+    return of(report, "requests")
+
+
+def test_requests_that_nobody_answered_are_named() -> None:
+    (remark,) = requested(("request", "CONNECT", {"conn_closed": 8}), ("auth", "AUTH", {"ok": 3}))
+    assert remark.mark == LOOK and remark.next_step
+    assert "8 requests were unanswered when the connection ended: 8 CONNECT." in remark.text
+    (remark,) = requested(("request", "SEEK", {"ok": 9, "unanswered_at_end": 1}))
+    assert "1 request was unanswered when the capture ended." in remark.text
+    assert not requested(("request", "SEEK", {"ok": 900, "unanswered_at_end": 1}))
+    # A stream of Cursus ends with its connection, and one that waits for messages has none yet.
+    assert not requested(("consume", "STREAM", {"conn_closed": 16}))
