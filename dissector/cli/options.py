@@ -163,14 +163,14 @@ _DISSECTING: Final = (
         type=PortProtocol(),
         multiple=True,
         metavar="PORT=PROTOCOL",
-        help="Read this port as this protocol, whatever its content. Repeatable.",
+        help="Read this port as PROTOCOL in any case. Repeatable.",
     ),
     click.option(
         "--protocol",
         type=click.Choice(["auto", *PROTOCOL_NAMES]),
         default="auto",
         show_default=True,
-        help="Recognise the protocol, or read every connection as this one.",
+        help="Recognise the protocol, or read everything as this one.",
     ),
     click.option(
         "-j",

@@ -4,6 +4,7 @@ Pieces of a segment follow one another at once, with the time of the packet that
 its acknowledgement, so that the order of both directions stays as it was.
 """
 
+import random
 import struct
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
@@ -147,3 +148,25 @@ def recut(capture: bytes, places: Places) -> bytes:
         for piece, length in pieces:
             out.append(time + struct.pack("<II", len(piece), length) + piece)
     return b"".join(out)
+
+
+def out_of_order(capture: bytes, drawn: random.Random) -> bytes:
+    """The capture with packets of one time and way changing places, and some of them twice."""
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    streams = _Streams()
+    out: list[tuple[bytes, bytes, int]] = []
+    before: tuple[bytes, Way] | None = None
+    for record in _records(capture):
+        at = _headers(record[1], link_type)
+        segment = None if at is None else streams.segment(record[1], at)
+        mark = (record[0], segment.way) if segment is not None and segment.payload else None
+        if mark is not None and mark == before and drawn.random() < 0.3:
+            out.insert(len(out) - 1, record)
+        else:
+            out.append(record)
+        if mark is not None and drawn.random() < 0.1:
+            out.append(record)
+        before = mark
+    return capture[:24] + b"".join(
+        time + struct.pack("<II", len(data), wire) + data for time, data, wire in out
+    )
