@@ -1,5 +1,5 @@
-// Adds to a page that is complete without it: tables sort by a click on a column, and plots say
-// what lies under the pointer.
+// Adds to a page that is complete without it: tables sort by a click on a column, captures are
+// found by text and verdict, and plots say what lies under the pointer.
 "use strict";
 
 function valueOf(cell) {
@@ -16,7 +16,6 @@ function compare(left, right, direction) {
 
 function sortBy(header, place) {
   const table = header.closest("table");
-  const body = table.tBodies[0];
   const isNumber = !header.classList.contains("text");
   const before = header.getAttribute("aria-sort");
   const first = isNumber ? "descending" : "ascending";
@@ -25,9 +24,12 @@ function sortBy(header, place) {
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", next);
   const direction = next === "ascending" ? 1 : -1;
-  const rows = Array.from(body.rows);
-  rows.sort((a, b) => compare(valueOf(a.cells[place]), valueOf(b.cells[place]), direction));
-  body.append(...rows);
+  const key = (each) => valueOf((each.rows ? each.rows[0] : each).cells[place]);
+  const byKey = (a, b) => compare(key(a), key(b), direction);
+  // Where rows are folded, each has a body of its own, and what is folded stays with it.
+  const bodies = Array.from(table.tBodies);
+  if (bodies.length > 1) table.append(...bodies.sort(byKey));
+  else if (bodies.length) bodies[0].append(...Array.from(bodies[0].rows).sort(byKey));
 }
 
 for (const table of document.querySelectorAll("table.sorts")) {
@@ -38,6 +40,27 @@ for (const table of document.querySelectorAll("table.sorts")) {
     header.append(button);
     button.addEventListener("click", () => sortBy(header, place));
   });
+}
+
+const filter = document.querySelector(".filter");
+if (filter) {
+  const rows = Array.from(document.querySelectorAll("#verdicts [data-verdict]"));
+  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const wanted = filter.querySelector("[type=search]");
+  const picks = Array.from(filter.querySelectorAll("[type=checkbox]"));
+  const show = () => {
+    const words = wanted.value.toLowerCase().split(/\s+/);
+    const picked = new Set(picks.filter((each) => each.checked).map((each) => each.value));
+    rows.forEach((row, place) => {
+      const isPicked = picked.has(row.dataset.verdict);
+      row.hidden = !isPicked || !words.every((word) => texts[place].includes(word));
+    });
+    const count = rows.filter((row) => !row.hidden).length;
+    filter.querySelector(".found").textContent = `${count} of ${rows.length} captures shown`;
+  };
+  filter.addEventListener("input", show);
+  filter.hidden = false;
+  show();
 }
 
 function nearest(hints, x, y, isTall) {

@@ -1,12 +1,13 @@
 """Rows of the table `connections`, and addresses and directions of connections for other tables."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.endpoints import Endpoint, community_id, connection_key
+from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
+from dissector.endpoint_texts import Ends, end_texts
+from dissector.endpoints import Endpoint
 from dissector.findings import Finding
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.protocols.assembly import Framing
@@ -18,10 +19,12 @@ from dissector.protocols.framing_state import (
     ROLE_BY_SYN,
     ROLE_DECIDED,
     ROLE_SOURCE_NAMES,
+    UNKNOWN,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
-from dissector.stream.columns import ENDED_NAMES
-from dissector.stream.streams import ConnectionRows, SideRows, Streams
+from dissector.protocols.slots import find_slots
+from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
+from dissector.stream.streams import ConnectionRows, Streams
 
 _NO_FACTS: Final = ConnectionFacts()
 _SIDE_COLUMNS: Final = (
@@ -41,6 +44,9 @@ _SIDE_COLUMNS: Final = (
     "first_seq",
     "last_seq",
 )
+_MAX_HISTORIES: Final = 1 << 12  # distinct ones in one list; then a new list begins
+_STARTED_NAMES: Final = ("midstream", "syn")
+_CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
 EndsOf = Callable[[int], tuple[str, str]]
@@ -87,8 +93,21 @@ class AddressCodes:
         return code
 
 
+class _Roles(NamedTuple):
+    """Of connections, int64[rows] each. client: side 0 or 1; source: place in ROLE_SOURCE_NAMES;
+    slot: where the framing keeps them, -1 nowhere; protocol: as the framing has it, or NULL."""
+
+    client: Int64Array
+    source: Int64Array
+    slot: Int64Array
+    protocol: Int64Array
+
+
 class ConnectionTable:
-    """What is said of connections when they close; holds back notices until their role is known."""
+    """What is said of connections when they close; holds back notices until their role is known.
+
+    Rows are made column by column: a scan makes a connection of every packet.
+    """
 
     def __init__(
         self,
@@ -102,9 +121,18 @@ class ConnectionTable:
         self._framing = framing
         self._specs = specs
         self._waiting: dict[int, list[tuple[int, Finding]]] = {}
-        self._malformed: dict[tuple[int, int], int] = {}
-        self._ends: dict[tuple[int, int], int] = {}
+        self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
+        self._ends: dict[int, int] = {}  # by 3 * connection + side, 2 for the connection itself
         self._addresses = AddressCodes()
+        self._protocol_codes = {
+            **{place: place for place in range(len(specs))},
+            **{number: len(specs) + n for n, number in enumerate(OPAQUE_NAMES)},
+        }
+        self._protocol_names = (
+            *(spec.name for spec in specs), *OPAQUE_NAMES.values(), "none",
+        )  # fmt: skip
+        self._histories: dict[str, int] = {}
+        self._history_names: list[str] = []
 
     def hold(self, side: int, finding: Finding) -> None:
         """Keep a notice of a side until its direction is known, at the connection's end."""
@@ -112,16 +140,17 @@ class ConnectionTable:
 
     def count_malformed(self, connection: int, side: int, size: int) -> None:
         """Frames that cannot be read do not count as decoded."""
-        key = (connection, side)
-        self._malformed[key] = self._malformed.get(key, 0) + size
+        way = 2 * connection + side
+        self._malformed[way] = self._malformed.get(way, 0) + size
 
     def note_ends(self, frames: FrameColumns, rows: int) -> None:
         """Keep with which packet a direction or a connection ended."""
         commands = frames.command[:rows]
-        for row in np.flatnonzero((commands == EVENT_FIN) | (commands == EVENT_CLOSE)).tolist():
-            side = 2 if commands[row] == EVENT_CLOSE else int(frames.side[row])
-            key = (int(frames.connection_id[row]), side)
-            self._ends[key] = int(frames.last_packet[row])
+        found = np.flatnonzero((commands == EVENT_FIN) | (commands == EVENT_CLOSE))
+        if len(found):
+            sides = np.where(commands[found] == EVENT_CLOSE, 2, frames.side[found])
+            keys = 3 * frames.connection_id[found] + sides
+            self._ends.update(zip(keys.tolist(), frames.last_packet[found].tolist(), strict=True))
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
@@ -133,29 +162,46 @@ class ConnectionTable:
         if slots[0] < 0:
             return None
         rows = self._streams.connection_rows(slots)
-        client = self._client_side(rows, 0)[0]
+        client = int(self._roles(rows).client[0])
         return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
 
     def _ends_of(self, connection: int) -> tuple[str, str]:
-        rows = self._streams.connection_rows(
-            self._streams.slots_of(np.array([connection], np.int64))
-        )
-        client = self._client_side(rows, 0)[0]
-        return _endpoint(rows, 0, client).text(), _endpoint(rows, 0, 1 - client).text()
+        ends = self.ends_of(connection)
+        assert ends is not None, "a connection whose rows are to come is known"
+        return ends[0].text(), ends[1].text()
 
-    def _client_side(self, rows: ConnectionRows, row: int) -> tuple[int, int]:
-        """Which side is the client, and how that was told (place in ROLE_SOURCE_NAMES)."""
-        state = self._framing.state.connections
-        slot = self._framing.slot_of(int(rows.connection_id[row]))
-        if slot >= 0 and state.role[slot] == ROLE_DECIDED:
-            return int(state.client_side[slot]), int(state.role_source[slot])
-        if rows.started_by_syn[row]:
-            return 0, ROLE_BY_SYN
-        known = {port for spec in self._specs for port in spec.ports}
-        hinted = [side for side in (0, 1) if int(rows.port[side][row]) in known]
-        if len(hinted) == 1:
-            return 1 - hinted[0], ROLE_BY_PORT
-        return 0, ROLE_BY_FIRST_SEEN
+    def _slots_of(self, connections: Int64Array) -> Int64Array:
+        """Where the framing keeps connections, -1 nowhere."""
+        slots = np.empty(len(connections), np.int64)
+        find_slots(self._framing.state, connections, slots)
+        return slots
+
+    def _roles(self, rows: ConnectionRows) -> _Roles:
+        """Which side is the client, how that was told, and what the framing knows."""
+        known = self._framing.state.connections
+        slot = self._slots_of(rows.connection_id)
+        is_kept = slot >= 0
+        is_decided = is_kept & (known.role[slot] == ROLE_DECIDED)
+        is_syn = rows.started_by_syn == 1
+        ports = sorted(self._framing.broker_ports)
+        hinted = [np.isin(port, ports) for port in rows.port]
+        is_by_port = hinted[0] != hinted[1]
+        cases = [is_decided, is_syn, is_by_port]
+        return _Roles(
+            np.select(cases, [known.client_side[slot], 0, hinted[0].astype(np.int64)], 0),
+            np.select(
+                cases, [known.role_source[slot], ROLE_BY_SYN, ROLE_BY_PORT], ROLE_BY_FIRST_SEEN
+            ),
+            slot,
+            np.where(is_kept, known.protocol[slot], NULL),
+        )
+
+    def with_frames(self, connections: Int64Array) -> Int64Array:
+        """Those of the connections of which protocols may have something to say."""
+        slot = self._slots_of(connections)
+        protocol = self._framing.state.connections.protocol[slot]
+        is_known = (slot >= 0) & (protocol >= 0) & (protocol < len(self._specs))
+        return connections[is_known]
 
     def close(
         self, rows: ConnectionRows, facts: Mapping[int, ConnectionFacts]
@@ -166,25 +212,145 @@ class ConnectionTable:
             facts: what their frames say of them, by connection.
         """
         connections = rows.connection_id
-        found = [
-            self._row(rows, row, facts.get(connection, _NO_FACTS))
-            for row, connection in enumerate(connections.tolist())
-        ]
-        columns: dict[str, Column] = {name: [row[name] for row in found] for name in found[0]}
-        findings = [
-            each
-            for connection, row in zip(connections.tolist(), found, strict=True)
-            for each in self._released(connection, row)
-        ]
-        del columns["_client"]
+        roles = self._roles(rows)
+        columns = {
+            "connection_id": connections,
+            **self._whos(rows, roles),
+            **self._told(rows, roles),
+            **self._said(connections.tolist(), facts),
+        }
+        for suffix, side in (("to_broker", roles.client), ("to_client", 1 - roles.client)):
+            columns.update(self._sides(rows, roles.slot, side, suffix))
+        findings = list(self._released(connections, roles))
         self._framing.release(connections)
-        return TableBlock("connections", len(found), columns), findings
+        return TableBlock("connections", len(connections), columns), findings
 
-    def _released(self, connection: int, row: dict[str, Any]) -> Iterable[Finding]:
-        is_guessed = row["role_source"] == ROLE_SOURCE_NAMES[ROLE_BY_FIRST_SEEN]
-        for side, finding in self._waiting.pop(connection, ()):
-            direction = UNKNOWN_DIRECTION if is_guessed else int(side != row["_client"])
-            yield finding._replace(direction=NULL if side == NULL else direction)
+    def _whos(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
+        """Addresses, keys, and what was around the packets."""
+        client, broker = roles.client, 1 - roles.client
+        high, low, port = rows.address_high, rows.address_low, rows.port
+        ends = Ends(
+            rows.ip_version,
+            _of_side(high, client), _of_side(low, client), _of_side(port, client),
+            _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
+        )  # fmt: skip
+        texts = end_texts(ends)
+        tunnels, places = np.unique(rows.tunnel, return_inverse=True)
+        names = [self._tunnel_name(number) for number in tunnels.tolist()]
+        codes = np.array([NULL if name is None else n for n, name in enumerate(names)], np.int64)
+        tunnel = Coded(codes[places], [name or "" for name in names])
+        return {
+            "connection_key": _with_tunnel(texts.key, tunnel, rows.native),
+            "community_id": texts.community_id,
+            "client_ip": texts.address,
+            "client_port": ends.port,
+            "broker_ip": texts.other_address,
+            "broker_port": ends.other_port,
+            "role_source": Coded(roles.source, ROLE_SOURCE_NAMES),
+            "vlan_ids": _vlans(rows.vlans),
+            "tunnel_id": tunnel,
+        }
+
+    def _told(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
+        """What became of connections."""
+        first = rows.closed_first
+        closer = np.where(first == NULL, NULL, (first == roles.client).astype(np.int64))
+        ended_packet = self._ends_at(rows.connection_id, np.full(len(first), 2))
+        is_cut = rows.ended == ENDED_CAPTURE_END
+        return {
+            "protocol": self._protocols(rows, roles),
+            "started": Coded(rows.started_by_syn, _STARTED_NAMES),
+            "ended": Coded(rows.ended, ENDED_NAMES),
+            "closed_first_by": Coded(closer, _CLOSER_NAMES),
+            "first_ts_ns": rows.first_ts_ns,
+            "last_ts_ns": rows.last_ts_ns,
+            "handshake_rtt_ns": rows.handshake_rtt_ns,
+            "history": self._history(rows.history),
+            "ended_packet": np.where(is_cut, NULL, ended_packet),
+        }
+
+    def _history(self, texts: Sequence[str]) -> Coded:
+        if len(self._histories) > _MAX_HISTORIES:
+            self._histories, self._history_names = {}, []
+        codes = [self._histories.setdefault(text, len(self._histories)) for text in texts]
+        names = self._history_names
+        names.extend(list(self._histories)[len(names) :])
+        return Coded(np.array(codes, np.int64), names)
+
+    def _protocols(self, rows: ConnectionRows, roles: _Roles) -> Coded:
+        """Names of what the framing recognised; else whether there was payload."""
+        has_payload = (rows.sides[0].stream_bytes > 0) | (rows.sides[1].stream_bytes > 0)
+        unknown = self._protocol_codes[UNKNOWN]
+        codes = np.where(has_payload, unknown, len(self._protocol_names) - 1)
+        for number, code in self._protocol_codes.items():
+            codes[roles.protocol == number] = code
+        return Coded(codes, self._protocol_names)
+
+    def _said(
+        self, connections: Sequence[int], facts: Mapping[int, ConnectionFacts]
+    ) -> dict[str, Column]:
+        """What frames and the first bytes said, where they said anything."""
+        framing = self._framing
+        proxied = _taken_out(framing.proxied, connections)
+        names = _taken_out(framing.server_names, connections)
+        columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
+        if facts:
+            found = [facts.get(connection, _NO_FACTS) for connection in connections]
+            for name in ConnectionFacts._fields:
+                columns.setdefault(name, [getattr(said, name) for said in found])
+            for row, said in enumerate(found):
+                proxied[row] = proxied[row] or said.proxied_client_ip
+        # A column that a block does not name is null.
+        return {
+            name: values
+            for name, values in columns.items()
+            if any(value is not None for value in values)
+        }
+
+    def _sides(
+        self, rows: ConnectionRows, slot: Int64Array, side: Int64Array, suffix: str
+    ) -> dict[str, Column]:
+        """The columns of one direction. side: which one it is, by row."""
+        one, other = rows.sides
+        found = {
+            name: _of_side((getattr(one, name), getattr(other, name)), side)
+            for name in _SIDE_COLUMNS
+        }
+        ways = self._framing.state.directions
+        is_kept, way = slot >= 0, 2 * slot + side
+        decoded = np.where(is_kept, ways.decoded_bytes[way], 0)
+        if self._malformed:
+            keys = (2 * rows.connection_id + side).tolist()
+            decoded -= np.array([self._malformed.pop(key, 0) for key in keys], np.int64)
+        there = found["stream_bytes"] - found["gap_bytes"] - found["snaplen_cut_bytes"]
+        return {
+            **{f"{name}_{suffix}": values for name, values in found.items()},
+            f"decoded_bytes_{suffix}": decoded,
+            f"frames_{suffix}": np.where(is_kept, ways.frames[way], 0),
+            f"unparsed_bytes_{suffix}": there - decoded,
+            f"fin_packet_{suffix}": self._ends_at(rows.connection_id, side),
+        }
+
+    def _ends_at(self, connections: Int64Array, side: Int64Array) -> Int64Array:
+        """The packets with which sides ended, NULL for others; they are forgotten."""
+        if not self._ends:
+            return np.full(len(connections), NULL, np.int64)
+        keys = (3 * connections + side).tolist()
+        return np.array([self._ends.pop(key, NULL) for key in keys], np.int64)
+
+    def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Finding]:
+        """The notices that waited for connections."""
+        if not self._waiting:
+            return
+        for row, connection in enumerate(connections.tolist()):
+            waiting = self._waiting.pop(connection, None)
+            if waiting is None:
+                continue
+            is_guessed = roles.source[row] == ROLE_BY_FIRST_SEEN
+            client = int(roles.client[row])
+            for side, finding in waiting:
+                direction = UNKNOWN_DIRECTION if is_guessed else int(side != client)
+                yield finding._replace(direction=NULL if side == NULL else direction)
 
     def decided(self) -> list[Finding]:
         """Notices that waited, of open connections whose client is known for good by now.
@@ -192,21 +358,15 @@ class ConnectionTable:
         Those of the others go on waiting, but for more than MAX_NOTICES of them all go.
         """
         must_go = sum(map(len, self._waiting.values())) > MAX_NOTICES
-        found: list[Finding] = []
-        for connection in list(self._waiting):
-            if must_go or self._is_decided(connection):
-                slots = self._streams.slots_of(np.array([connection], np.int64))
-                client, source = self._client_side(self._streams.connection_rows(slots), 0)
-                row = {"_client": client, "role_source": ROLE_SOURCE_NAMES[source]}
-                found.extend(self._released(connection, row))
-        return found
-
-    def _is_decided(self, connection: int) -> bool:
-        state = self._framing.state.connections
-        slot = self._framing.slot_of(connection)
-        if slot < 0 or state.role[slot] != ROLE_DECIDED:
-            return False
-        return int(state.role_source[slot]) != ROLE_BY_FIRST_SEEN
+        waiting = np.array(list(self._waiting), np.int64)
+        if not len(waiting):
+            return []
+        rows = self._streams.connection_rows(self._streams.slots_of(waiting))
+        roles = self._roles(rows)
+        known = self._framing.state.connections
+        is_decided = (roles.slot >= 0) & (known.role[roles.slot] == ROLE_DECIDED)
+        chosen = np.flatnonzero(must_go | (is_decided & (roles.source != ROLE_BY_FIRST_SEEN)))
+        return list(self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles))))
 
     def rest(self) -> list[Finding]:
         """Notices of connections that never closed."""
@@ -218,81 +378,32 @@ class ConnectionTable:
         self._waiting.clear()
         return left
 
-    def _row(self, rows: ConnectionRows, row: int, said: ConnectionFacts) -> dict[str, Any]:
-        connection = int(rows.connection_id[row])
-        client, source = self._client_side(rows, row)
-        ends = [_endpoint(rows, row, side) for side in (0, 1)]
-        first = int(rows.closed_first[row])
-        tunnel = self._tunnel_name(int(rows.tunnel[row]))
-        around = None if rows.native[row] else tunnel  # a key that other captures see as well
-        found: dict[str, Any] = {
-            "_client": client,
-            "connection_id": connection,
-            "connection_key": connection_key(ends[0], ends[1], around),
-            "community_id": community_id(ends[0], ends[1]),
-            "protocol": self._protocol(rows, row),
-            "client_ip": ends[client].text(),
-            "client_port": ends[client].port,
-            "broker_ip": ends[1 - client].text(),
-            "broker_port": ends[1 - client].port,
-            "role_source": ROLE_SOURCE_NAMES[source],
-            "vlan_ids": _vlans(int(rows.vlans[row])),
-            "tunnel_id": tunnel,
-            "started": "syn" if rows.started_by_syn[row] else "midstream",
-            "ended": ENDED_NAMES[int(rows.ended[row])],
-            "closed_first_by": None if first == NULL else ("broker", "client")[first == client],
-            "first_ts_ns": int(rows.first_ts_ns[row]),
-            "last_ts_ns": int(rows.last_ts_ns[row]),
-            "handshake_rtt_ns": _or_none(rows.handshake_rtt_ns[row]),
-            "history": rows.history[row],
-            "leg": said.leg,
-            "twin_connection_id": said.twin_connection_id,
-            "client_version": said.client_version,
-            "server_version": said.server_version,
-            "protocol_version": said.protocol_version,
-            "feature_flags": said.feature_flags,
-            "max_message_bytes": said.max_message_bytes,
-            "proxied_client_ip": self._framing.proxied.pop(connection, said.proxied_client_ip),
-            "tls_sni": self._framing.server_names.pop(connection, None),
-            "ended_packet": self._ends.pop((connection, 2), None),
-        }
-        if found["ended"] == "capture_end":
-            found["ended_packet"] = None
-        for suffix, side in (("to_broker", client), ("to_client", 1 - client)):
-            found.update(self._side(rows.sides[side], row, connection, side, suffix))
-            found[f"fin_packet_{suffix}"] = self._ends.pop((connection, side), None)
-        return found
 
-    def _protocol(self, rows: ConnectionRows, row: int) -> str:
-        slot = self._framing.slot_of(int(rows.connection_id[row]))
-        number = int(self._framing.state.connections.protocol[slot]) if slot >= 0 else -1
-        if 0 <= number < len(self._specs):
-            return self._specs[number].name
-        has_payload = any(int(side.stream_bytes[row]) > 0 for side in rows.sides)
-        return OPAQUE_NAMES.get(number, "unknown" if has_payload else "none")
-
-    def _side(
-        self, values: SideRows, row: int, connection: int, side: int, suffix: str
-    ) -> dict[str, Any]:
-        found = {f"{name}_{suffix}": _or_none(getattr(values, name)[row]) for name in _SIDE_COLUMNS}
-        slot = self._framing.slot_of(connection)
-        ways = self._framing.state.directions
-        decoded = frames = 0
-        if slot >= 0:
-            decoded = int(ways.decoded_bytes[2 * slot + side])
-            frames = int(ways.frames[2 * slot + side])
-        decoded -= self._malformed.pop((connection, side), 0)
-        there = int(
-            values.stream_bytes[row] - values.gap_bytes[row] - values.snaplen_cut_bytes[row]
-        )
-        found[f"decoded_bytes_{suffix}"] = decoded
-        found[f"frames_{suffix}"] = frames
-        found[f"unparsed_bytes_{suffix}"] = there - decoded
-        return found
+def _of_side(values: tuple[Int64Array, Int64Array], side: Int64Array) -> Int64Array:
+    """Of each row the value of one of its sides."""
+    return np.where(side == 0, *values)
 
 
-def _or_none(value: Any) -> int | None:
-    return None if value == NULL else int(value)
+def _taken_out(found: dict[int, str], connections: Sequence[int]) -> list[str | None]:
+    return [found.pop(connection, None) if found else None for connection in connections]
+
+
+def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:
+    """Keys with the tunnel in front, where a packet was seen only inside it.
+
+    A key is one that other captures see as well.
+    """
+    is_around = (tunnel.codes >= 0) & (native == 0)
+    if not is_around.any():
+        return keys
+    starts, lengths = keys.starts.tolist(), keys.lengths.tolist()
+    texts = [
+        keys.data[start : start + length].tobytes().decode()
+        for start, length in zip(starts, lengths, strict=True)
+    ]
+    for row in np.flatnonzero(is_around).tolist():
+        texts[row] = f"{tunnel.names[tunnel.codes[row]]} {texts[row]}"
+    return texts
 
 
 def _endpoint(rows: ConnectionRows, row: int, side: int) -> Endpoint:
@@ -304,7 +415,13 @@ def _endpoint(rows: ConnectionRows, row: int, side: int) -> Endpoint:
     )
 
 
-def _vlans(packed: int) -> Sequence[int] | None:
-    count = packed >> _VLAN_COUNT_AT & 7
-    ids = [packed >> (_VLAN_BITS * place) & 0xFFF for place in range(count)]
-    return ids or None
+def _vlans(packed: Int64Array) -> Lists:
+    """VLAN ids, outermost first; null where there are none."""
+    counts = packed >> _VLAN_COUNT_AT & 7
+    most = int(counts.max(initial=0))
+    ids = np.stack([packed >> (_VLAN_BITS * n) & 0xFFF for n in range(most or 1)], axis=1)
+    return Lists(
+        ids.reshape(-1),
+        np.arange(len(packed)) * ids.shape[1],
+        np.where(counts > 0, counts, -1),
+    )

@@ -375,7 +375,7 @@ class Dissection:
     def _said_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
         """What the protocols know of connections that are over."""
         found = {}
-        for connection in connections.tolist():
+        for connection in self._connections.with_frames(connections).tolist():
             for facts in self._facts:
                 said = facts.connection_facts(connection)
                 if said is not None:

@@ -29,27 +29,35 @@ from dissector.native.code import (
     Code,
     bounds_checked,
     cache_folder,
+    cache_problems,
     code_path,
     keep_code,
+    keep_file,
     load_address,
     load_entry,
     module_digest,
     processor_features,
     read_code,
+    read_kept,
 )
+from dissector.native.telling import compiling, listen
 
 __all__ = [
     "array_words",
     "bounds_checked",
     "cache_folder",
+    "cache_problems",
     "callback",
     "compiled",
     "inlined",
     "instruction",
+    "keep_file",
     "kept",
     "kernel",
+    "listen",
     "module_digest",
     "processor_features",
+    "read_kept",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -87,7 +95,8 @@ def _code_of(function: Callable[..., Any], key: str, make: Callable[[], Code]) -
     path = code_path(function.__module__, function.__qualname__, key)
     code = read_code(path)
     if code is None:
-        code = make()
+        with compiling(f"{function.__module__}.{function.__qualname__}"):
+            code = make()
         keep_code(path, code)
     return code
 

@@ -77,6 +77,7 @@ NOTICES: Final = (
     NoticeKind("resync_unconfirmed", "warning", "a chain of frames that no known end confirms"),
     NoticeKind("midstream_start", "info", "the first frame starts after {value} skipped bytes"),
     NoticeKind("not_recognised", "info", "no known protocol within the first {value} bytes"),
+    NoticeKind("read_as_asked", "warning", "the options name another protocol than its content"),
     NoticeKind("malformed_frame", "warning", "a frame whose fields cannot be read"),
     NoticeKind("unfinished_frames_limit", "warning", "an unfinished frame was given up: memory"),
     # -- fields

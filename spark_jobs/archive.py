@@ -11,7 +11,6 @@ runs; `settings_of` names the settings that point there.
 
 import argparse
 import io
-import os
 import re
 import sys
 import tarfile
@@ -22,7 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dissector.errors import OutputError
-from dissector.jit import cache_folder, module_digest
+from dissector.jit import cache_folder, module_digest, read_kept
+from dissector.outputs import new_file, written
 
 DISTRIBUTION: Final = "pulsar-dissector"
 PACKAGES: Final = ("dissector", "spark_jobs")
@@ -82,46 +82,70 @@ def _own_files() -> Iterator[tuple[Path, str]]:
                 yield path, f"lib/{path.relative_to(root).as_posix()}"
 
 
-def _kernel_files() -> Iterator[tuple[Path, str]]:
-    """Machine code of the text that runs here; that of older texts stays behind."""
-    for folder in sorted(cache_folder().glob("dissector*-*")):
-        module, _, digest = folder.name.rpartition("-")
-        if folder.is_dir() and digest == module_digest(module):
-            for path in sorted(folder.glob("*.kernel")):
-                yield path, f"kernels/{folder.name}/{path.name}"
+def _kernels() -> Iterator[tuple[tarfile.TarInfo, bytes]]:
+    """Machine code of the text that runs here; that of older texts, and what others could have
+    written, stays behind. The modes are such that a worker can trust what it unpacks."""
+    folders = [
+        folder
+        for folder in sorted(cache_folder().glob("dissector*-*"))
+        if folder.is_dir() and folder.name.rpartition("-")[2] == _digest_of(folder)
+    ]
+    for name in ("kernels", *(f"kernels/{folder.name}" for folder in folders)):
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        yield entry, b""
+    for folder in folders:
+        for path in sorted(folder.glob("*.kernel")):
+            data = read_kept(path)
+            entry = tarfile.TarInfo(f"kernels/{folder.name}/{path.name}")
+            entry.size, entry.mode = len(data), 0o644
+            if data:
+                yield entry, data
 
 
-def write(output: Path, is_compressed: bool | None = None) -> None:
+def _digest_of(folder: Path) -> str:
+    return module_digest(folder.name.rpartition("-")[0])
+
+
+def write(output: Path, is_compressed: bool | None = None, *, is_forced: bool = False) -> None:
     """Write the archive, at once or not at all.
 
     Args:
         is_compressed: None = if its name ends in gz.
+        is_forced: a file that is there is replaced.
+
+    Raises:
+        OutputError: it cannot be written, or is there.
     """
     is_gzip = output.suffix in (".gz", ".tgz") if is_compressed is None else is_compressed
-    fresh = output.with_name(f".{output.name}.{os.getpid()}")
+    place = new_file(output, (), is_forced=is_forced)
     version = metadata.version(DISTRIBUTION)
     level: Any = {"compresslevel": 1} if is_gzip else {}
     told = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\n".encode()
     try:
-        with tarfile.open(fresh, "w:gz" if is_gzip else "w", **level) as tar:
-            for path, name in chain(_library_files(), _own_files(), _kernel_files()):
+        with (
+            written(place, is_forced=is_forced) as file,
+            tarfile.open(fileobj=file, mode="w:gz" if is_gzip else "w", **level) as tar,
+        ):
+            for path, name in chain(_library_files(), _own_files()):
                 tar.add(path, name, recursive=False)
+            for kernel, data in _kernels():
+                tar.addfile(kernel, io.BytesIO(data))
             entry = tarfile.TarInfo(f"lib/pulsar_dissector-{version}.dist-info/METADATA")
             entry.size = len(told)
             tar.addfile(entry, io.BytesIO(told))
-        fresh.replace(output)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="*.tar or *.tar.gz")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    args = parser.parse_args(argv)
     try:
-        write(Path(parser.parse_args(argv).output))
+        write(Path(args.output), is_forced=args.force)
     except OutputError as error:
         print(f"archive.py: {error}", file=sys.stderr)
         return error.exit_code

@@ -296,12 +296,7 @@ def placed_rows(out: DataFrame, placed: DataFrame, table: str, *others: str) -> 
     own = _at(placed, "rank", "own_capture", "own_connection_id")
     rows = rows.join(own, on=["group", "rank", "connection_id"], how="left")
     for name in others:
-        rank = f"{name}_rank"
-        place = _at(placed, rank, f"{name}_capture", f"{name}_connection_id")
-        rows = rows.join(place, on=["group", rank, "connection_id"], how="left")
-        is_here = F.col(rank).isNull() | (F.col(rank) == F.col("rank"))
-        for column in (f"{name}_capture", f"{name}_connection_id"):
-            rows = rows.withColumn(column, F.when(~is_here, F.col(column)))
+        rows = _with_other(rows, placed, name)
     names = [field.name for field in spark_schema(table).fields]
     if table == "exchanges":
         rows = rows.withColumns(
@@ -317,7 +312,23 @@ def placed_rows(out: DataFrame, placed: DataFrame, table: str, *others: str) -> 
         }
     )
     more = [f"{name}_{column}" for name in others for column in ("capture", "connection_id")]
-    return rows.select(*names, "capture", "own_capture", "own_connection_id", *more, "order_no")
+    more = [name for name in more if name not in names]
+    return rows.select(*names, "own_capture", "own_connection_id", *more, "order_no")
+
+
+def _with_other(rows: DataFrame, placed: DataFrame, name: str) -> DataFrame:
+    """Set where another frame lies that rows name. A previous delivery may be on another
+    connection; the replay gives its chain, and it is set wherever it is."""
+    rank, capture, connection = (f"{name}_{what}" for what in ("rank", "capture", "connection_id"))
+    is_free = connection in rows.columns
+    chain = F.col(connection) if is_free else F.col("connection_id")
+    place = _at(placed, rank, capture, connection).withColumnRenamed("connection_id", "chain")
+    rows = rows.withColumn("chain", chain).drop(*([connection] if is_free else []))
+    rows = rows.join(place, on=["group", rank, "chain"], how="left").drop("chain")
+    is_here = F.col(rank).isNull() | (F.col(rank) == F.col("rank"))
+    for column in (capture,) if is_free else (capture, connection):
+        rows = rows.withColumn(column, F.when(~is_here, F.col(column)))
+    return rows
 
 
 def subjects(out: DataFrame, placed: DataFrame, table: str) -> tuple[DataFrame, DataFrame]:
@@ -352,15 +363,15 @@ def subjects(out: DataFrame, placed: DataFrame, table: str) -> tuple[DataFrame, 
         F.col("connection_id") == F.col("head_connection_id")
     )
     own = own.where(~is_head).withColumn("incarnation", F.col("own_incarnation"))
-    found = joined.select(*names, "capture")
-    known_by_all = found.unionByName(own.select(*names, "capture"))
+    found = joined.select(*names)
+    known_by_all = found.unionByName(own.select(*names))
     if table == "consumers":
         at = _at(placed, "rank", "closed_capture", "closed_connection_id")
         at = at.withColumnRenamed("connection_id", "chain")
         joined = joined.join(at, on=["group", "rank", "chain"], how="left")
         joined = joined.withColumn("closed_no", F.col("order_no"))
         more = ("closed_capture", "closed_connection_id", "closed_no")
-        found = joined.select(*names, "capture", *more)
+        found = joined.select(*names, *more)
     return found, known_by_all
 
 

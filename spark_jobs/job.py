@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -181,7 +181,7 @@ def run(
         writers = closed_writers(work, is_joined=bool(survey.plan.groups)) if is_whole else {}
         if keeper:
             writers = keeper.writers(read, survey, is_joined=bool(tables.joined.plan.groups))
-        write_report(output, report, has_page=args.page, more=writers)
+        write_report(output, report, has_page=args.page, more=writers, is_forced=args.force)
     return report
 
 
@@ -231,9 +231,13 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--topic", action="append", default=[], metavar="NAME", help="only this one (repeatable)"
     )
     options.add_argument("--exact", action="store_true", help="exact percentiles, by sorting")
+    options.add_argument("--force", action="store_true", help="write beside other files there")
     options.add_argument("--master", help="Spark master (default: local[*])")
     options.set_defaults(page=False, new=False, tell=_tell)
     return options
+
+
+PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be read
 
 
 def _tell(text: str) -> None:
@@ -245,6 +249,7 @@ def started(args: argparse.Namespace, name: str) -> Iterator[SparkSession]:
     """A session for a lake of this size; one that runs already is used and left running."""
     with open_lake(Path(args.lake)) as lake:
         size = lake_bytes(lake)
+        args.unread = lake.unread
     running = SparkSession.getActiveSession()
     spark = running or session.start(args.master, size, name)
     try:
@@ -276,5 +281,7 @@ def main(
     except DissectorError as error:
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
         return error.exit_code
+    for each in args.unread:
+        _tell(each.text)
     print(Path(args.output) / "report.json")
-    return 0
+    return PARTIAL if args.unread else 0

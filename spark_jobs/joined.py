@@ -121,7 +121,7 @@ class Joined:
             (F.col("capture") != F.col("head_capture"))
             | (F.col("connection_id") != F.col("head_connection_id"))
         )
-        names = [*(column.name for column in TABLES["connections"].columns), "capture"]
+        names = [column.name for column in TABLES["connections"].columns]
         return merged, behind.select(*names)
 
     # -- what joining changed
@@ -263,10 +263,13 @@ def _sorted(rows: pa.Table) -> list[Row]:
 
 def closed_schema(table: str) -> pa.Schema:
     """The columns of the closed rows of a table."""
-    own = ("capture", "own_capture", "own_connection_id", *OTHER_PLACES[table], "order_no")
+    schema = arrow_schema(table)
+    own = ("own_capture", "own_connection_id", *OTHER_PLACES[table], "order_no")
     kinds = {True: pa.string(), False: pa.int64()}
-    fields = [pa.field(name, kinds[name.endswith("capture")]) for name in own]
-    return pa.schema([*arrow_schema(table), *fields])
+    fields = [
+        pa.field(name, kinds[name.endswith("capture")]) for name in own if name not in schema.names
+    ]
+    return pa.schema([*schema, *fields])
 
 
 def merged_connections(rows: DataFrame) -> DataFrame:
@@ -276,7 +279,7 @@ def merged_connections(rows: DataFrame) -> DataFrame:
     sums = _summed()
     made = []
     for name in names:
-        if name == "connection_id":
+        if name in ("capture", "connection_id"):
             continue
         if name in sums:
             value = F.sum(name)
@@ -296,7 +299,7 @@ def merged_connections(rows: DataFrame) -> DataFrame:
     found = found.withColumns(
         {"capture": F.col("head_capture"), "connection_id": F.col("head_connection_id")}
     )
-    return found.select(*names, "capture")
+    return found.select(*names)
 
 
 def with_twins(connections: DataFrame, twins: DataFrame) -> DataFrame:

@@ -153,7 +153,7 @@ def output_schema() -> pa.Schema:
     fields = {"table": pa.field("table", pa.string())}
     for table in TABLES:
         for field in arrow_schema(table):
-            if field.name != "origin_capture":
+            if field.name not in ("capture", "origin_capture"):
                 fields.setdefault(field.name, field)
     fields |= {name: pa.field(name, pa.int64()) for name in _MORE}
     return pa.schema(list(fields.values()))

@@ -54,6 +54,7 @@ def write_report(
     until: str | None = None,
     topics: Sequence[str] = (),
     is_new: bool = False,
+    is_forced: bool = False,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What `dissector report` does: start Spark, run all jobs over a lake, write the report.
@@ -65,6 +66,7 @@ def write_report(
         master: Spark master; None = local[*].
         since, until, topics: only this part of the lake; see spark_jobs.selection.
         is_new: read only captures that landed since the last run, see spark_jobs.survey.
+        is_forced: other files may be in the output, and stay.
         tell: takes a line for the user.
 
     Returns:
@@ -75,7 +77,8 @@ def write_report(
     """
     args = argparse.Namespace(
         lake=str(lake), output=str(output), capture=list(captures), exact=is_exact, master=master,
-        page=True, since=since, until=until, topic=list(topics), new=is_new, tell=tell,
+        page=True, since=since, until=until, topic=list(topics), new=is_new,
+        force=is_forced, tell=tell,
     )  # fmt: skip
     with job.started(args, "dissector-report") as spark:
         return run(spark, args)

@@ -29,7 +29,7 @@ SPARK_TYPES: Final[dict[str, DataType]] = {
 
 
 def spark_schema(table: str) -> StructType:
-    """The schema of a table's files, without the partition column `capture`."""
+    """The schema of a table's files."""
     return StructType(
         [StructField(column.name, SPARK_TYPES[column.type]) for column in TABLES[table].columns]
     )

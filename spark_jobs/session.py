@@ -12,7 +12,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from dissector.errors import DependencyError
 from dissector.jit import cache_folder
+from dissector.native import trust
 
 OLDEST_JAVA = 17
 HOW_TO_GET_JAVA = (
@@ -132,32 +132,45 @@ def find_java() -> Java:
     raise DependencyError(f"Spark needs Java {OLDEST_JAVA} or later: {looked}; {HOW_TO_GET_JAVA}")
 
 
-def _write_once(path: Path, text: str, mode: int = 0o644) -> None:
-    """Put a small file in place by rename, so that two runs at once cannot harm each other."""
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.chmod(name, mode)
-    os.replace(name, path)
+def _keep(folder: int, name: str, text: str, place: Path, mode: int) -> None:
+    """Put a small file in place, unless it is there."""
+    try:
+        is_there = trust.read_file(folder, name, place / name) == text.encode()
+    except (OSError, trust.DistrustedError):
+        is_there = False
+    if not is_there:
+        trust.write_file(folder, name, text.encode(), mode)
 
 
 def launcher_home(java: Java) -> Path:
-    """A folder that serves as JAVA_HOME, whose bin/java drops the module that nobody needs."""
+    """A folder that serves as JAVA_HOME, whose bin/java drops the module that nobody needs.
+
+    It lies where nobody else can write, as what is in it is run.
+
+    Raises:
+        DependencyError: there is no such place.
+    """
     text = LAUNCHER.replace("{java}", str(java.home / "bin" / "java").replace("'", "'\\''"))
     name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    mode = stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH
-    for base in (cache_folder(), Path(tempfile.gettempdir()) / f"pulsar-dissector-{os.getuid()}"):
+    problems: list[str] = []
+    for base in dict.fromkeys((cache_folder(), trust.private_folder_of_user())):
         home = base / name
         try:
-            _write_once(home / "bin" / "java", text, mode)
-            _write_once(home / "log4j2.properties", LOG_SETTINGS)
+            with (
+                trust.folder(home / "bin", make=True) as programs,
+                trust.folder(home) as folder,
+            ):
+                _keep(programs, "java", text, home / "bin", stat.S_IRWXU)
+                _keep(folder, "log4j2.properties", LOG_SETTINGS, home, stat.S_IRUSR | stat.S_IWUSR)
             return home
-        except OSError:
-            continue
-    raise DependencyError(f"cannot write Spark's launcher to {cache_folder()}; set DISSECTOR_CACHE")
+        except trust.DistrustedError as problem:
+            problems.append(str(problem))
+        except OSError as error:
+            problems.append(f"{error.filename or home}: {error.strerror}")
+    raise DependencyError(
+        f"cannot write Spark's launcher: {'; '.join(problems)}; "
+        "set DISSECTOR_CACHE to a folder that you, and nobody else, can write"
+    )
 
 
 def under_spark_submit() -> bool:
@@ -223,7 +236,8 @@ def start(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parts),
         "spark.default.parallelism": str(parts),
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pulsar-dissector-warehouse"),
+        # No job of ours has tables of Spark's own; were there any, they would be nobody else's.
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         **(SMALL_SETTINGS if is_small else {}),
     }

@@ -26,13 +26,7 @@ from spark_jobs.state import Memory
 from spark_jobs.tables import LakeTables
 from spark_jobs.workspace import Workspace
 
-_CONNECTIONS: Final = pa.schema(
-    [
-        pa.field("capture", pa.string()) if name == "capture"
-        else arrow_schema("connections").field(name)
-        for name in links.COLUMNS
-    ]
-)  # fmt: skip
+_CONNECTIONS: Final = pa.schema([arrow_schema("connections").field(name) for name in links.COLUMNS])
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {**KEPT, "files": FILES, "ends": _CONNECTIONS}
 # Folders of a workspace: what a report keeps, and new rows on their way there.
 KEEP: Final = "keep"

@@ -1,12 +1,12 @@
 """The tables of a lake as DataFrames: only captures that exist, each row with its capture."""
 
 from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.sql.window import Window
 
 from dissector.errors import UsageError
@@ -16,8 +16,9 @@ from spark_jobs.schemas import spark_schema
 
 CONNECTION: Final = ["capture", "connection_id"]
 # Where a row's frames lie if captures are joined: its own one, and others that it names if they are
-# in another capture. `capture` and `connection_id` are then those of the joined connection. The
-# frame of a row orders the rows of a connection, by its number in all captures that were joined.
+# in another capture (the connection of a previous delivery: wherever it is). `capture` and
+# `connection_id` are then those of the joined connection. The frame of a row orders the rows of a
+# connection, by its number in all captures that were joined.
 _OWN: Final = ("own_capture", "own_connection_id")
 OTHER_PLACES: Final[dict[str, tuple[str, ...]]] = {
     "exchanges": ("response_capture", "response_connection_id"),
@@ -103,7 +104,7 @@ class LakeTables:
         )
 
     def read(self, table: str) -> DataFrame:
-        """A table; `capture` is the capture a row came from, also where captures were compacted.
+        """A table, of whatever schema version its files are.
 
         Rotations of a tap continue each other, so that all of one run are one capture here.
 
@@ -115,14 +116,24 @@ class LakeTables:
         return self._read[table]
 
     def _open(self, table: str) -> DataFrame:
-        paths = self.lake.part_paths(table)
-        schema = StructType([*spark_schema(table).fields, StructField("capture", StringType())])
-        folder = str(Path(self.lake.folder) / table)
-        rows = self.spark.read.schema(schema).option("basePath", folder).parquet(*paths)
-        capture = F.coalesce("origin_capture", "capture")
+        schema = spark_schema(table)
+        old = [c for c in self.lake.captures if c.schema_version == 1]
+        new = [c for c in self.lake.captures if c.schema_version != 1]
+        parts = []
+        if new or not old:
+            paths = self.lake._replace(captures=tuple(new)).part_paths(table)
+            parts.append(self.spark.read.schema(schema).parquet(*paths))
+        if old:
+            # Their folders are named capture=<id>, which their files do not have as a column.
+            paths = self.lake._replace(captures=tuple(old)).part_paths(table)
+            folder = str(Path(self.lake.folder) / table)
+            rows = self.spark.read.schema(schema).option("basePath", folder).parquet(*paths)
+            rows = rows.withColumn("capture", F.coalesce("origin_capture", "capture"))
+            parts.append(rows.select(*schema.names))
+        rows = reduce(DataFrame.unionByName, parts)
         if self._has_rotations:
-            capture = F.regexp_replace(capture, f"^{ROTATION.pattern}$", "$1")
-        rows = rows.withColumn("capture", capture)
+            capture = F.regexp_replace("capture", f"^{ROTATION.pattern}$", "$1")
+            rows = rows.withColumn("capture", capture)
         if self._only is not None:
             rows = rows.where(F.col("capture").isin(self._only))
         return with_places(rows, table)
@@ -134,7 +145,11 @@ def with_places(rows: DataFrame, table: str) -> DataFrame:
         return rows
     own = dict(zip(_OWN, (F.col(name) for name in CONNECTION), strict=True))
     kinds = {True: "bigint", False: "string"}
-    other = {name: F.lit(None).cast(kinds[name.endswith("_id")]) for name in OTHER_PLACES[table]}
+    other = {
+        name: F.lit(None).cast(kinds[name.endswith("_id")])
+        for name in OTHER_PLACES[table]
+        if name not in rows.columns
+    }
     return rows.withColumns({**own, **other, "order_no": F.col(ORDERED_BY[table])})
 
 

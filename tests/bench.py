@@ -73,7 +73,7 @@ def land(path: Path) -> Run:
 def _file_rows(lake: Path) -> list[dict[str, int]]:
     import pyarrow.parquet as pq
 
-    part = next((lake / "capture_files").glob("capture=*/part-*.parquet"))
+    part = next((lake / "capture_files").glob("landing=*/part-*.parquet"))
     rows: list[dict[str, int]] = pq.ParquetFile(part).read(columns=["packets"]).to_pylist()
     return rows
 

@@ -410,7 +410,7 @@ class Sweeper:
     def tick(self, now: float) -> None:
         if now > self._next:
             self._next = now + 5
-            for path in self._lake.glob("*/capture=*/*.parquet"):
+            for path in self._lake.glob("*/landing=*/*.parquet"):
                 path.unlink()
 
 

@@ -32,6 +32,7 @@ LAYERS = {
     "dissector.packet": 2,
     "dissector.stream": 2,
     "dissector.endpoints": 2,
+    "dissector.endpoint_texts": 2,
     "dissector.protocols": 3,
     "dissector.dissection": 4,
     "dissector.closed_connections": 4,
@@ -39,6 +40,7 @@ LAYERS = {
     "dissector.untimed": 4,
     "dissector.merging": 4,
     "dissector.findings": 3,
+    "dissector.outputs": 5,
     "dissector.sources": 5,
     "dissector.lake": 5,
     "dissector.report": 5,
@@ -66,6 +68,8 @@ EXCEPTIONS = {
     ("dissector.native.code", "sys"): "the digest names the interpreter",
     ("dissector.native.code", "pathlib"): "compiled code lies in the file system",
     ("dissector.native.code", "threading"): "two threads may need the same code at once",
+    ("dissector.native.trust", "os"): "owners and modes of what code is loaded from",
+    ("dissector.native.trust", "pathlib"): "owners and modes of what code is loaded from",
 }
 NUMBA_IN = {
     "dissector.native.code": "machine code is loaded by the compiler's loader",

@@ -1,21 +1,20 @@
 """Commands about the installation: doctor (what is there and how to mend it) and version."""
 
-import hashlib
 import importlib
 import platform
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 
+from dissector.cli.compiling import kept_kernels, warm_mark
 from dissector.cli.options import COMPLETE, Common, example, speaking_options, usable_cpus
-from dissector.cli.terminal import NORMAL, Paint, bytes_text, no_progress, progress_bar
+from dissector.cli.terminal import NORMAL, Paint, bytes_text, counted, no_progress
 from dissector.errors import DependencyError
 
 DISTRIBUTION: Final = "pulsar-dissector"
@@ -40,7 +39,8 @@ _LIBRARIES: Final = (
 
 
 class Finding(NamedTuple):
-    """One line of doctor. state: ok, slow or missing; mend: what to do, empty if nothing."""
+    """One line of doctor. state: ok, slow, optional (missing, and only some commands want it) or
+    missing; mend: what to do, empty if nothing."""
 
     what: str
     state: str
@@ -60,14 +60,15 @@ def library_findings() -> Iterator[Finding]:
     """Which libraries are installed, and whether they can be imported."""
     for distribution, module, extra in _LIBRARIES:
         mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {distribution}"
+        state = "optional" if extra else "missing"
         version = installed_version(distribution)
         if version is None:
-            yield Finding(distribution, "missing", "not installed", mend)
+            yield Finding(distribution, state, "not installed", mend)
             continue
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken installation raises whatever it likes
-            yield Finding(distribution, "missing", f"{version}, cannot be imported: {error}", mend)
+            yield Finding(distribution, state, f"{version}, cannot be imported: {error}", mend)
         else:
             yield Finding(distribution, "ok", version)
 
@@ -78,9 +79,9 @@ def java_finding() -> Finding:
     try:
         java = importlib.import_module("spark_jobs.session").find_java()
     except ImportError as error:
-        return Finding("java", "missing", f"not looked for: {error}", "install pyspark first")
+        return Finding("java", "optional", f"not looked for: {error}", "install pyspark first")
     except DependencyError as error:
-        return Finding("java", "missing", str(error), mend)
+        return Finding("java", "optional", str(error), mend)
     return Finding("java", "ok", f"{java.version} at {java.home} (from {java.source})")
 
 
@@ -99,38 +100,21 @@ def processor_finding() -> Finding:
     return Finding("processor", "slow", text + "by tables", "nothing; checksums just take longer")
 
 
-def kernel_modules() -> list[str]:
-    """The modules of ours that hold compiled passes, found by what they import."""
-    package = Path(__file__).resolve().parent.parent
-    found = []
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "\n@kernel" in text:
-            inner = path.relative_to(package).with_suffix("").parts
-            found.append(".".join(("dissector", *inner)))
-    return found
-
-
-def _warm_mark() -> Path:
-    """The file that says that every kernel, as it is now, was compiled by `doctor --warm`."""
-    from dissector.jit import cache_folder, module_digest
-
-    digests = "".join(module_digest(module) for module in kernel_modules())
-    return cache_folder() / f"warm-{hashlib.sha256(digests.encode()).hexdigest()[:24]}"
-
-
 def kernel_finding() -> Finding:
     """Whether the compiled passes lie in the cache, so that no command waits for the compiler."""
-    from dissector.jit import cache_folder, compiled
+    from dissector.jit import cache_folder, cache_problems, compiled
 
     folder = cache_folder()
     if not compiled():
         return Finding("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
-    files = list(folder.rglob("*.kernel")) if folder.is_dir() else []
+    files = kept_kernels()
     size = bytes_text(sum(path.stat().st_size for path in files))
-    if _warm_mark().exists():
-        return Finding("kernels", "ok", f"compiled, {size} in {folder}")
-    return Finding("kernels", "slow", f"not all compiled in {folder}", "dissector doctor --warm")
+    passed_over = "".join(f"; not elsewhere, as {problem}" for problem in cache_problems())
+    if warm_mark().exists():
+        count = counted(len(files), "kernel")
+        return Finding("kernels", "ok", f"compiled, {count}, {size} in {folder}{passed_over}")
+    text = f"not all compiled in {folder}{passed_over}"
+    return Finding("kernels", "slow", text, "dissector doctor --warm")
 
 
 def capture_finding() -> Finding:
@@ -184,6 +168,7 @@ def warm_up(common: Common) -> None:
     from importlib.resources import as_file, files
 
     from dissector.cli.reading import Reading
+    from dissector.jit import keep_file
     from dissector.lake.land import land_chains
     from dissector.report.summary import Summary
     from dissector.tap.facts import FactSums
@@ -191,7 +176,6 @@ def warm_up(common: Common) -> None:
     with (
         as_file(files("dissector") / "data" / "warm") as folder,
         tempfile.TemporaryDirectory(prefix="dissector-") as lake,
-        progress_bar("compiling", 0, common.is_progress_shown),
     ):
         captures = sorted(str(path) for path in folder.iterdir())
         reading = Reading(captures, common, "none")
@@ -203,8 +187,7 @@ def warm_up(common: Common) -> None:
         options = common.core_options(payload_sha256=True, properties=True)
         list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
     _warm_rare()
-    with suppress(OSError):
-        _warm_mark().touch()
+    keep_file(warm_mark(), b"")
 
 
 def _warm_rare() -> None:
@@ -227,7 +210,8 @@ def _warm_rare() -> None:
 def doctor(common: Common, warm: bool) -> int:
     """Show what is installed and how to mend it.
 
-    Looks at libraries, Java, processor and compiled kernels. Exits 5 if something is missing.
+    Looks at libraries, Java, processor and compiled kernels. Exits 5 if something is missing that
+    every command needs; what only reports by Spark need is optional.
     """
     if warm:
         warm_up(common)
@@ -236,17 +220,22 @@ def doctor(common: Common, warm: bool) -> int:
         # What could not be kept is compiled when it is needed: slower, nothing more.
         return 0
     paint = Paint(common.color)
-    styles = {"ok": "green", "slow": "yellow", "missing": "red"}
-    missing = 0
+    styles = {"ok": "green", "slow": "yellow", "optional": "yellow", "missing": "red"}
+    states: list[str] = []
     for finding in findings():
-        missing += finding.state == "missing"
-        print(
-            f"{paint(f'{finding.state:<8}', styles[finding.state])}{finding.what:<12}{finding.text}"
-        )
+        states.append(finding.state)
+        state = paint(f"{finding.state:<9}", styles[finding.state])
+        print(f"{state}{finding.what:<12}{finding.text}")
         if finding.mend:
-            print(f"{'':<8}{'':<12}-> {finding.mend}")
+            print(f"{'':<9}{'':<12}-> {finding.mend}")
+    missing, optional = states.count("missing"), states.count("optional")
     if missing:
         raise DependencyError(f"{missing} missing, see above")
+    if optional:
+        common.words.say(
+            f"{counted(optional, 'optional part')} not there: report and analyze by Spark need "
+            "them, all other commands work"
+        )
     return 0
 
 

@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dissector.cli.exits import EXIT_PARTIAL
-from dissector.cli.options import CommandGroup, Common, Size, example, speaking_options
+from dissector.cli.options import (
+    CommandGroup,
+    Common,
+    Size,
+    example,
+    private_option,
+    speaking_options,
+)
 from dissector.cli.render import json_line, time_text
 from dissector.cli.select import read_time
 from dissector.cli.terminal import bytes_text, counted, safe_text
 from dissector.errors import UsageError
+from dissector.schemas import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from dissector.lake.manifest import Manifest
+    from dissector.lake.reader import Lake
 
 _lake_argument = click.argument(
     "folder", metavar="LAKE", type=click.Path(file_okay=False, path_type=Path)
@@ -23,6 +32,13 @@ _lake_argument = click.argument(
 @click.group(cls=CommandGroup)
 def lake() -> None:
     """List, verify, remove or put together the captures of a lake."""
+
+
+def exit_of_unread(common: Common, opened: "Lake") -> int:
+    """Name the captures of a lake that cannot be read; the exit code that comes of it."""
+    for each in opened.unread:
+        common.words.missing(each.text)
+    return EXIT_PARTIAL if opened.unread else 0
 
 
 def _facts(capture: "Manifest") -> dict[str, Any]:
@@ -59,7 +75,7 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                 f"{bytes_text(facts['capture_bytes'])} -> {bytes_text(facts['parquet_bytes'])}"
             )
         common.words.say(f"{counted(len(opened.captures), 'capture')} in {folder}")
-    return 0
+        return exit_of_unread(common, opened)
 
 
 @lake.command(epilog=example("dissector lake verify lake"))
@@ -103,7 +119,10 @@ def verify(common: Common, folder: Path) -> int:
 def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | None) -> int:
     """Remove captures from a lake.
 
-    By id, where * and ? stand for anything, or by age."""
+    By id, where * and ? stand for anything, or by age. A compacted group goes as a whole: by its
+    own id, or when all of its captures are older. Also removes, by id, captures whose manifest is
+    damaged, and files that belong to no capture (see dissector lake verify).
+    """
     if not captures and before is None:
         raise UsageError("name the captures to remove, or give --before; see dissector lake list")
     before_ns = None
@@ -116,8 +135,11 @@ def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | No
             ) from None
     from dissector.lake.reader import remove
 
-    for capture in remove(folder, captures, before_ns):
+    removed = remove(folder, captures, before_ns)
+    for capture in removed.gone + removed.orphans:
         print(safe_text(capture))
+    for note in removed.notes:
+        common.words.missing(note)
     return 0
 
 
@@ -129,18 +151,25 @@ def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | No
 @click.option(
     "--below", type=Size(), metavar="SIZE", help="Take only captures with smaller Parquet files."
 )
+@private_option
 @speaking_options
 def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int | None) -> int:
     """Put many small captures into few files.
 
     All of them, or those named, where * and ? stand for anything. Prints the id of the new
-    capture; its rows say in origin_capture where they come from.
+    group; the column capture of its rows says where each came from, as before. Captures that an
+    older version landed (schema version 1) are written anew, whatever their size and number.
     """
     from dissector.cli.doctor import DISTRIBUTION, installed_version
     from dissector.lake.compact import compact as compact_lake
 
     versions = {"dissector": installed_version(DISTRIBUTION) or "unknown"}
     made = compact_lake(folder, captures or ("*",), below, versions)
-    print(safe_text(made.capture_id))
-    common.words.say(f"{counted(len(made.replaces), 'capture')} put together")
+    for capture in made.migrated:
+        common.words.say(f"{capture} written anew as schema version {SCHEMA_VERSION}")
+    if made.group is None:
+        common.words.say("nothing put together: fewer than two captures fit")
+    else:
+        print(safe_text(made.group.capture_id))
+        common.words.say(f"{counted(len(made.group.replaces), 'capture')} put together")
     return 0

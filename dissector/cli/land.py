@@ -10,12 +10,15 @@ from dissector.cli.options import (
     Command,
     Common,
     chain_option,
+    cluster_option,
     dissecting_options,
     example,
     inputs_argument,
+    private_option,
 )
 from dissector.cli.terminal import Words, bytes_text, counted, progress_bar
 from dissector.errors import OutputError
+from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
@@ -45,6 +48,7 @@ def land_inputs(
     from dissector.cli.reading import Reading
     from dissector.lake.land import land_chains, land_strictly
 
+    refuse_lake_inputs(lake, inputs)
     reading = Reading(inputs, common, mode)
     options = common.core_options(**(want or {}))
     outcomes: list[Outcome] = []
@@ -68,6 +72,20 @@ def land_inputs(
             raise
     take_outcomes(reading, outcomes)
     return reading, outcomes, is_interrupted
+
+
+def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:
+    """Refuse inputs that lie in the folders of a lake's tables, where they could be replaced.
+
+    Raises:
+        OutputError: there is one.
+    """
+    from dissector.lake.install import STAGE_FOLDER
+    from dissector.lake.manifest import MANIFEST_FOLDER
+    from dissector.schemas import TABLES
+
+    names = (*TABLES, STAGE_FOLDER, MANIFEST_FOLDER)
+    refuse_inputs_in([lake / name for name in names], inputs, "--lake")
 
 
 def take_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
@@ -112,9 +130,10 @@ _LANDING: Final = (
         metavar="DIR",
         help="Write to this lake.",
     ),
-    click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster."),
+    cluster_option,
     click.option("--properties", is_flag=True, help="Keep the properties of messages."),
     click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."),
+    private_option,
     chain_option,
     dissecting_options,
 )

@@ -1,6 +1,7 @@
 """The command `dissector`: its subcommands, and how errors become one line and an exit code."""
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -34,7 +35,10 @@ from dissector.errors import DissectorError
 
 # Failures of the operating system that mean: the output could not be written.
 _WRITE_ERRORS: Final = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM}
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EACCES),
+        *(errno.EPERM, errno.EBADF),
+    }
 )
 
 EPILOG: Final = """\b
@@ -95,13 +99,51 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, MemoryError):
         return "out of memory; --memory-limit 512MB makes it give up old state", EXIT_INPUT
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        if error.errno in _WRITE_ERRORS and not place:
-            place = "standard output: "
+        if error.errno in _WRITE_ERRORS and not error.filename:
+            return _output_text(error), EXIT_OUTPUT
+        place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         code = EXIT_OUTPUT if error.errno in _WRITE_ERRORS else EXIT_INPUT
         return f"{place}{error.strerror or error}", code
+    if isinstance(error, UnicodeEncodeError) and _is_file_name(error.object):
+        return f"{error.object!r:.100} is no UTF-8, which is needed here: rename it", EXIT_USAGE
     kind = type(error).__name__
     return f"internal error, please report it: {kind}: {error}; --debug shows more", EXIT_INPUT
+
+
+def _is_file_name(text: str) -> bool:
+    """Whether a text holds bytes of a name, or an argument, that are not UTF-8."""
+    return any("\udc80" <= one <= "\udcff" for one in text)
+
+
+def _output_text(error: OSError) -> str:
+    """What is wrong with standard output."""
+    if error.errno == errno.EBADF:
+        return "standard output is closed: let it lead somewhere, such as > /dev/null"
+    return f"standard output: {error.strerror or error}; free some space or write elsewhere"
+
+
+def _open_streams() -> None:
+    """Give the three streams that a process has their places, where its parent closed them.
+
+    Else the next file that is opened would be standard output, and errors would go there. What is
+    read from, or written to, a stream that was closed fails; errors are then for nobody.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # It takes the lowest number that is free, which is this one.
+            os.set_inheritable(os.open(os.devnull, mode), True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    # What a terminal's encoding does not have is escaped; no name ends a run.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
@@ -137,13 +179,15 @@ def main() -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(dissector, {}, "dissector", COMPLETE, asked)
+    _open_streams()
     code = run(sys.argv[1:])
     try:
         sys.stdout.close()
     except BrokenPipeError:
         return _end_by_broken_pipe()
     except OSError as error:
-        _complain(f"standard output: {error.strerror}; free some space or write elsewhere")
+        if code != EXIT_OUTPUT:  # else it was said already
+            _complain(_output_text(error))
         return EXIT_OUTPUT
     return code
 

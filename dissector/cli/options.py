@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 
 from dissector import limits
+from dissector.cli.compiling import Compiling
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
+from dissector.native.telling import listen
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
@@ -232,6 +234,7 @@ def _collect(values: dict[str, Any]) -> Common:
         is_progress_wanted=not values.pop("no_progress"),
         color=values.pop("color"),
     )
+    listen(Compiling(common.words, common.is_progress_shown))
     if "max_frame_bytes" not in values:
         return common
     return common._replace(
@@ -282,5 +285,33 @@ chain_option = click.option(
     default="auto",
     show_default=True,
     help="Join ring files to one capture, or all, or none.",
+)
+def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from dissector.sources.files import readable
+
+    return None if value is None else readable(value)
+
+
+cluster_option = click.option(
+    "--cluster", metavar="NAME", callback=_as_text, help="Label the captures as of this cluster."
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Replace what is there; an input is never replaced."
+)
+
+
+def _narrow(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    """Let nobody else read what this process, and processes that it starts, write."""
+    if is_wanted:
+        before = os.umask(0o077)
+        context.call_on_close(lambda: os.umask(before))
+
+
+private_option = click.option(
+    "--private",
+    is_flag=True,
+    expose_value=False,
+    callback=_narrow,
+    help="Let only this user read what is written (mode 0600).",
 )
 inputs_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")

@@ -1,29 +1,42 @@
 """The numbers of a report as a page of text: what `summary` prints and `analyze` ends with.
 
 First what stands out, one sentence each; then a short table per section that has something to
-list. Names come last in a line, so that numbers stay in columns however long a name is.
+list. Names come last in a line, so that numbers stay in columns however long a name is. Sentences
+and names wrap where a width is given; numbers and commands are never broken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from dissector.cli.terminal import Paint, counted, safe_text
+from dissector.cli.terminal import Paint, counted, safe_text, wrapped
+from dissector.report.commands import Commands
+from dissector.report.meanings import NOTICE_SENTENCES, STATUSES
 from dissector.report.outlook import BAD, GOOD, LOOK, remarks, spoken
+from dissector.report.verdict import Remark
+from dissector.report.verdicts.consuming import causes_text
+from dissector.report.verdicts.publishing import answered
 from dissector.report.words import bytes_text, duration_text, share_text
 
 Numbers = dict[str, Any]
 _LISTED: Final = 5  # lines of each list that are shown
-_MARKS: Final = {GOOD: ("ok", "green"), LOOK: ("look", "yellow"), BAD: ("BAD", "red")}
+_STYLES: Final = {GOOD: "green", LOOK: "yellow", BAD: "red"}
+_INDENT: Final = " " * 8  # of what follows a verdict
+_LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
 
 
-def outline(report: Numbers, paint: Paint) -> Iterator[str]:
-    """The lines of a report: what was read, what stands out, and the numbers behind it."""
+def outline(
+    report: Numbers, paint: Paint, width: int | None = None, commands: Commands | None = None
+) -> Iterator[str]:
+    """The lines of a report: what was read, what stands out, and the numbers behind it.
+
+    Args:
+        width: columns of the terminal; None breaks no line. commands: see `remarks`.
+    """
     yield from _capture(report["coverage"]["total"])
     yield ""
-    for remark in remarks(report):
-        mark, style = _MARKS.get(remark.mark, ("", "dim"))
-        yield f"  {paint(f'{mark:<4}', style)}  {safe_text(remark.text)}"
-    for title, lines in (
+    for remark in remarks(report, commands):
+        yield from _verdict(remark, paint, width)
+    for title, table in (
         ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
         ("slowest sends", _slowest(report)),
         ("permits of consumers", _permits(report)),
@@ -31,25 +44,61 @@ def outline(report: Numbers, paint: Paint) -> Iterator[str]:
         ("lag of groups in messages, behind commits and behind deliveries", _lags(report)),
         ("wrong checksums", _checksums(report)),
         ("refused requests", _errors(report)),
-        ("what the capture lacks", _lacks(report["coverage"]["total"])),
     ):
-        listed = list(lines)
-        if listed:
+        if table.rows:
             yield ""
-            yield paint(spoken(report, title), "bold")
-            yield from (f"  {line}" for line in listed)
+            yield from (paint(line, "bold") for line in wrapped(spoken(report, title), width))
+            yield from (f"  {line}" for line in table.lines(width and width - 2))
+    lacks = list(_lacks(report["coverage"]["total"]))
+    if lacks:
+        yield ""
+        yield paint("what the capture lacks", "bold")
+        for sentence in lacks:
+            yield from wrapped(f"  {sentence}", width, "    ")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> Iterator[str]:
-    """Lines of columns, numbers to the right; the last column is text. total: rows there are."""
-    if not rows:
-        return
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)][:-1]
-    for row in (heads, *rows):
-        cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)]
-        yield "  ".join((*cells, row[-1]))
-    if total > len(rows):
-        yield f"and {total - len(rows):,} more, see --json"
+def _verdict(remark: Remark, paint: Paint, width: int | None) -> Iterator[str]:
+    """A verdict, and what to do next; a command has a line of its own, to be copied."""
+    first, *more = wrapped(f"{_INDENT}{safe_text(remark.text)}", width, _INDENT)
+    mark = paint(f"{remark.word:<4}", _STYLES.get(remark.mark, "dim"))
+    yield f"  {mark}  {first[len(_INDENT) :]}"
+    yield from more
+    words, _, command = remark.next_step.partition("\n")
+    if words:
+        yield from wrapped(f"{_INDENT}{safe_text(words)}", width, _INDENT)
+    if command:
+        yield f"{_INDENT}  {paint(safe_text(command), 'cyan')}"
+
+
+class _Table(NamedTuple):
+    """Columns of a list, numbers to the right; the last column is text.
+
+    total: rows there are; more: sentences behind the rows.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    total: int
+    more: Sequence[str] = ()
+
+    def lines(self, width: int | None) -> Iterator[str]:
+        """The lines. Names wrap behind their column; where there is no room for one, below it."""
+        columns = list(zip(self.heads, *self.rows, strict=True))[:-1]
+        widths = [max(map(len, column)) for column in columns]
+        for row in (self.heads, *self.rows):
+            cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)]
+            start = "  ".join((*cells, ""))
+            if width is None or len(start) + len(row[-1]) <= width:
+                yield start + row[-1]
+            elif len(start) + max(_LEAST_NAME, *map(len, row[-1].split())) <= width:
+                yield from wrapped(start + row[-1], width, " " * len(start), keeps=len(start))
+            else:
+                yield start.rstrip()
+                yield from wrapped(f"    {row[-1]}", width, "    ")
+        if self.total > len(self.rows):
+            yield f"… and {self.total - len(self.rows):,} more ({self.total:,} in all), see --json"
+        for sentence in self.more:
+            yield from wrapped(sentence, width, "  ")
 
 
 def _ms(value: float | None) -> str:
@@ -77,7 +126,7 @@ def _counts(counts: Numbers, limit: int = 8) -> str:
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     shown = [f"{count:,} {safe_text(str(name))}" for name, count in ordered[:limit]]
     rest = len(ordered) - limit
-    return ", ".join(shown) + (f", and {rest} more" if rest > 0 else "")
+    return ", ".join(shown) + (f" … ({len(ordered)} in all)" if rest > 0 else "")
 
 
 def _captures(report: Numbers) -> Callable[[Numbers], str]:
@@ -100,14 +149,13 @@ def _capture(total: Numbers) -> Iterator[str]:
     yield f"{counted(total['connections'], 'connection')}{f' ({of})' if of else ''}, {frames}"
 
 
-def _sends(report: Numbers) -> Iterator[str]:
+def _sends(report: Numbers) -> _Table:
     section = report["send_latency"]
     groups = section["by_topic"]
     rows = [
         (
             *(_ms(group["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")),
-            _count(group["sends"]),
-            f"{group['outcomes'].get('ok', 0):,}",
+            *_sent(group),
             _name(group["topic"]),
         )
         for group in groups[:_LISTED]
@@ -115,13 +163,18 @@ def _sends(report: Numbers) -> Iterator[str]:
     if len(groups) > 1:
         total = section["total"]
         latency = [_ms(total["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")]
-        answered = total["outcomes"].get("ok", 0)
-        rows.append((*latency, _count(total["sends"]), f"{answered:,}", "all topics"))
-    heads = ("p50", "p90", "p99", "max", "sends", "answered", "topic")
-    yield from _table(heads, rows, len(groups) + (len(groups) > 1))
+        rows.append((*latency, *_sent(total), "all topics"))
+    heads = ("p50", "p90", "p99", "max", "sends", "answered", "refused", "topic")
+    return _Table(heads, rows, len(groups) + (len(groups) > 1))
 
 
-def _slowest(report: Numbers) -> Iterator[str]:
+def _sent(group: Numbers) -> tuple[str, str, str]:
+    """Sends, how many of them got an answer of any kind, and how many a refusal."""
+    outcomes = group["outcomes"]
+    return _count(group["sends"]), _count(answered(outcomes)), _count(outcomes.get("error", 0))
+
+
+def _slowest(report: Numbers) -> _Table:
     slow = [each for each in report["slowest"]["publish"] if each["latency_ms"] is not None][:3]
     of = _captures(report)
     rows = [
@@ -134,10 +187,10 @@ def _slowest(report: Numbers) -> Iterator[str]:
         )
         for each in slow
     ]
-    yield from _table(("ms", "connection", "frames", "packets", "topic"), rows, len(rows))
+    return _Table(("ms", "connection", "frames", "packets", "topic"), rows, len(rows))
 
 
-def _permits(report: Numbers) -> Iterator[str]:
+def _permits(report: Numbers) -> _Table:
     groups = report["permit_utilization"]["by_subscription"]
     rows = [
         (
@@ -152,10 +205,10 @@ def _permits(report: Numbers) -> Iterator[str]:
         for group in groups[:_LISTED]
     ]
     heads = ("granted", "delivered", "used", "time without", "stalls", "subscription")
-    yield from _table(heads, rows, len(groups))
+    return _Table(heads, rows, len(groups))
 
 
-def _redeliveries(report: Numbers) -> Iterator[str]:
+def _redeliveries(report: Numbers) -> _Table:
     total = report["redelivery"]["total"]
     groups = [each for each in report["redelivery"]["by_subscription"] if each["redelivered"]]
     rows = [
@@ -164,20 +217,21 @@ def _redeliveries(report: Numbers) -> Iterator[str]:
             _count(group["deliveries"]),
             _share(group["rate_messages"]),
             f"{_name(group['subscription'])} of {_name(group['topic'])}"
-            f" ({_counts(group['by_cause'])})",
+            f": {causes_text(group['by_cause'])}",
         )
         for group in groups[:_LISTED]
     ]
     heads = ("again", "deliveries", "of messages", "subscription")
-    yield from _table(heads, rows, len(groups))
+    more = []
     if total["dead_letter_publishes"] or total["retry_publishes"]:
-        yield (
+        more.append(
             f"published to dead letter topics: {total['dead_letter_publishes']:,}, "
             f"to retry topics: {total['retry_publishes']:,}"
         )
+    return _Table(heads, rows, len(groups), more)
 
 
-def _lags(report: Numbers) -> Iterator[str]:
+def _lags(report: Numbers) -> _Table:
     names = ("lag_committed_last", "lag_committed_max", "lag_delivered_last", "lag_delivered_max")
     listed = report["ack_latency"]["by_subscription"]
     groups = [each for each in listed if any(each[name] is not None for name in names)]
@@ -190,10 +244,10 @@ def _lags(report: Numbers) -> Iterator[str]:
         for group in groups[:_LISTED]
     ]
     heads = ("committed", "most of a log", "delivered", "most of a log", "subscription")
-    yield from _table(heads, rows, len(groups))
+    return _Table(heads, rows, len(groups))
 
 
-def _checksums(report: Numbers) -> Iterator[str]:
+def _checksums(report: Numbers) -> _Table:
     failures = report["checksum_failures"]["failures"]
     of = _captures(report)
     rows = [
@@ -207,10 +261,10 @@ def _checksums(report: Numbers) -> Iterator[str]:
         for each in failures[:_LISTED]
     ]
     heads = ("connection", "frame", "packets", "command", "topic")
-    yield from _table(heads, rows, report["checksum_failures"]["total"]["mismatch"])
+    return _Table(heads, rows, report["checksum_failures"]["total"]["mismatch"])
 
 
-def _errors(report: Numbers) -> Iterator[str]:
+def _errors(report: Numbers) -> _Table:
     incidents = report["errors"]["incidents"]
     of = _captures(report)
     rows = [
@@ -224,7 +278,7 @@ def _errors(report: Numbers) -> Iterator[str]:
         for each in incidents[:_LISTED]
     ]
     heads = ("times", "connection", "frame", "command", "answer")
-    yield from _table(heads, rows, report["errors"]["total"]["incidents"])
+    return _Table(heads, rows, report["errors"]["total"]["incidents"])
 
 
 def _short(text: str) -> str:
@@ -241,8 +295,11 @@ def _lacks(total: Numbers) -> Iterator[str]:
         yield f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length"
     damaged = {name: n for name, n in total["frames_by_status"].items() if name != "complete"}
     if damaged:
-        yield f"frames that are not whole: {_counts(damaged)}"
+        yield "frames that are not whole: " + "; ".join(
+            f"{count:,} ({STATUSES.get(name, name)})" for name, count in damaged.items()
+        )
     if total["packets_ignored_by_reason"]:
         yield f"packets not used: {_counts(total['packets_ignored_by_reason'])}"
-    if total["notices_by_code"]:
-        yield f"notices: {_counts(total['notices_by_code'])}"
+    for code, count in total["notices_by_code"].items():
+        sentence = NOTICE_SENTENCES.get(code, "a notice of another version")
+        yield f"{code} ({counted(count, 'notice')}): {sentence}"

@@ -7,6 +7,7 @@ names and texts never reach a terminal. JSON is pure ASCII, so it is safe as it 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +17,9 @@ from dissector.cli.terminal import Paint, safe_text
 
 FORMATS: Final = ("text", "jsonl", "csv", "fields")
 Row = dict[str, Any]
+# With what formulas begin, also as wide letters; tab and line ends are skipped before them.
+_FORMULA: Final = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -72,10 +76,19 @@ def json_line(row: Row, keeps_nulls: bool) -> str:
     return json.dumps(shown, separators=(",", ":"))
 
 
+def harmless(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula: names and texts come from the wire.
+
+    What begins like a formula gets an apostrophe in front; plain numbers, such as -1, stay.
+    """
+    begins = cell.lstrip()[:1] in _FORMULA or cell[:1] in _FORMULA
+    return f"'{cell}" if begins and cell and not _NUMBER.fullmatch(cell) else cell
+
+
 def csv_line(cells: Sequence[str]) -> str:
-    """One line of CSV without its line end; quoted where RFC 4180 wants it."""
+    """One line of CSV without its line end; quoted where RFC 4180 wants it, cells harmless."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(cells)
+    csv.writer(line, lineterminator="").writerow([harmless(cell) for cell in cells])
     return line.getvalue()
 
 

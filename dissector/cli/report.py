@@ -11,17 +11,22 @@ import click
 
 from dissector.cli.conditions import Condition, met, read_conditions
 from dissector.cli.exits import EXIT_FAIL_ON
+from dissector.cli.lake import exit_of_unread
 from dissector.cli.land import land_inputs
 from dissector.cli.options import (
     Common,
     chain_option,
+    cluster_option,
     dissecting_options,
     example,
+    force_option,
     inputs_argument,
+    private_option,
     speaking_options,
 )
-from dissector.cli.terminal import Paint, Words
+from dissector.cli.terminal import Paint, Words, terminal_width
 from dissector.errors import DependencyError, OutputError
+from dissector.outputs import refuse_inputs_in
 
 _exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
 _fail_on_option = click.option(
@@ -84,12 +89,14 @@ def _run_spark(
     return result
 
 
-def check_output(folder: Path) -> None:
-    """Make a folder for output, before time is spent on what goes into it.
+def check_output(folder: Path, *, is_forced: bool) -> None:
+    """Make a folder for a report, before time is spent on what goes into it.
 
     Raises:
-        OutputError: it cannot be made or written.
+        OutputError: it cannot be made or written, or holds what is no report.
     """
+    from dissector.report.output import check_report_folder
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -98,6 +105,21 @@ def check_output(folder: Path) -> None:
         ) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"cannot write to {folder}; choose another folder with -o")
+    check_report_folder(folder, is_forced=is_forced)
+
+
+def _refuse_lake(output: Path, lake: Path) -> None:
+    """Refuse to write a report over the lake that it is made from.
+
+    Raises:
+        OutputError: the lake is the folder, or one of them lies in what is replaced of the other.
+    """
+    from dissector.report.output import NAMES
+
+    target, source = Path(os.path.realpath(output)), Path(os.path.realpath(lake))
+    parts = [target / name for name in NAMES]
+    if target.is_relative_to(source) or any(source.is_relative_to(part) for part in parts):
+        raise OutputError(f"{output} is in the lake {lake}, or the lake in it: choose another -o")
 
 
 @click.command(
@@ -123,6 +145,7 @@ def summary(
     conditions = read_conditions(fail_on)
     from dissector.cli.outline import outline
     from dissector.cli.reading import Reading
+    from dissector.report.commands import Commands
     from dissector.report.summary import Summary
 
     reading = Reading(inputs, common, chain)
@@ -144,7 +167,10 @@ def summary(
     if is_json:
         print(json.dumps(result, indent=1))
     else:
-        for line in outline(result, Paint(common.color)):
+        ids = reading.capture_ids
+        files = {ids.get(found, found.base_name): found.files for found in reading.chains}
+        commands = Commands(result, inputs, files)
+        for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
     return code if is_interrupted else _judge(conditions, result, code, common.words)
 
@@ -177,6 +203,8 @@ def summary(
 @_master_option
 @_exact_option
 @_fail_on_option
+@force_option
+@private_option
 @speaking_options
 def report(
     common: Common,
@@ -190,23 +218,26 @@ def report(
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
+    force: bool,
 ) -> int:
     """Run the Spark jobs over a lake.
 
-    DIR gets report.html, report.json and tables/. Needs Java 17 or newer.
+    DIR gets report.html, report.json and tables/, in the place of an earlier report. Needs Java 17
+    or newer.
     """
     conditions = read_conditions(fail_on)
     from dissector.lake.reader import open_lake
 
-    with open_lake(lake):
-        pass  # a lake that is not there or too new is said before Spark starts
-    check_output(output)
-    part = {"since": since, "until": until, "topics": topics}
+    with open_lake(lake) as opened:  # what is wrong with it is said before Spark starts
+        code = exit_of_unread(common, opened)
+    _refuse_lake(output, lake)
+    check_output(output, is_forced=force)
+    part = {"since": since, "until": until, "topics": topics, "is_forced": force}
     result = _run_spark(
         lake, output, master, exact, captures, **part, is_new=is_new, tell=common.words.say
     )
     print(output / "report.html")
-    return _judge(conditions, result, 0, common.words)
+    return _judge(conditions, result, code, common.words)
 
 
 @click.command(
@@ -216,10 +247,12 @@ def report(
 )
 @inputs_argument
 @_output_option
-@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@cluster_option
 @_master_option
 @_exact_option
 @_fail_on_option
+@force_option
+@private_option
 @chain_option
 @dissecting_options
 def analyze(
@@ -230,22 +263,26 @@ def analyze(
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
+    force: bool,
     chain: str,
 ) -> int:
     """Land captures and write the report.
 
-    Writes DIR/lake and DIR/report. Prints the main numbers and the path of the report.
+    Writes DIR/lake and DIR/report; what else is in DIR stays. Prints the main numbers and the path
+    of the report.
     """
     conditions = read_conditions(fail_on)
-    check_output(output)
+    refuse_inputs_in([output / "report"], inputs, "-o")
+    check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline
+    from dissector.report.commands import Commands
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)
     common.words.say("running the Spark jobs")
-    result = _run_spark(output / "lake", output / "report", master, exact)
-    for line in outline(result, Paint(common.color)):
+    result = _run_spark(output / "lake", output / "report", master, exact, is_forced=force)
+    for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
     return _judge(conditions, result, reading.end(), common.words)

@@ -13,6 +13,7 @@ from dissector.cli.options import (
     chain_option,
     dissecting_options,
     example,
+    force_option,
     inputs_argument,
     speaking_options,
 )
@@ -33,6 +34,7 @@ from dissector.cli.render import (
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.errors import UsageError
 from dissector.schemas import TABLES
+from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -49,7 +51,11 @@ _KINDS: Final = {
 
 def column_kinds(table: str) -> dict[str, str]:
     """The columns of a table and what each can be compared with, for selections."""
-    return {column.name: _KINDS.get(column.type, "list") for column in TABLES[table].columns}
+    return {
+        column.name: _KINDS.get(column.type, "list")
+        for column in TABLES[table].columns
+        if column != CAPTURE
+    }
 
 
 class Listing(NamedTuple):
@@ -78,7 +84,9 @@ class Listing(NamedTuple):
             return self.fields
         if self.kind == "text" and not self.is_long:
             return self.text_columns
-        return tuple(column.name for column in TABLES[self.table].columns[:-1])
+        # Only rows of a lake have a value in the last ones.
+        of_lakes = (CAPTURE, ORIGIN_CAPTURE)
+        return tuple(c.name for c in TABLES[self.table].columns if c not in of_lakes)
 
 
 def make_listing(
@@ -257,6 +265,7 @@ _count_option = click.option(
     metavar="FILE.pcapng",
     help="Write the packets behind these frames.",
 )
+@force_option
 @chain_option
 @dissecting_options
 def frames(
@@ -268,6 +277,7 @@ def frames(
     count: int | None,
     is_long: bool,
     slice_path: str | None,
+    force: bool,
     chain: str,
 ) -> int:
     """Print one line per protocol frame.
@@ -282,7 +292,7 @@ def frames(
     from dissector.cli.reading import rereadable
     from dissector.cli.slicing import Slice
 
-    with rereadable(inputs) as files, Slice(slice_path) as slice:
+    with rereadable(inputs) as files, Slice(slice_path, inputs, force) as slice:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
         common.words.say(slice.write())
         return code

@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from dissector.cli.terminal import counted
 from dissector.errors import OutputError, UsageError
+from dissector.outputs import new_file, put
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -19,18 +21,16 @@ _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broke
 class Slice:
     """Remembers the packets of selected frames while they are shown, then writes them."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, inputs: Sequence[str] = (), is_forced: bool = False) -> None:
         self.path = Path(path)
+        self._is_forced = is_forced
+        self._place = new_file(self.path, inputs, is_forced=is_forced)
         self._chain: Any = None
         self._ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
         self._ends: dict[int, tuple[str, int, str, int]] = {}
-        self._new = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        self._new = self._place.with_name(f".{self._place.name}.{os.getpid()}.new")
 
     def __enter__(self) -> Self:
-        if not self.path.parent.is_dir():
-            raise OutputError(f"cannot write {self.path}: there is no folder {self.path.parent}")
-        if not os.access(self.path.parent, os.W_OK | os.X_OK):
-            raise OutputError(f"cannot write {self.path}; name a file in a folder that takes it")
         return self
 
     def __exit__(
@@ -83,7 +83,7 @@ class Slice:
         try:
             with self._new.open("xb") as sink:
                 packets = write_slice(self._chain, wanted, sink) if self._chain else 0
-            os.replace(self._new, self.path)
+            put(self._new, self._place, is_forced=self._is_forced)
         except OSError as error:
             raise OutputError(
                 f"cannot write {self.path}: {error.strerror}; make room or name another file"

@@ -10,9 +10,19 @@ import click
 from click.core import ParameterSource
 
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
-from dissector.cli.options import Common, Size, Whole, dissecting_options, example
+from dissector.cli.land import refuse_lake_inputs
+from dissector.cli.options import (
+    Common,
+    Size,
+    Whole,
+    cluster_option,
+    dissecting_options,
+    example,
+    private_option,
+)
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted, safe_text
+from dissector.outputs import refuse_inputs_in
 from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
@@ -28,6 +38,7 @@ _TRIGGERS: Final = ("checksum", "latency", "stall", "error")
 _GO_TOGETHER: Final = (
     ("interface", "-i IFACE", ("bpf", "ring", "timestamps")),
     ("replay", "--replay INPUT", ("speed",)),
+    ("metrics", "--metrics PORT", ("metrics_host",)),
     ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
 )
 
@@ -138,12 +149,15 @@ class _Serving:
     port: of the metrics, None where nobody asked for them.
     """
 
-    def __init__(self, metrics: str | None, max_series: int, is_live: bool) -> None:
+    def __init__(
+        self, metrics: str | None, names: Sequence[str], max_series: int, is_live: bool
+    ) -> None:
         from dissector.tap.health import Health
         from dissector.tap.metrics import TapNumbers
         from dissector.tap.server import address_of
 
         self._address = address_of(metrics) if metrics else None
+        self._names = names
         self.port = self._address[1] if self._address else None
         self._health = Health(is_live, max_series)
         self._numbers = TapNumbers()
@@ -155,7 +169,7 @@ class _Serving:
         if self._address is not None:
             from dissector.tap.server import Server, text_of
 
-            self._server = Server(*self._address, self._health, self._numbers)
+            self._server = Server(*self._address, self._health, self._numbers, self._names)
             place = text_of(self._address[0], self._server.port)
             words.say(f"metrics at http://{place}/metrics")
 
@@ -277,6 +291,18 @@ def _refuse_idle_options(context: click.Context) -> None:
                 raise click.UsageError(f"--{name.replace('_', '-')} does nothing without {option}")
 
 
+def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None) -> None:
+    """Refuse files to replay that lie where they could be replaced, or deleted as old recordings.
+
+    Raises:
+        OutputError: there is one.
+    """
+    if lake is not None:
+        refuse_lake_inputs(lake, replay)
+    if record is not None:
+        refuse_inputs_in([record], replay, "--record")
+
+
 @click.command(
     epilog=example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
@@ -341,6 +367,12 @@ def _refuse_idle_options(context: click.Context) -> None:
     help="Serve /metrics and /healthz, on loopback unless told.",
 )
 @click.option(
+    "--metrics-host",
+    multiple=True,
+    metavar="NAME",
+    help="Answer who asks for this host name, too. Repeatable.",
+)
+@click.option(
     "--max-series",
     type=Whole(1, 1_000_000),
     default=1000,
@@ -385,8 +417,9 @@ def _refuse_idle_options(context: click.Context) -> None:
     metavar="TIME",
     help="Record sends that are answered later than this.",
 )
+@private_option
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
-@click.option("--cluster", metavar="NAME", help="Label the captures as of this cluster.")
+@cluster_option
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @dissecting_options
 def tap(
@@ -400,6 +433,7 @@ def tap(
     lake: Path | None,
     rotate: Rotate,
     metrics: str | None,
+    metrics_host: tuple[str, ...],
     max_series: int,
     record: Path | None,
     keep: int,
@@ -416,12 +450,13 @@ def tap(
     everything written and exit code 0, SIGHUP begins a new rotation.
     """
     _refuse_idle_options(click.get_current_context())
+    _refuse_inputs(replay, lake, record)
     with signals() as wishes, ExitStack() as stack:
         from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        serving = _Serving(metrics, max_series, is_live=bool(interface))
+        serving = _Serving(metrics, metrics_host, max_series, is_live=bool(interface))
         source: Source
         problems: list[str] = []
         if interface:

@@ -1,14 +1,23 @@
 """What a run says beside its data: words and progress on stderr, colours, safe text."""
 
 import os
+import re
+import shutil
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
+from dissector.report.words import many
+
+MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
+UNKNOWN_COLUMNS: Final = 80  # a terminal that does not tell
 QUIET: Final = 0  # errors, and what is missing
 NORMAL: Final = 1
 VERBOSE: Final = 2
+
+counted: Final = many  # the only function for counted nouns, under the name used here
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -25,6 +34,8 @@ def safe_text(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name that is not UTF-8
+        code -= 0xDC00
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
@@ -40,9 +51,37 @@ def bytes_text(count: int) -> str:
     raise AssertionError("the last unit takes everything")
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """A number and its word: 1 file, 2,000 files."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Columns in which lines wrap: COLUMNS if it is set, else the terminal's.
+
+    None for a pipe or a file: each sentence stays one line there, for grep and for comparing.
+    """
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return max(int(os.environ["COLUMNS"]), MIN_COLUMNS)
+    target = stream or sys.stdout
+    if not target.isatty():
+        return None
+    return max(shutil.get_terminal_size((UNKNOWN_COLUMNS, 24)).columns, MIN_COLUMNS)
+
+
+def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> list[str]:
+    """The lines of a text that begins with its own indent; further lines begin with another one.
+
+    A number is not parted from what it counts where there is room for both; a word longer than a
+    line is broken, numbers never are, since they are shorter than any line.
+
+    Args:
+        keeps: characters at the text's start that are left as they are.
+    """
+    if width is None or len(text) <= width:
+        return [text]
+    start = text[: max(keeps, len(text) - len(text.lstrip()))]
+    # "12.3 ms" and "99 %" stay together.
+    body = re.sub(r"(\d) (%|[a-zµ]{1,2}\b|[KMG]iB)", "\\1\N{NO-BREAK SPACE}\\2", text[len(start) :])
+    lines = textwrap.wrap(
+        body, width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 class Words:
@@ -90,6 +129,21 @@ def no_progress(bytes_read: int) -> None:
     """Shows nothing."""
 
 
+class _Shown:
+    """The bar that is on the terminal, if there is one: two lines cannot change at once."""
+
+    instead: Callable[[str], None] | None = None
+
+
+def shown_instead(text: str) -> bool:
+    """Let the bar that is on the terminal say this in the place of its title; empty: its title
+    again. False if there is no bar."""
+    if _Shown.instead is None:
+        return False
+    _Shown.instead(text)
+    return True
+
+
 @contextmanager
 def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progress]:
     """A bar with percent and bytes on stderr while the body runs.
@@ -114,4 +168,8 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progr
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total_bytes or None)
-        yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        _Shown.instead = lambda text: bar.update(task, description=text or title)
+        try:
+            yield lambda bytes_read: bar.update(task, completed=bytes_read)
+        finally:
+            _Shown.instead = None

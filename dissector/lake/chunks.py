@@ -131,6 +131,20 @@ class Chunk:
         return pages, info
 
 
+def same_text_chunk(
+    leaf: Leaf, work: Workspace, text: bytes, rows: int, at: int
+) -> tuple[list[bytes], ChunkInfo]:
+    """A chunk that holds one text in every row, to stand at `at`: two runs and a dictionary of one,
+    whatever the number of rows."""
+    chunk = Chunk(leaf, work)
+    chunk.set_dictionary([text])
+    run = varint(rows << 1)
+    levels = run + b"\1"
+    body = struct.pack("<I", len(levels)) + levels + b"\1" + run + b"\0"
+    chunk.add_page(body, rows, RLE_DICTIONARY)
+    return chunk.finish(at, layout.text_statistics(text))
+
+
 class ColumnChunks(Protocol):
     """One column of one row group."""
 

@@ -1,26 +1,27 @@
-"""Making one capture of many small ones, so that readers open few files.
+"""Making one group of many small captures, so that readers open few files.
 
-Rows stay as they are, in the order of the captures' time, and get the id of their capture as
-origin_capture. The manifest keeps what tells the captures' inputs apart, so that landing one of
-them again is noticed.
+Rows stay as they are, in the order of the captures' time; they name the capture that they came from
+as before. The manifest keeps what tells the captures' inputs apart, so that landing one of them
+again is noticed. Captures of schema version 1 are written anew, also those that stay alone.
 """
 
 import fnmatch
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.errors import UsageError
+from dissector.errors import OutputError, UsageError
 from dissector.lake.digest import Marks
-from dissector.lake.install import Stage, install, recover, table_folder, writing_to
+from dissector.lake.install import Stage, install, part_path, recover, refuse_links, writing_to
 from dissector.lake.locks import exclusive_lock
-from dissector.lake.manifest import Contained, Manifest, PartFile, read_manifests
+from dissector.lake.manifest import Contained, Manifest, PartFile, known_and_unread
 from dissector.lake.parquet import TableFiles
-from dissector.lake.reader import must_be_a_lake
+from dissector.lake.parts import read_rows, with_previous_connections
+from dissector.lake.reader import Lake, must_be_a_lake
 from dissector.limits import ROW_GROUP_ROWS, ROW_GROUP_TEXT_BYTES
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema, in_memory_schema
@@ -29,47 +30,85 @@ _PREFIX: Final = "compact-"
 _ID_DIGITS: Final = 12
 
 
+class Compacted(NamedTuple):
+    """What became of a lake.
+
+    group: the manifest of the new group, None if fewer than two captures fit; its `replaces` are
+    the captures that it stands for. migrated: ids of captures of schema version 1 that were written
+    anew by themselves.
+    """
+
+    group: Manifest | None
+    migrated: tuple[str, ...]
+
+
 def compact(
     folder: Path,
     patterns: Sequence[str] = ("*",),
     most_bytes: int | None = None,
     versions: Mapping[str, str] | None = None,
-) -> Manifest:
-    """Put captures together into one.
+) -> Compacted:
+    """Put captures together into one group.
 
     Args:
         patterns: ids, or globs over ids.
         most_bytes: only captures whose Parquet files are at most this large together.
         versions: of the program.
 
-    Returns:
-        The manifest of the new capture; its `replaces` are the captures that it stands for.
-
     Raises:
-        UsageError: fewer than two captures fit.
+        UsageError: fewer than two captures fit, and none is of schema version 1.
     """
+    refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     with writing_to(folder), exclusive_lock(folder):
         recover(folder)
+        named = [
+            capture
+            for capture in known_and_unread(folder)[0]
+            if any(fnmatch.fnmatchcase(capture.capture_id, p) for p in patterns)
+        ]
         chosen = [
             capture
-            for capture in read_manifests(folder)
-            if any(fnmatch.fnmatchcase(capture.capture_id, p) for p in patterns)
-            and (most_bytes is None or sum(part.bytes for part in capture.files) <= most_bytes)
+            for capture in named
+            if most_bytes is None or sum(part.bytes for part in capture.files) <= most_bytes
         ]
         if len(chosen) < 2:
+            chosen = []
+        old = [c for c in named if c.schema_version < SCHEMA_VERSION and c not in chosen]
+        if not chosen and not old:
             raise UsageError("fewer than two captures of the lake fit: nothing to compact")
-        chosen.sort(key=lambda capture: (capture.first_ts_ns or 0, capture.capture_id))
-        contained = [inside for capture in chosen for inside in capture.captures()]
-        stage = Stage(folder, _compact_id(contained))
-        try:
-            files = [part for table in TABLES for part in _write(folder, stage, table, chosen)]
-            manifest = _manifest(chosen, contained, files, versions or {})
-            replaced = [capture.capture_id for capture in chosen]
-            install(folder, stage.make_ready(manifest, replaced))
-        finally:
-            stage.discard()
+        for capture in old:
+            _write_anew(folder, capture.capture_id, [capture], _migrated(capture))
+        group = None
+        if chosen:
+            chosen.sort(key=lambda capture: (capture.first_ts_ns or 0, capture.capture_id))
+            contained = [inside for capture in chosen for inside in capture.captures()]
+            described = _manifest(chosen, contained, versions or {})
+            group = _write_anew(folder, described.capture_id, chosen, described)
+    return Compacted(group, tuple(capture.capture_id for capture in old))
+
+
+def _write_anew(
+    folder: Path, capture_id: str, chosen: Sequence[Manifest], described: Manifest
+) -> Manifest:
+    """Write captures into files of this schema version, under one id and one manifest."""
+    stage = Stage(folder, capture_id)
+    try:
+        files = [
+            part
+            for table in TABLES
+            for part in _write(folder, stage, table, chosen, bool(described.replaces))
+        ]
+        manifest = described._replace(files=tuple(files))
+        install(folder, stage.make_ready(manifest, (capture.capture_id for capture in chosen)))
+    finally:
+        stage.discard()
     return manifest
+
+
+def _migrated(capture: Manifest) -> Manifest:
+    versions = {**capture.versions, "pyarrow": pa.__version__}
+    return capture._replace(schema_version=SCHEMA_VERSION, versions=versions)
 
 
 def _compact_id(contained: Sequence[Contained]) -> str:
@@ -80,7 +119,6 @@ def _compact_id(contained: Sequence[Contained]) -> str:
 def _manifest(
     chosen: Sequence[Manifest],
     contained: Sequence[Contained],
-    files: Sequence[PartFile],
     versions: Mapping[str, str],
 ) -> Manifest:
     firsts = [c.first_ts_ns for c in chosen if c.first_ts_ns is not None]
@@ -95,19 +133,21 @@ def _manifest(
         sources=(),
         first_ts_ns=min(firsts, default=None),
         last_ts_ns=max(lasts, default=None),
-        files=tuple(files),
+        files=(),
         versions={**versions, "pyarrow": pa.__version__},
         options={capture.capture_id: dict(capture.options) for capture in chosen},
         replaces=tuple(contained),
     )
 
 
-def _write(folder: Path, stage: Stage, table: str, chosen: Sequence[Manifest]) -> list[PartFile]:
+def _write(
+    folder: Path, stage: Stage, table: str, chosen: Sequence[Manifest], is_group: bool
+) -> list[PartFile]:
     """Write one table of all captures, cut into row groups anew."""
     files = TableFiles(stage.folder, table)
     try:
         waiting: list[pa.Table] = []
-        for rows in _rows(folder, table, chosen):
+        for rows in _rows(folder, table, chosen, is_group):
             waiting.append(rows)
             while _is_full(waiting):
                 joined = pa.concat_tables(waiting)
@@ -122,21 +162,32 @@ def _write(folder: Path, stage: Stage, table: str, chosen: Sequence[Manifest]) -
     return files.parts
 
 
-def _rows(folder: Path, table: str, chosen: Sequence[Manifest]) -> Iterator[pa.Table]:
-    """The row groups of all captures, with origin_capture set."""
+def _rows(
+    folder: Path, table: str, chosen: Sequence[Manifest], is_group: bool
+) -> Iterator[pa.Table]:
+    """The row groups of all captures, with origin_capture set in a group."""
     schema = arrow_schema(table)
     place = schema.get_field_index("origin_capture")
     for capture in chosen:
+        has_previous = table != "deliveries" or capture.schema_version != 1
+        places = None if has_previous else _places(folder, capture)
         for part in capture.files:
             if part.table != table:
                 continue
-            file = pq.ParquetFile(table_folder(folder, table, capture.capture_id) / part.name)
+            file = pq.ParquetFile(part_path(folder, capture, part))
             for number in range(file.num_row_groups):
-                rows = file.read_row_group(number)
-                if not capture.replaces:
-                    origin = pa.repeat(pa.scalar(capture.capture_id), rows.num_rows)
-                    rows = rows.set_column(place, schema.field(place), origin)
+                rows = read_rows(file, capture, table, group=number)
+                if places is not None:
+                    rows = with_previous_connections(rows, places)
+                if is_group:
+                    rows = rows.set_column(place, schema.field(place), rows.column("capture"))
                 yield rows
+
+
+def _places(folder: Path, capture: Manifest) -> pa.Table:
+    """Where the deliveries of a capture are: capture, frame_no, connection_id."""
+    columns = ("capture", "frame_no", "connection_id")
+    return Lake(folder, (capture,)).table("deliveries", columns)
 
 
 def _is_full(waiting: Sequence[pa.Table]) -> bool:

@@ -10,27 +10,46 @@ From staging to ready is one rename. From ready to installed, under the lake's e
 remove the manifests of what is replaced, replace the table folders, rename the manifest into
 place, delete the leftovers. Each step can be repeated: whoever opens the lake after a crash does
 it again from the start (`recover`), so a ready stage is never lost and nothing is seen half done.
+Removing captures is installing nothing in their place: a ready stage without a manifest.
 """
 
+import errno
 import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from dissector.errors import OutputError
-from dissector.lake.locks import hold, is_held, left_behind
-from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, from_json, to_json
-from dissector.schemas import TABLES
+from dissector.errors import DissectorError, OutputError
+from dissector.lake.locks import LOCK_FILE, hold, is_held, left_behind
+from dissector.lake.manifest import (
+    MANIFEST_FOLDER,
+    Manifest,
+    PartFile,
+    from_json,
+    is_plain_name,
+    to_json,
+)
+from dissector.schemas import SCHEMA_VERSION, TABLES
 
 STAGE_FOLDER: Final = "_tmp"
+# What folders of a table are named by. Version 1 kept the capture in the name alone, so that rows
+# of a compacted group had two: the group and their origin.
+_PARTITION: Final = "landing"
+_PARTITION_OF_1: Final = "capture"
+PARTITIONS: Final = (_PARTITION, _PARTITION_OF_1)
+_REMOVAL: Final = "rm"
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _READY: Final = ".ready"
 _WRITER_LOCK: Final = "writer.lock"
 _MANIFEST: Final = "manifest.json"
 _REPLACES: Final = "replaces.json"
+# What the umask may narrow: rows tell what went over the wire, which is not for everybody.
+_MOST_RIGHTS: Final = 0o640
 
 
 @contextmanager
@@ -61,17 +80,24 @@ class Stage:
             lock = hold(self.folder / _WRITER_LOCK)
         self._lock = lock
 
-    def make_ready(self, manifest: Manifest, replaces: Iterable[str]) -> Path:
+    def make_ready(self, manifest: Manifest | None, replaces: Iterable[str]) -> Path:
         """Complete the stage on disk; from here on it is installed, if need be by others.
+
+        Args:
+            manifest: None where captures are removed and nothing takes their place.
 
         Returns:
             The ready folder.
         """
-        (self.folder / _MANIFEST).write_text(to_json(manifest), "utf-8")
-        (self.folder / _REPLACES).write_text(json.dumps(sorted(replaces)), "utf-8")
+        name = _REMOVAL
+        if manifest is not None:
+            name = manifest.capture_id
+            (self.folder / _MANIFEST).write_text(to_json(manifest), "utf-8")
+        others = sorted(set(replaces) - {name})
+        (self.folder / _REPLACES).write_text(json.dumps(others), "utf-8")
         _sync_tree(self.folder)
         unique = self.folder.name.rpartition(".")[2]
-        ready = self.folder.with_name(f"{manifest.capture_id}.{unique}{_READY}")
+        ready = self.folder.with_name(f"{name}.{unique}{_READY}")
         self.folder.rename(ready)
         _sync_folder(ready.parent)
         self.folder = ready
@@ -92,9 +118,15 @@ def needs_recovery(lake: Path) -> bool:
     """Whether stages wait to be installed, or dead writers left some."""
     folder = lake / STAGE_FOLDER
     return folder.is_dir() and any(
-        stage.name.endswith(_READY) or not is_held(stage / _WRITER_LOCK)
-        for stage in folder.iterdir()
+        stage.name.endswith(_READY) or not is_held(stage / _WRITER_LOCK) for stage in stages(lake)
     )
+
+
+def stages(lake: Path) -> list[Path]:
+    """All stages; what else lies in their folder is none of ours, and links are not followed."""
+    folder = lake / STAGE_FOLDER
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [stage for stage in found if stage.is_dir() and not stage.is_symlink()]
 
 
 def recover(lake: Path) -> list[str]:
@@ -103,15 +135,14 @@ def recover(lake: Path) -> list[str]:
     Returns:
         The ids of the captures that were installed.
     """
-    folder = lake / STAGE_FOLDER
     installed = []
-    for stage in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if stage.name.endswith(_READY):
+    for stage in stages(lake):
+        if not stage.name.endswith(_READY):
+            _clear(stage)
+        elif replaced_by(stage) is not None:
             install(lake, stage)
             installed.append(stage.name.removesuffix(_READY).rpartition(".")[0])
-        else:
-            _clear(stage)
-    remove_if_empty(folder)
+    remove_if_empty(lake / STAGE_FOLDER)
     return installed
 
 
@@ -136,34 +167,88 @@ def install(lake: Path, ready: Path) -> bool:
     manifests = lake / MANIFEST_FOLDER
     manifests.mkdir(exist_ok=True)
     target = manifests / f"{capture}.json"
+    others = replaced_by(ready) or ()
     if staged.is_file():
         if _is_there(lake, staged, target):
             _delete(ready)
             return False
-        for replaced in (capture, *_replaced(ready)):
-            (manifests / f"{replaced}.json").unlink(missing_ok=True)
-        _sync_folder(manifests)
+        _delete_manifests(lake, (capture, *others))
         for table in TABLES:
             _replace_table(lake, ready / table, table, capture)
         os.replace(staged, target)
         _sync_folder(manifests)
-    for replaced in _replaced(ready):
-        delete_tables(lake, replaced)
+    else:
+        _delete_manifests(lake, others)
+    _delete_tables(lake, (capture,), (_PARTITION_OF_1,))
+    _delete_tables(lake, others, PARTITIONS)
     _delete(ready)
     return True
 
 
-def delete_tables(lake: Path, capture: str) -> None:
-    """Remove a capture's table folders."""
-    for table in TABLES:
-        folder = table_folder(lake, table, capture)
-        if folder.is_dir():
-            shutil.rmtree(folder)
+def remove_captures(lake: Path, captures: Iterable[str]) -> None:
+    """Take captures out of the lake, all or none of them; the exclusive lock is held.
+
+    What a run that is killed leaves of it, the next command that opens the lake does.
+    """
+    gone = tuple(captures)
+    try:
+        stage = Stage(lake, _REMOVAL)
+        try:
+            install(lake, stage.make_ready(None, gone))
+        finally:
+            stage.discard()
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        # There is no room to note what is being done, and most likely that is why it is done.
+        _delete_manifests(lake, gone)
+        _delete_tables(lake, gone, PARTITIONS)
 
 
-def table_folder(lake: Path, table: str, capture: str) -> Path:
-    """Where the files of a table of a capture are."""
-    return lake / table / f"capture={capture}"
+def _delete_manifests(lake: Path, captures: Iterable[str]) -> None:
+    for capture in captures:
+        (lake / MANIFEST_FOLDER / f"{capture}.json").unlink(missing_ok=True)
+    _sync_folder(lake / MANIFEST_FOLDER)
+
+
+def _delete_tables(lake: Path, captures: Iterable[str], partitions: Iterable[str]) -> None:
+    """Remove the table folders of captures."""
+    for capture in captures:
+        for partition in partitions:
+            for table in TABLES:
+                folder = lake / table / f"{partition}={capture}"
+                if folder.is_dir():
+                    shutil.rmtree(folder)
+
+
+def table_folder(lake: Path, table: str, capture: str, version: int = SCHEMA_VERSION) -> Path:
+    """Where the files of a table of a capture, or of a compacted group, are.
+
+    version: of the schema, as the manifest says.
+    """
+    partition = _PARTITION_OF_1 if version == 1 else _PARTITION
+    return lake / table / f"{partition}={capture}"
+
+
+def part_path(lake: Path, capture: Manifest, part: PartFile) -> Path:
+    """Where one file of a capture is."""
+    return table_folder(lake, part.table, capture.capture_id, capture.schema_version) / part.name
+
+
+def refuse_links(lake: Path, error: type[DissectorError]) -> None:
+    """See that what the lake consists of lies in it: whoever may put a symbolic link there would
+    otherwise choose what we delete.
+
+    Raises:
+        error: one of its folders, or its lock, is a link.
+    """
+    for name in (STAGE_FOLDER, MANIFEST_FOLDER, LOCK_FILE, *TABLES):
+        path = lake / name
+        if path.is_symlink():
+            raise error(
+                f"{path} is a symbolic link, which is not followed: remove it; a lake may be "
+                "linked to as a whole, not in parts"
+            )
 
 
 def remove_if_empty(folder: Path) -> None:
@@ -174,9 +259,17 @@ def remove_if_empty(folder: Path) -> None:
         return
 
 
-def _replaced(ready: Path) -> list[str]:
+def replaced_by(ready: Path) -> tuple[str, ...] | None:
+    """What a ready stage takes the place of; None if its list is damaged, so that it must wait."""
     path = ready / _REPLACES
-    return list(json.loads(path.read_text("utf-8"))) if path.is_file() else []
+    if not path.is_file():
+        return ()
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        return None
+    is_list = isinstance(found, list) and all(map(is_plain_name, found))
+    return tuple(found) if is_list else None
 
 
 def _is_there(lake: Path, staged: Path, target: Path) -> bool:
@@ -185,7 +278,7 @@ def _is_there(lake: Path, staged: Path, target: Path) -> bool:
         return False
     manifest = from_json(staged.read_text("utf-8"), str(staged))
     for part in manifest.files:
-        path = table_folder(lake, part.table, manifest.capture_id) / part.name
+        path = part_path(lake, manifest, part)
         if not path.is_file() or path.stat().st_size != part.bytes:
             return False
     return True
@@ -217,7 +310,7 @@ def _delete(ready: Path) -> None:
 def _sync_tree(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            _sync(path, os.O_RDONLY)
+            _sync(path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
         else:
             _sync_folder(path)
     _sync_folder(folder)
@@ -227,9 +320,12 @@ def _sync_folder(folder: Path) -> None:
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: Path, flags: int) -> None:
+def _sync(path: Path, flags: int, most_rights: int = 0o7777) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & ~most_rights:
+            os.fchmod(descriptor, mode & most_rights)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -241,7 +337,7 @@ def _new_folder(parent: Path, name: str) -> Path:
         parent.mkdir(parents=True, exist_ok=True)
         folder = parent / f"{name}.{secrets.token_hex(6)}"
         try:
-            folder.mkdir()
+            folder.mkdir(0o750)
         except (FileNotFoundError, FileExistsError):
             continue
         return folder

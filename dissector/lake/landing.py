@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from dissector.blocks import TableBlock
+from dissector.errors import OutputError
 from dissector.lake import manifest as manifests
 from dissector.lake.digest import ChainDigest, Marks
 from dissector.lake.install import (
@@ -23,6 +24,7 @@ from dissector.lake.install import (
     install,
     needs_recovery,
     recover,
+    refuse_links,
     writing_to,
 )
 from dissector.lake.locks import exclusive_lock, exclusive_lock_if_free
@@ -82,6 +84,7 @@ class Landing:
         self._last_ts_ns: int | None = None
         with writing_to(lake):
             lake.mkdir(parents=True, exist_ok=True)
+            refuse_links(lake, OutputError)
             there: list[Manifest] = []
             if not is_tap:
                 with exclusive_lock(lake):
@@ -118,15 +121,22 @@ class Landing:
         with writing_to(self._lake):
             self._writer.write(block)
 
-    def seal(self) -> None:
-        """End all files and free the memory, for callers that commit several captures at the end.
+    def seal(self, tap_id: str | None = None) -> None:
+        """End all files and free the memory, for callers that commit several captures at the end;
+        the input was read to its end.
+
+        Args:
+            tap_id: as for `commit`.
 
         Raises:
             OutputError: the disk is full or went away.
         """
         if self._files is None:
             with writing_to(self._lake):
-                self._files = self._writer.close()
+                self._files = self._writer.close(self._capture_id(tap_id))
+
+    def _capture_id(self, tap_id: str | None) -> str:
+        return tap_id or manifests.capture_id(self._base_name, self.digest.sha256())
 
     def commit(
         self, options: Mapping[str, Any], versions: Mapping[str, str], tap_id: str | None = None
@@ -139,7 +149,7 @@ class Landing:
             tap_id: the capture's id if it is a tap's rotation (`tap_capture_id`), whose bytes have
                 no digest.
         """
-        self.seal()
+        self.seal(tap_id)
         assert self._files is not None
         manifest = self._manifest(self._files, options, versions, tap_id)
         if tap_id:
@@ -166,7 +176,7 @@ class Landing:
     ) -> Manifest:
         sha256 = self.digest.sha256()
         return Manifest(
-            capture_id=tap_id or manifests.capture_id(self._base_name, sha256),
+            capture_id=self._capture_id(tap_id),
             base_name=self._base_name,
             schema_version=SCHEMA_VERSION,
             bytes=self.digest.bytes,
@@ -197,7 +207,8 @@ class Landing:
                     return self._not_landed(manifest, UNCHANGED, _compacted(manifest, other))
                 if how == "grown" and compacted:
                     notices.append(_compacted(manifest, other))
-                elif how == "grown":
+                elif how == "grown" or how == "same":
+                    # (The same under another id: of a program that made other ids of names.)
                     replaced.append(contained.capture_id)
                 elif how == "other":
                     notices.extend(_shared_files(manifest, contained))

@@ -108,6 +108,11 @@ def number_statistics(least: int, most: int, nulls: int) -> Struct:
     return found
 
 
+def text_statistics(text: bytes) -> Struct:
+    """The range of a chunk that holds one text in every row."""
+    return Struct().i64(3, 0).binary(5, text).binary(6, text)
+
+
 def footer(table: Table, groups: list[GroupInfo]) -> bytes:
     """What ends a file: the schema and where everything is, its length, the mark."""
     schema = [Struct().binary(4, b"schema").i32(5, len(table.columns))]

@@ -61,7 +61,7 @@ def hold(path: Path) -> int | None:
         removed the file before it was locked.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
     except FileNotFoundError:
         return None
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -105,7 +105,7 @@ def is_held(path: Path) -> bool:
 def _open_lock(lake: Path, must_write: bool) -> int | None:
     path = lake / LOCK_FILE
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
     except OSError as error:
         if must_write or error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise

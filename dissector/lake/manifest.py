@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from dissector.codecs.readable import readable
 from dissector.errors import InputError
 from dissector.lake.digest import ChainDigest, Marks, SourceFile
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -19,10 +20,25 @@ MANIFEST_FOLDER: Final = "_manifest"
 _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
 # The id of a rotation of a tap; what comes before the last hyphen is the same for all of a run.
 ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
-_ODD: Final = re.compile(r"[^a-z0-9_-]")
 _ID_DIGITS: Final = 12
 
-_MEND: Final = "remove it, and land the capture again"
+_MEND: Final = "land the capture again, or take it out with `dissector lake rm`"
+
+
+class Unread(NamedTuple):
+    """A manifest that this program cannot read: of which capture, why, and what to do.
+
+    is_newer: a newer program wrote it.
+    """
+
+    capture_id: str
+    path: str
+    text: str
+    is_newer: bool
+
+
+class NewerLake(InputError):
+    """A newer program wrote it."""
 
 
 class PartFile(NamedTuple):
@@ -85,7 +101,7 @@ class Manifest(NamedTuple):
 
 def clean_base_name(file_name: str) -> str:
     """The part of a capture's id that comes from its name, compression suffix left out."""
-    return _ODD.sub("-", _COMPRESSION.sub("", file_name).lower())
+    return readable(_COMPRESSION.sub("", file_name))
 
 
 def capture_id(base_name: str, sha256: str) -> str:
@@ -101,6 +117,11 @@ def capture_id(base_name: str, sha256: str) -> str:
 def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
     """The id of one rotation of a live tap."""
     return f"c-{clean_base_name(interface)}-{first_ts_ns}-{rotation:05d}"
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether something may be the name of a file or folder of a lake, and of none elsewhere."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & {"/", "\0"}
 
 
 def tap_run_of(capture_id: str) -> str:
@@ -144,26 +165,50 @@ def from_json(text: str, where: str) -> Manifest:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where} is not a readable manifest: {error}; {_MEND}") from None
     if version > SCHEMA_VERSION:
-        raise InputError(
+        raise NewerLake(
             f"{where} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
             "use the version of dissector that wrote the lake, or a newer one"
         )
     try:
-        return _read(content, version)
+        found = _read(content, version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is not a readable manifest: {error!r}; {_MEND}") from None
+    names = (found.capture_id, *(name for part in found.files for name in part[:2]))
+    if not all(map(is_plain_name, names)):
+        raise InputError(f"{where} is not a readable manifest: it names other folders; {_MEND}")
+    return found
+
+
+def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:
+    """All captures of a lake, by id, and the manifests that cannot be read."""
+    found, unread = [], []
+    for path in sorted((lake / MANIFEST_FOLDER).glob("*.json")):
+        try:
+            capture = from_json(path.read_text("utf-8"), str(path))
+            if capture.capture_id != path.stem:
+                raise InputError(f"{path} is the manifest of {capture.capture_id}: rename it")
+            found.append(capture)
+        except InputError as error:
+            is_newer = isinstance(error, NewerLake)
+            unread.append(Unread(path.stem, str(path), str(error), is_newer))
+        except (OSError, UnicodeDecodeError) as error:
+            unread.append(
+                Unread(path.stem, str(path), f"cannot read {path}: {error}; {_MEND}", False)
+            )
+    return found, unread
 
 
 def read_manifests(lake: Path) -> list[Manifest]:
-    """All captures of a lake, by id."""
-    folder = lake / MANIFEST_FOLDER
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read {path}: {error}") from None
-        found.append(from_json(text, str(path)))
+    """The captures of a lake that is written to, by id; those without a readable manifest are not
+    there, which `known_and_unread` tells.
+
+    Raises:
+        InputError: a newer program wrote some: it may have other rules.
+    """
+    found, unread = known_and_unread(lake)
+    for each in unread:
+        if each.is_newer:
+            raise InputError(each.text)
     return found
 
 

@@ -19,20 +19,28 @@ from dissector.lake.manifest import PartFile
 from dissector.limits import PART_ROWS, ROW_GROUP_ROWS
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
+from dissector.schemas.shared import CAPTURE
 
 _ZSTD_LEVEL: Final = 1
 # What readers select by: row groups whose range does not fit are then skipped.
 WITH_STATISTICS: Final = frozenset(
-    ("ts", "connection_id", "frame_no", "first_ts_ns", "last_ts_ns", "request_frame_no")
-)
+    (
+        "ts", "connection_id", "frame_no", "first_ts_ns", "last_ts_ns", "request_frame_no",
+        CAPTURE.name,
+    )
+)  # fmt: skip
 _HAS_PAGE_ROWS: Final = "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters
 
 
 class HashingFile(io.RawIOBase):
-    """A file to write once from start to end, which knows its size and SHA-256."""
+    """A file to write once from start to end, which knows its size and SHA-256.
+
+    path: where it is.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        self.path = path
         self._file = path.open("xb", buffering=0)
         self._hash = hashlib.sha256()
         self.size = 0
@@ -42,6 +50,8 @@ class HashingFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Write all of data, in pieces where the system takes less at once."""
+        if self._file.closed:
+            self._file = self.path.open("ab", buffering=0)
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -52,6 +62,10 @@ class HashingFile(io.RawIOBase):
 
     def tell(self) -> int:
         return self.size
+
+    def rest(self) -> None:
+        """Give the descriptor back until there is more to write."""
+        self._file.close()
 
     def sha256(self) -> str:
         """Digest of what was written so far, in hex."""

@@ -10,20 +10,36 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.errors import InputError, UsageError
+from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake.install import (
-    delete_tables,
+    PARTITIONS,
+    STAGE_FOLDER,
     needs_recovery,
+    part_path,
     recover,
-    table_folder,
+    refuse_links,
+    remove_captures,
+    replaced_by,
+    stages,
     writing_to,
 )
 from dissector.lake.locks import exclusive_lock, shared_lock
-from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, read_manifests
+from dissector.lake.manifest import (
+    MANIFEST_FOLDER,
+    Manifest,
+    PartFile,
+    Unread,
+    known_and_unread,
+)
+from dissector.lake.parts import is_schema_of, read_rows
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
 _HASH_BYTES: Final = 1 << 20
+_PREFIXES: Final = tuple(f"{name}=" for name in PARTITIONS)
+_STRAY: Final = "no manifest names this file"
+_ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
+_NEWER: Final = "{} stays: a newer version of dissector wrote it, which can remove it"
 
 
 class Problem(NamedTuple):
@@ -35,36 +51,32 @@ class Problem(NamedTuple):
 
 
 class Lake(NamedTuple):
-    """A lake that is being read; its captures by id."""
+    """A lake that is being read; its captures by id, and the manifests that cannot be read."""
 
     folder: Path
     captures: tuple[Manifest, ...]
+    unread: tuple[Unread, ...] = ()
 
     def part_paths(self, table: str) -> list[str]:
         """The Parquet files of a table, of captures that exist."""
         return [
-            str(table_folder(self.folder, table, capture.capture_id) / part.name)
+            str(part_path(self.folder, capture, part))
             for capture in self.captures
             for part in capture.files
             if part.table == table
         ]
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a table, `capture` as the last column; for small lakes and tests."""
+        """All rows of a table; for small lakes and tests."""
         wanted = list(columns) if columns is not None else [c.name for c in TABLES[table].columns]
-        tables = []
+        schema = pa.schema([arrow_schema(table).field(name) for name in wanted])
+        tables = [schema.empty_table()]
         for capture in self.captures:
             for part in capture.files:
-                if part.table != table:
-                    continue
-                path = table_folder(self.folder, table, capture.capture_id) / part.name
-                rows = pq.ParquetFile(path).read(columns=wanted)
-                ids = pa.repeat(pa.scalar(capture.capture_id), rows.num_rows)
-                tables.append(rows.append_column("capture", ids))
-        if tables:
-            return pa.concat_tables(tables)
-        schema = pa.schema([arrow_schema(table).field(name) for name in wanted])
-        return schema.append(pa.field("capture", pa.string())).empty_table()
+                if part.table == table:
+                    file = pq.ParquetFile(part_path(self.folder, capture, part))
+                    tables.append(read_rows(file, capture, table, wanted))
+        return pa.concat_tables(tables)
 
 
 def must_be_a_lake(folder: Path) -> None:
@@ -82,8 +94,9 @@ def open_lake(folder: Path) -> Iterator[Lake]:
     """Read a lake; nobody changes it meanwhile.
 
     Raises:
-        InputError: there is no lake, or a newer program wrote it.
+        InputError: there is no lake, or nothing of it can be read.
     """
+    refuse_links(folder, InputError)
     must_be_a_lake(folder)
     if needs_recovery(folder):
         try:
@@ -92,16 +105,19 @@ def open_lake(folder: Path) -> Iterator[Lake]:
         except PermissionError:
             pass  # Whoever may only read sees what is installed.
     with shared_lock(folder):
-        yield Lake(folder, tuple(read_manifests(folder)))
+        captures, unread = known_and_unread(folder)
+        if unread and not captures:
+            raise InputError(unread[0].text)
+        yield Lake(folder, tuple(captures), tuple(unread))
 
 
 def verify(lake: Lake) -> list[Problem]:
     """Compare every file with its manifest: there, same bytes, readable, rows and schema right."""
-    problems = []
+    problems = [Problem(each.capture_id, each.path, each.text) for each in lake.unread]
     for capture in lake.captures:
         for part in capture.files:
-            path = table_folder(lake.folder, part.table, capture.capture_id) / part.name
-            text = _wrong(path, part)
+            path = part_path(lake.folder, capture, part)
+            text = _wrong(path, part, capture.schema_version)
             if text:
                 problems.append(Problem(capture.capture_id, str(path), text))
         without = TABLES.keys() - {part.table for part in capture.files}
@@ -111,7 +127,7 @@ def verify(lake: Lake) -> list[Problem]:
     return problems + _strays(lake)
 
 
-def _wrong(path: Path, part: PartFile) -> str:
+def _wrong(path: Path, part: PartFile, version: int) -> str:
     """What is wrong with a file, empty if nothing is."""
     try:
         size = path.stat().st_size
@@ -127,56 +143,108 @@ def _wrong(path: Path, part: PartFile) -> str:
         return f"not readable: {error}"
     if metadata.num_rows != part.rows:
         return f"{metadata.num_rows} rows instead of {part.rows}"
-    if not schema.equals(arrow_schema(part.table)):
+    if not is_schema_of(schema, part.table, version):
         return "its columns are not those of this schema version"
     return ""
 
 
 def _strays(lake: Lake) -> list[Problem]:
-    """Folders and files that belong to no capture."""
-    named = {
-        table_folder(lake.folder, part.table, capture.capture_id) / part.name
-        for capture in lake.captures
-        for part in capture.files
-    }
+    """Folders and files that belong to no capture; those of unread manifests may."""
+    folders = {part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files}
+    files = {part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
+    unread = {each.capture_id for each in lake.unread}
     problems = []
     for table in TABLES:
-        for path in sorted((lake.folder / table).glob("*/*")):
-            if path not in named:
-                capture = path.parent.name.removeprefix("capture=")
-                problems.append(Problem(capture, str(path), "no manifest names this file"))
-    return problems
+        for folder in _landings(lake.folder / table):
+            capture = _id_of(folder)
+            if folder not in folders and capture not in unread:
+                problems.append(Problem(capture, str(folder), _ORPHAN))
+            elif folder in folders:
+                others = sorted(set(folder.iterdir()) - files)
+                problems += [Problem(capture, str(path), _STRAY) for path in others]
+    return problems + [
+        Problem(STAGE_FOLDER, str(stage), "it waits to be installed, but its list is damaged")
+        for stage in stages(lake.folder)
+        if replaced_by(stage) is None
+    ]
 
 
-def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = None) -> list[str]:
-    """Take captures out of a lake.
+def _landings(table: Path) -> list[Path]:
+    """The folders of a table, one for each capture or compacted group."""
+    found = sorted(table.iterdir()) if table.is_dir() else []
+    return [path for path in found if path.name.startswith(_PREFIXES) and path.is_dir()]
+
+
+def _id_of(folder: Path) -> str:
+    return folder.name.partition("=")[2]
+
+
+class Removed(NamedTuple):
+    """What became of captures that somebody wanted to be gone.
+
+    gone: ids of captures; orphans: ids of which there were only files, without a manifest; notes:
+    sentences about what stays and why.
+    """
+
+    gone: tuple[str, ...]
+    orphans: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = None) -> Removed:
+    """Take captures out of a lake, whole compacted groups among them.
 
     Args:
-        patterns: ids, or globs over ids (`c-night-*`).
+        patterns: ids, or globs over ids (`c-night-*`); they also name captures whose manifest is
+            damaged, and files that have none.
         before_ns: also those whose last packet is older (ns since 1970).
-
-    Returns:
-        The ids of the captures that are gone.
 
     Raises:
         UsageError: no capture fits.
     """
+    refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     with writing_to(folder), exclusive_lock(folder):
         recover(folder)
-        gone = []
-        for capture in read_manifests(folder):
-            named = any(fnmatch.fnmatchcase(capture.capture_id, p) for p in patterns)
-            last = capture.last_ts_ns
-            if named or (before_ns is not None and last is not None and last < before_ns):
-                gone.append(capture.capture_id)
-        if not gone:
-            raise UsageError("no capture of the lake fits: `lake list` shows them")
-        for capture_id in gone:
-            (folder / MANIFEST_FOLDER / f"{capture_id}.json").unlink()
-        for capture_id in gone:
-            delete_tables(folder, capture_id)
-    return gone
+        captures, unread = known_and_unread(folder)
+        chosen = {c.capture_id for c in captures if _is_named(c.capture_id, patterns)}
+        chosen |= {each.capture_id for each in unread if _is_named(each.capture_id, patterns)}
+        notes = [_NEWER.format(each.capture_id) for each in unread
+                 if each.is_newer and each.capture_id in chosen]  # fmt: skip
+        chosen -= {each.capture_id for each in unread if each.is_newer}
+        if before_ns is not None:
+            chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
+        there = {c.capture_id for c in captures} | {each.capture_id for each in unread}
+        tables = {_id_of(path) for table in TABLES for path in _landings(folder / table)}
+        orphans = sorted(name for name in tables - there if _is_named(name, patterns))
+        kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
+        notes += [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
+        if not chosen and not orphans:
+            hint = "; ".join(notes) or "`dissector lake list` shows them"
+            raise UsageError(f"no capture of the lake fits: {hint}")
+        remove_captures(folder, [*sorted(chosen), *orphans])
+    return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes))
+
+
+def _is_named(capture: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
+
+
+def _kept_note(group: Manifest, patterns: Sequence[str], before_ns: int | None) -> str:
+    """Why a compacted group stays though captures in it were meant; empty if none were."""
+    meant = [
+        c.capture_id
+        for c in group.replaces
+        if _is_named(c.capture_id, patterns)
+        or (before_ns is not None and (c.last_ts_ns or before_ns) < before_ns)
+    ]
+    if not meant:
+        return ""
+    return (
+        f"{meant[0]}{f' and {len(meant) - 1} more' if len(meant) > 1 else ''} of the "
+        f"{len(group.replaces)} captures in {group.capture_id} stay: a compacted group is removed "
+        "as a whole, by its own id or when all of it is older"
+    )
 
 
 def _sha256(path: Path) -> str:

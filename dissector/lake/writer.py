@@ -68,10 +68,9 @@ class _TableWriter:
         if rows and self._files.write(rows, self._builder.take()):
             self._text_bytes = 0
 
-    def close(self) -> list[PartFile]:
+    def close(self, capture: str) -> list[PartFile]:
         self._end_page()
-        self._files.close()
-        return self._files.parts
+        return self._files.close(capture)
 
     def abandon(self) -> None:
         self._files.abandon()
@@ -94,6 +93,7 @@ class LakeWriter:
         self._queued_blocks = 0
         self._stopped = False
         self._failure: BaseException | None = None
+        self._capture = ""
         self._parts: list[PartFile] = []
         self._thread = threading.Thread(target=self._run, name="lake-writer", daemon=True)
         self._thread.start()
@@ -128,12 +128,16 @@ class LakeWriter:
             self._queued_bytes += size
         self._blocks.put(block)
 
-    def close(self) -> list[PartFile]:
+    def close(self, capture: str) -> list[PartFile]:
         """Write what is left and end all files.
+
+        Args:
+            capture: id of the capture that all rows came from.
 
         Returns:
             The files, tables in the order of the schema, parts by number.
         """
+        self._capture = capture
         self._blocks.put(None)
         self._thread.join()
         self._raise_failure()
@@ -164,7 +168,9 @@ class LakeWriter:
                     self._queued_bytes -= size
                     self._room.notify()
             if not self._stopped:
-                self._parts = [part for table in self._tables.values() for part in table.close()]
+                self._parts = [
+                    part for table in self._tables.values() for part in table.close(self._capture)
+                ]
         except BaseException as failure:
             with self._room:
                 self._failure = failure

@@ -4,13 +4,15 @@ Code is kept per module in a folder named by a digest over the module, every mod
 imports (at any depth), the compiler, the processor and the bounds-check switch: an edit recompiles
 what depends on it and nothing else. (The compiler's own cache looks only at the file of the kernel,
 and kept stale code after an edit to a bundle or a constant elsewhere.) A file holds a line of JSON
-and the object code; whatever cannot be read is compiled again.
+and the object code; whatever cannot be read, or could be written by others (`trust`), is compiled
+again.
 """
 
 import ctypes
 import hashlib
 import json
 import os
+import pwd
 import re
 import sys
 import threading
@@ -21,6 +23,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import llvmlite.binding as llvm
+
+from dissector.native import trust
 
 PACKAGE: Final = "dissector"
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
@@ -50,13 +54,58 @@ def bounds_checked() -> bool:
     return os.environ.get("DISSECTOR_BOUNDSCHECK", "") not in ("", "0")
 
 
-def cache_folder() -> Path:
-    """The folder of compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
+def _home_of_user() -> str:
+    """The home that the system has for this user, whatever HOME says; empty if it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def _places() -> tuple[Path, ...]:
+    """Where compiled code may be kept, the best first. A folder that the user names has no
+    substitute; HOME has, as it may be another user's (sudo) or a container's nobody's."""
     chosen = os.environ.get("DISSECTOR_CACHE")
     if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pulsar-dissector"
+        return (Path(chosen).absolute(),)
+    bases = [os.environ.get("XDG_CACHE_HOME", "")]
+    for home in (os.environ.get("HOME", ""), _home_of_user()):
+        bases.append(os.path.join(home, ".cache") if home else "")
+    found = [Path(base) / "pulsar-dissector" for base in bases if os.path.isabs(base)]
+    return (*dict.fromkeys(found), trust.private_folder_of_user())
+
+
+@cache
+def _opened(folder: Path) -> int:
+    """A descriptor of a folder of compiled code, for the life of the process: the way to it is
+    looked at once."""
+    return trust.open_folder(folder, make=True)
+
+
+@cache
+def _choose(places: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
+    """The first place that can be trusted and written, and what is wrong with those before it."""
+    wrong: list[str] = []
+    for place in places:
+        try:
+            if os.access(".", os.W_OK | os.X_OK, dir_fd=_opened(place)):
+                return place, tuple(wrong)
+            wrong.append(f"{place} cannot be written")
+        except trust.DistrustedError as problem:
+            wrong.append(str(problem))
+        except OSError as error:
+            wrong.append(f"{error.filename or place}: {error.strerror}")
+    return places[0], tuple(wrong)
+
+
+def cache_folder() -> Path:
+    """The folder of compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
+    return _choose(_places())[0]
+
+
+def cache_problems() -> tuple[str, ...]:
+    """Why the folders that go before the chosen one are not used; or why none is."""
+    return _choose(_places())[1]
 
 
 # -- digests
@@ -130,22 +179,19 @@ def _machine() -> str:
 
 
 @cache
-def _is_writable() -> bool:
-    """Whether compiled code can be kept; says so once where it cannot."""
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        is_writable = os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        is_writable = False
-    if not is_writable:
-        warnings.warn(
-            f"compiled code cannot be kept in {folder}: every run compiles anew; "
-            "set DISSECTOR_CACHE to a folder that can be written",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return is_writable
+def _say_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def _say_not_kept(place: Path, problem: Exception) -> None:
+    """Say once that every run will compile anew, and what to do."""
+    reason = str(problem)
+    if isinstance(problem, OSError):
+        reason = f"{place}: {problem.strerror}"
+    _say_once(
+        f"compiled code cannot be kept, every run compiles anew: {reason}; or set DISSECTOR_CACHE "
+        "to a folder that you, and nobody else, can write"
+    )
 
 
 def code_path(module: str, name: str, key: str) -> Path:
@@ -157,28 +203,63 @@ def code_path(module: str, name: str, key: str) -> Path:
 def read_code(path: Path) -> Code | None:
     """Code from a file, None if there is none that can be used."""
     try:
-        head, _, data = path.read_bytes().partition(b"\n")
+        head, _, data = _read_trusted(path).partition(b"\n")
         told = json.loads(head)
         code = Code(data, told["symbol"], told["result"], told["externals"])
         return code if hashlib.sha256(data).hexdigest() == told["sha256"] else None
+    except trust.DistrustedError as problem:
+        _say_once(f"{problem}; it was not loaded but compiled anew")
+        return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
+def _read_trusted(path: Path) -> bytes:
+    """A file of code, from folders that nobody else can write.
+
+    Raises:
+        DistrustedError: somebody else may have written the file. (Where that is so of the folder
+            of all code there is nothing to be read, and `keep_code` says why.)
+        OSError: there is none.
+    """
+    try:
+        base = _opened(path.parent.parent)
+    except trust.DistrustedError as problem:
+        raise FileNotFoundError(str(problem)) from problem
+    folder = trust.open_below(base, path.parent.name, path.parent)
+    try:
+        return trust.read_file(folder, path.name, path)
+    finally:
+        os.close(folder)
+
+
+def read_kept(path: Path) -> bytes:
+    """A file of code as it is, to be packed for other machines; empty if it cannot be trusted."""
+    try:
+        return _read_trusted(path)
+    except (OSError, trust.DistrustedError):
+        return b""
+
+
 def keep_code(path: Path, code: Code) -> None:
     """Write code to its file, at once or not at all."""
-    if not _is_writable():
-        return
     told = code._asdict()
     data = told.pop("data")
     head = json.dumps({**told, "sha256": hashlib.sha256(data).hexdigest()})
-    fresh = path.with_suffix(f".{os.getpid()}")
+    keep_file(path, head.encode() + b"\n" + data)
+
+
+def keep_file(path: Path, data: bytes) -> None:
+    """Write a file into a folder below the one of all code; says so once where that fails."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(head.encode() + b"\n" + data)
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
+        base = _opened(path.parent.parent)
+        folder = trust.open_below(base, path.parent.name, path.parent, make=True)
+        try:
+            trust.write_file(folder, path.name, data)
+        finally:
+            os.close(folder)
+    except (OSError, trust.DistrustedError) as problem:
+        _say_not_kept(path.parent, problem)
 
 
 # -- loading

@@ -21,7 +21,7 @@ from dissector.limits import (
 )
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
-from dissector.protocols.emission import Callbacks
+from dissector.protocols.emission import HEADER_WINDOW, Callbacks
 from dissector.protocols.framing import split
 from dissector.protocols.framing_state import (
     ARENA_FULL,
@@ -31,6 +31,7 @@ from dissector.protocols.framing_state import (
     COUNTER_ARENA_WANTED,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
+    COUNTER_IS_ASKED,
     COUNTER_POSITION,
     DONE,
     FULL,
@@ -42,7 +43,6 @@ from dissector.protocols.framing_state import (
     UNDECIDED,
     UNKNOWN,
     FramingState,
-    grown_slots,
 )
 from dissector.protocols.heads import FramingOptions, Heads
 from dissector.protocols.held_runs import PIECE_BYTES, HeldRuns, is_waited_for
@@ -52,7 +52,7 @@ from dissector.protocols.recognition import Records
 from dissector.protocols.resync import AT, RESUME, Rule, find_chain
 from dissector.protocols.roles import Roles
 from dissector.protocols.runs import Piece, Replay, Run
-from dissector.protocols.slots import find_slot, give_back_slots
+from dissector.protocols.slots import find_slot, give_back_slots, grown_slots
 from dissector.stream.columns import (
     CLOSE,
     DATA,
@@ -68,6 +68,7 @@ __all__ = ["Framing", "FramingOptions"]
 _find_slot: Final = getattr(find_slot, "py_func", find_slot)
 
 SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
+_WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
 # Behind a SYN so many bytes without a frame header are no broker protocol.
 REFUSED_BYTES: Final = 32
 MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for the other one's
@@ -81,6 +82,8 @@ class Framing:
         specs: the protocols, in order of recognition.
         ports_of: (connection id) -> ports of side 0 and side 1.
         sink: takes each block of frames while its bytes are valid.
+
+    proxied, server_names, broker_ports: see `heads.Heads`.
     """
 
     def __init__(
@@ -101,28 +104,17 @@ class Framing:
         self._passed = (self._output.state, kept(self._output.state))
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Finding] = []
-        self._roles = Roles(self._output, specs, ports_of, self.findings)
-        self._heads = Heads(specs, ports_of, options)
+        self._heads = Heads(specs, ports_of, options, self.findings)
+        self.proxied, self.server_names = self._heads.proxied, self._heads.server_names
+        self.broker_ports = self._heads.broker_ports
+        self._output.state.counters[COUNTER_IS_ASKED] = self._heads.is_asked
+        self._roles = Roles(self._output, self.broker_ports, ports_of, self.findings)
         self._runs = HeldRuns(self._output)
-
-    @property
-    def proxied(self) -> dict[int, str]:
-        """By connection, the client that a PROXY header named."""
-        return self._heads.proxied
-
-    @property
-    def server_names(self) -> dict[int, str]:
-        """By connection, the server that a TLS client asked for."""
-        return self._heads.server_names
 
     @property
     def state(self) -> FramingState:
         """What is known of connections and directions, by slot."""
         return self._output.state
-
-    def slot_of(self, connection: int) -> int:
-        """The slot of a connection, or -1."""
-        return int(_find_slot(self._output.state, connection))
 
     # -- driving the kernel
 
@@ -329,7 +321,7 @@ class Framing:
         if place >= 0:
             self._accept(ranges, row, slot, way, place)
             return True
-        if is_final:
+        if is_final or place == _WAITS:
             return False
         if run.has_events and not run.is_live:
             # Nothing in front of the gap: it is told, and so is the other direction.
@@ -343,15 +335,18 @@ class Framing:
         return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
 
     def _search(self, run: Run, way: int, ts_ns: int, is_final: bool) -> int:
-        """The place of the first protocol whose chain in a run can be believed, or -1."""
+        """The first protocol whose chain in a run can be believed; else -1, or _WAITS."""
         state = self._output.state
         limit = int(state.directions.limit[way])
         direction = self._roles.direction(way >> 1, way & 1)
         is_open = state.connections.protocol[way >> 1] == UNDECIDED
         is_full = self._runs.size > MAX_RUN_BYTES
         for place in self._places(way):
-            if run.begins_with_frame(self._check[place], place, limit, int(is_open)):
+            begins = run.begins_with_frame(self._check[place], place, limit, int(is_open))
+            if begins > 0:
                 return place
+            if begins == 0 and not is_final and run.size < HEADER_WINDOW:
+                return _WAITS
             rule = Rule(*self._judges, place, direction, limit, int(is_final))
             status = find_chain(run.passed_on(place), rule)
             if run.is_known_start and is_open and not run.hole_count:

@@ -47,6 +47,7 @@ from dissector.protocols.framing_state import (
     CHAIN,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
+    COUNTER_IS_ASKED,
     COUNTER_POSITION,
     DONE,
     FULL,
@@ -329,10 +330,14 @@ def _begin_chain(
         return False
     if protocol != UNDECIDED:
         return bool(calls.check[protocol](data, base, end, 2, ways.limit[way], 0) > 0)
+    if state.counters[COUNTER_IS_ASKED]:
+        return False
     for place in range(len(calls.check)):
-        if calls.check[place](data, base, end, 2, ways.limit[way], 1) > 0:
+        judged = calls.check[place](data, base, end, 2, ways.limit[way], 1)
+        if judged > 0:
             known.protocol[slot] = place
-            return True
+        if judged >= 0:
+            return bool(judged > 0)  # what needs more bytes comes before what would do with these
     return False
 
 

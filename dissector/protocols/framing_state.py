@@ -122,7 +122,9 @@ COUNTER_CURSOR: Final = 4  # range to go on with
 COUNTER_POSITION: Final = 5  # bytes of that range already taken
 COUNTER_ARENA_WANTED: Final = 6
 COUNTER_FRAME_LIMIT: Final = 7  # bytes of the longest frame of a fresh connection
-COUNTERS: Final = 8
+COUNTER_IS_ASKED: Final = 8  # the user names protocols: no first byte decides before the slow path
+COUNTER_SLOT_STEPS: Final = 9  # places of the table of slots looked at so far: a measure of cost
+COUNTERS: Final = 10
 
 EMPTY_KEY: Final = -1
 
@@ -143,23 +145,3 @@ def new_state(slots: int, arena_bytes: int, notices: int) -> FramingState:
         np.empty(arena_bytes, np.uint8),
         new_notice_columns(notices),
     )
-
-
-def grown_slots(state: FramingState) -> FramingState:
-    """The same state with room for twice the connections."""
-    old = len(state.free_slots)
-    fresh = new_state(2 * old, 0, 0)
-    fresh.directions.matrix[:, : 2 * old] = state.directions.matrix[:, : 2 * old]
-    fresh.connections.matrix[:, :old] = state.connections.matrix[:, :old]
-    free = int(state.counters[COUNTER_FREE_SLOTS])
-    fresh.free_slots[:old] = np.arange(2 * old - 1, old - 1, -1, dtype=np.int64)
-    fresh.free_slots[old : old + free] = state.free_slots[:free]
-    state.counters[COUNTER_FREE_SLOTS] = old + free
-    mask = len(fresh.slot_keys) - 1
-    for place in np.flatnonzero(state.slot_keys != EMPTY_KEY):
-        at = int(state.slot_keys[place]) & mask
-        while fresh.slot_keys[at] != EMPTY_KEY:
-            at = (at + 1) & mask
-        fresh.slot_keys[at] = state.slot_keys[place]
-        fresh.slot_values[at] = state.slot_values[place]
-    return fresh._replace(counters=state.counters, arena=state.arena, notices=state.notices)

@@ -51,7 +51,7 @@ class HeldRuns(dict[int, Run]):
         self.size -= run.size + PIECE_BYTES * len(run.pieces)
         run.drop(count)
         self.size += run.size + PIECE_BYTES * len(run.pieces)
-        run.is_known_start = False
+        run.is_known_start &= count == 0
 
     def piece_of(self, current: Replay) -> Piece:
         """The range at the cursor, or what is left of it, as a piece of a run."""

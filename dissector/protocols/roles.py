@@ -1,6 +1,6 @@
 """Who is the client: frames wait until a one-way command, a port or a bound decides it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from dissector.blocks import Int64Array
@@ -13,7 +13,6 @@ from dissector.protocols.framing_state import (
     ROLE_BY_PORT,
     ROLE_DECIDED,
 )
-from dissector.protocols.interface import Specs
 from dissector.protocols.output import FrameOutput
 from dissector.protocols.slots import find_slot
 
@@ -34,12 +33,12 @@ class Roles:
     def __init__(
         self,
         output: FrameOutput,
-        specs: Specs,
+        broker_ports: Collection[int],
         ports_of: Callable[[int], tuple[int, int]],
         findings: list[Finding],
     ) -> None:
         self._output = output
-        self._known_ports = frozenset(port for spec in specs for port in spec.ports)
+        self._broker_ports = broker_ports
         self._ports_of = ports_of
         self._findings = findings
         self._waiting: dict[int, list[WaitingFrame]] = {}
@@ -100,7 +99,7 @@ class Roles:
             return
         # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
         ports = self._ports_of(int(known.connection_id[slot]))
-        hinted = [side for side in (0, 1) if ports[side] in self._known_ports]
+        hinted = [side for side in (0, 1) if ports[side] in self._broker_ports]
         if len(hinted) == 1:
             known.client_side[slot] = 1 - hinted[0]
             known.role[slot] = ROLE_DECIDED

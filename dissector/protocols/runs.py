@@ -160,22 +160,26 @@ class Run:
 
     def begins_with_frame(
         self, check: Callable[..., int], place: int, limit: int, is_strict: int
-    ) -> bool:
+    ) -> int:
         """Whether it begins behind a SYN, and there with a frame: then that is its chain.
 
         A strict header is proof enough there, and any header once the other direction has shown
         the protocol.
+
+        Returns:
+            1 if so, 0 if more bytes will tell, -1 if not.
         """
         if not (self.is_known_start and self.at_start):
-            return False
+            return -1
         seen = self.searched(place)
         end = int(seen.holes[0, 0]) if self.hole_count else self.size
-        if check(seen.data, 0, end, 2, limit, is_strict) <= 0:
-            return False
+        judged = check(seen.data, 0, end, 2, limit, is_strict)
+        if judged <= 0:
+            return 0 if judged == 0 and not self.hole_count else -1
         seen.search[AT] = 0
         self.piece_at(0)[0].is_judged = True
         self.is_confirmed = True
-        return True
+        return 1
 
     def head(self, stop: int | None = None) -> bytes:
         """Its first bytes."""

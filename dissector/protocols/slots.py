@@ -1,8 +1,11 @@
 """The slots of connections: find, take and give back, as kernels.
 
-Connection ids rise by one, so an id's low bits are its hash; linear probing, and removal shifts the
-cluster back, so that no tombstones pile up during a tap of weeks.
+Linear probing, and removal shifts the cluster back, so that no tombstones pile up during a tap of
+weeks. Connection ids rise by one: as they are they would lie in one cluster, walked at each
+removal, so they are mixed. What the tables of connections cost is counted in steps.
 """
+
+import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
@@ -10,6 +13,7 @@ from dissector.limits import NULL
 from dissector.protocols.framing_state import (
     CHAIN,
     COUNTER_FREE_SLOTS,
+    COUNTER_SLOT_STEPS,
     EMPTY_KEY,
     HEAD,
     HELD,
@@ -18,7 +22,9 @@ from dissector.protocols.framing_state import (
     ROLE_UNDECIDED,
     UNDECIDED,
     FramingState,
+    new_state,
 )
+from dissector.stream.sequence import mix
 
 
 @inlined
@@ -26,12 +32,19 @@ def find_slot(state: FramingState, connection: int) -> int:
     """The slot of a connection, or -1."""
     keys = state.slot_keys
     mask = len(keys) - 1
-    at = connection & mask
+    at = mix(connection) & mask
     while keys[at] != EMPTY_KEY:
         if keys[at] == connection:
             return int(state.slot_values[at])
         at = (at + 1) & mask
     return -1
+
+
+@kernel
+def find_slots(state: FramingState, connections: Int64Array, slots: Int64Array) -> None:
+    """Write the slots of connections to `slots`, -1 for those without."""
+    for place in range(len(connections)):
+        slots[place] = find_slot(state, connections[place])
 
 
 @kernel
@@ -44,9 +57,11 @@ def take_slot(state: FramingState, connection: int, is_from_syn: int, limit: int
     state.counters[COUNTER_FREE_SLOTS] = free - 1
     keys = state.slot_keys
     mask = len(keys) - 1
-    at = connection & mask
+    at = mix(connection) & mask
+    state.counters[COUNTER_SLOT_STEPS] += 1
     while keys[at] != EMPTY_KEY:
         at = (at + 1) & mask
+        state.counters[COUNTER_SLOT_STEPS] += 1
     keys[at] = connection
     state.slot_values[at] = slot
     _clear(state, slot, connection, is_from_syn, limit)
@@ -94,7 +109,7 @@ def give_back_slots(state: FramingState, connections: Int64Array) -> None:
     keys = state.slot_keys
     mask = len(keys) - 1
     for index in range(len(connections)):
-        at = connections[index] & mask
+        at = mix(connections[index]) & mask
         while keys[at] != EMPTY_KEY and keys[at] != connections[index]:
             at = (at + 1) & mask
         if keys[at] == EMPTY_KEY:
@@ -105,7 +120,8 @@ def give_back_slots(state: FramingState, connections: Int64Array) -> None:
         hole = at
         following = (at + 1) & mask
         while keys[following] != EMPTY_KEY:
-            home = keys[following] & mask
+            home = mix(keys[following]) & mask
+            state.counters[COUNTER_SLOT_STEPS] += 1
             # The entry may move into the hole unless its home lies cyclically behind the hole.
             if ((following - home) & mask) >= ((following - hole) & mask):
                 keys[hole] = keys[following]
@@ -113,6 +129,36 @@ def give_back_slots(state: FramingState, connections: Int64Array) -> None:
                 hole = following
             following = (following + 1) & mask
         keys[hole] = EMPTY_KEY
+
+
+def grown_slots(state: FramingState) -> FramingState:
+    """The same state with room for twice the connections."""
+    old = len(state.free_slots)
+    fresh = new_state(2 * old, 0, 0)
+    fresh.directions.matrix[:, : 2 * old] = state.directions.matrix[:, : 2 * old]
+    fresh.connections.matrix[:, :old] = state.connections.matrix[:, :old]
+    free = int(state.counters[COUNTER_FREE_SLOTS])
+    fresh.free_slots[:old] = np.arange(2 * old - 1, old - 1, -1, dtype=np.int64)
+    fresh.free_slots[old : old + free] = state.free_slots[:free]
+    state.counters[COUNTER_FREE_SLOTS] = old + free
+    _enter_all(state.slot_keys, state.slot_values, fresh.slot_keys, fresh.slot_values)
+    return fresh._replace(counters=state.counters, arena=state.arena, notices=state.notices)
+
+
+@kernel
+def _enter_all(
+    keys: Int64Array, values: Int64Array, fresh_keys: Int64Array, fresh_values: Int64Array
+) -> None:
+    """Enter everything of one table into another, which is empty."""
+    mask = len(fresh_keys) - 1
+    for place in range(len(keys)):
+        if keys[place] == EMPTY_KEY:
+            continue
+        at = mix(keys[place]) & mask
+        while fresh_keys[at] != EMPTY_KEY:
+            at = (at + 1) & mask
+        fresh_keys[at] = keys[place]
+        fresh_values[at] = values[place]
 
 
 @kernel

@@ -11,7 +11,7 @@ from dissector.limits import NULL
 from dissector.report import balance
 from dissector.report.foremost import Foremost, foremost
 from dissector.report.frame_rows import PacketMemory
-from dissector.report.names import Names
+from dissector.report.names import Names, legs_of
 from dissector.report.numbers import NS_PER_US
 from dissector.report.parts import CONSUMERS, MAX_EXAMPLES, REDELIVERED, REDELIVERED_ORDER, STALLS
 from dissector.report.rows import Rows, codes, nullable
@@ -252,10 +252,8 @@ class Permits:
         steps: width of a capture's points, no finer than those of `steps` here.
         """
         self.find_closings()
-        ends = {
-            (row["capture"], row["connection_id"]): row["last_ts_ns"]
-            for row in names.legs.select(["capture", "connection_id", "last_ts_ns"]).to_pylist()
-        }
+        legs = legs_of(names, (key[:2] for key in self._slots), "last_ts_ns")
+        ends = {place: leg["last_ts_ns"] for place, leg in legs.items()}
         state = self._state[: len(self._slots)].copy()
         ends_us = np.full(len(state), NULL, np.int64)
         for slot, key in enumerate(self._slots):

@@ -147,7 +147,7 @@ class Lifetimes:
         self._last_ack = (rows.capture, int(frames[-1]))
         self._commands.add(
             {
-                **rows.columns(*_NAMED, "ack_type"),
+                **rows.columns(*_NAMED, "ack_type", "validation_error"),
                 "is_answered": pa.array(rows.known("request_id")),
                 "ack_commands": pa.array(is_first.astype(np.int64)),
                 "ids": nullable(np.ones(len(rows), np.int64)),

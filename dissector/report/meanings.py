@@ -36,16 +36,63 @@ CAUSES: Final = {
     "no_commit": "its offset had not been committed",
     "reset": "the group began at an older offset",
 }
+# The same within a sentence, behind a number of deliveries.
+CAUSE_WORDS: Final = {
+    "explicit": "asked for by the consumer (negative ack or ack timeout)",
+    "txn_abort": "after an aborted transaction",
+    "consumer_gone": "after their consumer went away",
+    "seek": "after a seek",
+    "failover_switch": "after another consumer became the active one",
+    "reconnect": "after a reconnect",
+    "unload": "after the broker gave the topic away or took it again (unload)",
+    "pre_capture": "delivered first before the capture began",
+    "unknown": "for no reason that the capture shows",
+    "rebalance": "after the members of the group changed",
+    "no_commit": "since their offset had not been committed",
+    "reset": "after the group began at an older offset",
+}
 # What became of deliveries.
 DELIVERY_OUTCOMES: Final = {
     "acked": "acknowledged",
-    "discarded": "acknowledged as unreadable by the consumer",
+    "discarded": "discarded by the consumer as unreadable: the application never got it",
     "redelivery_requested": "the consumer asked for it again",
     "consumer_closed": "the consumer was closed first",
     "unacked_at_end": "not acknowledged by the end of the capture",
     "conn_closed": "the connection ended first",
     "unknown_gap": "bytes in which the ack may lie are missing",
     "unresolved_at_limit": "given up, too many were open",
+}
+# What a bound left out that was hit; others stand among the notices.
+_SUMMARY_LIMITS: Final = {
+    "summary_attempts_limit": "sends that may have been repeated were not compared",
+    "summary_consumers_limit": "the balance of some consumers was not followed",
+    "summary_entries_limit": "some entries were not counted as stored",
+    "summary_errors_limit": "some refusals were not counted",
+    "summary_keys_limit": "some topics, producers or moments are missing in sums",
+    "summary_packets_limit": "frames far back in the capture have no packet number",
+    "summary_sequence_runs_limit": "some messages were not counted",
+    "summary_setup_limit": "some steps of opening producers and consumers were not counted",
+}
+# What to do about a refusal, by its code; Pulsar's names, then those of Cursus.
+ERROR_STEPS: Final = {
+    "ChecksumError": "The entry was damaged before it reached the broker.",
+    "PersistenceError": "Look at the bookies and the broker's log: storing failed.",
+    "ServiceNotReady": "The topic was being moved or loaded: clients ask again by themselves.",
+    "ProducerBlockedQuotaExceededError": "The backlog quota is full: consume, or raise it.",
+    "ProducerBlockedQuotaExceededException": "The backlog quota is full: consume, or raise it.",
+    "ConsumerBusy": "Another consumer holds the subscription, or its limit is reached.",
+    "ProducerBusy": "Another producer of this name is connected, or the limit is reached.",
+    "ProducerFenced": "Another producer took the topic for itself.",
+    "TopicNotFound": "Create the topic, or allow automatic creation.",
+    "SubscriptionNotFound": "Create the subscription first.",
+    "AuthenticationError": "Check the client's credentials.",
+    "AuthorizationError": "Grant the client's role the right on this topic.",
+    "TooManyRequests": "The broker limits lookups: fewer clients at once, or raise the limit.",
+    "topic_not_found": "Create the topic first.",
+    "authentication_required": "Let the client authenticate first.",
+    "authentication_failed": "Check the client's credentials.",
+    "NOT_AUTHORIZED_FOR_TOPIC": "Grant the client the right on this topic.",
+    "NOT_LEADER": "Clients asked a follower: check their list of brokers.",
 }
 STATUSES: Final = {
     "complete": "all bytes are there",
@@ -56,13 +103,18 @@ STATUSES: Final = {
 }
 
 
+def _sentence(text: str) -> str:
+    """A notice's sentence; the numbers of single notices stand in the table, here are blanks."""
+    return re.sub(r"\{value2?\}", "…", text)
+
+
+# What each notice and each bound of the summary says.
+NOTICE_SENTENCES: Final = {kind.code: _sentence(kind.sentence) for kind in NOTICES}
+LIMITS: Final = NOTICE_SENTENCES | _SUMMARY_LIMITS
+
+
 def _notices(codes: Iterable[str]) -> dict[str, str]:
-    sentences = {kind.code: kind.sentence for kind in NOTICES}
-    found = {}
-    for code in codes:
-        # The numbers of single notices stand in the table; here they are blanks.
-        found[code] = re.sub(r"\{value2?\}", "…", sentences.get(code, ""))
-    return found
+    return {code: NOTICE_SENTENCES.get(code, "") for code in codes}
 
 
 def meaning_of(kind: Mapping[str, str] | str, words: Iterable[str]) -> dict[str, str]:

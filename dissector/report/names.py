@@ -5,7 +5,8 @@ connection and then stands in `producers` and `consumers`; whether a connection 
 proxy, so that all its frames are in the capture twice, stands in `connections`.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +75,19 @@ class Names(NamedTuple):
 def no_names() -> Names:
     """Names of nothing."""
     return Names(LEGS.empty_table(), PRODUCERS.empty_table(), CONSUMERS.empty_table())
+
+
+def legs_of(names: Names, places: Iterable[tuple[Any, Any]], *wanted: str) -> dict[Any, Any]:
+    """Rows of some connections, with the wanted columns, by place: (capture, connection_id).
+
+    A scan makes a million connections, and those that somebody asks for are few.
+    """
+    chosen = set(places)
+    numbers = pa.array({number for _, number in chosen}, pa.int64())
+    legs = names.legs.select([*_KEYS, *wanted])
+    legs = legs.filter(pc.is_in(legs.column("connection_id"), numbers))
+    rows = {(row["capture"], row["connection_id"]): row for row in legs.to_pylist()}
+    return {place: row for place, row in rows.items() if place in chosen}
 
 
 def _with_capture(table: pa.Table) -> pa.Table:

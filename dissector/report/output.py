@@ -12,10 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import OutputError
+from dissector.outputs import refuse_foreign
 
 Writers = Mapping[str, Callable[[Path], None]]
 TABLES: Final = "tables"
 _MARK: Final = "report.json"
+_PAGE: Final = "report.html"
+# What a report's folder holds; `state` is what --new keeps.
+NAMES: Final = frozenset((_MARK, _PAGE, TABLES, "state"))
 _SELECTION: Final = "selection"  # what was asked for, no numbers
 
 
@@ -77,16 +81,21 @@ def _fill(folder: Path, report: dict[str, Any], has_page: bool, more: Writers) -
     if has_page:
         from dissector.report.page import page
 
-        (folder / "report.html").write_text(page(report), encoding="utf-8")
+        (folder / _PAGE).write_text(page(report), encoding="utf-8")
 
 
 def write_report(
-    output: Path, report: dict[str, Any], *, has_page: bool = True, more: Writers | None = None
+    output: Path,
+    report: dict[str, Any],
+    *,
+    has_page: bool = True,
+    more: Writers | None = None,
+    is_forced: bool = False,
 ) -> None:
     """Write a report into a folder, in the place of one that is there.
 
     Everything is written under a temporary name beside it first. A folder that holds something
-    else than a report is not touched.
+    else than a report is not touched, or with is_forced: what else it holds stays.
 
     Args:
         more: further folders, by their place in the report and what writes them.
@@ -94,8 +103,9 @@ def write_report(
     Raises:
         OutputError: it cannot be written, or the folder holds something else.
     """
+    output = Path(os.path.realpath(output))  # a link stays one
+    is_shared = check_report_folder(output, is_forced=is_forced)
     try:
-        _check(output)
         output.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     except OSError as error:
@@ -103,7 +113,10 @@ def write_report(
     try:
         _fill(stage, report, has_page, more or {})
         os.chmod(stage, 0o777 & ~_umask())
-        _replace(stage, output)
+        if is_shared:
+            _replace_each(stage, output)
+        else:
+            _replace(stage, output)
     except OSError as error:
         raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
     finally:
@@ -123,13 +136,27 @@ def read_report(output: Path) -> dict[str, Any]:
     return found
 
 
-def _check(output: Path) -> None:
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise OutputError(f"{output} is a file; name a folder for the report")
-    if any(output.iterdir()) and not (output / _MARK).is_file():
-        raise OutputError(f"{output} holds other files; name an empty folder, or a report's")
+def check_report_folder(output: Path, *, is_forced: bool = False) -> bool:
+    """Whether a folder holds something beside a report, which stays.
+
+    Raises:
+        OutputError: it does, or what is called like parts of a report is not of this program, and
+            is_forced is not given; or it is no folder.
+    """
+    is_shared = refuse_foreign(output, NAMES, "a report", is_forced=is_forced)
+    if not is_forced and output.is_dir() and any(output.iterdir()) and not _is_report(output):
+        raise OutputError(
+            f"{output / _MARK} is none of this program's: name another folder, or give --force, "
+            "which replaces it"
+        )
+    return is_shared
+
+
+def _is_report(folder: Path) -> bool:
+    try:
+        return "schema_version" in read_report(folder)
+    except (OutputError, TypeError):
+        return False
 
 
 def _umask() -> int:
@@ -150,5 +177,18 @@ def _replace(stage: Path, output: Path) -> None:
     except OSError:
         os.rename(old / "report", output)
         raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _replace_each(stage: Path, output: Path) -> None:
+    """Put the parts of a new report in the place of old ones; what else is there stays."""
+    old = Path(tempfile.mkdtemp(prefix=f".{output.name}.old.", dir=output.parent))
+    try:
+        for name in sorted(NAMES):
+            if (output / name).exists():
+                os.rename(output / name, old / name)
+            if (stage / name).exists():
+                os.rename(stage / name, output / name)
     finally:
         shutil.rmtree(old, ignore_errors=True)

@@ -4,20 +4,36 @@ Nothing is fetched: style, script and plots stand in the file. Without the scrip
 there; it adds sorting of tables and what the plots say under the pointer.
 """
 
+import base64
+import hashlib
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dissector.report import meanings, plots, words
+from dissector.report.captures import WORDS
 from dissector.report.numbers import Row
 from dissector.report.outlook import many, remarks, spoken
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
+MIN_FOLD: Final = 3  # rows that say the same become one
+# The sections with a verdict of each capture: what their column is called, how its number is said.
+JUDGED_SECTIONS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
+    ("coverage", "coverage", lambda share: words.share_text(share) if share < 0.99 else ""),
+    ("send_latency", "sends", words.count_text),
+    ("permit_utilization", "permits", words.count_text),
+    ("redelivery", "redelivery", words.count_text),
+    ("checksum_failures", "checksums", words.count_text),
+    ("errors", "errors", words.count_text),
+    ("ack_latency", "acks", words.count_text),
+    ("connecting", "connecting", words.count_text),
+)
 UNKNOWN: Final = "not known"
 _DATA: Final = "dissector.data"
 
@@ -47,12 +63,53 @@ def plain(name: Any) -> str:
 
 def breakable(name: Any) -> Markup:
     """A name that may be broken after its slashes, where a line is too short for it."""
-    return escape(plain(name)).replace("/", Markup("/<wbr>"))
+    parts = re.split(r"(?<=/)(?!/)", plain(name))
+    return Markup("<wbr>").join(parts)
+
+
+def broken(name: str) -> Markup:
+    """A file name that may be broken after its dots, dashes and underscores."""
+    return Markup("").join(
+        escape(part) + Markup("<wbr>") for part in re.split(r"(?<=[-_.])", name) if part
+    )
 
 
 def spaced(name: str) -> str:
     """An enum value as words."""
     return words.name_text(name).replace("_", " ")
+
+
+class Fold(NamedTuple):
+    """Rows of a list that say the same, again and again, as one storm makes them.
+
+    rows: in the order of the list; times: how often it was; first, last: when; listed: rows.
+    """
+
+    rows: list[Row]
+    times: int
+    first: str | None
+    last: str | None
+    listed: int
+
+
+def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
+    """Rows with equal keys together, of each capture by itself; few of them stay single."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.get("capture"), *(row[key] for key in keys)), []).append(row)
+    found: dict[int, list[Row]] = {}
+    for group in groups.values():
+        for part in [group] if len(group) >= MIN_FOLD else [[row] for row in group]:
+            found[id(part[0])] = part
+    return [_fold(found[id(row)]) for row in rows if id(row) in found]
+
+
+def _fold(rows: list[Row]) -> Fold:
+    begins = [row.get("first_ts") or row.get("start_ts") or row.get("ts") for row in rows]
+    ends = [row.get("last_ts") or begin for row, begin in zip(rows, begins, strict=True)]
+    first = min((each for each in begins if each), default=None)
+    last = max((each for each in ends if each), default=None)
+    return Fold(rows, sum(row.get("answers", 1) for row in rows), first, last, len(rows))
 
 
 def _pairs(counts: dict[str, int]) -> list[tuple[str, int]]:
@@ -121,12 +178,16 @@ def _environment(places: Places) -> Environment:
         "share": partial(or_unknown, words.share_text),
         "name": partial(or_unknown, breakable),
         "words": partial(or_unknown, spaced),
+        "breaks": broken,
         "pairs": _pairs,
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
         "hex32": lambda value: unknown() if value is None else f"0x{value:08x}",
     }
     found.globals |= {
         "figure": figure,
+        "folded": folded,
+        "judged_sections": JUDGED_SECTIONS,
+        "mark_words": WORDS,
         "many": many,
         "spoken": spoken,
         "meanings": meanings,
@@ -143,6 +204,7 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
     latency = report["send_latency"]["total"]
     return {
         "distribution": plots.latency_distribution(latency),
+        "percentiles": plots.latency_percentiles(latency),
         "time": plots.over_time(latency),
         "permits": plots.permit_balance(report["permit_utilization"]["balance_over_time"]),
         "causes": plots.redelivery_causes(report["redelivery"]["total"]),
@@ -154,10 +216,29 @@ def page(report: Row) -> str:
     """The page of a report that has all sections."""
     environment = _environment(Places(report["sources"]))
     template = environment.from_string(_asset("report.html"))
+    style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
     return template.render(
         report=report,
         plots=_plots(report),
         remarks=remarks(report),
-        style=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js")),
+        policy=policy(style, script),
+        style=style,
+        script=script,
     )
+
+
+def policy(style: str, script: str) -> str:
+    """What a browser may do with the page: use its own style and script, and nothing else.
+
+    The page shows names from the wire. Were one of them taken for a script, it would have another
+    digest and not run; nothing can be fetched or sent.
+    """
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    """A text as a policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -297,6 +297,7 @@ MAX_STALLS: Final = 50
 MAX_EXAMPLES: Final = 50
 MAX_FAILURES: Final = 1000
 MAX_INCIDENTS: Final = 500
+MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
 class Parts(NamedTuple):
@@ -327,6 +328,19 @@ class Parts(NamedTuple):
         """Whether a row is about a connection as it counts, not about a part of a joined one."""
         place = (row["capture"], row["connection_id"])
         return self.heads.get(place, place) == place
+
+    def counted(self, table: pa.Table) -> pa.Table:
+        """The rows of a table that are counted; nearly always all of them."""
+        if not self.heads:
+            return table
+        places = table.select(["capture", "connection_id"]).to_pylist()
+        return table.filter(pa.array([self.is_counted(row) for row in places], pa.bool_()))
+
+    def wholes_of(self, table: pa.Table) -> pa.Array:
+        """`whole_of` of each row of a table."""
+        captures = table.column("capture").combine_chunks().dictionary_encode()
+        texts = [self.wholes.get(text, text) for text in captures.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(captures.indices)
 
 
 def no_parts() -> Parts:

@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import pairwise
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 from matplotlib import rc_context
@@ -17,9 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from dissector.buckets import bucket_bounds
+from dissector.buckets import bucket_bounds, bucket_middle
 from dissector.report.numbers import NS_PER_MS, Row
-from dissector.report.words import bytes_text, count_text, duration_text
+from dissector.report.words import bytes_text, count_text, duration_text, share_text
 
 WIDE: Final = (620, 280)
 NARROW: Final = (340, 250)
@@ -97,16 +99,24 @@ def _svg(figure: Figure, name: str) -> str:
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r'\sid="', f' id="{name}-', text)
     text = re.sub(r'((?:xlink:)?href="#|url\(#)', rf"\g<1>{name}-", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", text)
     text = re.sub(r" font-family: [^;\"]+;?", "", text)
+    # A policy that lets only the page's own sheet style anything forbids the attribute `style`.
+    text = re.sub(r' style="([^"]*)"', _attributes, text)
     for mark, variable in _INKS.items():
         text = text.replace(mark, f"var({variable})")
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text)
     return re.sub(r"\n\s*", "\n", text).replace("<svg", '<svg aria-hidden="true"', 1)
+
+
+def _attributes(style: re.Match[str]) -> str:
+    """A style as attributes of the element."""
+    pairs = (each.split(":", 1) for each in style[1].split(";") if ":" in each)
+    return "".join(f' {name.strip()}="{value.strip()}"' for name, value in pairs)
 
 
 def _plot(name: str, size: tuple[int, int], draw: _Draw) -> Plot:
@@ -201,6 +211,92 @@ def latency_distribution(total: Row) -> Pair | None:
     return _pair("latency", draw, "Sends by latency (logarithmic), receipts of outcome ok.")
 
 
+def _exceeded(total: Row) -> list[tuple[float, float, float]]:
+    """(1 / (1 - q), latency in ms, share up to it) per bucket; q is the share below the bucket."""
+    latency, passed = total["latency_ms"], 0
+    buckets = total["latency_histogram"]
+    count = sum(number for _, number in buckets)
+    steps = []
+    for bucket, number in buckets:
+        value = min(max(bucket_middle(bucket) / NS_PER_MS, latency["min"]), latency["max"])
+        steps.append((count / (count - passed), value, (passed + number) / count))
+        passed += number
+    return steps
+
+
+def quantile_ticks(most: float) -> list[tuple[float, str]]:
+    """(1 / (1 - q), its label) for the quantiles that people name, up to a number of sends."""
+    found = [(1.0, "0"), (2.0, "50 %")]
+    for nines in range(1, math.floor(math.log10(most) + 1e-9) + 1):
+        share = 100 - 10.0 ** (2 - nines)
+        found.append((10.0**nines, f"{share:.{max(0, nines - 2)}f} %"))
+    return found
+
+
+def _apart(ticks: list[tuple[float, str]], width: float) -> list[tuple[float, str]]:
+    """Ticks of a logarithmic axis of some width, points, without those that run into another."""
+    scale = width / math.log10(ticks[-1][0])
+    kept = [ticks[-1]]
+    for at, text in reversed(ticks[:-1]):
+        room = scale * math.log10(kept[-1][0] / at)
+        if room > 6 * (len(text) + len(kept[-1][1])) / 2:
+            kept.append((at, text))
+    return kept[::-1]
+
+
+def latency_percentiles(total: Row) -> Pair | None:
+    """Which latency which share of sends did not exceed, as HdrHistogram draws it."""
+    steps = [step for step in _exceeded(total) if step[1] > 0]
+    count, slowest = total["latency_ms"]["count"], total["latency_ms"]["max"]
+    if not steps or count < 2:
+        return None
+
+    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.step([*(x for x, *_ in steps), count], [*(y for _, y, _ in steps), slowest],
+                  where="post", color=FIRST)  # fmt: skip
+        axes.plot(count, slowest, marker="o", markersize=4, color=FIRST)
+        axes.set_xlim(1, max(10.0, count) * 1.12)
+        axes.xaxis.set_major_locator(FixedLocator([]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        ticks = _apart(quantile_ticks(max(10.0, count)), 0.8 * 72 * figure.get_figwidth())
+        axes.set_xticks([at for at, _ in ticks], [text for _, text in ticks])
+        _duration_axis(axes, "y", 6)
+        axes.set_ylabel("latency")
+        axes.set_xlabel("share of sends that took no longer")
+        return [
+            *((axes, x, y, f"{share_text(share)} took {duration_text(y)} or less")
+              for x, y, share in steps[:-1]),
+            (axes, count, slowest, f"the slowest took {duration_text(slowest)}"),
+        ]  # fmt: skip
+
+    caption = (
+        "Latency by percentile, across log(1/(1-q)) as HdrHistogram draws it: each nine is as "
+        "wide as the one before. The dot is the slowest send."
+    )
+    return _pair("percentiles", draw, caption)
+
+
+# A line over time is broken where nothing came for this long; sooner in short captures, where it is
+# this share of the time shown and much more than usual.
+BREAK_S: Final = 60.0
+BREAK_SHARE: Final = 0.05
+BREAK_TIMES: Final = 4
+
+
+def stretches(points: Sequence[Row], step_ms: float) -> list[slice]:
+    """Which points a line may connect: those between which no long time without traffic lies."""
+    times = [datetime.fromisoformat(point["ts"]).timestamp() for point in points]
+    pauses = [after - before for before, after in pairwise(times)]
+    if not pauses:
+        return [slice(0, len(times))]
+    usual = max(BREAK_SHARE * (times[-1] - times[0]), BREAK_TIMES * median(pauses))
+    longest = max(2 * step_ms / 1000, min(BREAK_S, usual))
+    breaks = [at + 1 for at, pause in enumerate(pauses) if pause > longest]
+    return [slice(*ends) for ends in pairwise([0, *breaks, len(times)])]
+
+
 def _seconds(points: Sequence[Row]) -> tuple[list[float], str]:
     """Times of points since the first one, and the axis label that says since when."""
     times = [datetime.fromisoformat(point["ts"]) for point in points]
@@ -221,19 +317,25 @@ def over_time(total: Row) -> Pair | None:
     step_s = series["step_ms"] / 1000
     rates = [point["messages"] / step_s for point in points]
     timed = [(x, point) for x, point in zip(across, points, strict=True) if point["p50_ms"]]
+    lines = stretches([point for _, point in timed], series["step_ms"])
+    width = _width(points, across, series["step_ms"])
 
     def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        small = {"marker": "o", "markersize": 2.6} if len(points) < 120 else {}
         for name, colour in (("p50", FIRST), ("p99", BAD)):
-            upper.plot([x for x, _ in timed], [point[f"{name}_ms"] for _, point in timed],
-                       color=colour, label=name, **small)  # fmt: skip
+            for at, line in enumerate(lines):
+                part = timed[line]
+                # A point that stands alone would be a line without length.
+                is_dotted = len(points) < 120 or len(part) == 1
+                small = {"marker": "o", "markersize": 2.6} if is_dotted else {}
+                upper.plot([x for x, _ in part], [point[f"{name}_ms"] for _, point in part],
+                           color=colour, label=None if at else name, **small)  # fmt: skip
         if timed:
             _duration_axis(upper, "y", 4)
             upper.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
         upper.set_ylabel("latency")
-        width = (across[-1] - across[0]) / max(1, len(points)) if len(points) > 1 else 1
-        lower.bar(across, rates, width, color=SECOND, linewidth=0)
+        # The edge keeps a bar visible that is narrower than a point.
+        lower.bar(across, rates, width, color=SECOND, edgecolor=SECOND, linewidth=0.6)
         lower.set_ylabel("messages/s")
         lower.set_xlabel(label)
         lower.margins(y=0.14)
@@ -243,6 +345,14 @@ def over_time(total: Row) -> Pair | None:
     step = duration_text(series["step_ms"]).removesuffix(" 0 s")
     caption = f"Latency of sends (above) and messages sent per second (below), in steps of {step}."
     return _pair("time", draw, caption, 300)
+
+
+def _width(points: Sequence[Row], across: Sequence[float], step_ms: float) -> float:
+    """How wide one step of a series is on its axis."""
+    if len(points) < 2:
+        return 1.0
+    first, last = (datetime.fromisoformat(points[at]["ts"]) for at in (0, -1))
+    return step_ms / 1000 * (across[-1] - across[0]) / (last - first).total_seconds()
 
 
 def _point_text(point: Row, rate: float) -> str:
@@ -266,7 +376,13 @@ def permit_balance(balance: Row | None) -> Pair | None:
         high = [point["available_max"] for point in points]
         last = [point["available_last"] for point in points]
         axes.vlines(across, low, high, color=FIRST, linewidth=2.4, alpha=0.45)
-        axes.step(across, last, where="post", color=FIRST, linewidth=1.3)
+        for line in stretches(points, balance["step_ms"]):
+            axes.step(across[line], last[line], where="post", color=FIRST, linewidth=1.3)
+            if line.start:
+                # Nothing was granted or delivered meanwhile: the balance stood, and nobody saw it.
+                axes.step(across[line.start - 1 : line.start + 1],
+                          last[line.start - 1 : line.start + 1], where="post", color=FIRST,
+                          linewidth=1, linestyle=(0, (1, 3)))  # fmt: skip
         axes.axhline(0, color=BAD, linewidth=1)
         if balance["first_grant"]:
             axes.axhline(balance["first_grant"], color=MUTED, linewidth=1, linestyle=(0, (3, 2)))
@@ -279,7 +395,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
     step = duration_text(balance["step_ms"]).removesuffix(" 0 s")
     caption = (
         f"Permits left, in steps of {step}: the last balance of a step and, as a bar, all between "
-        "its least and greatest. Dashed: the first grant; red: none left."
+        "its least and greatest. Dotted: no traffic; dashed: the first grant; red: none left."
     )
     return _pair("permits", draw, caption)
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from dissector.report.captures import captures_judged
 from dissector.report.explained import explained
 from dissector.report.names import (
     name_consumers,
@@ -75,12 +76,13 @@ def _sources(parts: Parts) -> list[Row]:
 
 
 def build(parts: Parts, sections: Iterable[str] = tuple(SECTIONS)) -> dict[str, Any]:
-    """The report: {schema_version, sources, and per section its total and lists}."""
+    """The report: {schema_version, sources, verdicts, and per section its total and lists}."""
     settled = settle(parts)
-    return explained(
-        {
-            "schema_version": REPORT_VERSION,
-            "sources": _sources(settled),
-            **{name: SECTIONS[name](settled) for name in sections},
-        }
-    )
+    found = {
+        "schema_version": REPORT_VERSION,
+        "sources": _sources(settled),
+        **{name: SECTIONS[name](settled) for name in sections},
+    }
+    if found.keys() >= SECTIONS.keys():
+        found["verdicts"] = captures_judged(settled, found, SECTIONS)
+    return explained(found)

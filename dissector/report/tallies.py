@@ -160,7 +160,7 @@ ACK_TIMES: Final = Tally(
 )
 ACK_COMMANDS: Final = Tally(
     "ack_commands",
-    (*_CONSUMER, ("ack_type", TEXT), ("is_answered", FLAG)),
+    (*_CONSUMER, ("ack_type", TEXT), ("is_answered", FLAG), ("validation_error", TEXT)),
     ("ack_commands", "ids"),
 )
 # From a publish to its delivery; timed: first deliveries without a wanted delay.

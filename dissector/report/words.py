@@ -1,6 +1,7 @@
 """Numbers and names as people read them: units, thousands, shares; unknown is never 0."""
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 MAX_NAME: Final = 120  # characters of a name from the wire that the page shows
@@ -34,6 +35,26 @@ def duration_text(duration_ms: float) -> str:
 def count_text(value: int) -> str:
     """A number with its thousands apart."""
     return f"{value:,}"
+
+
+def many(count: int, one: str, several: str | None = None) -> str:
+    """A count with its noun: 0 files, 1 file, 2,000 files. Every counted noun comes from here."""
+    return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
+
+
+def every(count: int, one: str, is_so: str, are_so: str, several: str | None = None) -> str:
+    """That something is true of all: the only file is, both files are, all 3 files are."""
+    noun = one if count == 1 else several or one + "s"
+    who = {1: "The only", 2: "Both"}.get(count, f"All {count_text(count)}")
+    return f"{who} {noun} {is_so if count == 1 else are_so}"
+
+
+def listed(items: Sequence[str], limit: int, total: int | None = None) -> str:
+    """The first items of a list: a, b, c … (9 in all) where there are more. total: items there are,
+    if not all were given."""
+    count = len(items) if total is None else total
+    shown = ", ".join(items[:limit])
+    return f"{shown} … ({count_text(count)} in all)" if count > limit else shown
 
 
 def bytes_text(size: int) -> str:

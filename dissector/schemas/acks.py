@@ -38,6 +38,7 @@ TABLE: Final = Table(
             "Messages between what is committed and the log's end as last seen.",
             "not Cursus, or the log's end was not seen",
         ),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

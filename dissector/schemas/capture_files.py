@@ -3,7 +3,7 @@
 from typing import Final
 
 from dissector.schemas.column import Column, Table, flag, name, names, number, text
-from dissector.schemas.shared import ORIGIN_CAPTURE
+from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 
 TABLE: Final = Table(
     "capture_files",
@@ -45,6 +45,7 @@ TABLE: Final = Table(
         number("clock_steps", "", "How often capture time went backwards."),
         name("dissector_version", "Version of the program that wrote the row."),
         number("schema_version", "", "Version of the lake's schema."),
+        CAPTURE,
         ORIGIN_CAPTURE,
     ),
 )

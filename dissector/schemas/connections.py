@@ -3,7 +3,7 @@
 from typing import Final
 
 from dissector.schemas.column import Column, Table, integers, name, names, number, text
-from dissector.schemas.shared import CONNECTION_ID, ORIGIN_CAPTURE
+from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
 
 # One column for each direction: name without its suffix, unit, meaning, when it is null.
 _EACH_DIRECTION: Final = (
@@ -103,6 +103,7 @@ TABLE: Final = Table(
             )
             for suffix, way in (("to_broker", "to the broker"), ("to_client", "to the client"))
         ),
+        CAPTURE,
         ORIGIN_CAPTURE,
     ),
 )

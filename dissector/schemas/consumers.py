@@ -35,6 +35,7 @@ TABLE: Final = Table(
             "no FLOW was seen",
         ),
         name("initial_position", "Where a new subscription starts: Latest or Earliest.", _UNSEEN),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

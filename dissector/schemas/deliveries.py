@@ -43,7 +43,7 @@ TABLE: Final = Table(
         number(
             "previous_frame_no",
             "",
-            "Frame of the delivery before this one.",
+            "Frame of the delivery before this one, which may be on another connection.",
             "none was seen, or it is forgotten",
         ),
         name(
@@ -70,6 +70,13 @@ TABLE: Final = Table(
             "Messages between this delivery and the log's end as last seen.",
             "not Cursus, or the log's end was not seen",
         ),
+        number(
+            "previous_connection_id",
+            "",
+            "Connection of the delivery before this one, in the same capture (or tap run).",
+            "previous_frame_no is null, or the row was landed under schema version 1",
+        ),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

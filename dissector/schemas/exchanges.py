@@ -80,6 +80,7 @@ TABLE: Final = Table(
         name("client_ip", "Address of the client."),
         name("broker_ip", "Address of the broker."),
         shared.ts("Time of the request's last byte (without a request: of the answer's)"),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

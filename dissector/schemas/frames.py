@@ -108,6 +108,7 @@ TABLE: Final = Table(
             "no such property",
         ),
         shared.secret_free_detail(),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

@@ -55,6 +55,7 @@ TABLE: Final = Table(
             "unless asked for",
         ),
         text("payload_sha256", "SHA-256 of the payload.", "unless asked for"),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

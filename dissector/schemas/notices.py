@@ -21,6 +21,7 @@ TABLE: Final = Table(
         number("stream_offset", "bytes", "Place in the stream of the direction.", "no place"),
         number("bytes", "bytes", "How many bytes it is about.", "not a matter of bytes"),
         text("text", "What was found, in one sentence."),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

@@ -29,6 +29,7 @@ TABLE: Final = Table(
         shared.TOPIC,
         shared.SUBSCRIPTION,
         shared.SUBSCRIPTION_TYPE,
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

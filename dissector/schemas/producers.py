@@ -36,6 +36,7 @@ TABLE: Final = Table(
             "Last sequence id that the broker had stored when it was opened.",
             "none, or no answer was seen",
         ),
+        shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
 )

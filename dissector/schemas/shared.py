@@ -110,9 +110,14 @@ ACK_SET_LEFT: Final = integers(
     "Bit set of the batch as 64-bit words; a bit that is set is a message still not acked.",
     "not carried",
 )
+# Of a frame (a row, where it has none) before and after `lake compact`: capture, connection_id,
+# frame_no. The writer fills it: nobody else knows the id of a capture that is still being read.
+CAPTURE: Final = name(
+    "capture", "Id of the capture that this row came from, also after `lake compact`."
+)
 ORIGIN_CAPTURE: Final = name(
     "origin_capture",
-    "The capture that this row came from.",
+    "The same as capture, for queries that were written for schema version 1.",
     "always but in compacted captures",
 )
 

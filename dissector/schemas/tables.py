@@ -17,7 +17,7 @@ from dissector.schemas import (
 )
 from dissector.schemas.column import Table
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 TABLES: Final[dict[str, Table]] = {
     module.TABLE.name: module.TABLE

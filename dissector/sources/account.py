@@ -156,6 +156,9 @@ class Account:
             lost.append(f"{_counted(self.unparsed_bytes, 'byte')} not decoded")
         if self.one_way:
             lost.append(f"{_counted(self.one_way, 'connection')} seen in one direction only")
+        forced = self.notices.get("read_as_asked", 0)
+        if forced:
+            lost.append(f"{_counted(forced, 'connection')} read as asked, against their content")
         if not_used:
             reasons = sorted(self.ignored.items(), key=lambda entry: (-entry[1], entry[0]))
             named = ", ".join(f"{reason} {count:,}" for reason, count in reasons[:3])

@@ -89,14 +89,19 @@ def is_file(path: str) -> bool:
     return path != STDIN and os.path.isfile(path)
 
 
+def readable(path: str) -> str:
+    r"""A path as text: bytes of a name that are not UTF-8 become \xNN, as in all our texts."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def file_name(path: str) -> str:
     """The name of an input without its folder."""
-    return STDIN_NAME if path == STDIN else PurePath(path).name
+    return STDIN_NAME if path == STDIN else readable(PurePath(path).name)
 
 
 def shown(path: str) -> str:
     """An input as messages name it."""
-    return STDIN_NAME if path == STDIN else path
+    return STDIN_NAME if path == STDIN else readable(path)
 
 
 def unreadable(path: str, error: OSError) -> FileProblem:

@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
+from dissector.codecs.readable import readable
 from dissector.errors import UsageError
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources.decompress import STDIN
-from dissector.sources.files import FileProblem, file_name, is_file
+from dissector.sources.files import FileProblem, file_name, is_file, readable
 from dissector.sources.inputs import expand, looks_like_a_capture
 from dissector.sources.look import Look, last_ts_ns, longer_of, look
 
@@ -42,8 +43,6 @@ _TIME: Final = re.compile(
     r"(?:[-_.T ]?(?:[01]\d|2[0-3])(?:[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?)?)?"
     r"|1\d{9})(?!\d)"
 )
-_NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9_-]")
-_LONGEST_BASE_NAME: Final = 160  # folders are named by it, which file systems bound at 255 bytes
 _ID_DIGITS: Final = 12
 _SLIVER: Final = 16  # files may overlap by this part of the shorter one: reordering at the border
 
@@ -62,7 +61,7 @@ class Chain(NamedTuple):
     @property
     def shown_names(self) -> tuple[str, ...]:
         """What its files are called in sentences."""
-        return tuple("standard input" if path == STDIN else path for path in self.files)
+        return tuple("standard input" if path == STDIN else readable(path) for path in self.files)
 
     @property
     def stored_bytes(self) -> int:
@@ -114,11 +113,10 @@ def _ring_place(path: str) -> tuple[str, str]:
 def base_name(files: Sequence[str]) -> str:
     """The name of a capture of these files (in order), as its id has it.
 
-    It comes from the first file: the name without folder, ring and compression suffixes, in lower
-    case, other characters than `[a-z0-9_-]` as `-`.
+    It comes from the first file: the name without folder, ring and compression suffixes, in plain
+    letters.
     """
-    name = _ring_name(files[0]).base.lower()
-    return _NOT_IN_AN_ID.sub("-", name)[:_LONGEST_BASE_NAME]
+    return readable(_ring_name(files[0]).base)
 
 
 def capture_id(base: str, sha256: str) -> str:

@@ -5,11 +5,14 @@ D data, F FIN, R RST, G a gap in its stream, T data sent again, W a window of ze
 stands once per side, so a history has at most 18.
 """
 
+import functools
+
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
 from dissector.stream.layout import HISTORY, HISTORY_LENGTH, HISTORY_SEEN, LETTERS
 
 _LETTERS_PER_CELL = 12
+_KEPT_TEXTS = 1 << 12  # connections of a scan share a few
 
 
 @kernel
@@ -25,6 +28,7 @@ def add_letter(cells: Int64Array, base: int, letter: int, side_no: int) -> None:
     cells[cell] |= (code + 1) << (5 * (length % _LETTERS_PER_CELL))
 
 
+@functools.lru_cache(maxsize=_KEPT_TEXTS)
 def history_text(first: int, second: int, length: int) -> str:
     """The letters packed into the two cells of a connection."""
     letters = LETTERS.upper() + LETTERS

@@ -39,6 +39,9 @@ HOLE: Final = 2  # the hole before the first node is given up
 MISSING_END: Final = 3  # acknowledged bytes behind everything seen are given up
 UNBELIEVED: Final = 4  # a lone segment far ahead is dropped instead of giving up its hole
 
+# What follows a packet within this time was sent with it: no keep-alive was answered between.
+_AT_ONCE_NS: Final = 1_000_000
+
 
 class Offer(NamedTuple):
     """What a side has to give. what: see above; turn: its turn, if it has something.
@@ -53,24 +56,35 @@ class Offer(NamedTuple):
 
 
 @inlined
-def _settle_start(state: StreamState, side: int) -> None:
-    """Nothing earlier is waited for any more: the stream begins with what is there.
+def _is_probe(state: StreamState, side: int, head: int) -> bool:
+    """Whether a single byte in the first packet of a side is the made-up one of a keep-alive.
 
-    A single byte in the first packet of a capture is the made-up one of a keep-alive: nobody sends
-    frames byte by byte, and a real one would be a part of a frame that began before.
+    A connection must have been idle before one: what follows at once continues a byte that was
+    sent. If it does not after all, the byte costs less than a real one: frames are found behind it.
     """
+    nodes = state.nodes
+    if (
+        nodes[head + NODE_OFFSET] != 0
+        or nodes[head + NODE_LENGTH] != 1
+        or nodes[head + layout.NODE_KIND] != DATA
+        or nodes[head + layout.NODE_FLAGS] & RETRANSMITTED
+    ):
+        return False
+    following = nodes[head + layout.NODE_NEXT]
+    if following < 0 or nodes[following + NODE_OFFSET] != 1:
+        return True
+    return bool(nodes[following + layout.NODE_TS] - nodes[head + layout.NODE_TS] > _AT_ONCE_NS)
+
+
+@inlined
+def _settle_start(state: StreamState, side: int) -> None:
+    """Nothing earlier is waited for any more: the stream begins with what is there."""
     cells = state.cells
     nodes = state.nodes
     cells[side + SIDE_BITS] &= ~(SIDE_START_OPEN | SIDE_GIVE_UP)
     head = cells[side + HEAD]
-    if (
-        cells[side + SIDE_BITS] & layout.SIDE_STARTED_EMPTY
-        and head >= 0
-        and nodes[head + NODE_OFFSET] == 0
-        and nodes[head + NODE_LENGTH] == 1
-        and nodes[head + layout.NODE_KIND] == DATA
-        and not nodes[head + layout.NODE_FLAGS] & RETRANSMITTED
-    ):
+    is_empty = cells[side + SIDE_BITS] & layout.SIDE_STARTED_EMPTY
+    if is_empty and head >= 0 and _is_probe(state, side, head):
         drop_first(state, side)
         cells[side + layout.KEEPALIVE_PACKETS] += 1
         head = cells[side + HEAD]

@@ -238,8 +238,10 @@ class Streams:
             last_packet=rows[:, layout.LAST_PACKET],
             handshake_rtt_ns=rows[:, layout.HANDSHAKE_RTT],
             history=[
-                history_text(int(first), int(second), int(length))
-                for first, second, length in rows[:, layout.HISTORY : layout.HISTORY_LENGTH + 1]
+                history_text(first, second, length)
+                for first, second, length in rows[
+                    :, layout.HISTORY : layout.HISTORY_LENGTH + 1
+                ].tolist()
             ],
             sides=(_side_rows(rows, 0), _side_rows(rows, 1)),
         )

@@ -1,30 +1,44 @@
-"""The tap's HTTP server: /metrics for Prometheus, /healthz for whoever watches processes."""
+"""The tap's HTTP server: /metrics for Prometheus, /healthz for whoever watches processes.
 
+One thread waits for all clients at once, one other renders. However many ask, there are these two:
+answers are rendered once for all who asked before it began, clients beyond a number are refused at
+once, and each has so many seconds in all, however slowly it sends or reads.
+
+A page of another site that is open in a browser can ask any server that the browser reaches, under
+a name that it makes lead there. So who asks must name the server by an address, by `localhost`, by
+the name of this host, or by a name that the user allows.
+"""
+
+import asyncio
 import errno
+import ipaddress
 import json
 import os
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import ThreadingWSGIServer, make_wsgi_app
+from prometheus_client.exposition import make_wsgi_app
 
 from dissector.errors import OutputError, UsageError
 from dissector.tap.health import Health
 from dissector.tap.metrics import TapCollector, TapNumbers
 
-Answer = Callable[[str, list[tuple[str, str]]], Any]
-
-_OK: Final = "200 OK"
-_UNAVAILABLE: Final = "503 Service Unavailable"
-_NOT_FOUND: Final = "404 Not Found"
 # An answer may wait, packets may not; but Prometheus gives up after ten seconds, and with 10 a
 # scrape took five of them where the loop needed four fifths of the processor.
 _NICE: Final = 4
 LOOPBACK: Final = "127.0.0.1"
+MOST_CLIENTS: Final = 2000  # at once, and half of the files that the process may open
+_WAITING_CLIENTS: Final = 4096  # for the kernel, until they are taken
+REQUEST_SECONDS: Final = 5.0  # for a whole request, from its first byte or none
+ANSWER_SECONDS: Final = 10.0  # for a whole answer to be taken
+_REQUEST_BYTES: Final = 16 << 10
+_PIECE_BYTES: Final = 16 << 10  # of an answer that is held for a client beside the answer itself
 
 
 def _step_back() -> None:
@@ -36,21 +50,28 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(nice, _NICE))
 
 
-class _Quiet(WSGIRequestHandler):
-    """Writes no line per request; a client that says nothing is not waited for."""
+class _Request(NamedTuple):
+    """What decides an answer; two that are equal get the same."""
 
-    timeout = 10
+    path: str
+    query: str
+    accept: str
+    encoding: str
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+
+class _Answer(NamedTuple):
+    status: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
 
 
-class _ServerOfSix(ThreadingWSGIServer):
-    """The same for addresses of IPv6."""
+def _plain(status: str, text: str) -> _Answer:
+    return _Answer(status, (("Content-Type", "text/plain; charset=utf-8"),), text.encode() + b"\n")
 
-    import socket as _socket
 
-    address_family = _socket.AF_INET6
+_BUSY: Final = _plain("503 Service Unavailable", "too many clients at once: ask again later")
+_UNREAD: Final = _plain("400 Bad Request", "no HTTP request with a Host that can be read")
+_METHOD: Final = _plain("405 Method Not Allowed", "GET and HEAD only")
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -70,33 +91,83 @@ def text_of(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def _bare(host: str) -> str:
+    """A host without its port, brackets and last dot, in small letters."""
+    name, colon, port = host.strip().lower().rpartition(":")
+    if not colon or not port.isdecimal() or (":" in name and not name.endswith("]")):
+        name = host.strip().lower()
+    return name.strip("[]").removesuffix(".")
+
+
+class Hosts:
+    """By which names this server may be asked.
+
+    Args:
+        address: that it listens on; names: that the user allows beside.
+    """
+
+    def __init__(self, address: str, names: Collection[str] = ()) -> None:
+        own = socket.gethostname()
+        known = ("localhost", address, own, own.partition(".")[0], *names)
+        self._names = frozenset(_bare(name) for name in known)
+
+    def allow(self, host: str) -> bool:
+        """Whether a Host header names this server. Nobody can make an address lead elsewhere."""
+        name = _bare(host)
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name.partition("%")[0])
+        except ValueError:
+            return False
+        return True
+
+
 class Server:
     """Serves from `start` until `close`, in threads of its own; the address is taken at once.
 
     port: the one that it got (0 asks for any).
 
+    Args:
+        names: by which the server may be asked, beside its address and this host's name.
+
     Raises:
         OutputError: the address cannot be used.
     """
 
-    def __init__(self, address: str, port: int, health: Health, numbers: TapNumbers) -> None:
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        health: Health,
+        numbers: TapNumbers,
+        names: Collection[str] = (),
+    ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(TapCollector(health, numbers))
         self._health = health
         self._metrics = make_wsgi_app(registry)
-        kind: type[WSGIServer] = _ServerOfSix if ":" in address else ThreadingWSGIServer
+        self._hosts = Hosts(address, names)
         try:
-            self._server = make_server(address, port, self._answer, kind, _Quiet)
+            self._socket = socket.create_server(
+                (address, port),
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                backlog=_WAITING_CLIENTS,
+            )
         except OSError as error:
             is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
             raise OutputError(
                 f"--metrics {text_of(address, port)}: {error.strerror or error}; "
                 + ("choose another port" if is_taken else "give an address of this host")
             ) from None
-        self.port = int(self._server.server_port)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(1.0,), name="tap-http", daemon=True
-        )
+        self.port = int(self._socket.getsockname()[1])
+        self._most_clients = min(MOST_CLIENTS, _open_files() // 2)
+        self._clients = 0
+        self._waiting: dict[_Request, asyncio.Future[_Answer]] = {}
+        self._renderer = ThreadPoolExecutor(1, "tap-render", initializer=_step_back)
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="tap-http", daemon=True)
 
     def start(self) -> None:
         """Answer from now on."""
@@ -105,20 +176,141 @@ class Server:
     def close(self) -> None:
         """Serve no more."""
         if self._thread.is_alive():
-            self._server.shutdown()
+            self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
-        self._server.server_close()
+        self._socket.close()
+        self._loop.close()
+        self._renderer.shutdown()
 
-    def _answer(self, environ: dict[str, Any], start: Answer) -> Iterable[bytes]:
+    # -- in the thread
+
+    def _run(self) -> None:
         _step_back()
-        path = environ.get("PATH_INFO", "/")
-        if path == "/metrics":
-            found: Iterable[bytes] = self._metrics(environ, start)
-            return found
-        if path == "/healthz":
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve_all())
+
+    async def _serve_all(self) -> None:
+        server = await asyncio.start_server(
+            self._serve, sock=self._socket, limit=_REQUEST_BYTES, backlog=_WAITING_CLIENTS
+        )
+        await self._closing.wait()
+        server.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client, from its connection to its end."""
+        self._clients += 1
+        try:
+            is_head, answer = False, _BUSY
+            if self._clients <= self._most_clients:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    is_head, answer = await self._answer(reader)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await _send(writer, answer, is_head)
+        except (OSError, asyncio.IncompleteReadError):  # gone, or too slow: TimeoutError is one
+            pass
+        finally:
+            self._clients -= 1
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[bool, _Answer]:
+        """Whether only the head is wanted, and the answer to a request."""
+        try:
+            text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first, *lines = text.split("\r\n")
+            method, target, version = first.split(" ")
+        except (ValueError, asyncio.LimitOverrunError):
+            return False, _UNREAD
+        headers = [line.partition(":")[::2] for line in lines if line]
+        found = {name.strip().lower(): value.strip() for name, value in headers}
+        hosts = [value for name, value in headers if name.strip().lower() == "host"]
+        # Before 1.1 there was no Host; browsers always send one.
+        if not version.startswith("HTTP/1.") or (len(hosts) != 1 and version != "HTTP/1.0"):
+            return False, _UNREAD
+        if not all(self._hosts.allow(host) for host in hosts):
+            return False, _misnamed(hosts[0])
+        if method not in ("GET", "HEAD"):
+            return False, _METHOD
+        path, _, query = target.partition("?")
+        accept, encoding = found.get("accept", ""), found.get("accept-encoding", "")
+        return method == "HEAD", await self._rendered(_Request(path, query, accept, encoding))
+
+    async def _rendered(self, request: _Request) -> _Answer:
+        """The answer, rendered after it was asked for, together with others who want the same."""
+        waiting = self._waiting.get(request)
+        if waiting is None:
+            waiting = self._loop.run_in_executor(self._renderer, self._render, request)
+            self._waiting[request] = waiting
+        return await asyncio.shield(waiting)
+
+    # -- in the thread that renders
+
+    def _render(self, request: _Request) -> _Answer:
+        # Who asks from now on wants newer numbers.
+        self._loop.call_soon_threadsafe(self._waiting.pop, request, None)
+        if request.path == "/metrics":
+            return self._render_metrics(request)
+        if request.path == "/healthz":
             report = self._health.report()
-            status = _OK if report["status"] == "ok" else _UNAVAILABLE
-            start(status, [("Content-Type", "application/json")])
-            return [json.dumps(report).encode() + b"\n"]
-        start(_NOT_FOUND if path != "/" else _OK, [("Content-Type", "text/plain")])
-        return [b"dissector tap: /metrics and /healthz\n"]
+            status = "200 OK" if report["status"] == "ok" else "503 Service Unavailable"
+            text = json.dumps(report).encode() + b"\n"
+            return _Answer(status, (("Content-Type", "application/json"),), text)
+        status = "200 OK" if request.path == "/" else "404 Not Found"
+        return _plain(status, "dissector tap: /metrics and /healthz")
+
+    def _render_metrics(self, request: _Request) -> _Answer:
+        found: list[tuple[str, list[tuple[str, str]]]] = []
+        environment = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query,
+            "HTTP_ACCEPT": request.accept,
+            "HTTP_ACCEPT_ENCODING": request.encoding,
+        }
+        start: Callable[..., Any] = lambda status, headers: found.append((status, headers))  # noqa: E731
+        pieces: Iterable[bytes] = self._metrics(environment, start)
+        body = b"".join(pieces)
+        status, headers = found[0]
+        return _Answer(status, tuple(headers), body)
+
+
+def _misnamed(host: str) -> _Answer:
+    shown = host[:100].encode("ascii", "backslashreplace").decode()
+    return _plain(
+        "403 Forbidden",
+        f"asked for as {shown!r}, which is no name of this tap: use its address, or start it with "
+        f"--metrics-host {_bare(shown)}",
+    )
+
+
+def _open_files() -> int:
+    """How many files the process may have open."""
+    with suppress(ImportError):
+        import resource
+
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 256
+
+
+async def _send(writer: asyncio.StreamWriter, answer: _Answer, is_head: bool) -> None:
+    """Send an answer in pieces, so that little of it is held for a client that is slow."""
+    headers = [
+        *((name, value) for name, value in answer.headers if name.lower() != "content-length"),
+        ("Content-Length", str(len(answer.body))),
+        ("Connection", "close"),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+    ]
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    writer.transport.set_write_buffer_limits(_PIECE_BYTES)
+    writer.write(f"HTTP/1.1 {answer.status}\r\n{head}\r\n".encode("latin-1"))
+    for at in range(0, 0 if is_head else len(answer.body), _PIECE_BYTES):
+        writer.write(answer.body[at : at + _PIECE_BYTES])
+        await writer.drain()
+    writer.write_eof()
+    # Taken by the client, all of it: what is left when the connection is closed would be lost.
+    writer.transport.set_write_buffer_limits(0)
+    await writer.drain()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dissector.dissection import Dissection, Options
-from dissector.endpoints import Endpoint, community_id, connection_key
+from dissector.endpoints import Endpoint
 from dissector.schemas.rows import arrow_batch
+from tests.naive.endpoints import community_id, connection_key
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import ACK, FIN, SYN, segment
 from tests.wire.pulsar import command, simple

@@ -4,7 +4,8 @@ import ipaddress
 
 import pytest
 
-from dissector.endpoints import Endpoint, community_id, connection_key
+from dissector.endpoints import Endpoint
+from tests.naive.endpoints import community_id, connection_key
 
 
 def endpoint(text: str, port: int) -> Endpoint:

@@ -74,16 +74,17 @@ def test_every_message_frame_is_one_delivery(case):
 def test_what_was_delivered_before_is_known(case):
     """A naive twin: an id of one subscription that comes a second time is a redelivery."""
     legs = {row["connection_id"]: row["leg"] for row in case.tables["connections"]}
-    last: dict[tuple, int] = {}
+    last: dict[tuple, tuple[int, int]] = {}
     rows = sorted(case.tables["deliveries"], key=lambda row: row["frame_no"])
     for row in rows:
         where = (row["topic"], row["subscription"])
         if None in where:
             where = (row["connection_id"], row["consumer_id"])
         key = (*where, legs[row["connection_id"]], row["ledger_id"], row["entry_id"])
-        assert row["previous_frame_no"] == last.get(key)
+        place = row["previous_connection_id"], row["previous_frame_no"]
+        assert place == last.get(key, (None, None))
         assert row["is_redelivered"] == (key in last or row["redelivery_count"] > 0)
-        last[key] = row["frame_no"]
+        last[key] = row["connection_id"], row["frame_no"]
 
 
 @each_log

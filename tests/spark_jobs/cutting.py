@@ -18,7 +18,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "captures" / "pulsar-apache"
 # Columns that name places or are decided by them: they differ between one capture and several.
 PLACES = {
     "capture", "connection_id", "frame_no", "request_frame_no", "response_frame_no",
-    "previous_frame_no", "ack_frame_no", "origin_capture",
+    "previous_frame_no", "previous_connection_id", "ack_frame_no", "origin_capture",
 }  # fmt: skip
 
 

@@ -30,7 +30,9 @@ def test_it_holds_program_libraries_and_kernels(
     output = tmp_path / "small.tar.gz"
     assert archive.main(["-o", str(output)]) == 0
     with tarfile.open(output) as tar:
-        names = tar.getnames()
+        names = [entry.name for entry in tar if entry.isfile()]
+        modes = {entry.mode for entry in tar if entry.name.startswith("kernels") and entry.isdir()}
+    assert modes == {0o755}
     assert {"lib/dissector/dissection.py", "lib/spark_jobs/land.py", "lib/click/core.py"} <= set(
         names
     )

@@ -29,7 +29,7 @@ def hand_over(source: Path, target: Path, captures: Iterable[str]) -> None:
     for name in captures:
         for table in TABLES:
             (target / table).mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source / table / f"capture={name}", target / table / f"capture={name}")
+            shutil.copytree(source / table / f"landing={name}", target / table / f"landing={name}")
         (target / MANIFEST_FOLDER).mkdir(exist_ok=True)
         shutil.copy(source / MANIFEST_FOLDER / f"{name}.json", target / MANIFEST_FOLDER)
 
@@ -56,7 +56,7 @@ def names_of(lake: Path) -> list[str]:
 @contextmanager
 def out_of_reach(lake: Path, captures: Iterable[str]) -> Iterator[None]:
     """Files of these captures cannot be opened: they are not there."""
-    moved = [(lake / table / f"capture={name}", lake / f"{table}-{name}")
+    moved = [(lake / table / f"landing={name}", lake / f"{table}-{name}")
              for name in captures for table in TABLES]  # fmt: skip
     for source, target in moved:
         source.rename(target)

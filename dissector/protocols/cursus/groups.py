@@ -58,6 +58,7 @@ class Delivery:
     is_redelivered: int = 0
     cause: int = NULL
     previous_frame_no: int = NULL
+    previous_connection_id: int = NULL
     acked: int = 0
     ack_frame_no: int = NULL
     ack_ns: int = NULL
@@ -195,6 +196,7 @@ class Groups:
             delivery.cause = self._cause(position, delivery)
             if position.last is not None:
                 delivery.previous_frame_no = position.last.frame_no
+                delivery.previous_connection_id = position.last.connection_id
             self._settle_older(position, delivery)
         position.seen.add(first, last)
         if position.open and position.open[-1].last >= first:
@@ -458,6 +460,7 @@ def _delivery_row(delivery: Delivery, outcome: int, row: int) -> DeliveryRow:
         delivery.is_redelivered,
         delivery.cause,
         delivery.previous_frame_no,
+        delivery.previous_connection_id,
         outcome,
         delivery.ack_frame_no if is_acked else NULL,
         latency if latency >= 0 else NULL,

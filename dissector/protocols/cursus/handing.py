@@ -177,6 +177,7 @@ def _write_acked(state: HandingState, place: int, which: int, out: Any, at: int,
     out.is_redelivered[at] = 0
     out.redelivery_cause[at] = NULL
     out.previous_frame_no[at] = NULL
+    out.previous_connection_id[at] = NULL
     out.outcome[at] = ACKED
     out.ack_frame_no[at] = handed.ack_frame_no[which]
     out.ack_latency_ns[at] = latency if latency >= 0 else NULL

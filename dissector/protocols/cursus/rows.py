@@ -126,6 +126,7 @@ class DeliveryRow(NamedTuple):
     is_redelivered: int
     redelivery_cause: int
     previous_frame_no: int
+    previous_connection_id: int
     outcome: int
     ack_frame_no: int
     ack_latency_ns: int

@@ -45,6 +45,7 @@ class DeliveryRows(Bundle):
     is_redelivered: Int64Array
     redelivery_cause: Int64Array
     previous_frame_no: Int64Array
+    previous_connection_id: Int64Array
     outcome: Int64Array
     ack_frame_no: Int64Array
     ack_latency_ns: Int64Array

@@ -246,12 +246,12 @@ class Deliveries(Records):
     """Open deliveries.
 
     messages: of the whole entry; count: those that came; left: those not acked; null if not read.
-    cause, previous_frame_no: null if it came for the first time. page: of its identity, ABSENT
-    without one, or when the id was delivered again meanwhile (is_superseded). piece: its words,
-    packed, ABSENT if none: the set_words words of its ack_set (null: none), then the left_words
-    words of the bits left (0 while all are). transaction: that acked a part of it, or ABSENT.
-    next, previous: deliveries of its consumer. closing: not of this row, but the list of deliveries
-    that end with the frame in hand, by place.
+    cause, previous_frame_no, previous_connection: null if it came for the first time. page: of its
+    identity, ABSENT without one, or when the id was delivered again meanwhile (is_superseded).
+    piece: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none), then
+    the left_words words of the bits left (0 while all are). transaction: that acked a part of it,
+    or ABSENT. next, previous: deliveries of its consumer. closing: not of this row, but the list of
+    deliveries that end with the frame in hand, by place.
     """
 
     consumer: Int64Array
@@ -267,6 +267,7 @@ class Deliveries(Records):
     redelivery_count: Int64Array
     cause: Int64Array
     previous_frame_no: Int64Array
+    previous_connection: Int64Array
     published_ns: Int64Array
     deliver_at_ms: Int64Array
     checksum: Int64Array
@@ -310,6 +311,7 @@ class Cells(Records):
 
     delivery: Int64Array
     frame_no: Int64Array
+    connection: Int64Array
     holder: Int64Array
     end: Int64Array
 

@@ -106,6 +106,7 @@ def _recognise(
     deliveries = state.deliveries
     if (state.pages.known[page] >> (cell & (PAGE_ENTRIES - 1))) & 1:
         deliveries.previous_frame_no[delivery] = state.cells.frame_no[cell]
+        deliveries.previous_connection[delivery] = state.cells.connection[cell]
         deliveries.cause[delivery] = cause_of_known(state, group, consumer, cell)
         older = state.cells.delivery[cell]
         if older != ABSENT:
@@ -143,12 +144,13 @@ def _identify(
     pages.known[page] = wrapped(int(pages.known[page]) | bit_of(bit))
     pages.open[page] += 1
     state.cells.delivery[cell] = delivery
+    connection = place.connection
     state.cells.frame_no[cell] = deliveries.frame_no[delivery]
+    state.cells.connection[cell] = connection
     state.cells.holder[cell] = packed_consumer(state, consumer)
     state.cells.end[cell] = END_OTHER
     deliveries.page[delivery] = page
     topic = state.consumers.topic[consumer]
-    connection = place.connection
     leg = leg_of(state, connection)
     sent_ns = published_ns(state, topic, connection, ledger, entry, leg)
     deliveries.published_ns[delivery] = sent_ns
@@ -175,6 +177,7 @@ def _fill(
     deliveries.redelivery_count[delivery] = frames.redelivery_count[row]
     deliveries.cause[delivery] = NULL
     deliveries.previous_frame_no[delivery] = NULL
+    deliveries.previous_connection[delivery] = NULL
     deliveries.published_ns[delivery] = NULL
     deliveries.deliver_at_ms[delivery] = frames.deliver_at_ms[row]
     deliveries.checksum[delivery] = frames.checksum[row]

@@ -258,6 +258,7 @@ def _write_row(state: ConsumptionState, out: ConsumptionRows, delivery: int, pla
     to.is_redelivered[row] = 0 if cause == NULL else 1
     to.redelivery_cause[row] = cause
     to.previous_frame_no[row] = deliveries.previous_frame_no[delivery]
+    to.previous_connection_id[row] = deliveries.previous_connection[delivery]
     to.outcome[row] = deliveries.outcome[delivery]
     to.ack_frame_no[row] = deliveries.ack_frame_no[delivery]
     to.ack_latency_ns[row] = deliveries.ack_latency_ns[delivery]

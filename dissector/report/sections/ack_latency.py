@@ -1,5 +1,6 @@
 """Ack latency: from a delivery to the ack that consumes it, and how acks were gathered."""
 
+from collections import Counter
 from typing import Any, Final
 
 from dissector.report.lags import lag_of, lag_rows
@@ -78,9 +79,24 @@ def _group(deliveries: list[Row], commands: list[Row], ends_us: dict[str | None,
         "grouping_floor_ms": _floor(
             count, ids, sum(row["ack_commands"] for row in commands) == answered
         ),
+        "validation_errors": _validation_errors(commands),
         "oldest_unacknowledged_ms": _oldest_ms(deliveries, ends_us),
         "not_judged": known({**outcomes, "acked_without_latency": acked - latency["count"]}),
     }
+
+
+def _validation_errors(commands: list[Row]) -> dict[str, int]:
+    """Why clients discarded messages, as their ACKs say; ids of entries per reason."""
+    found: dict[str, int] = {}
+    for row in commands:
+        if row["validation_error"] is not None:
+            found[row["validation_error"]] = found.get(row["validation_error"], 0) + row["ids"]
+    return dict(sorted(found.items()))
+
+
+def _by_outcome(deliveries: list[Row]) -> dict[str, int]:
+    """How many of listed deliveries have each outcome."""
+    return dict(sorted(Counter(row["outcome"] for row in deliveries).items()))
 
 
 def _ends_us(parts: Parts) -> dict[str | None, int]:
@@ -108,7 +124,8 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     names = ["capture", *_KEYS, "outcome", "bucket"]
     deliveries = rows(parts.tables["ack_times"], ACK_TIMES, names)
     ends_us = _ends_us(parts)
-    commands = rows(parts.tables["ack_commands"], ACK_COMMANDS, [*_KEYS, "ack_type", "is_answered"])
+    names = [*_KEYS, "ack_type", "is_answered", "validation_error"]
+    commands = rows(parts.tables["ack_commands"], ACK_COMMANDS, names)
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
     for place, found in enumerate((deliveries, commands)):
         for row in found:
@@ -141,5 +158,6 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
             section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
     passed_over = _passed_over(parts)
     section["total"]["passed_over"] = len(passed_over)
+    section["total"]["passed_over_by_outcome"] = _by_outcome(passed_over)
     section["passed_over"] = passed_over[:MAX_PASSED_OVER]
     return section

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dissector.report.names import is_without_pulsar
+from dissector.report.names import is_without_pulsar, legs_of
 from dissector.report.numbers import Row, applicable, instant, known, nulls_last, share
 from dissector.report.parts import MAX_FAILURES, Parts
 from dissector.report.syndromes import Difference, difference, of_checksum_field
@@ -13,6 +13,7 @@ ARTEFACT: Final = "capture_artefact"
 UNCONFIRMED: Final = "unconfirmed"
 _NOT_APPLICABLE: Final = "frames of Cursus carry no checksum"
 _CONNECTION: Final = ("capture", "connection_id")
+_ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")
 
 
 def verdict(row: Row) -> str:
@@ -125,14 +126,6 @@ def _joined(found: list[Row], parts: Parts) -> list[Row]:
     ]
 
 
-def _endpoints(parts: Parts) -> dict[tuple[Any, ...], Row]:
-    names = ("client_ip", "client_port", "broker_ip", "broker_port")
-    return {
-        tuple(row[key] for key in _CONNECTION): {name: row[name] for name in names}
-        for row in parts.names.legs.to_pylist()
-    }
-
-
 def checksum_failures(parts: Parts) -> dict[str, Any]:
     """The section `checksum_failures`: total, by_direction, by_topic, by_connection, failures."""
     frames = rows(
@@ -141,11 +134,12 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
         [*_CONNECTION, "direction", "topic", "checksum", "checksum_note"],
     )
     failures = _failures(parts)
-    endpoints = _endpoints(parts)
-    nobody = dict.fromkeys(("client_ip", "client_port", "broker_ip", "broker_port"))
+    listed = _listed(_joined(frames, parts), _joined(failures, parts), _CONNECTION)
+    places = [(row["capture"], row["connection_id"]) for row in listed]
+    endpoints = legs_of(parts.names, places, *_ENDS)
+    nobody = dict.fromkeys(_ENDS)
     by_connection = [
-        {**row, **endpoints.get((row["capture"], row["connection_id"]), nobody)}
-        for row in _listed(_joined(frames, parts), _joined(failures, parts), _CONNECTION)
+        {**row, **endpoints.get(place, nobody)} for place, row in zip(places, listed, strict=True)
     ]
     reason = _NOT_APPLICABLE if is_without_pulsar(parts.names) else None
     hidden = ("is_refused", "refused_frame_no", "answer_frame_no", "copy_crc32c")

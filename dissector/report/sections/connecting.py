@@ -1,34 +1,39 @@
 """Connecting: how long clients take to find their broker and open something, and storms of it."""
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from dissector.buckets import bucket_of
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.blocks import Int64Array
+from dissector.buckets import buckets_of
+from dissector.report.bursts import bursts_of
 from dissector.report.names import without_twins
 from dissector.report.numbers import NS_PER_S, Row, durations, instant, milliseconds, nulls_last
 from dissector.report.parts import SETUP_COMMANDS, Parts
+from dissector.report.rows import Mask
 from dissector.report.unread import unread_requests
 
 MAX_CHAINS: Final = 50  # the slowest ones
 MAX_BURSTS: Final = 50
 MAX_CLOSED: Final = 1000
-BURST_SPAN_NS: Final = 10 * NS_PER_S
 BURST: Final = 10  # connections from one client to one broker within that time
 # A step as old as this belongs to another attempt: clients wait a minute at most between two.
 CHAIN_PAUSE_NS: Final = 120 * NS_PER_S
 _LAST_STEPS: Final = ("PRODUCER", "SUBSCRIBE")
 
 
-def _spread(values_ns: Iterable[int]) -> Row:
+def _spread(values_ns: Sequence[int] | Int64Array) -> Row:
     """`durations` of single values."""
-    values = list(values_ns)
-    buckets: dict[int, int] = {}
-    for value in values:
-        bucket = int(bucket_of(value))
-        buckets[bucket] = buckets.get(bucket, 0) + 1
-    return durations(buckets, sum(values), min(values, default=None), max(values, default=None))
+    values = np.asarray(values_ns, np.int64)
+    if not len(values):
+        return durations({}, 0, None, None)
+    buckets, counts = np.unique(buckets_of(values), return_counts=True)
+    found = dict(zip(buckets.tolist(), counts.tolist(), strict=True))
+    return durations(found, int(values.sum()), int(values.min()), int(values.max()))
 
 
 def _took(steps: list[Row], *commands: str) -> float:
@@ -109,48 +114,40 @@ def chains(setup: list[Row], wholes: Mapping[str, str] = MappingProxyType({})) -
     return found
 
 
-def _is_vain(leg: Row) -> bool:
-    """Whether a connection came to nothing: no handshake, and no byte of payload either."""
-    return leg["handshake_rtt_ns"] is None and leg["protocol"] == "none"
+def _is_vain(legs: pa.Table) -> Mask:
+    """Which connections came to nothing: no handshake, and no byte of payload either."""
+    is_without = pc.fill_null(pc.equal(legs.column("protocol"), "none"), False)
+    is_vain: Mask = pc.and_(pc.is_null(legs.column("handshake_rtt_ns")), is_without).to_numpy()
+    return is_vain
 
 
-def _bursts(legs: list[Row], parts: Parts) -> tuple[list[Row], int]:
-    """Per client and broker the most connections opened within BURST_SPAN_NS; and the most of all.
+def _bursts(opened: pa.Table, parts: Parts) -> tuple[list[Row], int]:
+    """Per client and broker the most connections opened within ten seconds; and the most of all.
 
-    legs: connections whose opening was captured.
+    opened: connections whose opening was captured.
     """
-    pairs: dict[tuple[Any, ...], list[Row]] = {}
-    for leg in sorted(legs, key=lambda leg: (leg["first_ts_ns"], leg["connection_id"])):
-        key = (parts.whole_of(leg), leg["client_ip"], leg["broker_ip"], leg["broker_port"])
-        pairs.setdefault(key, []).append(leg)
-    found = []
-    most = 0
-    for (_, client, broker, port), opened in pairs.items():
-        window: deque[Row] = deque()
-        peak, at = 0, None
-        for leg in opened:
-            window.append(leg)
-            while leg["first_ts_ns"] - window[0]["first_ts_ns"] > BURST_SPAN_NS:
-                window.popleft()
-            if len(window) > peak:
-                peak, at = len(window), window[0]["first_ts_ns"]
-        most = max(most, peak)
-        if peak >= BURST:
-            found.append(
-                {
-                    "client_ip": client, "broker_ip": broker, "broker_port": port,
-                    "opened": len(opened), "opened_within_10_s": peak, "ts": instant(at),
-                    "not_established": sum(map(_is_vain, opened)),
-                    "capture": opened[0]["capture"],
-                }
-            )  # fmt: skip
+    if not opened.num_rows:
+        return [], 0
+    pairs = bursts_of(opened, parts.wholes_of(opened), _is_vain(opened))
+    chosen = np.flatnonzero(pairs.peak >= BURST)
+    names = ("client_ip", "broker_ip", "broker_port", "capture")
+    ends = opened.select(names).take(pa.array(pairs.first[chosen])).to_pylist()
+    found = [
+        {
+            **{name: end[name] for name in names[:3]},
+            "opened": int(pairs.opened[pair]), "opened_within_10_s": int(pairs.peak[pair]),
+            "ts": instant(int(pairs.at_ns[pair])), "not_established": int(pairs.vain[pair]),
+            "capture": end["capture"],
+        }
+        for pair, end in zip(chosen.tolist(), ends, strict=True)
+    ]  # fmt: skip
     found.sort(
         key=lambda row: (
             -row["opened_within_10_s"],
             nulls_last(row["client_ip"], row["broker_ip"], row["broker_port"], row["capture"]),
         )
     )
-    return found, most
+    return found, int(pairs.peak.max())
 
 
 def _closed(parts: Parts) -> list[Row]:
@@ -177,32 +174,32 @@ def _closed(parts: Parts) -> list[Row]:
 
 def connecting(parts: Parts) -> dict[str, Any]:
     """The section `connecting`: total, slowest_chains, bursts, closed_by_broker."""
-    legs: list[Row] = [leg for leg in parts.names.legs.to_pylist() if parts.is_counted(leg)]
-    opened = [leg for leg in legs if leg["started"] == "syn" and leg["first_ts_ns"] is not None]
-    round_trips = [leg["handshake_rtt_ns"] for leg in opened if leg["handshake_rtt_ns"] is not None]
+    legs = parts.counted(parts.names.legs)
+    is_syn = pc.fill_null(pc.equal(legs.column("started"), "syn"), False)
+    opened = legs.filter(pc.and_(is_syn, pc.is_valid(legs.column("first_ts_ns"))))
+    round_trips = opened.column("handshake_rtt_ns").drop_null().to_numpy()
+    is_closed = pc.fill_null(pc.equal(legs.column("closed_first_by"), "broker"), False).to_numpy()
     bursts, most = _bursts(opened, parts)
     closed = _closed(parts)
     found = chains(parts.tables["setup"].to_pylist(), parts.wholes)
     total = {
-        "connections": len(legs),
-        "opened": len(opened),
-        "not_established": sum(map(_is_vain, opened)),
+        "connections": legs.num_rows,
+        "opened": opened.num_rows,
+        "not_established": int(_is_vain(opened).sum()),
         "network_round_trip_ms": _spread(round_trips),
-        "opened_within_10_s": most if opened else None,
+        "opened_within_10_s": most if opened.num_rows else None,
         "bursts": len(bursts),
         "closed_by_broker": {
             # An attempt that was refused was none.
-            "connections": sum(
-                leg["closed_first_by"] == "broker" and not _is_vain(leg) for leg in legs
-            ),
+            "connections": int((is_closed & ~_is_vain(legs)).sum()),
             "producers": sum(row["what"] == "producer" for row in closed),
             "consumers": sum(row["what"] == "consumer" for row in closed),
         },
         "chains": len(found),
-        "chain_ms": _spread(chain.pop("chain_ns") for chain in found),
+        "chain_ms": _spread([chain.pop("chain_ns") for chain in found]),
         "chains_with_refusals": sum(chain["refused"] > 0 for chain in found),
         "not_judged": {
-            "opened_before_capture": len(legs) - len(opened),
+            "opened_before_capture": legs.num_rows - opened.num_rows,
             "request_unread": unread_requests(parts, SETUP_COMMANDS),
         },
     }

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.report.names import Names, legs_of
 from dissector.report.numbers import NOT_JUDGED, Row, known, nulls_last, timed
 from dissector.report.parts import SETUP_COMMANDS, Parts
 from dissector.report.tallies import REQUESTS, rows
@@ -33,17 +34,19 @@ def _group(found: list[Row]) -> Row:
     }
 
 
-def _nearer(found: list[Row], legs: list[Row]) -> str | None:
+def _nearer(found: list[Row], names: Names) -> str | None:
     """Which end the tap is certainly nearer to: client or broker; None if that is not certain.
 
     What one end answers cannot come sooner than the network takes from the tap to it and back. Is
     that less than a third of the round trip of the whole path, as the handshake of the same
     connection took it, then the tap is nearer to that end. Connections must not contradict.
     """
-    whole = {(leg["capture"], leg["connection_id"]): leg["handshake_rtt_ns"] for leg in legs}
+    places = [(row["capture"], row["connection_id"]) for row in found]
+    legs = legs_of(names, places, "handshake_rtt_ns")
     votes = set()
     for row in found:
-        path = whole.get((row["capture"], row["connection_id"]))
+        leg = legs.get((row["capture"], row["connection_id"]))
+        path = leg and leg["handshake_rtt_ns"]
         if path is None or row["latency_ns_min"] is None:
             continue
         if row["latency_ns_min"] * NEARER < path:
@@ -77,7 +80,7 @@ def requests(parts: Parts) -> dict[str, Any]:
     of_connection = rows(
         parts.tables["requests"], REQUESTS, ["capture", "connection_id", "kind", "asked_by"]
     )
-    nearer = _nearer(of_connection, parts.names.legs.to_pylist())
+    nearer = _nearer(of_connection, parts.names)
     section: dict[str, Any] = {
         "total": {**_group(found), "tap_nearer_to": nearer},
         "by_command": by_command,

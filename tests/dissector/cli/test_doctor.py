@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import doctor
+from dissector.cli.compiling import kernel_modules
 from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK, EXIT_USAGE
 from dissector.jit import compiled
 from dissector.schemas import SCHEMA_VERSION
@@ -25,7 +26,7 @@ def test_version_names_everything_that_matters(command: Command) -> None:
 def test_a_whole_installation_is_well(command: Command) -> None:
     found = command("doctor")
     assert found.code == EXIT_OK, found.out
-    assert not [line for line in found.lines if line.startswith("missing")]
+    assert not [line for line in found.lines if line.startswith(("missing", "optional"))]
     assert any(line.split()[1] == "java" for line in found.lines)
 
 
@@ -37,10 +38,22 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(
         doctor, "installed_version", lambda name: None if name == "pyspark" else real(name)
     )
     found = command("doctor")
-    assert found.code == EXIT_DEPENDENCY and "1 missing" in found.err
-    place = next(number for number, line in enumerate(found.lines) if line.startswith("missing"))
+    assert found.code == EXIT_OK and "1 optional part not there" in found.err
+    place = next(number for number, line in enumerate(found.lines) if line.startswith("optional"))
     assert "pyspark" in found.lines[place]
     assert "pip install 'pulsar-dissector[spark]'" in found.lines[place + 1]
+
+
+def test_only_what_every_command_needs_makes_doctor_fail(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = doctor.installed_version
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: None if name == "lz4" else real(name)
+    )
+    found = command("doctor")
+    assert found.code == EXIT_DEPENDENCY and "1 missing" in found.err
+    assert any(line.startswith("missing  lz4") for line in found.lines)
 
 
 def test_a_broken_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +61,9 @@ def test_a_broken_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError(f"{name} is built for another machine")
 
     monkeypatch.setattr(doctor.importlib, "import_module", broken)
-    assert {finding.state for finding in doctor.library_findings()} == {"missing"}
+    found = {finding.what: finding.state for finding in doctor.library_findings()}
+    assert found["numpy"] == "missing" and found["pyspark"] == "optional"
+    assert set(found.values()) == {"missing", "optional"}
 
 
 def test_kernels_that_are_not_compiled_are_slow_not_missing(
@@ -62,7 +77,7 @@ def test_kernels_that_are_not_compiled_are_slow_not_missing(
 
 
 def test_modules_with_kernels_are_found() -> None:
-    modules = doctor.kernel_modules()
+    modules = kernel_modules()
     assert "dissector.capture.pcap" in modules and "dissector.errors" not in modules
 
 
@@ -122,7 +137,7 @@ def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
         raise ImportError("No module named 'pyspark'")
 
     monkeypatch.setattr(doctor.importlib, "import_module", missing)
-    assert doctor.java_finding().state == "missing"
+    assert doctor.java_finding().state == "optional"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,12 +1,14 @@
 """lake list, verify, rm, compact."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
+from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL, EXIT_USAGE
 from tests.dissector.cli.conftest import SAMPLES, Command, truth
+from tests.dissector.lake.version_1 import as_version_1
 
 NAMES = ("java-j12_nack.pcap", "java-j61_txn_abort.pcap")
 
@@ -38,7 +40,7 @@ def test_verify_finds_a_changed_byte(command: Command, landed: tuple[Path, list[
     lake, ids = landed
     found = command("lake", "verify", lake)
     assert (found.code, found.out) == (EXIT_OK, "") and "ok" in found.err
-    (part,) = (lake / "frames" / f"capture={ids[0]}").iterdir()
+    (part,) = (lake / "frames" / f"landing={ids[0]}").iterdir()
     content = bytearray(part.read_bytes())
     content[100] ^= 1
     part.write_bytes(content)
@@ -78,14 +80,88 @@ def test_a_folder_that_is_no_lake_is_named(command: Command, tmp_path: Path) -> 
         assert found.code == EXIT_INPUT and str(tmp_path) in found.err and found.out == ""
 
 
+def make_newer(lake: Path, capture: str) -> None:
+    path = lake / "_manifest" / f"{capture}.json"
+    content = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(content | {"schema_version": 999}), "utf-8")
+
+
 def test_a_lake_of_a_newer_program_is_not_touched(
     command: Command, landed: tuple[Path, list[str]]
 ) -> None:
     lake, ids = landed
-    path = lake / "_manifest" / f"{ids[0]}.json"
-    content = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps(content | {"schema_version": 999}), "utf-8")
+    for each in ids:
+        make_newer(lake, each)
     for arguments in (["lake", "list", lake], ["report", "--lake", lake, "-o", lake / "report"],
                       ["land", SAMPLES / NAMES[0], "--lake", lake]):  # fmt: skip
         found = command(*arguments)
         assert found.code == EXIT_INPUT and "999" in found.err
+
+
+@pytest.mark.parametrize("is_newer", [False, True], ids=["damaged", "newer"])
+def test_one_capture_that_cannot_be_read_is_named_and_the_others_are_shown(
+    command: Command, landed: tuple[Path, list[str]], is_newer: bool
+) -> None:
+    lake, ids = landed
+    path = lake / "_manifest" / f"{ids[0]}.json"
+    if is_newer:
+        make_newer(lake, ids[0])
+    else:
+        path.write_text(path.read_text("utf-8")[:-9], "utf-8")
+    mend = "the version of dissector that wrote" if is_newer else "land the capture again"
+    listed = command("lake", "list", lake)
+    assert listed.code == EXIT_PARTIAL and [x.split()[0] for x in listed.lines] == ids[1:]
+    assert ids[0] in listed.err and mend in listed.err
+    checked = command("lake", "verify", lake)
+    assert checked.code == EXIT_PARTIAL and len(checked.lines) == 1
+    assert str(path) in checked.out and mend in checked.out and "1 problem " in checked.err
+    if is_newer:
+        assert command("lake", "rm", lake, ids[0]).code == EXIT_USAGE
+        return
+    # Either way of mending that the text names.
+    assert command("land", SAMPLES / NAMES[0], "--lake", lake).code == EXIT_OK
+    assert command("lake", "verify", lake).code == EXIT_OK
+    path.write_text("", "utf-8")
+    assert command("lake", "rm", lake, ids[0]).lines == ids[:1]
+    assert command("lake", "verify", lake).code == EXIT_OK
+
+
+def test_compact_says_what_it_did(
+    command: Command, landed: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    lake, ids = landed
+    as_version_1(lake)
+    alone = tmp_path / "alone"
+    shutil.copytree(lake, alone)
+    found = command("lake", "compact", alone, "--below", "1")
+    assert found.code == EXIT_OK and found.lines == []
+    for each in ids:
+        assert f"{each} written anew as schema version 2" in found.err
+    assert "nothing put together" in found.err
+    again = command("lake", "compact", alone, "--below", "1")
+    assert again.code == EXIT_USAGE and "nothing to compact" in again.err
+    found = command("lake", "compact", lake)
+    assert found.code == EXIT_OK and "2 captures put together" in found.err
+    assert "written anew" not in found.err
+    (group,) = found.lines
+    removed = command("lake", "rm", lake, ids[0])
+    assert removed.code == EXIT_USAGE and f"in {group} stay" in removed.err
+
+
+def test_a_link_for_the_stages_is_refused_in_one_line(
+    command: Command, landed: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    lake, ids = landed
+    precious = tmp_path / "precious" / "c-x.0123.ready"
+    precious.mkdir(parents=True)
+    (lake / "_tmp").symlink_to(precious.parent)
+    for arguments, code in (
+        (["lake", "list", lake], EXIT_INPUT),
+        (["lake", "rm", lake, ids[0]], EXIT_OUTPUT),
+        (["lake", "compact", lake], EXIT_OUTPUT),
+        (["land", SAMPLES / NAMES[0], "--lake", lake], EXIT_OUTPUT),
+    ):
+        found = command(*arguments)
+        assert found.code == code and "_tmp is a symbolic link" in found.err
+        assert len(found.err.splitlines()) == 1
+    assert precious.is_dir()

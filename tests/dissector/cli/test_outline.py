@@ -8,6 +8,7 @@ from dissector.report.summary import Summary
 from tests.dissector.report import made
 
 PLAIN = Paint("never")
+FRAME: dict[str, Any] = {"connection_id": 0, "frame_no": 1, "status": "complete", "last_packet": 1}
 
 
 def lines_of(**tables: list[dict[str, Any]]) -> list[str]:
@@ -20,11 +21,16 @@ def lines_of(**tables: list[dict[str, Any]]) -> list[str]:
 def test_an_empty_report_says_what_there_is_not() -> None:
     lines = lines_of()
     assert lines[0] == "0 packets in 0 files"
-    said = ("Nothing was published", "No consumer was seen", "Nothing was delivered",
-            "No checksum could be evaluated", "No request was refused")  # fmt: skip
+    said = ("Nothing could be decoded: 0 packets.", "nothing else can be judged")
     for sentence in said:
         assert any(sentence in line for line in lines), sentence
+    assert not any(line.startswith("  ok") for line in lines), "nothing was seen that could be ok"
     assert all(line.startswith(" ") or not line for line in lines[2:]), "no empty table"
+    lines = lines_of(frames=[FRAME])
+    said = ("No send was seen", "No consumer was seen", "No delivery was seen",
+            "No checksum could be evaluated", "refusals cannot be judged")  # fmt: skip
+    for sentence in said:
+        assert any(sentence in line for line in lines), sentence
 
 
 def test_a_refused_send_shows_in_latency_and_errors() -> None:
@@ -43,11 +49,12 @@ def test_a_refused_send_shows_in_latency_and_errors() -> None:
         }
         for number in (1, 2, 3)
     ]  # fmt: skip
-    text = "\n".join(lines_of(exchanges=sends))
-    assert "3 messages in 3 sends" in text and "1 send without a receipt: 1 refused" in text
-    assert "1.500  1.500  1.500  1.500      3         2  t\\x1b[2J" in text
+    text = "\n".join(lines_of(exchanges=sends, frames=[FRAME]))
+    assert "3 messages in 3 sends" in text
+    assert "1 send of 3 was not confirmed: 1 refused." in text
+    assert "1.500  1.500  1.500  1.500      3         3        1  t\\x1b[2J" in text
     assert "\x1b" not in text
-    assert "1 request refused, in 1 incident" in text
+    assert "1 request was refused, in 1 incident" in text
     assert "      1           0     13     SEND  ChecksumError: no text" in text
 
 
@@ -56,8 +63,9 @@ def test_long_lists_are_cut_and_numbers_stay_in_columns() -> None:
     lines = lines_of(exchanges=rows)
     start = lines.index("send latency in ms, from the end of a SEND to the end of its receipt")
     table = lines[start + 1 : start + 9]
-    assert table[0].split() == ["p50", "p90", "p99", "max", "sends", "answered", "topic"]
-    assert table[-2].endswith("9         9  all topics") and "4 more" in table[-1]
+    assert table[0].split() == ["p50", "p90", "p99", "max", "sends", "answered", "refused", "topic"]
+    assert table[-2].endswith("9         9        0  all topics")
+    assert table[-1] == "  … and 4 more (10 in all), see --json"
     assert len({line.index(line.split()[-1]) for line in table[1:6]}) == 1
 
 
@@ -68,6 +76,35 @@ def test_what_the_capture_lacks_is_said() -> None:
     )
     assert lines[-3:] == [
         "what the capture lacks",
-        "  frames that are not whole: 1 cut_by_gap",
-        "  notices: 1 gap_lost",
+        "  frames that are not whole: 1 (bytes in it were never captured)",
+        "  gap_lost (1 notice): … bytes were never captured",
     ]
+
+
+def test_lines_fit_the_terminal_and_nothing_is_lost_or_broken_apart() -> None:
+    sends = [made.publish(topic=f"persistent://tenant/space/{'long-' * 9}{n}") for n in range(2)]
+    summary = Summary()
+    summary.add("exchanges", made.batch("exchanges", sends), "night")
+    summary.add("frames", made.batch("frames", [FRAME]), "night")
+    report = summary.result()
+    whole = list(outline(report, PLAIN))
+    for width in (40, 60, 80, 200):
+        lines = list(outline(report, PLAIN, width))
+        commands = [line for line in lines if line.strip().startswith("dissector ")]
+        # Columns of numbers are not broken, however narrow the terminal is.
+        longest = max(len(line) for line in lines if line not in commands)
+        assert longest <= max(width, 56), width
+        assert set(commands) <= set(whole), "a command can be copied as it stands"
+        assert "".join("".join(lines).split()) == "".join("".join(whole).split()), width
+        words = {word for line in lines for word in line.split()}
+        numbers = {word for line in whole for word in line.split() if word[0].isdigit()}
+        assert numbers <= words, "numbers are whole"
+
+
+def test_codes_and_words_of_one_thing_are_the_same_everywhere() -> None:
+    row = {"connection_id": 0, "frame_no": 1, "is_redelivered": True, "message_count": 1,
+           "redelivery_cause": "consumer_gone", "topic": "t", "subscription": "s",
+           "ts": made.START_NS // 1000}  # fmt: skip
+    text = "\n".join(lines_of(frames=[FRAME], deliveries=[row]))
+    assert text.count("after their consumer went away") == 2
+    assert "consumer_gone" not in text and "consumer gone" not in text

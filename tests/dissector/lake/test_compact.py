@@ -1,5 +1,6 @@
 """Many small captures as one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from dissector.errors import UsageError
 from dissector.lake.compact import compact
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED
+from dissector.lake.manifest import Manifest
 from dissector.lake.reader import open_lake, verify
 from dissector.schemas import TABLES
 from tests.dissector.lake.landed import content, land, tree
@@ -21,20 +23,25 @@ def all_rows(lake: Path) -> dict[str, list[dict[str, Any]]]:
         for table in TABLES:
             rows = opened.table(table).to_pylist()
             for row in rows:
-                capture = row.pop("capture")
-                row["origin_capture"] = row["origin_capture"] or capture
+                assert row.pop("origin_capture") in (None, row["capture"])
             found[table] = sorted(rows, key=repr)
     return found
+
+
+def group_of(lake: Path, patterns: Sequence[str] = ("*",)) -> Manifest:
+    made = compact(lake, patterns)
+    assert made.group is not None and made.migrated == ()
+    return made.group
 
 
 def test_rows_stay_and_say_where_they_came_from(tmp_path: Path) -> None:
     for size in (300, 400, 500, 600):
         land(tmp_path, f"n{size}", content(size))
     before = all_rows(tmp_path)
-    first = compact(tmp_path, ["c-n3*", "c-n4*"])
+    first = group_of(tmp_path, ["c-n3*", "c-n4*"])
     assert first.capture_id.startswith("compact-") and len(first.replaces) == 2
     assert all_rows(tmp_path) == before
-    second = compact(tmp_path)
+    second = group_of(tmp_path)
     assert len(second.replaces) == 4 and second.capture_id != first.capture_id
     assert all_rows(tmp_path) == before
     with open_lake(tmp_path) as lake:
@@ -54,7 +61,7 @@ def test_compacting_is_the_same_in_any_order_of_landing(tmp_path: Path) -> None:
 def test_landing_what_was_compacted_is_noticed(tmp_path: Path) -> None:
     land(tmp_path, "ring", content(700))
     land(tmp_path, "other", content(400))
-    into = compact(tmp_path).capture_id
+    into = group_of(tmp_path).capture_id
     for size, outcome in ((700, UNCHANGED), (600, SHORTER), (900, INSTALLED)):
         landed = land(tmp_path, "ring", content(size))
         assert landed.outcome == outcome and landed.replaced == ()

@@ -11,10 +11,9 @@ from dissector.protocols.framing_state import (
     EMPTY_KEY,
     OPAQUE_NAMES,
     UNDECIDED,
-    grown_slots,
     new_state,
 )
-from dissector.protocols.slots import find_slot, give_back_slots, take_slot
+from dissector.protocols.slots import find_slot, give_back_slots, grown_slots, take_slot
 
 
 @pytest.mark.parametrize("slots", [1, 4, 64])

@@ -20,7 +20,7 @@ def heads(options: FramingOptions | None = None) -> tuple[Heads, ConnectionState
     known = ConnectionState.new(1)
     known.protocol[0] = UNDECIDED
     known.connection_id[0] = 5
-    return Heads((SPEC,), lambda _: (40000, 7000), options or FramingOptions()), known
+    return Heads((SPEC,), lambda _: (40000, 7000), options or FramingOptions(), []), known
 
 
 def test_tls_waits_for_its_first_record_and_names_the_server() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.protocols.framing_state import grown_slots, new_state
-from dissector.protocols.slots import find_slot, give_back_slots, take_slot
+from dissector.protocols.framing_state import new_state
+from dissector.protocols.slots import find_slot, give_back_slots, grown_slots, take_slot
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,5 +1,7 @@
 """A headless Chromium for tests of the page, driven by command line only."""
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -34,6 +36,14 @@ window.addEventListener("load", () => setTimeout(() => {
     requests: performance.getEntriesByType("resource").map((each) => each.name),
     paper: style("backgroundColor"),
     ink: style("color"),
+    // Medians and 99th percentiles that can be seen only by scrolling sideways.
+    hidden: Array.from(document.querySelectorAll("th")).filter((each) => {
+      const region = each.closest(".scroll");
+      const box = each.getBoundingClientRect();
+      return ["p50", "p99"].includes(each.textContent) && region && box.width > 0
+        && box.right > region.getBoundingClientRect().right + 1;
+    }).map((each) => each.closest(".scroll").getAttribute("aria-label")),
+    noted: window.noted,
     sorts: document.querySelectorAll("th button").length,
     drawings: Array.from(document.querySelectorAll(".drawing svg")).filter(
       (each) => each.getBoundingClientRect().width > 0).length,
@@ -53,6 +63,7 @@ window.addEventListener("load", () => setTimeout(() => {
 _FIRST: Final = """
 <script>
 window.faults = [];
+window.noted = null;
 for (const name of ["error", "warn"]) {
   const before = console[name];
   console[name] = (...words) => { window.faults.push(words.join(" ")); before(...words); };
@@ -70,9 +81,21 @@ def chromium() -> str:
     pytest.skip("no Chromium is installed; .ci/run installs one")
 
 
-def looked_at(page: str, folder: Path, width: int, *, is_dark: bool = False) -> dict[str, Any]:
-    """Open a page in a window of some width; what the probe found in it, and what was printed."""
-    probed = page.replace("<head>", f"<head>{_FIRST}", 1).replace("</body>", f"{_PROBE}</body>", 1)
+def looked_at(
+    page: str, folder: Path, width: int, *, is_dark: bool = False, act: str = ""
+) -> dict[str, Any]:
+    """Open a page in a window of some width; what the probe found in it, and what was printed.
+
+    act: a script that does what a user would, before the probe; it leaves in window.noted what it
+    saw.
+    """
+    # The page lets no other script run than its own; the probe is let, and the rest stays refused.
+    last = _PROBE.replace("<script>", f"<script>{act}", 1)
+    probed = page.replace("<head>", f"<head>{_FIRST}", 1).replace("</body>", f"{last}</body>", 1)
+    text = last.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    assert probed.count("script-src ") == 1, "the page has a policy"
+    probed = probed.replace("script-src ", f"script-src 'sha256-{digest}' ")
     file = folder / f"page-{width}-{is_dark}.html"
     file.write_text(probed, "utf-8")
     # A window is at least 500 wide; narrower ones are made with a frame of that width.

@@ -49,9 +49,10 @@ def write_lake(folder: Path, captures: Mapping[str, Tables]) -> Path:
     for capture_id, tables in captures.items():
         files = []
         for table in TABLES:
-            part = folder / table / f"capture={capture_id}" / "part-00000.parquet"
+            part = folder / table / f"landing={capture_id}" / "part-00000.parquet"
             part.parent.mkdir(parents=True)
-            rows = batch(table, tables.get(table, ()), is_coded=False)
+            mine = ({"capture": capture_id, **row} for row in tables.get(table, ()))
+            rows = batch(table, mine, is_coded=False)
             pq.write_table(pa.Table.from_batches([rows]), part, compression="zstd")
             content = part.read_bytes()
             digest = hashlib.sha256(content).hexdigest()

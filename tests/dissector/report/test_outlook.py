@@ -1,29 +1,34 @@
-"""What stands out: one remark for each section, marked by how bad it is."""
+"""What stands out: one verdict for each section, marked by how bad it is."""
 
-import copy
 from typing import Any
 
 import pytest
 
 from dissector.buckets import bucket_of
-from dissector.report.outlook import BAD, GOOD, LOOK, PLAIN, Remark, many, remarks, spoken
+from dissector.report.outlook import many, remarks, spoken
 from dissector.report.result import SECTIONS
 from dissector.report.summary import Summary
+from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
 from tests.dissector.report import made
-
-
-def empty() -> dict[str, Any]:
-    return copy.deepcopy(Summary().result())
-
-
-def of(report: dict[str, Any], section: str) -> list[Remark]:
-    return [remark for remark in remarks(report) if remark.section == section]
+from tests.dissector.report.verdicts.reports import decoded, empty, of
 
 
 def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:
-    found = {remark.section: remark.mark for remark in remarks(empty())}
-    assert found.pop("errors") == GOOD
-    assert set(found.values()) == {PLAIN}
+    marks = [remark.mark for remark in remarks(empty())]
+    assert marks == [LOOK, PLAIN], "that nothing was decoded, and that nothing can be judged"
+    report = decoded()
+    assert GOOD not in {remark.mark for remark in remarks(report)}, "frames alone prove nothing"
+
+
+def test_words_and_next_steps_of_verdicts() -> None:
+    report = decoded()
+    report["errors"]["total"] |= {"answers": 1, "incidents": 1}
+    report["checksum_failures"]["total"] |= {"evaluated": 9, "mismatch": 2, "confirmed_by_peer": 2}
+    found = remarks(report)
+    assert {remark.word for remark in found} == {"look", "bad", "note"}
+    for remark in found:
+        assert bool(remark.next_step) == (remark.mark in (LOOK, BAD)), remark
+        assert "None" not in remark.text + remark.next_step, remark
 
 
 @pytest.mark.parametrize(
@@ -31,23 +36,42 @@ def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:
     [
         ("checksum_failures.total", {"evaluated": 9}, "checksum_failures", GOOD, "All 9"),
         ("checksum_failures.total", {"evaluated": 9, "mismatch": 2, "capture_artefact": 2},
-         "checksum_failures", BAD, "2 of 9 checksums do not match: 2 faulty in the capture only."),
-        ("redelivery.total", {"deliveries": 8}, "redelivery", GOOD, "No redeliveries in 8"),
+         "checksum_failures", LOOK,
+         "2 of 9 checksums do not match: 2 in the capture only, the receiver took the frame."),
+        ("checksum_failures.total", {"evaluated": 9, "mismatch": 1, "unconfirmed": 1},
+         "checksum_failures", BAD, "1 of 9 checksums does not match"),
+        ("redelivery.total", {"deliveries": 8}, "redelivery", GOOD,
+         "All 8 deliveries were first ones: nothing was delivered again."),
+        ("redelivery.total", {"deliveries": 8, "not_judged": {"no_identity": 8}}, "redelivery",
+         PLAIN, "cannot be judged: entries of non-persistent topics have no id."),
         ("redelivery.total", {"deliveries": 8, "redelivered": 3, "by_cause": {"consumer_gone": 3}},
-         "redelivery", LOOK, "3 of 8 deliveries were redeliveries (3 consumer gone)."),
+         "redelivery", LOOK, "3 of 8 deliveries were repeats: 3 after their consumer went away."),
         ("coverage.total", {"tls_opaque_connections": 1}, "coverage", LOOK, "TLS"),
         ("coverage.total", {"limits_hit": {"names_limit": 3}}, "coverage", BAD, "names_limit"),
         ("coverage.total", {"stream_bytes": 4096, "decoded_share": 0.5, "gaps": 2,
-                            "gap_bytes": 1024}, "coverage", LOOK, "2 gaps of 1.00 KiB together."),
+                            "gap_bytes": 1024}, "coverage", LOOK, "2 gaps of 1.00 KiB in all."),
         ("send_latency.total", {"sends": 5, "outcomes": {"conn_closed": 5}}, "send_latency", LOOK,
-         "5 sends, but no receipt that could be timed."),
-        ("errors.total", {"answers": 1, "incidents": 1}, "errors", LOOK, "1 request refused"),
+         "5 sends of 5 were not confirmed: 5 unanswered when the connection ended."),
+        ("errors.total", {"answers": 1, "incidents": 1}, "errors", LOOK, "1 request was refused"),
+        ("requests.total", {"outcomes": {"ok": 3}}, "errors", GOOD,
+         "All 3 answers grant their requests: no refusal was seen."),
+        ("requests.total", {"outcomes": {"ok": 1}}, "errors", GOOD, "The only answer grants its"),
+        ("requests.total", {"outcomes": {"lost_in_gap": 3}}, "errors", PLAIN, "cannot be judged"),
+        ("requests.total", {"outcomes": {"ok": 1, "response_cut": 3}}, "errors", PLAIN,
+         "3 further answers could not be read"),
+        ("checksum_failures.total", {"evaluated": 1}, "checksum_failures", GOOD,
+         "The only checksum that could be evaluated matches."),
+        ("checksum_failures.total", {"evaluated": 1, "not_evaluated": 2}, "checksum_failures",
+         PLAIN, "The only checksum that could be evaluated matches; 2 could not."),
+        ("permit_utilization.total", {"consumers": 1, "observed_ms": 0.0}, "permit_utilization",
+         PLAIN, "Whether 1 consumer ran out of permits cannot be judged"),
+        ("connecting.total", {"not_established": 4}, "connecting", LOOK, "4 attempts to connect"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_numbers(
     path: str, value: dict[str, Any], section: str, mark: str, words: str
 ) -> None:
-    report = empty()
+    report = decoded()
     place: Any = report
     for step in path.split("."):
         place = place[step]
@@ -58,15 +82,15 @@ def test_what_is_said_of_numbers(
 
 
 def test_stalls_say_whether_messages_were_waiting() -> None:
-    report = empty()
+    report = decoded()
     total = report["permit_utilization"]["total"]
-    total["consumers"] = 2
+    total |= {"consumers": 2, "observed_ms": 9.0}
     total["stalls"] |= {"count": 3, "longest_ms": 2500.0}
     total["stalls"]["confirmed"]["count"] = 1
     total["stalls"]["open_at_end"]["count"] = 0
     (remark,) = of(report, "permit_utilization")
     assert remark.mark == LOOK
-    assert "3 times, at most 2.5 s; messages were seen waiting 1 of these times" in remark.text
+    assert "3 times, for at most 2.5 s; messages were seen waiting 1 time." in remark.text
 
 
 def test_a_report_of_cursus_alone_speaks_its_language() -> None:
@@ -86,14 +110,15 @@ def test_every_remark_leads_to_a_section() -> None:
     found = remarks(summary.result())
     assert {remark.section for remark in found} <= set(SECTIONS)
     assert all(remark.text.endswith(".") for remark in found)
+    assert many(0, "entry", "entries") == "0 entries"
     assert many(1, "entry", "entries") == "1 entry" and many(2000, "send") == "2,000 sends"
 
 
 def test_numbers_of_pulsar_do_not_speak_of_cursus_beside_it() -> None:
-    report = empty()
+    report = decoded()
     report["coverage"]["total"]["connections_by_protocol"] = {"pulsar": 1, "cursus": 3}
     report["checksum_failures"]["total"].update(evaluated=9)
-    report["permit_utilization"]["total"].update(consumers=1)
+    report["permit_utilization"]["total"].update(consumers=1, observed_ms=9.0)
     report["permit_utilization"]["total"]["stalls"].update(count=0)
     for section in ("checksum_failures", "permit_utilization"):
         (remark,) = of(report, section)
@@ -112,16 +137,8 @@ def refused(command: str, code: str, frame_no: int, **values: Any) -> dict[str, 
 def report_of(*rows: dict[str, Any]) -> dict[str, Any]:
     summary = Summary()
     summary.add("exchanges", made.batch("exchanges", rows), "c-one")
+    summary.add("frames", made.batch("frames", [{"connection_id": 0, "frame_no": 1}]), "c-one")
     return summary.result()
-
-
-def test_what_clients_always_ask_in_vain_is_no_reason_to_look() -> None:
-    leave = refused("LEAVE_GROUP", "missing_generation", 1)
-    listed = refused("LIST", "unknown_command", 3)
-    (remark,) = of(report_of(leave, listed), "errors")
-    assert (remark.mark, "as these clients always are" in remark.text) == (GOOD, True)
-    (remark,) = of(report_of(leave, refused("CREATE", "missing_topic", 5)), "errors")
-    assert remark.mark == LOOK and "; 1 of them always" in remark.text
 
 
 def test_refused_sends_are_not_among_the_slowest() -> None:
@@ -139,3 +156,12 @@ def test_a_consumer_that_was_refused_and_nothing_delivered() -> None:
     row = {"connection_id": 0, "incarnation": 0, "topic": "t", "refused_code": "NOT_COORDINATOR"}
     summary.add("consumers", made.batch("consumers", [row]), "c-one")
     assert summary.result()["redelivery"]["total"]["deliveries"] == 0
+
+
+def test_what_clients_always_ask_in_vain_is_no_reason_to_look() -> None:
+    leave = refused("LEAVE_GROUP", "missing_generation", 1)
+    listed = refused("LIST", "unknown_command", 3)
+    (remark,) = of(report_of(leave, listed), "errors")
+    assert (remark.mark, "as these clients always are" in remark.text) == (GOOD, True)
+    (remark,) = of(report_of(leave, refused("CREATE", "missing_topic", 5)), "errors")
+    assert remark.mark == LOOK and "; 1 of them always" in remark.text

@@ -1,16 +1,23 @@
 """The page: self-contained, complete without a script, whole in a browser, safe to open."""
 
+import base64
+import html
 import json
 import re
+from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dissector.cli.outline import outline
+from dissector.cli.terminal import Paint
+from dissector.report.captures import WORDS
 from dissector.report.explained import joined_about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.outlook import remarks
-from dissector.report.page import MAX_ROWS, page
+from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
 from dissector.report.result import SECTIONS
 from dissector.report.summary import Summary
 from tests.dissector.report import made
@@ -47,6 +54,7 @@ def test_an_empty_report_is_a_page_that_says_so() -> None:
 def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
     for reasons, said in (({}, "is not in the capture"), ({"message_unread": 5}, "Too little was")):
         report = report_of()
+        report["coverage"]["total"]["frames"] = 9
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
             report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
         text = page(report)
@@ -120,6 +128,179 @@ def test_nothing_is_fetched_and_the_file_is_small(rich: dict[str, Any]) -> None:
     assert len(text.encode()) < 2 << 20
 
 
+def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else(
+    rich: dict[str, Any],
+) -> None:
+    text = page(rich)
+    found = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    assert len(found) == 1 and text.index(found[0]) < text.index("<style")
+    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(found[0]).split(";"))
+    assert (
+        rules["default-src"] == "'none'" and rules["base-uri"] == rules["form-action"] == "'none'"
+    )
+    for name, kind in (("style", "style-src"), ("script", "script-src")):
+        texts = set(re.findall(rf"<{name}[^>]*>(.*?)</{name}>", text, re.DOTALL))
+        digests = {base64.b64encode(sha256(each.encode()).digest()).decode() for each in texts}
+        assert set(rules[kind].split()) == {f"'sha256-{digest}'" for digest in digests}
+    assert not re.findall(r"<[^>]*\son\w+=", text), "no script stands in an attribute"
+
+
+def test_a_browser_runs_no_script_that_a_name_brought_along(
+    rich: dict[str, Any], tmp_path: Path
+) -> None:
+    """Were a name not made safe, the policy would still refuse what it does."""
+    evil = "<script>console.warn('ran')</script><img src=https://evil.example/x>"
+    found = looked_at(page(rich).replace("</main>", f"{evil}</main>", 1), tmp_path, 1280)
+    assert not [fault for fault in found["faults"] if "ran" in fault]
+    refused = [line for line in found["console"] if "Content Security Policy" in line]
+    assert len(refused) >= 2 and any("https://evil.example/x" in line for line in refused)
+
+
+def test_a_strict_policy_for_content_lets_the_page_be(rich: dict[str, Any]) -> None:
+    """One style and one script that a digest can name; nothing is styled or done in attributes."""
+    text = page(rich)
+    assert text.count("<style") == 1 and text.count("<script") == 1
+    assert not re.findall(r"<[^>]*\s(?:style|on[a-z]+)\s*=", text)
+
+
+def storm(count: int) -> dict[str, Any]:
+    """A report of as many refusals of one request, each of its own incident, and one of another."""
+    refused = [
+        made.publish(
+            request_frame_no=2 * at + 1, response_frame_no=2 * at + 2, sequence_id=at,
+            request_last_ns=made.START_NS + at * made.SECOND_NS, outcome="error",
+            error_code="PersistenceError", error_text="no bookies",
+        )
+        for at in range(count)
+    ]  # fmt: skip
+    other = made.publish(request_frame_no=9001, response_frame_no=9002, outcome="error",
+                         error_code="ChecksumError", topic="other")  # fmt: skip
+    return report_of({"exchanges": [*refused, other]})
+
+
+def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
+    report = storm(400)
+    assert report["errors"]["total"]["incidents"] == 401
+    text = page(report)
+    part = text[text.index('<section id="errors">') : text.index('<section id="publish_to')]
+    (summary,) = re.findall(r'<tr class="fold">.*?<summary>(.*?)</summary>', part)
+    assert summary.startswith("400 like this, first 2025-06-15 15:06:40.005")
+    assert "last 2025-06-15 15:13:19.005" in summary
+    table = part[part.index("<table") : part.index("</section>")]
+    shown = re.sub(r"<details>.*?</details>", "", table, flags=re.DOTALL)
+    assert shown.count("PersistenceError") == 1 and "ChecksumError" in shown
+    by_code = 1
+    assert table.count("PersistenceError") == by_code + MAX_ROWS, "the others can be unfolded"
+    assert "tables/errors_incidents" in table
+
+
+@pytest.mark.parametrize(("count", "folds"), [(MIN_FOLD - 1, 0), (MIN_FOLD, 1)])
+def test_few_rows_stay_single(count: int, folds: int) -> None:
+    assert page(storm(count)).count('<tr class="fold">') == folds
+
+
+def test_a_fold_keeps_the_order_of_its_list_and_captures_apart() -> None:
+    rows = [
+        {"capture": capture, "code": code, "ts": f"2026-01-01T00:00:{at:02d}Z"}
+        for at, (capture, code) in enumerate(
+            [("c-0", "b"), ("c-0", "a"), ("c-1", "b"), ("c-0", "b"), ("c-0", "b"), ("c-1", "b")]
+        )
+    ]
+    found = folded(rows, ["code"])
+    assert [(fold.rows[0]["capture"], fold.rows[0]["code"], fold.times) for fold in found] == [
+        ("c-0", "b", 3), ("c-0", "a", 1), ("c-1", "b", 1), ("c-1", "b", 1),
+    ]  # fmt: skip
+    assert (found[0].first, found[0].last) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:04Z")
+    assert sum(fold.listed for fold in found) == len(rows)
+
+
+@pytest.fixture(scope="module")
+def three() -> dict[str, Any]:
+    """A report of three captures, of which the middle one is not like the others."""
+    captures = [made.RandomCapture(seed, 20, 10).tables for seed in (3, 4, 6)]
+    for number, tables in enumerate(captures):
+        tables["capture_files"][0]["file_name"] = f"night-{number}.pcap"
+        for name in ("frames", "exchanges", "deliveries", "permits", "notices"):
+            tables[name] = tables[name] if number == 1 else []
+    return report_of(*captures)
+
+
+def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any]) -> None:
+    text = page(three)
+    part = text[text.index('<section id="verdicts">') : text.index('<section id="send_latency">')]
+    names = re.findall(r"night-\d", part.replace("<wbr>", ""))
+    assert names[0] == "night-1" and sorted(names) == ["night-0", "night-1", "night-2"]
+    worst = three["verdicts"]["by_capture"][0]
+    assert worst["verdict"] == "bad" and worst["reasons"][0]["text"] in html.unescape(part)
+    assert 'class="filter" role="search" hidden' in part, "without a script it would do nothing"
+    assert 'id="verdicts"' not in page(report_of(made.RandomCapture(3, 5, 5).tables))
+
+
+def test_captures_are_found_by_text_and_by_verdict(three: dict[str, Any], tmp_path: Path) -> None:
+    act = """
+      const wanted = document.querySelector(".filter [type=search]");
+      const shown = () => Array.from(document.querySelectorAll("#verdicts [data-verdict]"))
+        .filter((each) => each.getBoundingClientRect().height > 0)
+        .map((each) => each.querySelector("td").textContent);
+      const change = () => wanted.dispatchEvent(new Event("input", { bubbles: true }));
+      window.noted = [shown()];
+      wanted.value = "NIGHT-2 PCAP";
+      change();
+      window.noted.push(shown());
+      wanted.value = "";
+      change();
+      document.querySelector(".filter [value=bad]").click();
+      window.noted.push(shown(), document.querySelector(".filter .found").textContent);
+      document.querySelector("#verdicts th button").click();
+      window.noted.push(shown());
+    """
+    found = looked_at(page(three), tmp_path, 1280, act=act)
+    everything, by_text, by_verdict, said, in_order = found["noted"]
+    assert everything[0] == "night-1.pcap" and len(everything) == 3
+    assert by_text == ["night-2.pcap"]
+    assert sorted(by_verdict) == in_order == ["night-0.pcap", "night-2.pcap"]
+    assert said == "2 of 3 captures shown"
+    assert found["faults"] == [] and found["console"] == []
+
+
+def test_the_page_uses_the_words_of_the_terminal(rich: dict[str, Any]) -> None:
+    text = page(rich)
+    on_page = re.findall(r'<span class="mark">([^<]*)</span>', text)
+    on_terminal = [line.split()[0] for line in outline(rich, Paint("never"))
+                   if re.match(r"  (ok|look|bad) ", line.lower())]  # fmt: skip
+    assert on_page and set(on_page) <= set(WORDS)
+    assert [word for word in on_page if word != "note"] == [word.lower() for word in on_terminal]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG counts it, 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_every_text_can_be_read_on_its_ground() -> None:
+    style = (resources.files("dissector.data") / "report.css").read_text("utf-8")
+    schemes = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+               for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]  # fmt: skip
+    assert len(schemes) == 2, "light and dark"
+    washes = {"good": "good-wash", "look": "warn-wash", "bad": "bad-wash", "plain": "plain-wash"}
+    for colours in (schemes[0], schemes[0] | schemes[1]):
+        pairs = [(text, ground) for ground in ("paper", "card", *washes.values())
+                 for text in ("ink", "muted", "accent")]  # fmt: skip
+        pairs += [(name, wash) for name, wash in (("good", "good-wash"), ("warn", "warn-wash"),
+                                                  ("bad", "bad-wash"))]  # fmt: skip
+        for text, ground in pairs:
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+        for drawn in ("series-1", "series-2", "series-3"):
+            assert contrast(colours[drawn], colours["card"]) >= 3, drawn
+
+
 def test_long_lists_are_cut_and_say_where_the_rest_is() -> None:
     rows = [
         made.publish(topic=f"topic-{number}", sequence_id=number) for number in range(MAX_ROWS + 9)
@@ -149,13 +330,15 @@ def test_every_word_of_a_report_has_a_meaning(rich: dict[str, Any]) -> None:
 def test_a_browser_shows_all_of_it(
     rich: dict[str, Any], tmp_path: Path, width: int, is_dark: bool
 ) -> None:
-    found = looked_at(page(rich), tmp_path, width, is_dark=is_dark)
+    unfold = 'for (const each of document.querySelectorAll("details")) each.open = true;'
+    found = looked_at(page(rich), tmp_path, width, is_dark=is_dark, act=unfold)
     assert found["width"] == width
     assert found["scrolls"] <= width and found["outside"] == []
     assert found["faults"] == [] and found["console"] == []
     assert [url for url in found["requests"] if not url.startswith("data:")] == []
     assert found["drawings"] >= 4 and found["sorts"] > 20
     assert found["smallest"] >= 8, "letters in plots are readable"
+    assert found["hidden"] == [], "p50 and p99 are seen without scrolling sideways"
     paper, ink = (sum(map(int, re.findall(r"\d+", found[name])[:3])) for name in ("paper", "ink"))
     assert (paper < 150 and ink > 600) if is_dark else (paper > 600 and ink < 200)
 

@@ -1,6 +1,7 @@
 """Plots: inline SVG in the page's colours, axes with durations, nothing where nothing is."""
 
 import re
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +25,10 @@ def latency(*values_ns: int) -> dict[str, Any]:
         buckets[int(bucket_of(value))] = buckets.get(int(bucket_of(value)), 0) + 1
     return {
         "latency_histogram": sorted([bucket, count] for bucket, count in buckets.items()),
-        "latency_ms": {"p50": values_ns[0] / 1e6, "p99": values_ns[-1] / 1e6},
-    }
+        "latency_ms": {"p50": values_ns[0] / 1e6, "p99": values_ns[-1] / 1e6,
+                       "min": min(values_ns) / 1e6, "max": max(values_ns) / 1e6,
+                       "count": len(values_ns)},
+    }  # fmt: skip
 
 
 def points(count: int) -> list[dict[str, Any]]:
@@ -39,6 +42,7 @@ def points(count: int) -> list[dict[str, Any]]:
 
 ALL = {
     "latency": lambda: plots.latency_distribution(latency(3_000_000, 4_000_000, 5_000_000)),
+    "percentiles": lambda: plots.latency_percentiles(latency(*range(1_000_000, 9_000_000, 9_000))),
     "time": lambda: plots.over_time({"over_time": {"step_ms": 1000.0, "points": points(20)}}),
     "permits": lambda: plots.permit_balance(
         {"first_grant": 10, "step_ms": 50.0, "points": points(20)}
@@ -58,6 +62,7 @@ def test_a_plot_is_one_element_in_the_colours_of_the_page(name: str) -> None:
         assert plot.svg.startswith("<svg") and plot.svg.count("<svg") == 1
         assert 'aria-hidden="true"' in plot.svg and "viewBox" in plot.svg
         assert not re.findall(r"#[0-9a-f]{6}", re.sub(r'(href="|url\()#[^")]*', "", plot.svg))
+        assert "style" not in plot.svg, "a strict policy forbids it"
         assert "<metadata" not in plot.svg and "font-family" not in plot.svg
         width, height = (float(part) for part in plot.svg.split('viewBox="0 0 ')[1].split('"')[0]
                          .split())  # fmt: skip
@@ -74,6 +79,8 @@ def test_a_plot_is_the_same_every_time(name: str) -> None:
 
 def test_nothing_is_drawn_where_there_is_nothing() -> None:
     assert plots.latency_distribution(latency(0)) is None
+    assert plots.latency_percentiles(latency(0)) is None
+    assert plots.latency_percentiles(latency(5_000_000)) is None, "one send has no percentiles"
     assert plots.over_time({"over_time": {"step_ms": 1.0, "points": []}}) is None
     assert plots.permit_balance(None) is None
     assert plots.permit_balance({"first_grant": 1, "points": points(1)}) is None
@@ -111,3 +118,96 @@ def test_bars_far_apart_are_drawn_on_a_logarithmic_scale_and_say_so() -> None:
     pair = plots.redelivery_causes({"by_cause": {"explicit": 1, "unload": 100_000}})
     assert pair is not None and "logarithmic" in pair.caption
     assert pair.wide.hints[0].text == "unload: 100,000 entries"
+
+
+def lines(pair: Pair | None) -> list[str]:
+    """Paths of the drawing that are drawn as lines: no fill, more than one point."""
+    paths = re.findall(r'<path d="(M [^"]*)"[^>]*stroke-width="1.6"', svg_of(pair))
+    return [path for path in paths if path.count("L") >= 1]
+
+
+def at(*seconds: int) -> list[dict[str, Any]]:
+    """Points of a series at some seconds of a day."""
+    start = datetime(2026, 1, 1)
+    times = [f"{start + timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}.000000Z" for second in seconds]
+    return [{**points(1)[0], "ts": time, "messages": 3} for time in times]
+
+
+def test_no_line_is_drawn_across_time_without_traffic() -> None:
+    def drawn(found: list[dict[str, Any]]) -> int:
+        return len(lines(plots.over_time({"over_time": {"step_ms": 5000.0, "points": found}})))
+
+    busy = at(*range(0, 600, 5))
+    assert drawn(busy) == 2 + 2, "p50 and p99, and both in the legend"
+    later = at(*range(2400, 3000, 5))  # half an hour without traffic lies between
+    assert drawn(busy + later) == 2 + 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step_ms", "expected"),
+    [
+        ([0, 5, 10, 15], 5000.0, [(0, 4)]),
+        ([0, 5, 10, 1810, 1815], 5000.0, [(0, 3), (3, 5)]),
+        ([0, 1800, 3600, 5400], 5000.0, [(0, 1), (1, 2), (2, 3), (3, 4)]),
+        ([0, 1800, 3600, 5400], 1_800_000.0, [(0, 4)]),
+        ([0, 1, 2, 3, 4, 5, 30, 31], 50.0, [(0, 6), (6, 8)]),
+        ([0, 2, 4, 6, 8], 50.0, [(0, 5)]),
+        ([7], 50.0, [(0, 1)]),
+        ([], 50.0, [(0, 0)]),
+    ],
+    ids=["steady", "half an hour", "every half hour", "steps as long", "short capture", "sparse",
+         "one point", "none"],
+)  # fmt: skip
+def test_a_line_is_broken_where_nothing_came_for_long(
+    seconds: list[int], step_ms: float, expected: list[tuple[int, int]]
+) -> None:
+    found = plots.stretches(at(*seconds), step_ms)
+    assert [(part.start, part.stop) for part in found] == expected
+
+
+def test_a_balance_without_traffic_is_dotted_not_drawn() -> None:
+    balance = {"first_grant": 10, "step_ms": 5000.0, "points": at(0, 5, 10, 1810, 1815)}
+    pair = plots.permit_balance(balance)
+    assert pair is not None and "Dotted: no traffic" in pair.caption
+    steady = plots.permit_balance(balance | {"points": at(0, 5, 10, 15, 20)})
+    dotted = [svg_of(each).count('stroke-dasharray="1,3') for each in (pair, steady)]
+    assert dotted == [1, 0]
+
+
+def test_a_bar_of_a_series_is_as_wide_as_its_step() -> None:
+    sparse, dense = at(0, 5, 1800), at(*range(0, 1800, 5))
+    widths = []
+    for found in (sparse, dense):
+        svg = svg_of(plots.over_time({"over_time": {"step_ms": 5000.0, "points": found}}))
+        bar = r'<path d="M ([\d.]+) [\d.]+ \nL ([\d.]+) [^"]*"[^>]* fill="var\(--series-2\)"'
+        widths += [float(right) - float(left) for left, right in re.findall(bar, svg)[:1]]
+    assert widths[0] < 3 and abs(widths[0] - widths[1]) < 1
+
+
+def test_percentiles_stand_at_equal_distances_per_nine() -> None:
+    values = [1_000_000] * 9_000 + [2_000_000] * 900 + [50_000_000] * 99 + [900_000_000]
+    pair = plots.latency_percentiles(latency(*values))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg_of(pair))
+    assert [text for text in texts if text == "0" or "%" in text] == [
+        "0", "50 %", "90 %", "99 %", "99.9 %", "99.99 %",
+    ]  # fmt: skip
+    assert pair is not None
+    said = {hint.text: hint.x for hint in pair.wide.hints}
+    assert list(said) == [
+        "90 % took 1.01 ms or less", "99 % took 2.02 ms or less", "99.99 % took 49.8 ms or less",
+        "the slowest took 900 ms",
+    ]  # fmt: skip
+    one, other, third, last = said.values()
+    assert other - one == pytest.approx(third - other, abs=0.3), "90 % and 99 %, a nine apart"
+    assert last - third == pytest.approx(2 * (other - one), abs=0.5)
+
+
+@given(st.floats(10.0, 1e12))
+def test_labels_of_percentiles_do_not_run_into_each_other(most: float) -> None:
+    found = plots.quantile_ticks(most)
+    assert found[0] == (1.0, "0") and found[-1][0] <= most * 1.001
+    labels = [text for _, text in found]
+    assert len(set(labels)) == len(labels), "each nine is told apart"
+    for width in (plots.WIDE[0], plots.NARROW[0]):
+        kept = plots._apart(found, float(width))
+        assert kept[-1] == found[-1] and set(kept) <= set(found)

@@ -26,7 +26,7 @@ def made_block(table: str, rows: int, seed: int, columns: str = "") -> TableBloc
     wanted = set(columns.split(",")) if columns else None
     found: dict[str, Column] = {}
     for column in TABLES[table].columns:
-        if column.name == "origin_capture" or (wanted and column.name not in wanted):
+        if column.name in ("capture", "origin_capture") or (wanted and column.name not in wanted):
             continue
         if not wanted and chance.random() < 0.2:
             continue

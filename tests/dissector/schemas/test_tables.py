@@ -23,7 +23,7 @@ def golden_columns() -> dict[str, list[tuple[str, str]]]:
 def test_tables_are_those_of_the_list_in_its_order() -> None:
     assert list(TABLES) == list(golden_columns())
     assert all(name == table.name for name, table in TABLES.items())
-    assert SCHEMA_VERSION == 1
+    assert SCHEMA_VERSION == 2
 
 
 @pytest.mark.parametrize("table", list(TABLES))
@@ -31,6 +31,7 @@ def test_columns_begin_with_those_of_the_list_and_end_with_origin_capture(table:
     wanted = golden_columns()[table]
     found = [(column.name, column.type) for column in TABLES[table].columns]
     assert found[-1] == wanted[-1] == ("origin_capture", "string")
+    assert found[-2] == ("capture", "string")
     assert found[: len(wanted) - 1] == wanted[:-1]
 
 

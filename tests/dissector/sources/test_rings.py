@@ -37,7 +37,8 @@ BASE_NAMES = {
     "run2026.pcap": "run2026-pcap",
     "java-j12_nack.pcap": "java-j12_nack-pcap",
     "20269999.pcap": "20269999-pcap",
-    "\N{LATIN SMALL LETTER U WITH DIAERESIS}ber.pcap": "-ber-pcap",
+    "\N{LATIN SMALL LETTER U WITH DIAERESIS}ber.pcap7": "uber-pcap",
+    "\u591c\u95f4-20260101.pcap.gz": "u591c-u95f4-pcap",
     "-": "stdin",
 }
 

@@ -38,10 +38,9 @@ def joined(lake: Path) -> Tables:
         assert not verify(opened)
         for table in TABLES:
             rows = opened.table(table).to_pylist()
-            rows.sort(key=lambda row: row["origin_capture"] or row["capture"])
+            rows.sort(key=lambda row: row["capture"])
             for row in rows:
-                del row["capture"]
-                row["origin_capture"] = None
+                row["capture"] = row["origin_capture"] = None
             tables[table] = rows
     return tables
 

@@ -1,6 +1,7 @@
 """Whole conversations: frames, messages, exchanges, deliveries, acks and members of groups."""
 
 import gzip
+from itertools import pairwise
 
 import cramjam
 import pytest
@@ -297,6 +298,11 @@ def test_offsets_that_come_again_are_redeliveries_with_a_cause():
         *(False, True, True, False, True, True, True)
     ]
     assert rows[1]["previous_frame_no"] == rows[0]["frame_no"]
+    # On another connection, which is said.
+    assert rows[2]["connection_id"] != rows[1]["connection_id"]
+    for before, row in pairwise(rows[:3]):
+        assert row["previous_connection_id"] == before["connection_id"]
+    assert rows[0]["previous_connection_id"] is rows[3]["previous_connection_id"] is None
     assert rows[0]["outcome"] == "redelivery_requested"
     assert rows[5]["outcome"] == "acked"
 

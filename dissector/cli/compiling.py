@@ -1,0 +1,125 @@
+"""What is said while kernels are compiled: at once what happens, then how far it is.
+
+After an installation the first command compiles what it needs, for minutes; later ones find it.
+"""
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TextIO
+
+from dissector.cli.terminal import NORMAL, Words, counted, shown_instead
+
+# Kernels that `doctor --warm` compiles, and their time on two idle processors, as measured; a test
+# holds the number. Half of the time goes into five of them, so what is left is no proportion.
+KERNELS: Final = 81
+_MINUTES: Final = 2
+_EVERY_SECONDS: Final = 20.0
+
+
+def kernel_modules() -> list[str]:
+    """The modules of ours that hold compiled passes, found by what they import."""
+    package = Path(__file__).resolve().parent.parent
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "\n@kernel" in text:
+            inner = path.relative_to(package).with_suffix("").parts
+            found.append(".".join(("dissector", *inner)))
+    return found
+
+
+def warm_mark() -> Path:
+    """The file that says that every kernel, as it is now, was compiled by `doctor --warm`."""
+    from dissector.jit import cache_folder, module_digest
+
+    digests = "".join(module_digest(module) for module in kernel_modules())
+    return cache_folder() / "warm" / hashlib.sha256(digests.encode()).hexdigest()[:24]
+
+
+def kept_kernels() -> list[Path]:
+    """The files of code that fit the program as it is now."""
+    from dissector.jit import cache_folder, module_digest
+
+    return [
+        path
+        for module in kernel_modules()
+        for path in (cache_folder() / f"{module}-{module_digest(module)}").glob("*.kernel")
+    ]
+
+
+class Compiling:
+    """Listens to the compiler, and speaks on standard error: a line that changes on a terminal, a
+    line now and then elsewhere.
+
+    Args:
+        words: how loudly the user wants to be told.
+        is_drawn: whether a line may change on a terminal.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        words: Words,
+        is_drawn: bool,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._words = words
+        self._is_drawn = is_drawn
+        self._stream = stream
+        self._clock = clock
+        self._done: int | None = None  # kernels there by now; None: not looked yet
+        self._is_silent = False
+        self._said = 0.0
+
+    def __call__(self, name: str | None) -> None:
+        """A kernel begins to be compiled, or is through."""
+        if self._words.loudness < NORMAL or self._is_silent:
+            return
+        if name is None:
+            self._done = (self._done or 0) + 1
+            self._draw("")
+        else:
+            self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        if self._done is None and not self._introduce():
+            return
+        assert self._done is not None
+        number = self._done + 1
+        # Rare kinds of arguments need a kernel more.
+        text = f"compiling kernel {number} of about {max(KERNELS, number)}"
+        if self._draw(f"dissector: {text}: {name.removeprefix('dissector.')}"):
+            return
+        if self._clock() - self._said >= _EVERY_SECONDS:
+            self._said = self._clock()
+            self._words.say(text)
+
+    def _introduce(self) -> bool:
+        """Say what begins; a kernel that is needed once in a while, with all others there, is not
+        worth a word."""
+        if warm_mark().exists():
+            self._is_silent = True
+            return False
+        self._done = len(kept_kernels())
+        self._said = self._clock()
+        left = max(KERNELS - self._done, 1)
+        self._words.say(
+            f"compiling up to {counted(left, 'kernel')} for this processor, once; all of them take "
+            f"about {_MINUTES} minutes: `dissector doctor --warm` does it beforehand"
+        )
+        return True
+
+    def _draw(self, text: str) -> bool:
+        """Show a line in the place of the last one; empty: none. False if there is no terminal."""
+        stream = self._stream or sys.stderr
+        if not self._is_drawn or not stream.isatty():
+            return False
+        if shown_instead(text):
+            return True
+        stream.write(f"\r\x1b[K{text[:100]}")
+        stream.flush()
+        return True

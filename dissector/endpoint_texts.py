@@ -1,0 +1,302 @@
+"""Addresses, keys and Community IDs of many connections at once; `endpoints` has one at a time.
+
+A scan makes a connection of every packet, so what each one's row costs must be near nothing. Texts
+are written one behind the other; a Community ID is SHA-1 over 16 or 40 bytes, one block of it.
+"""
+
+import ipaddress
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array, Spans
+from dissector.codecs.integers import byte
+from dissector.jit import inlined, kernel
+
+_ROOM: Final = 256  # bytes of one connection: two addresses of 45, a key of 104, an id of 30
+_WORDS: Final = 80  # of the schedule of SHA-1
+_LOW_32: Final = 0xFFFF_FFFF
+_TCP: Final = 6
+_DIGEST_BYTES: Final = 20
+_DIGITS: Final = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
+_BASE64: Final = np.frombuffer(
+    bytearray(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"), np.uint8
+)
+# Newer Pythons write ::ffff:1.2.3.4 where older ones wrote ::ffff:102:304; tables agree with them.
+_IS_MAPPED_DOTTED: Final = "." in str(ipaddress.ip_address("::ffff:1.2.3.4"))
+_COLON, _DOT, _SPACE, _OPEN, _CLOSE = b":. []"
+
+
+class Ends(NamedTuple):
+    """Both endpoints of connections, int64[rows] each; see `endpoints.Endpoint`."""
+
+    ip_version: Int64Array
+    high: Int64Array
+    low: Int64Array
+    port: Int64Array
+    other_high: Int64Array
+    other_low: Int64Array
+    other_port: Int64Array
+
+
+class EndTexts(NamedTuple):
+    """Texts of connections: each side's address, the key without its tunnel, the Community ID."""
+
+    address: Spans
+    other_address: Spans
+    key: Spans
+    community_id: Spans
+
+
+class _Room(NamedTuple):
+    """text: what was written; block: of bytes for SHA-1; words: its schedule; digest: its result;
+    groups: the eight parts of an IPv6 address."""
+
+    text: ByteArray
+    block: ByteArray
+    words: Int64Array
+    digest: ByteArray
+    groups: Int64Array
+    digits: ByteArray
+    base64: ByteArray
+
+
+def end_texts(ends: Ends) -> EndTexts:
+    """The texts of connections. Addresses and ports are those of packets."""
+    rows = len(ends.ip_version)
+    room = _Room(
+        np.empty(rows * _ROOM, np.uint8),
+        np.zeros(64, np.uint8),
+        np.zeros(_WORDS, np.int64),
+        np.zeros(_DIGEST_BYTES + 1, np.uint8),
+        np.zeros(8, np.int64),
+        _DIGITS,
+        _BASE64,
+    )
+    places = np.empty((5, rows), np.int64)
+    _write_texts(ends, room, places, int(_IS_MAPPED_DOTTED))
+    text = room.text[: int(places[4, -1]) if rows else 0].copy()
+    return EndTexts(*(Spans(text, places[n], places[n + 1] - places[n]) for n in range(4)))
+
+
+@kernel
+def _write_texts(ends: Ends, room: _Room, places: Int64Array, is_mapped_dotted: int) -> None:
+    """Write all texts. places: int64[5, rows], where texts of a row begin, and the last ends."""
+    at = 0
+    for row in range(len(ends.ip_version)):
+        version = ends.ip_version[row]
+        places[0, row] = at
+        at = _write_address(room, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
+        places[1, row] = at
+        at = _write_address(
+            room, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
+        )
+        places[2, row] = at
+        is_swapped = _is_below(
+            (ends.other_high[row], ends.other_low[row], ends.other_port[row]),
+            (ends.high[row], ends.low[row], ends.port[row]),
+        )
+        first = places[int(is_swapped), row], places[1 + int(is_swapped), row]
+        second = places[1 - int(is_swapped), row], places[2 - int(is_swapped), row]
+        port, other_port = ends.port[row], ends.other_port[row]
+        if is_swapped:
+            port, other_port = other_port, port
+        at = _write_end(room, at, version, first, port)
+        room.text[at] = _SPACE
+        at = _write_end(room, at + 1, version, second, other_port)
+        places[3, row] = at
+        one = ends.high[row], ends.low[row]
+        other = ends.other_high[row], ends.other_low[row]
+        if is_swapped:
+            one, other = other, one
+        size = _fill_block(room.block, version, other, _fill_block(room.block, version, one, 2))
+        at = _write_community_id(room, at, size, port, other_port)
+        places[4, row] = at
+
+
+@inlined
+def _is_below(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    """Whether an endpoint's bytes come before another one's: halves are unsigned."""
+    flip = -0x8000_0000_0000_0000
+    if one[0] != other[0]:
+        return bool((one[0] ^ flip) < (other[0] ^ flip))
+    if one[1] != other[1]:
+        return bool((one[1] ^ flip) < (other[1] ^ flip))
+    return bool(one[2] < other[2])
+
+
+@inlined
+def _write_number(text: ByteArray, at: int, value: int) -> int:
+    """A number from 0 to 65535 in decimal digits; returns the place after it."""
+    size = 1 + (value > 9) + (value > 99) + (value > 999) + (value > 9999)
+    for place in range(size):
+        text[at + size - 1 - place] = 48 + value % 10
+        value //= 10
+    return at + size
+
+
+@inlined
+def _write_dotted(text: ByteArray, at: int, low: int) -> int:
+    for shift in range(24, -8, -8):
+        at = _write_number(text, at, (low >> shift) & 255)
+        if shift:
+            text[at] = _DOT
+            at += 1
+    return at
+
+
+@kernel
+def _write_address(
+    room: _Room, at: int, version: int, high: int, low: int, is_mapped_dotted: int
+) -> int:
+    """An address as people write it; returns the place after it."""
+    text, groups = room.text, room.groups
+    if version == 4:
+        return _write_dotted(text, at, low)
+    for place in range(4):
+        groups[place] = (high >> (48 - 16 * place)) & 0xFFFF
+        groups[4 + place] = (low >> (48 - 16 * place)) & 0xFFFF
+    is_dotted = is_mapped_dotted and high == 0 and (low >> 32) == 0xFFFF
+    left, length = _longest_zeros(groups)
+    place = 0
+    while place < 8:
+        if place == left:
+            text[at] = _COLON
+            text[at + 1] = _COLON
+            at += 2
+            place += length
+            continue
+        if place > 0 and place != left + length:
+            text[at] = _COLON
+            at += 1
+        if place == 6 and is_dotted:
+            return _write_dotted(text, at, low)
+        value = groups[place]
+        for shift in range(12, -4, -4):
+            if shift == 0 or value >> shift:
+                text[at] = byte(room.digits, (value >> shift) & 15)
+                at += 1
+        place += 1
+    return at
+
+
+@inlined
+def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
+    """Where the first of the longest runs of two zero groups or more begins, and how long it is."""
+    best, best_length = -9, 1
+    begun, length = 0, 0
+    for place in range(8):
+        if groups[place]:
+            length = 0
+            continue
+        if length == 0:
+            begun = place
+        length += 1
+        if length > best_length:
+            best, best_length = begun, length
+    return best, best_length
+
+
+@inlined
+def _write_end(room: _Room, at: int, version: int, span: tuple[int, int], port: int) -> int:
+    """Address, in brackets if it has colons itself, and port. span: where the address stands."""
+    text = room.text
+    if version == 6:
+        text[at] = _OPEN
+        at += 1
+    for place in range(span[0], span[1]):
+        text[at] = byte(text, place)
+        at += 1
+    if version == 6:
+        text[at] = _CLOSE
+        at += 1
+    text[at] = _COLON
+    return _write_number(text, at + 1, port)
+
+
+@inlined
+def _fill_block(block: ByteArray, version: int, address: tuple[int, int], at: int) -> int:
+    """An address in network byte order; returns the place after it."""
+    if version == 6:
+        for shift in range(56, -8, -8):
+            block[at] = (address[0] >> shift) & 255
+            at += 1
+        for shift in range(56, 24, -8):
+            block[at] = (address[1] >> shift) & 255
+            at += 1
+    for shift in range(24, -8, -8):
+        block[at] = (address[1] >> shift) & 255
+        at += 1
+    return at
+
+
+@kernel
+def _write_community_id(room: _Room, at: int, size: int, port: int, other_port: int) -> int:
+    """Version and base64 of the digest of seed, addresses, protocol and ports, lower end first.
+
+    size: bytes of the block with the seed, two zeros, and the addresses.
+    """
+    block, digest, text = room.block, room.digest, room.text
+    block[size] = _TCP
+    block[size + 1] = 0
+    block[size + 2] = port >> 8
+    block[size + 3] = port & 255
+    block[size + 4] = other_port >> 8
+    block[size + 5] = other_port & 255
+    _sha1(block, size + 6, room.words, digest)
+    text[at] = 49
+    text[at + 1] = _COLON
+    at += 2
+    digest[_DIGEST_BYTES] = 0
+    for place in range(0, _DIGEST_BYTES + 1, 3):
+        three = (
+            (byte(digest, place) << 16) | (byte(digest, place + 1) << 8) | byte(digest, place + 2)
+        )
+        for shift in range(18, -6, -6):
+            text[at] = byte(room.base64, (three >> shift) & 63)
+            at += 1
+    text[at - 1] = 61  # 20 bytes are 27 digits and a padding
+    return at
+
+
+@inlined
+def _rotated(value: int, count: int) -> int:
+    return ((value << count) | (value >> (32 - count))) & _LOW_32
+
+
+@kernel
+def _sha1(data: ByteArray, size: int, words: Int64Array, digest: ByteArray) -> None:
+    """SHA-1 of data[:size], at most 55 bytes: one block. words: int64[80], scratch."""
+    for place in range(16):
+        words[place] = 0
+    for place in range(size):
+        words[place >> 2] |= byte(data, place) << (24 - 8 * (place & 3))
+    words[size >> 2] |= 0x80 << (24 - 8 * (size & 3))
+    words[15] = 8 * size
+    for place in range(16, _WORDS):
+        words[place] = _rotated(
+            words[place - 3] ^ words[place - 8] ^ words[place - 14] ^ words[place - 16], 1
+        )
+    a, b, c, d, e = 0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0
+    for place in range(_WORDS):
+        if place < 20:
+            mixed, constant = (b & c) | ((b ^ _LOW_32) & d), 0x5A827999
+        elif place < 40:
+            mixed, constant = b ^ c ^ d, 0x6ED9EBA1
+        elif place < 60:
+            mixed, constant = (b & c) | (b & d) | (c & d), 0x8F1BBCDC
+        else:
+            mixed, constant = b ^ c ^ d, 0xCA62C1D6
+        total = (_rotated(a, 5) + mixed + e + constant + words[place]) & _LOW_32
+        a, b, c, d, e = total, a, _rotated(b, 30), c, d
+    _put32(digest, 0, (a + 0x67452301) & _LOW_32)
+    _put32(digest, 4, (b + 0xEFCDAB89) & _LOW_32)
+    _put32(digest, 8, (c + 0x98BADCFE) & _LOW_32)
+    _put32(digest, 12, (d + 0x10325476) & _LOW_32)
+    _put32(digest, 16, (e + 0xC3D2E1F0) & _LOW_32)
+
+
+@inlined
+def _put32(data: ByteArray, at: int, value: int) -> None:
+    for place in range(4):
+        data[at + place] = (value >> (24 - 8 * place)) & 255

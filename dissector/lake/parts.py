@@ -1,0 +1,83 @@
+"""Rows of the Parquet files of a capture, of whatever schema version, as this version has them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dissector.lake.manifest import Manifest
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import ARROW_TYPES, arrow_schema
+
+_CAPTURE: Final = "capture"
+_ORIGIN: Final = "origin_capture"
+PREVIOUS: Final = "previous_connection_id"
+
+
+def read_rows(
+    file: pq.ParquetFile,
+    capture: Manifest,
+    table: str,
+    columns: Sequence[str] | None = None,
+    group: int | None = None,
+) -> pa.Table:
+    """Rows of one file: all of them, or one row group.
+
+    Args:
+        capture: whose file it is. columns: None = all that the table is declared with; those that
+            the file's version did not have are null, but for `capture`, by which the folder was
+            named.
+    """
+    declared = {column.name: column for column in TABLES[table].columns}
+    wanted = list(declared) if columns is None else list(columns)
+    there = set(file.schema_arrow.names)
+    stored = [name for name in wanted if name in there]
+    is_named_by_folder = _CAPTURE in wanted and _CAPTURE not in there
+    if is_named_by_folder and _ORIGIN not in stored:
+        stored.append(_ORIGIN)
+    rows = file.read(stored) if group is None else file.read_row_group(group, stored)
+    found = []
+    for name in wanted:
+        if name in there:
+            found.append(rows.column(name))
+        elif name == _CAPTURE:
+            found.append(pc.fill_null(rows.column(_ORIGIN), capture.capture_id))
+        else:
+            found.append(pa.nulls(rows.num_rows, ARROW_TYPES[declared[name].type]))
+    if not wanted:
+        return rows
+    return pa.Table.from_arrays(found, names=wanted)
+
+
+def with_previous_connections(rows: pa.Table, places: pa.Table) -> pa.Table:
+    """Deliveries of schema version 1 with previous_connection_id, which that did not have.
+
+    A frame's number says where it is within its capture; a delivery of an earlier rotation of a tap
+    is in another one, and stays unknown.
+
+    Args:
+        places: capture, frame_no and connection_id of all deliveries of the captures.
+    """
+    found = pa.nulls(rows.num_rows, pa.int64())
+    for capture in pc.unique(rows.column(_CAPTURE)):
+        mine = places.filter(pc.equal(places.column(_CAPTURE), capture))
+        at = pc.index_in(rows.column("previous_frame_no"), value_set=mine.column("frame_no"))
+        is_mine = pc.and_(pc.equal(rows.column(_CAPTURE), capture), pc.is_valid(at))
+        known = pc.and_(is_mine, pc.is_valid(rows.column("previous_frame_no")))
+        found = pc.if_else(known, mine.column("connection_id").take(at), found)
+    place = rows.schema.get_field_index(PREVIOUS)
+    return rows.set_column(place, PREVIOUS, found)
+
+
+def is_schema_of(schema: pa.Schema, table: str, version: int) -> bool:
+    """Whether a file has the columns that a table has in a schema version. Version 1 had the same
+    ones as version 2 without those that came since, in the same order."""
+    declared = arrow_schema(table)
+    if version != 1:
+        return bool(schema.equals(declared))
+    names = set(schema.names)
+    if _CAPTURE in names or _ORIGIN not in names:
+        return False
+    return bool(schema.equals(pa.schema([field for field in declared if field.name in names])))

@@ -1,0 +1,183 @@
+"""Nothing is destroyed by writing: inputs are no outputs, and what is there stays without --force.
+
+A file is written under a temporary name beside its place and put there when it is complete. What is
+there already is refused (unless the user says --force), also when it came there meanwhile; what is
+no plain file, such as /dev/null, is never replaced; and an input is refused whatever is said, by
+whatever name or link it is given. Folders that a run makes again and again hold a fixed set of
+names: something else in them is somebody else's.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from dissector.errors import OutputError
+
+if TYPE_CHECKING:
+    from dissector.sources.inputs import Named
+
+_NO_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES))
+STDIN: Final = "-"
+_STDIN_NUMBER: Final = 0
+
+
+def new_file(path: Path, inputs: Iterable[str], *, is_forced: bool) -> Path:
+    """Where a file may be written that the user named; a link leads to what it points to.
+
+    Args:
+        inputs: as the user named them: files, folders, patterns.
+
+    Raises:
+        OutputError: it is an input, is there already, is no plain file, or its folder takes none.
+    """
+    place = Path(os.path.realpath(path))
+    refuse_input(path, inputs)
+    try:
+        found = os.stat(place)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+    else:
+        if not stat.S_ISREG(found.st_mode):
+            raise OutputError(f"cannot write {path}: it is no plain file; name a new one")
+        if not is_forced:
+            raise _is_there(path)
+    if not place.parent.is_dir():
+        raise OutputError(f"cannot write {path}: there is no folder {place.parent}")
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot write {path}; name a file in a folder that takes it")
+    return place
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == STDIN else name
+
+
+def _is_there(path: Path) -> OutputError:
+    return OutputError(f"{path} exists: --force replaces it, or name another file")
+
+
+def put(fresh: Path, place: Path, *, is_forced: bool) -> None:
+    """Give a complete file its name.
+
+    Raises:
+        OutputError: something of this name came meanwhile, and --force was not given.
+        OSError: it could not be done.
+    """
+    if not is_forced:
+        try:
+            os.link(fresh, place)  # which, unlike a rename, replaces nothing
+        except FileExistsError:
+            raise _is_there(place) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:  # not every file system has links
+                raise
+            if place.exists():
+                raise _is_there(place) from None
+        else:
+            fresh.unlink()
+            return
+    os.replace(fresh, place)
+
+
+@contextmanager
+def written(place: Path, *, is_forced: bool) -> Iterator[BinaryIO]:
+    """A file that gets its name when the body is through, and leaves nothing if that fails.
+
+    Raises:
+        OutputError: something of this name came meanwhile, and --force was not given.
+        OSError: it could not be written.
+    """
+    fresh = place.with_name(f".{place.name[:100]}.{os.urandom(6).hex()}")
+    try:
+        with fresh.open("xb") as file:
+            yield file
+        put(fresh, place, is_forced=is_forced)
+    finally:
+        with suppress(OSError):
+            fresh.unlink()
+
+
+def refuse_input(path: Path, inputs: Iterable[str]) -> None:
+    """Refuse to write a file that is read, by whatever name.
+
+    Raises:
+        OutputError: it is one of the inputs, or in a folder that is one.
+    """
+    try:
+        target = os.stat(path)
+    except OSError:
+        return
+    for name, _ in _files_of(inputs):
+        with suppress(OSError):
+            found = os.fstat(_STDIN_NUMBER) if name == STDIN else os.stat(name)
+            if os.path.samestat(found, target):
+                known = "" if name == str(path) else f", {_shown(name)}"
+                raise OutputError(f"{path} is an input{known}: name another file to write")
+
+
+def refuse_inputs_in(folders: Collection[Path], inputs: Iterable[str], option: str) -> None:
+    """Refuse to write into folders in which something lies that is read.
+
+    Raises:
+        OutputError: one of the inputs lies in one of them, at any depth.
+    """
+    places = [os.path.realpath(folder) for folder in folders]
+    if not any(os.path.isdir(place) for place in places):
+        return
+    from dissector.sources.inputs import looks_like_a_capture
+
+    for name, is_found in _files_of(inputs):
+        # In a folder that is read, earlier output may lie; it is passed over as no capture.
+        if is_found and not looks_like_a_capture(name):
+            continue
+        real = "" if name == STDIN else os.path.realpath(name)
+        for place in places:
+            if real.startswith(place.rstrip("/") + "/"):
+                raise OutputError(
+                    f"{name} is an input and lies in {place}, which is written to: "
+                    f"give {option} another folder"
+                )
+
+
+def _files_of(inputs: Iterable[str]) -> list["Named"]:
+    """The files behind inputs, by any name of theirs."""
+    from dissector.sources.inputs import expand
+
+    return expand(inputs)[0]
+
+
+def refuse_foreign(folder: Path, ours: Collection[str], what: str, *, is_forced: bool) -> bool:
+    """Refuse a folder that holds something else than what is put into it.
+
+    Args:
+        ours: names that are written, and may be replaced.
+        what: the folder is of, such as `a report`.
+
+    Returns:
+        Whether there is something else, which stays.
+
+    Raises:
+        OutputError: there is, and --force was not given; or it is no folder.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        raise OutputError(f"{folder} is a file; name a folder") from None
+    except OSError as error:
+        raise OutputError(f"cannot read {folder}: {error.strerror}") from error
+    foreign = [name for name in names if name not in ours]
+    if foreign and not is_forced:
+        more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
+        raise OutputError(
+            f"{folder} holds other files ({foreign[0]}{more}), it is no folder of {what}: name "
+            "another one, or give --force, which leaves them there"
+        )
+    return bool(foreign)

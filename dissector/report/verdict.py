@@ -1,0 +1,117 @@
+"""A verdict of a report, and what its sentences and next steps are made of."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from dissector.report.commands import Commands
+from dissector.report.numbers import Row
+from dissector.report.words import count_text, many
+
+GOOD = "good"
+LOOK = "look"
+BAD = "bad"
+PLAIN = "plain"
+# The words of verdicts, on the terminal and on the page.
+VERDICTS: Final = {GOOD: "ok", LOOK: "look", BAD: "bad", PLAIN: "note"}
+
+NAMED: Final = 3  # codes that a sentence names
+# Of sends and requests of which the capture does not tell whether they were confirmed.
+UNKNOWN: Final = {
+    "lost_in_gap": "the answer may lie in bytes that are missing",
+    "response_cut": "the answer is not whole in the capture",
+    "other_side_not_captured": "the direction of the answers was not captured",
+    "evicted": "too many waited for an answer, these were given up",
+}
+
+# What Cursus calls it, where a text says it in Pulsar's words.
+_CURSUS_WORDS = {
+    "SEND": "publish",
+    "receipt": "answer",
+    "receipts": "answers",
+    "MESSAGE": "BATCH",
+    "ACK": "commit",
+    "ack": "commit",
+    "acks": "commits",
+    "acknowledged": "committed",
+    "entry": "records",
+    "Pulsar": "Cursus",
+}
+_WORD = re.compile(rf"\b(?:{'|'.join(_CURSUS_WORDS)})\b")
+
+
+class Remark(NamedTuple):
+    """One verdict, or a note.
+
+    mark: good, look, bad or plain; section: its anchor on the page. next_step: what to do next, and
+    behind a line break the command to type, if there is one; empty where nothing is to be done.
+    """
+
+    mark: str
+    section: str
+    text: str
+    next_step: str = ""
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word: ok, look, bad; of what is no verdict: note."""
+        return VERDICTS[self.mark]
+
+
+def spoken(report: Row, text: str) -> str:
+    """A text that uses Pulsar's words, in those of Cursus where only that was read."""
+    if not report["checksum_failures"]["total"]["not_applicable"]:
+        return text
+    text = text.replace("a receipt", "an answer").replace("an acknowledgement", "a commit")
+    return _WORD.sub(lambda found: _CURSUS_WORDS[found[0]], text)
+
+
+def step_text(words: str, command: str) -> str:
+    return f"{words}:\n{command}"
+
+
+def parts_text(outcomes: Mapping[str, int | None], words: Mapping[str, str]) -> tuple[int, str]:
+    """How many have one of some outcomes, and how many of each: `1 refused, 22 unanswered …`."""
+    found = {name: count for name in words if (count := outcomes.get(name))}
+    return sum(found.values()), ", ".join(
+        f"{count_text(count)} {words[name]}" for name, count in found.items()
+    )
+
+
+def reasons_text(outcomes: Mapping[str, int | None], words: Mapping[str, str]) -> tuple[int, str]:
+    """How many have one of some outcomes, and the reasons, each with its number behind it."""
+    found = {name: count for name in words if (count := outcomes.get(name))}
+    if len(found) == 1:
+        (name,) = found
+        return found[name], words[name]
+    return sum(found.values()), "; ".join(
+        f"{words[name]} ({count_text(count)})" for name, count in found.items()
+    )
+
+
+def beside(report: Row) -> str:
+    """That numbers of Pulsar alone do not speak of connections of Cursus, where there are any."""
+    count = report["coverage"]["total"]["connections_by_protocol"].get("cursus", 0)
+    return f" Not applicable to {many(count, 'connection')} of Cursus." if count else ""
+
+
+def not_captured(commands: Commands, section: str, what: str) -> Remark:
+    """That a direction is missing, where otherwise it would look as if nothing had happened."""
+    text = f"{what} is not in the capture: this cannot be judged."
+    return Remark(LOOK, section, text, both_ways(commands))
+
+
+def both_ways(commands: Commands) -> str:
+    return step_text(
+        "Capture both directions: on the host itself, or with both directions of the port "
+        "mirrored; this shows frames to the broker and to the client as a/b",
+        commands.connections(),
+    )
+
+
+def whole_packets() -> str:
+    return step_text("Capture whole packets", "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650")
+
+
+def holes(commands: Commands) -> str:
+    return commands.connections("gap_bytes_to_broker > 0 or gap_bytes_to_client > 0")

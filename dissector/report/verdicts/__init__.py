@@ -1,0 +1,1 @@
+"""The verdicts of a report, by what they are about."""

@@ -1,0 +1,169 @@
+"""Verdicts on the capture and its bytes: what was decoded, what is missing, what is damaged."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dissector.report.commands import Commands
+from dissector.report.meanings import LIMITS
+from dissector.report.numbers import Row
+from dissector.report.verdict import (
+    BAD,
+    GOOD,
+    LOOK,
+    PLAIN,
+    Remark,
+    beside,
+    both_ways,
+    holes,
+    parts_text,
+    step_text,
+    whole_packets,
+)
+from dissector.report.words import bytes_text, count_text, every, many, share_text
+
+ENOUGH: Final = 0.99  # share of the stream; what is lacking then hardly moves a number
+
+
+def coverage(report: Row, commands: Commands) -> list[Remark]:
+    """How much was decoded, and what the capture lacks."""
+    total = report["coverage"]["total"]
+    found = [_decoded(total, commands) if total["stream_bytes"] else _nothing(total, commands)]
+    one_way = sum(total["one_way_connections"].values())
+    if one_way:
+        text = f"Of {many(one_way, 'connection')} only one direction was captured."
+        found.append(Remark(LOOK, "coverage", text, both_ways(commands)))
+    if total["tls_opaque_connections"]:
+        count = many(total["tls_opaque_connections"], "connection")
+        verb = "is" if total["tls_opaque_connections"] == 1 else "are"
+        step = step_text(
+            "Capture where the traffic is plain: behind the proxy that ends TLS, or on a listener "
+            "without it. What is encrypted",
+            commands.connections('protocol == "tls"'),
+        )
+        text = f"{count} {verb} encrypted by TLS and cannot be decoded."
+        found.append(Remark(LOOK, "coverage", text, step))
+    if total["limits_hit"]:
+        found.append(_limits(total["limits_hit"], commands))
+    return found
+
+
+def _nothing(total: Row, commands: Commands) -> Remark:
+    """That there was nothing to decode."""
+    packets, segments = total["packets"], total["packets_tcp"]
+    text = f"Nothing could be decoded: {many(packets, 'packet')}"
+    if packets:
+        text += f", {many(segments, 'TCP packet')} among them, without any payload"
+    words = "Check interface, filter and time of the capture"
+    step = step_text(f"{words}; what was seen", commands.connections()) if segments else f"{words}."
+    return Remark(LOOK, "coverage", f"{text}.", step)
+
+
+def _decoded(total: Row, commands: Commands) -> Remark:
+    """How much of the stream was decoded, and what of it is missing."""
+    share, recognised = total["decoded_share"], total["decoded_share_of_recognised"]
+    lost = []
+    if total["gaps"]:
+        in_all = " in all" if total["gaps"] > 1 else ""
+        lost.append(f"{many(total['gaps'], 'gap')} of {bytes_text(total['gap_bytes'])}{in_all}")
+    if total["snaplen_cut_bytes"]:
+        lost.append(f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length")
+    text = (
+        f"{share_text(share)} of the TCP stream ({bytes_text(total['stream_bytes'])}) is decoded; "
+        f"{' and '.join(lost) or 'no gaps'}."
+    )
+    protocols = total["connections_by_protocol"]
+    if protocols.get("http"):
+        text += f" {many(protocols['http'], 'connection speaks', 'connections speak')} HTTP."
+    strange = protocols.get("unknown", 0)
+    if share >= ENOUGH or (recognised is not None and recognised >= ENOUGH and not strange):
+        return Remark(GOOD if recognised else LOOK, "coverage", text)
+    if total["snaplen_cut_bytes"]:
+        return Remark(LOOK, "coverage", text, whole_packets())
+    if total["gaps"]:
+        words = "Capture nearer to the traffic or with a larger buffer (tcpdump -B 65536); losses"
+        return Remark(LOOK, "coverage", text, step_text(f"{words} by connection", holes(commands)))
+    if not strange:
+        return Remark(LOOK, "coverage", text, _damage(commands))
+    text += f" {many(strange, 'connection speaks', 'connections speak')} an unknown protocol."
+    step = step_text(
+        "Name the port if it is one of Pulsar (-d 6655=pulsar) or Cursus (-d 9000=cursus)",
+        commands.connections('protocol == "unknown"'),
+    )
+    return Remark(LOOK, "coverage", text, step)
+
+
+def _damage(commands: Commands) -> str:
+    """How to look at frames that are not whole."""
+    return step_text("Frames that are not whole", commands.frames('status != "complete"'))
+
+
+def _limits(limits: Mapping[str, int], commands: Commands) -> Remark:
+    """Bounds that were hit: what each leaves out."""
+    said = "; ".join(
+        f"{LIMITS.get(code, 'a bound on memory')} ({code}, {many(count, 'time')})"
+        for code, count in limits.items()
+    )
+    text = f"Some numbers are incomplete: {said}."
+    if any(code.startswith("summary_") for code in limits):
+        command = commands.other("dissector analyze {} -o result")
+        return Remark(BAD, "coverage", text, step_text("The report has no such bounds", command))
+    step = step_text("Read fewer files at once, one by one", commands.other("dissector summary {}"))
+    return Remark(BAD, "coverage", text, step)
+
+
+def checksums(report: Row, commands: Commands) -> Remark:
+    total = report["checksum_failures"]["total"]
+    if total["not_applicable"]:
+        text = f"Checksums: not applicable, {total['not_applicable']}."
+        return Remark(PLAIN, "checksum_failures", text)
+    if not total["evaluated"]:
+        absent = many(total["absent"], "entry carries none", "entries carry none")
+        why = f": {absent}" if total["absent"] else ""
+        return Remark(PLAIN, "checksum_failures", f"No checksum could be evaluated{why}.")
+    if not total["mismatch"]:
+        text = every(total["evaluated"], "checksum that could be evaluated", "matches", "match",
+                     "checksums that could be evaluated")  # fmt: skip
+        if total["not_evaluated"]:
+            text += f"; {count_text(total['not_evaluated'])} could not"
+        mark = PLAIN if total["not_evaluated"] > total["evaluated"] else GOOD
+        return Remark(mark, "checksum_failures", f"{text}.{beside(report)}")
+    kinds = {
+        "confirmed_by_peer": "confirmed by the receiver",
+        "capture_artefact": "in the capture only, the receiver took the frame",
+        "unconfirmed": "not confirmed by the receiver",
+    }
+    _, said = parts_text(total, kinds)
+    text = (
+        f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "
+        f"{'does' if total['mismatch'] == 1 else 'do'} not match: {said}.{beside(report)}"
+    )
+    is_real = total["confirmed_by_peer"] or total["unconfirmed"]
+    step = (
+        "Suspect memory or network card of the sender, or a device between; the damaged frames"
+        if is_real
+        else "Suspect the capture, not the traffic; the frames"
+    )
+    command = commands.frames('checksum == "mismatch"')
+    return Remark(BAD if is_real else LOOK, "checksum_failures", text, step_text(step, command))
+
+
+def joined(report: Row, commands: Commands) -> Remark | None:
+    """What was lost where captures go over into each other, and what is there twice."""
+    if "closing" not in report:
+        return None
+    total, copies = report["closing"]["total"], report["closing"]["copies"]
+    said = []
+    if total["frames_lost"]:
+        verb = "is" if total["frames_lost"] == 1 else "are"
+        lost = many(total["frames_lost"], "frame")
+        said.append(f"{lost} at the border of two captures {verb} lost")
+    if copies:
+        verb = "shows" if len(copies) == 1 else "show"
+        again = many(len(copies), "capture")
+        said.append(f"{again} {verb} the same traffic as another one, which counts once")
+    if not said:
+        return None
+    step = "Let dumpcap or `dissector tap` rotate the files: they lose nothing between two of them."
+    if not total["frames_lost"]:
+        step = "Land only one of captures that show the same traffic."
+    return Remark(LOOK, "closing", f"{'; '.join(said)}.", step)

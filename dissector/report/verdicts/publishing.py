@@ -1,0 +1,209 @@
+"""Verdicts on requests: how fast sends were, what was not confirmed, what was refused."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dissector.report.commands import Commands
+from dissector.report.meanings import ERROR_STEPS
+from dissector.report.numbers import Row
+from dissector.report.verdict import (
+    GOOD,
+    LOOK,
+    NAMED,
+    PLAIN,
+    UNKNOWN,
+    Remark,
+    both_ways,
+    holes,
+    not_captured,
+    parts_text,
+    reasons_text,
+    step_text,
+)
+from dissector.report.words import count_text, duration_text, every, listed, many
+
+# Below this share of sends an unanswered one at the very end is what any capture ends with.
+_IN_FLIGHT: Final = 0.01
+
+# Of sends that were not confirmed: what became of each, by its outcome.
+_UNCONFIRMED: Final = {
+    "error": "refused",
+    "dropped_after_close": "sent to a producer that was closed already",
+    "conn_closed": "unanswered when the connection ended",
+    "unanswered_at_end": "unanswered when the capture ended",
+}
+
+_ANSWERED: Final = ("ok", "dup_or_dropped", "error", "response_cut")
+
+_SEEN: Final = ("ok", "dup_or_dropped", "error", "orphan_response")  # answers that could be read
+
+
+def answered(outcomes: Mapping[str, int]) -> int:
+    """How many sends got an answer of any kind: a receipt, one for a duplicate, or a refusal."""
+    return sum(outcomes.get(name, 0) for name in _ANSWERED)
+
+
+def latency(report: Row, commands: Commands) -> Remark:
+    total = report["send_latency"]["total"]
+    latency, sends = total["latency_ms"], total["sends"]
+    if sends is None:
+        return not_captured(commands, "send_latency", "What clients send")
+    if not sends:
+        return Remark(PLAIN, "send_latency", "No send was seen.")
+    messages = total["messages"]
+    what = f"{many(messages, 'message')} in " if messages is not None else ""
+    what += many(sends, "send")
+    if not latency["count"]:
+        return Remark(PLAIN, "send_latency", f"{what}, none with a receipt that could be timed.")
+    if latency["count"] == 1:
+        took = f"one receipt could be timed, it came after {duration_text(latency['max'])}"
+    elif latency["count"] < 100:
+        took = (
+            f"half of the receipts came within {duration_text(latency['p50'])}, the slowest after "
+            f"{duration_text(latency['max'])}"
+        )
+    else:
+        took = (
+            f"half of the receipts came within {duration_text(latency['p50'])}, 99 % within "
+            f"{duration_text(latency['p99'])}"
+        )
+    return Remark(PLAIN, "send_latency", f"{what}; {took}.")
+
+
+def unconfirmed(report: Row, commands: Commands) -> Remark | None:
+    """Sends that were not confirmed at once, or of which that is not known."""
+    total = report["send_latency"]["total"]
+    outcomes, sends = total["outcomes"], total["sends"] or 0
+    missing, said = parts_text(outcomes, _UNCONFIRMED)
+    found = []
+    if missing:
+        verb = "was" if missing == 1 else "were"
+        found.append(
+            f"{many(missing, 'send')} of {count_text(sends)} {verb} not confirmed: {said}."
+        )
+    if total["passed_over"]:
+        got = "a receipt" if total["passed_over"] == 1 else "receipts"
+        found.append(
+            f"{many(total['passed_over'], 'send')} never got {got}, though later ones of the same "
+            "producer did."
+        )
+    if total["resent"]:
+        found.append(f"{many(total['resent'], 'send')} repeated an earlier one.")
+    unknown, why = reasons_text(outcomes, UNKNOWN)
+    if unknown:
+        found.append(f"Whether {many(unknown, 'send')} succeeded is not known: {why}.")
+    if outcomes.get("dup_or_dropped"):
+        found.append(
+            f"{many(outcomes['dup_or_dropped'], 'send')} got a receipt without a message id: the "
+            "broker had the message already, or dropped it."
+        )
+    if outcomes.get("not_awaited"):
+        found.append(f"{many(outcomes['not_awaited'], 'send')} wanted no answer.")
+    if not found:
+        return None
+    in_flight = outcomes.get("unanswered_at_end", 0)
+    is_usual = missing == in_flight <= _IN_FLIGHT * sends
+    if is_usual and not (total["passed_over"] or total["resent"] or unknown):
+        return Remark(PLAIN, "send_latency", " ".join(found))
+    return Remark(LOOK, "send_latency", " ".join(found), _send_step(report, commands))
+
+
+def _send_step(report: Row, commands: Commands) -> str:
+    """How to look at sends that were not confirmed, the most telling kind first."""
+    section = report["send_latency"]
+    outcomes = section["total"]["outcomes"]
+    if section["passed_over"]:
+        row = section["passed_over"][0]
+        expression = (
+            f"connection_id == {row['connection_id']} and producer_id == {row['producer_id']} "
+            f"and sequence_id == {row['sequence_id']}"
+        )
+        words = "Ask the application whether it sent them again; the first of them"
+        if row["producer_id"] is not None and row["sequence_id"] is not None:
+            return step_text(words, commands.frames(expression, row))
+    if outcomes.get("error"):
+        return step_text("The broker's reasons are in", commands.frames("error_code != null"))
+    if outcomes.get("dropped_after_close"):
+        return step_text(
+            "What closed the producers", commands.frames('command == "CLOSE_PRODUCER"')
+        )
+    if any(outcomes.get(name) for name in ("lost_in_gap", "response_cut")):
+        return step_text("Capture again without losses; what was lost where", holes(commands))
+    if outcomes.get("other_side_not_captured"):
+        return both_ways(commands)
+    return step_text(
+        "Look for connections that ended, and who closed them (closed_by)", commands.connections()
+    )
+
+
+def errors(report: Row, commands: Commands) -> Remark:
+    section = report["errors"]
+    total = section["total"]
+    if total["answers"] is None:
+        return not_captured(commands, "errors", "What brokers answer")
+    if not total["answers"]:
+        return _no_errors(report)
+    codes = [row["error_code"] or "no code" for row in section["by_code"]]
+    verb = "was" if total["answers"] == 1 else "were"
+    text = (
+        f"{many(total['answers'], 'request')} {verb} refused, in "
+        f"{many(total['incidents'], 'incident')} ({listed(codes, NAMED)})"
+    )
+    if total["expected"] == total["answers"]:
+        return Remark(GOOD, "errors", f"{text}, as these clients always are.")
+    if total["expected"]:
+        text = f"{text}; {count_text(total['expected'])} of them always are with these clients"
+    hint = next((ERROR_STEPS[code] for code in codes if code in ERROR_STEPS), "")
+    rows = section["incidents"]
+    words = f"{hint} " if hint else ""
+    if rows and rows[0]["response_frame_no"] is not None:
+        numbers = [rows[0]["request_frame_no"], rows[0]["response_frame_no"]]
+        places = ", ".join(str(number) for number in numbers if number is not None)
+        command = commands.frames(f"frame_no in ({places})", rows[0], " -V")
+        step = step_text(f"{words}The first refusal of the most frequent kind", command)
+    else:
+        step = step_text(f"{words}All refusals", commands.frames("error_code != null"))
+    return Remark(LOOK, "errors", f"{text}.", step)
+
+
+def _no_errors(report: Row) -> Remark:
+    """That nothing was refused, where answers were seen that could have been refusals."""
+    seen = unknown = 0
+    for section in ("send_latency", "requests"):
+        outcomes = report[section]["total"]["outcomes"]
+        seen += sum(outcomes.get(name, 0) for name in _SEEN)
+        unknown += sum(outcomes.get(name, 0) for name in UNKNOWN)
+    if not seen:
+        return Remark(PLAIN, "errors", "No answer was decoded: refusals cannot be judged.")
+    text = every(seen, "answer", "grants its request", "grant their requests")
+    if unknown:
+        text += f"; {many(unknown, 'further answer')} could not be read"
+    mark = PLAIN if unknown > seen else GOOD
+    return Remark(mark, "errors", f"{text}: no refusal was seen.")
+
+
+def closed(report: Row, commands: Commands) -> Remark | None:
+    """Producers and consumers that the broker closed: an unload, a deleted topic, a quota."""
+    closed = report["connecting"]["total"]["closed_by_broker"]
+    said = [
+        many(closed[f"{what}s"], what) for what in ("producer", "consumer") if closed[f"{what}s"]
+    ]
+    if not said:
+        return None
+    text = f"The broker closed {' and '.join(said)}: an unload, a deleted topic, a seek or a quota."
+    expression = 'direction == "to_client" and command in ("CLOSE_PRODUCER", "CLOSE_CONSUMER")'
+    step = step_text("Compare with the broker's log at these times", commands.frames(expression))
+    return Remark(LOOK, "connecting", text, step)
+
+
+def in_vain(report: Row, commands: Commands) -> Remark | None:
+    """Connections that were tried and came to nothing."""
+    count = report["connecting"]["total"]["not_established"]
+    if not count:
+        return None
+    text = f"{many(count, 'attempt')} to connect came to nothing: refused or never answered."
+    step = step_text(
+        "Check whether the broker listens there and no firewall stands between",
+        commands.connections('protocol == "none"'),
+    )
+    return Remark(LOOK, "connecting", text, step)

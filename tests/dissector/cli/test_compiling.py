@@ -1,0 +1,156 @@
+"""What is said while kernels are compiled: at once, how far, and how to do it beforehand."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dissector.cli import compiling, terminal
+from dissector.cli.compiling import KERNELS, Compiling, kept_kernels, warm_mark
+from dissector.cli.terminal import NORMAL, QUIET, Words
+from dissector.jit import compiled, keep_file
+
+needs_compiler = pytest.mark.skipif(not compiled(), reason="nothing is compiled")
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Seconds that a test decides."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def cold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache without code."""
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_first_kernel_is_announced_before_it_is_compiled(cold: Path) -> None:
+    stream, clock = io.StringIO(), Clock()
+    listener = Compiling(Words(NORMAL, stream), True, stream, clock)
+    listener("dissector.packet.decode.read_packets")
+    (line,) = stream.getvalue().splitlines()
+    assert f"compiling up to {KERNELS} kernels" in line and "dissector doctor --warm" in line
+    assert "minutes" in line
+    listener(None)
+    for _ in range(2):
+        clock.now += 15
+        listener("dissector.packet.tcp.read")
+        listener(None)
+    assert stream.getvalue().splitlines()[1:] == [
+        f"dissector: compiling kernel 3 of about {KERNELS}"
+    ]
+
+
+def test_kernels_that_are_there_count(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "kept_kernels", lambda: [Path("a")] * (KERNELS - 1))
+    stream, clock = io.StringIO(), Clock()
+    listener = Compiling(Words(NORMAL, stream), True, stream, clock)
+    for _ in range(2):  # and a rare one more
+        listener("dissector.packet.tcp.read")
+        clock.now += 60
+        listener(None)
+    listener("dissector.packet.tcp.read")
+    told = stream.getvalue().splitlines()
+    assert "up to 1 kernel for" in told[0] and told[-1].endswith(f"{KERNELS + 2} of about 83")
+
+
+def test_a_terminal_has_one_line_that_changes(cold: Path) -> None:
+    stream = Terminal()
+    listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
+    listener("dissector.packet.decode.read_packets")
+    assert stream.getvalue().endswith(
+        f"\r\x1b[Kdissector: compiling kernel 1 of about {KERNELS}: packet.decode.read_packets"
+    )
+    listener(None)
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_bar_on_the_terminal_says_it_in_place_of_its_title(
+    cold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(terminal._Shown, "instead", told.append)
+    stream = Terminal()
+    listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
+    listener("dissector.packet.decode.read_packets")
+    listener(None)
+    assert told[0].startswith("dissector: compiling kernel 1") and told[1] == ""
+    assert "\r" not in stream.getvalue()
+
+
+def test_who_wants_quiet_has_quiet(cold: Path) -> None:
+    stream = io.StringIO()
+    listener = Compiling(Words(QUIET, stream), True, stream, Clock())
+    listener("dissector.packet.decode.read_packets")
+    listener(None)
+    assert stream.getvalue() == ""
+
+
+def test_a_rare_kernel_of_a_warm_program_is_not_worth_a_word(cold: Path) -> None:
+    keep_file(warm_mark(), b"")
+    stream = io.StringIO()
+    listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
+    listener("dissector.packet.decode.read_packets")
+    listener(None)
+    assert stream.getvalue() == ""
+
+
+@needs_compiler
+def test_the_number_of_kernels_is_that_of_a_warm_program() -> None:
+    if not warm_mark().exists():
+        pytest.skip("doctor --warm has not run: the number is not known here")
+    # Tests may have compiled some kinds of arguments more.
+    assert KERNELS * 0.9 <= len(kept_kernels()) <= KERNELS * 1.3
+
+
+@needs_compiler
+@pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
+def test_a_command_says_at_once_that_it_compiles(tmp_path: Path, is_terminal: bool) -> None:
+    """In a process of its own, without code, until it has said so."""
+    ours, theirs = pty.openpty() if is_terminal else os.pipe()
+    sample = Path(__file__).resolve().parents[3] / "captures/pulsar-apache/java-j12_nack.pcap"
+    with subprocess.Popen(
+        [sys.executable, "-m", "dissector", "connections", str(sample)],
+        stdout=subprocess.DEVNULL, stderr=theirs,
+        env={**os.environ, "DISSECTOR_CACHE": str(tmp_path / "cache")},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        told = b""
+        wanted = b"compiling kernel 1 of" if is_terminal else b"--warm"
+        while wanted not in told:
+            piece = os.read(ours, 1000)
+            assert piece, told
+            told += piece
+        process.kill()
+    os.close(ours)
+    assert told.startswith(b"dissector: compiling up to ")
+
+
+def test_help_loads_no_compiler() -> None:
+    program = (
+        "import sys\n"
+        "from dissector.cli.main import run\n"
+        "run(['--help']); run(['frames', '--help']); run(['frames'])\n"
+        "print(sorted({'numba', 'llvmlite', 'pyarrow'} & set(sys.modules)),"
+        " file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "[]"

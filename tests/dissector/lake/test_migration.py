@@ -1,0 +1,108 @@
+"""Lakes of schema version 1: read as they are, and written anew by `compact`."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dissector.lake.compact import compact
+from dissector.lake.landing import INSTALLED, UNCHANGED
+from dissector.lake.reader import Lake, open_lake, remove, verify
+from dissector.schemas import TABLES
+from tests.dissector.lake.landed import content, land, tree
+from tests.dissector.lake.test_compact import all_rows
+from tests.dissector.lake.test_install import Crash, crash_at
+from tests.dissector.lake.version_1 import as_version_1
+
+SIZES = (300, 400, 500)
+
+
+def lake_of(folder: Path, *old: int) -> Path:
+    """A lake of three captures, some of them (by their size) of version 1."""
+    ids = {size: land(folder, f"n{size}", content(size)).capture_id for size in SIZES}
+    if old:
+        as_version_1(folder, *(ids[size] for size in old))
+    return folder
+
+
+def folders(lake: Path) -> set[str]:
+    return {path.name.partition("=")[0] for path in lake.glob("*/*=*")}
+
+
+def opened(lake: Path) -> Lake:
+    with open_lake(lake) as found:
+        return found
+
+
+@pytest.mark.parametrize("old", [SIZES, (400,), (300, 500)], ids=["all", "one", "two"])
+def test_its_rows_are_read_and_stay_when_it_is_written_anew(
+    tmp_path: Path, old: tuple[int, ...]
+) -> None:
+    rows = all_rows(lake_of(tmp_path / "new"))
+    lake = lake_of(tmp_path / "lake", *old)
+    assert folders(lake) == ({"capture"} if old == SIZES else {"capture", "landing"})
+    assert all_rows(lake) == rows
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    shutil.copytree(lake, alone)
+    shutil.copytree(lake, together)
+    # Too large to be put together, and yet all of them are migrated.
+    made = compact(alone, most_bytes=1)
+    assert made.group is None and sorted(made.migrated) == sorted(
+        c.capture_id for c in opened(lake).captures if c.schema_version == 1
+    )
+    assert [c.capture_id for c in opened(alone).captures] == [
+        c.capture_id for c in opened(lake).captures
+    ]
+    assert {c.schema_version for c in opened(alone).captures} == {2}
+    group = compact(together).group
+    assert group is not None and len(group.replaces) == 3
+    for each in (alone, together):
+        assert folders(each) == {"landing"} and all_rows(each) == rows
+
+
+def test_a_group_of_version_1_is_migrated_with_its_captures_names(tmp_path: Path) -> None:
+    rows = all_rows(lake_of(tmp_path))
+    group = compact(tmp_path).group
+    assert group is not None
+    as_version_1(tmp_path)
+    assert all_rows(tmp_path) == rows
+    assert compact(tmp_path) == (None, (group.capture_id,))
+    assert all_rows(tmp_path) == rows and folders(tmp_path) == {"landing"}
+    (found,) = opened(tmp_path).captures
+    assert found.capture_id == group.capture_id and found.replaces == group.replaces
+
+
+def test_landing_again_puts_this_version_in_its_place(tmp_path: Path) -> None:
+    lake_of(tmp_path / "new")
+    lake = lake_of(tmp_path / "lake", *SIZES)
+    for size in SIZES:
+        assert land(lake, f"n{size}", content(size)).outcome == INSTALLED
+    assert tree(lake) == tree(tmp_path / "new") and folders(lake) == {"landing"}
+    assert land(lake, "n300", content(300)).outcome == UNCHANGED
+
+
+def test_removing_takes_either_layout(tmp_path: Path) -> None:
+    lake_of(tmp_path, 300, 400)
+    remove(tmp_path, ["c-n3*", "c-n5*"])
+    (left,) = opened(tmp_path).captures
+    assert left.base_name == "n400" and verify(opened(tmp_path)) == []
+    remove(tmp_path, ["*"])
+    assert folders(tmp_path) == set()
+
+
+def test_a_crash_while_it_is_written_anew_loses_nothing(tmp_path: Path) -> None:
+    start = lake_of(tmp_path / "start", 300, 400)
+    rows = all_rows(start)
+    for step in range(1, 1000):
+        lake = tmp_path / f"lake{step}"
+        shutil.copytree(start, lake)
+        with crash_at(step):
+            try:
+                compact(lake, most_bytes=1)
+                break
+            except Crash:
+                pass
+        assert all_rows(lake) == rows
+        shutil.rmtree(lake)
+    assert folders(lake) == {"landing"} and all_rows(lake) == rows
+    assert step > 2 * len(TABLES)

@@ -1,0 +1,39 @@
+"""Verdicts on the capture: what was decoded, and what is missing."""
+
+from typing import Any
+
+import pytest
+
+from dissector.report.verdict import BAD, GOOD, LOOK
+from dissector.report.verdicts.capturing import ENOUGH
+from tests.dissector.report.verdicts.reports import decoded, of
+
+
+def test_bounds_say_what_they_left_out() -> None:
+    report = decoded()
+    report["coverage"]["total"]["limits_hit"] = {"summary_packets_limit": 3}
+    found = [remark for remark in of(report, "coverage") if remark.mark == BAD]
+    assert "frames far back in the capture have no packet number" in found[0].text
+    assert "dissector analyze" in found[0].next_step
+
+
+@pytest.mark.parametrize(
+    ("change", "mark", "words"),
+    [
+        ({}, GOOD, "100 % of the TCP stream (1,000 bytes) is decoded; no gaps."),
+        ({"decoded_share": ENOUGH}, GOOD, "99 %"),
+        ({"decoded_share": 0.5, "connections_by_protocol": {"http": 1}}, GOOD, "speaks HTTP."),
+        ({"decoded_share": 0.5, "connections_by_protocol": {"unknown": 2}}, LOOK, "an unknown"),
+        ({"decoded_share": 0.5, "decoded_share_of_recognised": 0.5, "gaps": 1}, LOOK, "1 gap"),
+        ({"decoded_share": 0.5, "decoded_share_of_recognised": 0.5}, LOOK, "no gaps"),
+        ({"decoded_share": 0.5, "snaplen_cut_bytes": 9, "decoded_share_of_recognised": 0.5}, LOOK,
+         "cut by the snap length"),
+    ],
+)  # fmt: skip
+def test_how_much_was_decoded(change: dict[str, Any], mark: str, words: str) -> None:
+    report = decoded()
+    whole = {"stream_bytes": 1000, "decoded_share": 1.0, "decoded_share_of_recognised": 1.0}
+    report["coverage"]["total"] |= whole | change
+    (remark,) = of(report, "coverage")
+    assert remark.mark == mark and words in remark.text
+    assert bool(remark.next_step) == (mark == LOOK)

@@ -1,0 +1,149 @@
+"""A capture written again with its TCP segments cut elsewhere: the same bytes at the same times.
+
+Pieces of a segment follow one another at once, with the time of the packet that carried them and
+its acknowledgement, so that the order of both directions stays as it was.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.wire.captures import ETHERNET, LINUX_SLL, LINUX_SLL2, NULL, RAW
+from tests.wire.packets import internet_checksum
+
+_LINK_BYTES = {ETHERNET: 14, LINUX_SLL: 16, LINUX_SLL2: 20, RAW: 0, NULL: 4}
+_PROTOCOL_TCP = 6
+_FIN_PSH = 0x09
+_SYN = 0x02
+
+# Sender's and receiver's address and port.
+Way = tuple[bytes, bytes]
+
+
+class Segment(NamedTuple):
+    """A TCP segment with data. way: who sends to whom; at: its first byte's place in the stream."""
+
+    way: Way
+    at: int
+    payload: bytes
+
+
+Places = Callable[[Segment], Collection[int]]
+
+
+class _Packet(NamedTuple):
+    """Where the headers of a captured packet stand in its bytes."""
+
+    ip: int
+    tcp: int
+    payload: int
+    end: int
+
+
+def _headers(data: bytes, link_type: int) -> _Packet | None:
+    ip = _LINK_BYTES[link_type]
+    if link_type == ETHERNET:
+        while data[ip - 2 : ip] in (b"\x81\x00", b"\x88\xa8"):
+            ip += 4
+    if len(data) < ip + 40:
+        return None
+    if data[ip] >> 4 == 4 and data[ip + 9] == _PROTOCOL_TCP:
+        tcp = ip + 4 * (data[ip] & 15)
+        end = ip + struct.unpack_from(">H", data, ip + 2)[0]
+    elif data[ip] >> 4 == 6 and data[ip + 6] == _PROTOCOL_TCP:
+        tcp = ip + 40
+        end = tcp + struct.unpack_from(">H", data, ip + 4)[0]
+    else:
+        return None
+    if len(data) < tcp + 20:
+        return None
+    return _Packet(ip, tcp, tcp + 4 * (data[tcp + 12] >> 4), end)
+
+
+def _sums(packet: bytes | bytearray, at: _Packet, end: int) -> tuple[int, int]:
+    """The checksum over a TCP segment, 0 where the one in it is right, and that of no segment."""
+    is_v4 = packet[at.ip] >> 4 == 4
+    ends = packet[at.ip + 12 : at.ip + 20] if is_v4 else packet[at.ip + 8 : at.ip + 40]
+    pseudo = bytes(ends) + struct.pack(">II", _PROTOCOL_TCP, end - at.tcp)
+    return internet_checksum(pseudo + bytes(packet[at.tcp : end])), internet_checksum(pseudo)
+
+
+def _piece(data: bytes, at: _Packet, start: int, stop: int) -> bytes:
+    """A packet with a part of its payload alone; its checksum is as right as the whole one's.
+
+    Where the whole packet's was left to the card, it is 0, which nobody judges.
+    """
+    size = at.end - at.payload
+    head = bytearray(data[: at.payload])
+    ip_at, less = (at.ip + 2, 0) if data[at.ip] >> 4 == 4 else (at.ip + 4, 40)
+    struct.pack_into(">H", head, ip_at, at.payload - at.ip - less + stop - start)
+    sequence = struct.unpack_from(">I", head, at.tcp + 4)[0]
+    struct.pack_into(">I", head, at.tcp + 4, (sequence + start) & 0xFFFFFFFF)
+    if stop < size:
+        head[at.tcp + 13] &= ~_FIN_PSH
+    piece = head + data[at.payload + start : at.payload + stop]
+    struct.pack_into(">H", piece, at.tcp + 16, 0)
+    damage, of_no_segment = _sums(data, at, at.end)
+    (before,) = struct.unpack_from(">H", data, at.tcp + 16)
+    if before not in (0, of_no_segment ^ 0xFFFF):
+        right = _sums(piece, at, len(piece))[0] or 0xFFFF
+        struct.pack_into(">H", piece, at.tcp + 16, right ^ 0x0100 if damage else right)
+    return bytes(piece)
+
+
+class _Streams:
+    """Where segments stand in their streams: 0 is the byte behind the SYN, or the first seen."""
+
+    def __init__(self) -> None:
+        self._first: dict[Way, int] = {}
+
+    def segment(self, data: bytes, at: _Packet) -> Segment:
+        half = (at.tcp - at.ip - 40) // 2 + 16 if data[at.ip] >> 4 == 6 else 4
+        ends = at.ip + (8 if half == 16 else 12)
+        sender = data[ends : ends + half] + data[at.tcp : at.tcp + 2]
+        receiver = data[ends + half : ends + 2 * half] + data[at.tcp + 2 : at.tcp + 4]
+        way = sender, receiver
+        (sequence,) = struct.unpack_from(">I", data, at.tcp + 4)
+        payload = data[at.payload : at.end]
+        if data[at.tcp + 13] & _SYN:
+            self._first[way] = sequence + 1
+        elif payload:
+            self._first.setdefault(way, sequence)
+        place = (sequence - self._first.get(way, sequence)) & 0xFFFFFFFF
+        return Segment(way, place - (1 << 32) if place >> 31 else place, payload)
+
+
+def _records(capture: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+    """Header and bytes of each record of a little-endian pcap file, and its length on the wire."""
+    at = 24
+    while at + 16 <= len(capture):
+        size, wire = struct.unpack_from("<II", capture, at + 8)
+        yield capture[at : at + 8], capture[at + 16 : at + 16 + size], wire
+        at += 16 + size
+
+
+def is_pcap(capture: bytes) -> bool:
+    """Whether the bytes are a little-endian pcap file, which is the only kind that is cut."""
+    return capture[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
+
+
+def recut(capture: bytes, places: Places) -> bytes:
+    """The capture, with each segment that was captured whole cut at the places in its payload."""
+    assert is_pcap(capture)
+    (link_type,) = struct.unpack_from("<I", capture, 20)
+    streams = _Streams()
+    out = [capture[:24]]
+    for time, data, wire in _records(capture):
+        pieces = [(data, wire)]
+        at = _headers(data, link_type)
+        if at is not None and len(data) >= at.end:
+            segment = streams.segment(data, at)
+            size = len(segment.payload)
+            edges = [0, *sorted({place for place in places(segment) if 0 < place < size}), size]
+            if len(edges) > 2:
+                cut = [_piece(data, at, start, stop) for start, stop in pairwise(edges)]
+                pieces = [(piece, len(piece)) for piece in cut]
+        for piece, length in pieces:
+            out.append(time + struct.pack("<II", len(piece), length) + piece)
+    return b"".join(out)
