@@ -4,23 +4,36 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from dissector.cli.options import Common, Whole, chain_option, dissecting_options, example
+from dissector.cli.options import (
+    Common,
+    Whole,
+    chain_option,
+    dissecting_options,
+    example,
+    force_option,
+)
 from dissector.cli.render import csv_line, field_text, json_line
 from dissector.cli.terminal import Words, safe_text
 from dissector.errors import UsageError
+from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dissector.lake.reader import Lake
     from dissector.queries.engine import Answer, Engine
+
+    Show = Callable[[Answer], None]
 
 FORMATS: Final = ("table", "csv", "jsonl", "parquet")
 _TABLE_ROWS: Final = 200
+_WIDE: Final = 10_000  # columns of a table that no terminal shows: nothing is wrapped
 _PROMPT: Final = "sql> "
 _MORE: Final = "...> "
 _PROMPT_HELP: Final = """\
@@ -58,6 +71,11 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     "--rows", type=Whole(0, 1 << 40), default=_TABLE_ROWS, show_default=True, metavar="N",
     help="Show so many rows of a table, 0: all.",
 )  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write the rows to this file instead of standard output.",
+)  # fmt: skip
+@force_option
 @chain_option
 @dissecting_options
 def sql(
@@ -68,6 +86,8 @@ def sql(
     path: Path | None,
     form: str,
     rows: int,
+    output: Path | None,
+    force: bool,
     chain: str,
 ) -> int:
     """Ask captures or a lake in SQL.
@@ -87,8 +107,18 @@ def sql(
         if "-" in names:
             raise UsageError("the capture comes from standard input: give the query, or -f FILE")
         text = sys.stdin.read()
-    show = _writer(form, rows, common)
-    with _engine(names, lake, captures, common, chain) as (engine, end):
+    if output is not None and (text is None or form == "table"):
+        raise UsageError("-o takes the rows of a query as --format csv, jsonl or parquet")
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise UsageError("Parquet is no text: name a file with -o")
+    with ExitStack() as stack:
+        sink: BinaryIO = sys.stdout.buffer
+        if output is not None:
+            read = (*names, *([str(lake)] if lake is not None else ()))
+            place = new_file(output, read, is_forced=force)
+            sink = stack.enter_context(written(place, is_forced=force))
+        engine, end = stack.enter_context(_engine(names, lake, captures, common, chain))
+        show = _writer(form, sink, rows, common)
         if text is None:
             _converse(engine, show, common.words)
         else:
@@ -136,103 +166,104 @@ def _engine(
     Yields:
         The engine, and what says at the end what was read and gives the exit code.
     """
+    from dissector.cli.lake import exit_of_unread
+    from dissector.cli.land import land_inputs
     from dissector.lake.reader import open_lake
-    from dissector.queries.engine import Engine
-    from dissector.schemas import TABLES
-    from dissector.schemas.arrow import arrow_schema
 
-    end: Callable[[], int] = int
     with ExitStack() as stack:
+        reading = None
         if lake is None:
-            from dissector.cli.land import land_inputs
-
             lake = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
-            reading, _, is_interrupted = land_inputs(
-                inputs, lake, common, mode, want={"properties": True}
-            )
+            want = {"properties": True}
+            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, want=want)
             if is_interrupted:
                 raise KeyboardInterrupt
-            end = reading.end
         opened = stack.enter_context(open_lake(lake))
         chosen = [one for one in opened.captures if not captures or one.capture_id in captures]
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
             raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
-        part = opened._replace(captures=tuple(chosen))
-        files = {table: part.part_paths(table) for table in TABLES}
-        empty = {table: arrow_schema(table).empty_table() for table in TABLES}
-        yield stack.enter_context(Engine(files, empty)), end
+        end = reading.end if reading else partial(exit_of_unread, common, opened)
+        asked = opened._replace(captures=tuple(chosen))
+        yield stack.enter_context(engine_over(asked)), end
+
+
+def engine_over(lake: "Lake") -> "Engine":
+    """An engine over the captures of a lake."""
+    from dissector.queries.engine import Engine
+    from dissector.schemas import TABLES
+    from dissector.schemas.arrow import arrow_schema
+
+    def files(is_old: bool) -> dict[str, list[str]]:
+        captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
+        return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
+
+    columns = {table: arrow_schema(table).empty_table() for table in TABLES}
+    return Engine(files(is_old=False), files(is_old=True), columns)
 
 
 # -- output
 
 
-def _writer(form: str, most_rows: int, common: Common) -> Callable[["Answer"], None]:
+def _writer(form: str, sink: BinaryIO, rows: int, common: Common) -> "Show":
     if form == "table":
-        return lambda answer: _write_table(answer, most_rows, common)
-    if form == "parquet":
-        if sys.stdout.isatty():
-            raise UsageError("Parquet is no text: send it to a file, > answer.parquet")
-        return _write_parquet
-    return _write_csv if form == "csv" else _write_json
+        return partial(_show_table, most_rows=rows, common=common)
+    return partial(_WRITERS[form], sink=sink)
 
 
-def _rows(answer: "Answer") -> Iterator[dict[str, Any]]:
+def _write_json(answer: "Answer", sink: BinaryIO) -> None:
     for batch in answer.batches():
-        yield from batch.to_pylist()
+        for row in batch.to_pylist():
+            sink.write(json_line(row, keeps_nulls=True).encode() + b"\n")
 
 
-def _write_json(answer: "Answer") -> None:
-    for row in _rows(answer):
-        print(json_line(row, keeps_nulls=True))
+def _cells(batch: "pa.RecordBatch") -> Iterator[list[str]]:
+    """The cells of each row as text; columns may have equal names."""
+    columns = [column.to_pylist() for column in batch.columns]
+    return ([field_text(cell) for cell in cells] for cells in zip(*columns, strict=True))
 
 
-def _write_csv(answer: "Answer") -> None:
-    print(csv_line(answer.schema.names))
+def _write_csv(answer: "Answer", sink: BinaryIO) -> None:
+    sink.write(csv_line(answer.schema.names).encode() + b"\n")
     for batch in answer.batches():
-        columns = [column.to_pylist() for column in batch.columns]
-        for cells in zip(*columns, strict=True):
-            print(csv_line([field_text(cell) for cell in cells]))
+        for cells in _cells(batch):
+            sink.write(csv_line(cells).encode() + b"\n")
 
 
-def _write_parquet(answer: "Answer") -> None:
+def _write_parquet(answer: "Answer", sink: BinaryIO) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(sys.stdout.buffer, answer.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(sink, answer.schema, compression="zstd") as writer:
         for batch in answer.batches():
             writer.write_batch(batch)
 
 
-def _write_table(answer: "Answer", most_rows: int, common: Common) -> None:
+_WRITERS: Final = {"csv": _write_csv, "jsonl": _write_json, "parquet": _write_parquet}
+
+
+def _show_table(answer: "Answer", most_rows: int, common: Common) -> None:
     """Rows as a table; those beyond the bound are counted, not shown."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    schema: pa.Schema = answer.schema
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for field in schema:
+    for field in answer.schema:
         is_number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
         table.add_column(
-            Text(safe_text(field.name)), justify="right" if is_number else "left",
-            overflow="fold",
-        )  # fmt: skip
-    left_out = 0
-    shown = 0
+            Text(safe_text(field.name)), justify="right" if is_number else "left", overflow="fold"
+        )
+    shown = left_out = 0
     for batch in answer.batches():
-        take = batch.num_rows if not most_rows else min(batch.num_rows, most_rows - shown)
-        columns = [column.to_pylist() for column in batch.slice(0, take).columns]
-        for cells in zip(*columns, strict=True):
-            table.add_row(*(Text(field_text(cell)) for cell in cells))
+        take = min(batch.num_rows, most_rows - shown) if most_rows else batch.num_rows
+        for cells in _cells(batch.slice(0, take)):
+            table.add_row(*map(Text, cells))
         shown += take
         left_out += batch.num_rows - take
-    is_terminal = sys.stdout.isatty()
-    console = Console(
-        file=sys.stdout, width=None if is_terminal else 10_000, highlight=False,
-        no_color=common.color == "never",
-    )  # fmt: skip
-    console.print(table)
+    width = None if sys.stdout.isatty() else _WIDE
+    is_plain = common.color == "never"
+    Console(file=sys.stdout, width=width, highlight=False, no_color=is_plain).print(table)
     if left_out:
         common.words.say(f"{left_out:,} more rows; --rows 0 shows all, --format csv writes all")
 
@@ -240,7 +271,7 @@ def _write_table(answer: "Answer", most_rows: int, common: Common) -> None:
 # -- the prompt
 
 
-def _converse(engine: "Engine", show: Callable[["Answer"], None], words: Words) -> None:
+def _converse(engine: "Engine", show: "Show", words: Words) -> None:
     """Read statements from a terminal until its end; a wrong one does not end it."""
     history = _history()
     words.say(_PROMPT_HELP.replace("\n", " "))
@@ -278,7 +309,7 @@ def _shorthand(words: Sequence[str], out: Words) -> str:
     return ""
 
 
-def _ask(engine: "Engine", text: str, show: Callable[["Answer"], None], words: Words) -> None:
+def _ask(engine: "Engine", text: str, show: "Show", words: Words) -> None:
     try:
         for answer in engine.answers(text):
             show(answer)

@@ -26,6 +26,9 @@ _ROWS: Final = frozenset({"SELECT", "EXPLAIN"})
 # What may stand before the statement that is explained.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
 _BATCH_ROWS: Final = 8192
+_EMPTY: Final = (
+    "without_rows"  # the schema of tables that lend their columns where there are no files
+)
 
 
 class View(NamedTuple):
@@ -68,12 +71,16 @@ class Engine:
     """A connection to DuckDB with the tables of a lake as views.
 
     Args:
-        files: the Parquet files of each table; a table without files is an empty one.
-        columns: for each table an empty Arrow table with its columns, used where there are none.
+        files: the Parquet files of each table. old_files: those of schema version 1, which name
+            their capture by their folder.
+        columns: for each table an empty Arrow table with its columns.
     """
 
     def __init__(
-        self, files: Mapping[str, Sequence[str]], columns: Mapping[str, "pa.Table"]
+        self,
+        files: Mapping[str, Sequence[str]],
+        old_files: Mapping[str, Sequence[str]],
+        columns: Mapping[str, "pa.Table"],
     ) -> None:
         try:
             import duckdb
@@ -82,27 +89,34 @@ class Engine:
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         self._connection.execute("SET autoinstall_known_extensions = false")
         self._connection.execute("SET TimeZone = 'UTC'")
-        self.tables = tuple(columns)
+        self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
         for table, empty in columns.items():
-            self._make_table(table, list(files.get(table, ())), empty)
+            self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {view.query}")
-        self._shut_in([path for paths in files.values() for path in paths])
-
-    def _make_table(self, table: str, paths: Sequence[str], empty: "pa.Table") -> None:
-        if not paths:
-            self._connection.register(f"_no_{table}", empty)
-            self._connection.execute(f"CREATE TABLE {table} AS SELECT * FROM _no_{table}")
-            return
-        names = ", ".join(map(_quoted, paths))
-        self._connection.execute(
-            f"CREATE VIEW {table} AS SELECT * "
-            f"FROM read_parquet([{names}], hive_partitioning = true, union_by_name = true)"
+        self._shut_in(
+            [path for each in (files, old_files) for some in each.values() for path in some]
         )
 
+    def _make_table(
+        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
+    ) -> None:
+        """A view over all files of a table; one without rows lends its columns."""
+        self._connection.register("lent", empty)
+        self._connection.execute(f"CREATE TABLE {_EMPTY}.{table} AS FROM lent")
+        self._connection.unregister("lent")
+        parts = [f"FROM {_EMPTY}.{table}"]
+        if paths:
+            parts.append(f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)")
+        if old_paths:
+            parts.append(
+                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
+                f"FROM read_parquet({_list(old_paths)}, hive_partitioning = true)"
+            )
+        self._connection.execute(f"CREATE VIEW {table} AS {' UNION ALL BY NAME '.join(parts)}")
+
     def _shut_in(self, paths: Sequence[str]) -> None:
-        names = ", ".join(map(_quoted, paths))
-        self._connection.execute(f"SET allowed_paths = [{names}]")
+        self._connection.execute(f"SET allowed_paths = {_list(paths)}")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
@@ -136,7 +150,9 @@ class Engine:
         if kinds == {"EXPLAIN"}:
             explained = _EXPLAIN.sub("", statement.query, count=1)
             with _complaints():
-                kinds = {inner.type.name for inner in self._connection.extract_statements(explained)}
+                kinds = {
+                    inner.type.name for inner in self._connection.extract_statements(explained)
+                }
         for kind in sorted(kinds - _HARMLESS):
             raise UsageError(
                 f"{kind.replace('_', ' ')} is not for queries here: they read the tables and touch "
@@ -148,12 +164,13 @@ class Engine:
         self._connection.interrupt()
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _list(texts: Sequence[str]) -> str:
+    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
+    return f"[{', '.join(quoted)}]"
 
 
 class _complaints:
-    """Turns the engine's errors into usage errors; in one line, without its drawing of the place."""
+    """Turns the engine's errors into usage errors of one line, without its drawing of the place."""
 
     def __enter__(self) -> None:
         return None

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests.dissector.lake.version_1 import as_version_1
 
 COUNTS = "select topic, count(*) as sends, sum(message_count) as messages from sends group by topic"
 TOPIC = "persistent://public/default/j12"
@@ -53,6 +56,27 @@ def test_parquet_goes_to_a_redirection(process, lake):
         capture_output=True, check=True,
     )  # fmt: skip
     assert pq.read_table(pa.BufferReader(done.stdout)).column("sends").to_pylist() == [20]
+
+
+def test_rows_go_to_a_file_that_is_new(command, lake, tmp_path):
+    target = tmp_path / "rows.parquet"
+    asked = ("sql", "--lake", lake, COUNTS, "--format", "parquet", "-o", target)
+    assert command(*asked).code == 0
+    assert pq.read_table(target).column("sends").to_pylist() == [20]
+    assert "--force" in command(*asked).err
+    assert command(*asked, "--force").code == 0
+    failed = command(
+        "sql", "--lake", lake, "select x", "--format", "csv", "-o", tmp_path / "no.csv"
+    )
+    assert failed.code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+def test_a_lake_of_schema_version_1_gives_the_same_rows(command, lake, tmp_path):
+    old = shutil.copytree(lake, tmp_path / "lake")
+    as_version_1(old)
+    query = "select capture, connection_id, frame_no, outcome from delivered order by frame_no"
+    assert command("sql", "--lake", old, query).out == command("sql", "--lake", lake, query).out
 
 
 def test_a_table_says_how_many_rows_it_leaves_out(command, lake):

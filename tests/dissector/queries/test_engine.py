@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dissector.cli.sql import engine_over
 from dissector.errors import UsageError
 from dissector.lake.reader import open_lake
 from dissector.queries.engine import Engine, ready_views
@@ -19,9 +20,7 @@ EMPTY = {table: arrow_schema(table).empty_table() for table in TABLES}
 
 @pytest.fixture(scope="module")
 def engine(lake):
-    with open_lake(lake) as opened:
-        files = {table: opened.part_paths(table) for table in TABLES}
-    with Engine(files, EMPTY) as found:
+    with open_lake(lake) as opened, engine_over(opened) as found:
         yield found
 
 
@@ -53,7 +52,9 @@ def test_sends_and_deliveries_are_those_that_the_manifest_counts(engine):
         stem = name.split(".")[0]
         for view, command in (("sends", "SEND"), ("delivered", "MESSAGE")):
             wanted = sum(n for key, n in counted.items() if key.split()[1] == command)
-            (row,) = rows(engine, f"SELECT count(*) AS n FROM {view} WHERE capture LIKE 'c-{stem}-%'")
+            (row,) = rows(
+                engine, f"SELECT count(*) AS n FROM {view} WHERE capture LIKE 'c-{stem}-%'"
+            )
             assert row["n"] == wanted, (name, view)
 
 
@@ -91,7 +92,7 @@ def test_a_query_reads_and_writes_no_other_file(engine, lake, tmp_path, query):
 
 
 def test_a_lake_without_captures_has_empty_tables():
-    with Engine({}, EMPTY) as engine:
+    with Engine({}, {}, EMPTY) as engine:
         assert rows(engine, "SELECT count(*) AS n FROM delivered") == [{"n": 0}]
         assert rows(engine, "SELECT * FROM stalls") == []
 
