@@ -45,12 +45,13 @@ LAYERS = {
     "dissector.lake": 5,
     "dissector.report": 5,
     "dissector.evidence": 5,
+    "dissector.queries": 5,
     "dissector.tap": 5,
     "dissector.cli": 6,
     "dissector.__main__": 6,
     "spark_jobs": 6,
 }
-EDGES = ("sources", "lake", "report", "evidence", "tap", "cli")
+EDGES = ("sources", "lake", "report", "evidence", "queries", "tap", "cli")
 # An edge knows the core and no other edge, but for these.
 EDGES_THAT_MEET = {
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
@@ -77,7 +78,7 @@ NUMBA_IN = {
     "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
-              "dissector.evidence", "dissector.tap", "dissector.cli", "spark_jobs")  # fmt: skip
+              "dissector.evidence", "dissector.queries", "dissector.tap", "dissector.cli", "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
 MAX_LINE = 100
 MAX_FUNCTION = 60

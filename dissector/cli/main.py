@@ -29,6 +29,7 @@ from dissector.cli.land import land
 from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.report import analyze, report, summary
 from dissector.cli.show import connections, fields, frames
+from dissector.cli.sql import sql
 from dissector.cli.tap import tap
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
@@ -63,7 +64,7 @@ def dissector() -> None:
 
 
 for _command in (
-    land, report, analyze, summary, frames, connections, follow, fields, lake, tap, doctor,
+    land, report, analyze, summary, sql, frames, connections, follow, fields, lake, tap, doctor,
     version, completion,
 ):  # fmt: skip
     dissector.add_command(_command)

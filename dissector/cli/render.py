@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from dissector.cli.terminal import Paint, safe_text
@@ -49,7 +50,11 @@ def plain_value(value: Any) -> Any:
         return [plain_value(inner) for inner in value]
     if isinstance(value, bytes):
         return value.hex()
-    return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {str(key): plain_value(inner) for key, inner in value.items()}
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def field_text(value: Any) -> str:

@@ -1,0 +1,349 @@
+"""The command sql: questions in SQL about captures or a lake."""
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from dissector.cli.options import (
+    Common,
+    Whole,
+    chain_option,
+    dissecting_options,
+    example,
+    force_option,
+)
+from dissector.cli.render import csv_line, field_text, json_line
+from dissector.cli.terminal import Words, safe_text
+from dissector.errors import UsageError
+from dissector.outputs import new_file, written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dissector.lake.reader import Lake
+    from dissector.queries.engine import Answer, Engine
+
+    Show = Callable[[Answer], None]
+
+FORMATS: Final = ("table", "csv", "jsonl", "parquet")
+_TABLE_ROWS: Final = 200
+_WIDE: Final = 10_000  # columns of a table that no terminal shows: nothing is wrapped
+_PROMPT: Final = "sql> "
+_MORE: Final = "...> "
+_PROMPT_HELP: Final = """\
+A statement ends with `;`. .tables lists tables and views, .columns NAME the columns of one,
+.quit or Ctrl-D ends."""
+
+
+@click.command(
+    epilog=example(
+        "dissector sql night.pcap 'select topic, count(*) from sends group by topic'\n"
+        "dissector sql --lake lake -f question.sql --format csv > answer.csv\n"
+        "dissector sql night.pcap          # a prompt"
+    )
+)
+@click.argument("inputs", nargs=-1, metavar="[INPUT]... [QUERY]")
+@click.option(
+    "--lake",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Ask this lake; captures are not read.",
+)
+@click.option(
+    "--capture", "captures", multiple=True, metavar="ID",
+    help="Ask about this capture of the lake only. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "-f", "--file", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Read the query from this file.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
+    help="Choose how rows are written.",
+)  # fmt: skip
+@click.option(
+    "--rows", type=Whole(0, 1 << 40), default=_TABLE_ROWS, show_default=True, metavar="N",
+    help="Show so many rows of a table, 0: all.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write the rows to this file instead of standard output.",
+)  # fmt: skip
+@force_option
+@chain_option
+@dissecting_options
+def sql(
+    common: Common,
+    inputs: tuple[str, ...],
+    lake: Path | None,
+    captures: tuple[str, ...],
+    path: Path | None,
+    form: str,
+    rows: int,
+    output: Path | None,
+    force: bool,
+    chain: str,
+) -> int:
+    """Ask captures or a lake in SQL.
+
+    The tables are those of dissector fields; docs/sql.md shows what people ask, and the ready
+    views (sends, delivered, stalls, redeliveries, slow, ...). The SQL is DuckDB's. A query reads
+    nothing but its input and writes no file. Without QUERY it is read from standard input; on a
+    terminal there is a prompt.
+    """
+    names, text = _split(inputs, lake is not None, path)
+    if lake is None and not names:
+        raise UsageError("name captures to ask, or a lake with --lake")
+    if captures and lake is None:
+        raise UsageError("--capture chooses from a lake: name it with --lake")
+    is_prompt = text is None and sys.stdin.isatty()
+    if text is None and not is_prompt:
+        if "-" in names:
+            raise UsageError("the capture comes from standard input: give the query, or -f FILE")
+        text = sys.stdin.read()
+    if output is not None and (text is None or form == "table"):
+        raise UsageError("-o takes the rows of a query as --format csv, jsonl or parquet")
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise UsageError("Parquet is no text: name a file with -o")
+    with ExitStack() as stack:
+        sink: BinaryIO = sys.stdout.buffer
+        if output is not None:
+            read = (*names, *([str(lake)] if lake is not None else ()))
+            place = new_file(output, read, is_forced=force)
+            sink = stack.enter_context(written(place, is_forced=force))
+        engine, end = stack.enter_context(_engine(names, lake, captures, common, chain))
+        show = _writer(form, sink, rows, common)
+        if text is None:
+            _converse(engine, show, common.words)
+        else:
+            for answer in engine.answers(text):
+                show(answer)
+        return end()
+
+
+def _split(
+    inputs: Sequence[str], has_lake: bool, path: Path | None
+) -> tuple[tuple[str, ...], str | None]:
+    """The captures and the query of a command line; the query is None where none was given."""
+    if path is not None:
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is no text: a query is UTF-8") from None
+        if has_lake and inputs:
+            raise UsageError("-f gives the query, --lake the rows: no other argument is read")
+        return tuple(inputs), text
+    if has_lake:
+        if len(inputs) > 1:
+            raise UsageError("with --lake there is one argument, the query: put it in quotes")
+        return (), inputs[0] if inputs else None
+    if inputs and _is_query(inputs[-1]):
+        return tuple(inputs[:-1]), inputs[-1]
+    return tuple(inputs), None
+
+
+def _is_query(text: str) -> bool:
+    """Whether an argument is SQL and not the name of a capture."""
+    return any(sign.isspace() or sign == ";" for sign in text) and not Path(text).exists()
+
+
+@contextmanager
+def _engine(
+    inputs: Sequence[str],
+    lake: Path | None,
+    captures: Sequence[str],
+    common: Common,
+    mode: str,
+) -> Iterator[tuple["Engine", Callable[[], int]]]:
+    """An engine over a lake, or over captures that land in one which is gone afterwards.
+
+    Yields:
+        The engine, and what says at the end what was read and gives the exit code.
+    """
+    from dissector.cli.lake import exit_of_unread
+    from dissector.cli.land import land_inputs
+    from dissector.lake.reader import open_lake
+
+    with ExitStack() as stack:
+        reading = None
+        if lake is None:
+            lake = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
+            want = {"properties": True}
+            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, want=want)
+            if is_interrupted:
+                raise KeyboardInterrupt
+        opened = stack.enter_context(open_lake(lake))
+        chosen = [one for one in opened.captures if not captures or one.capture_id in captures]
+        unknown = sorted(set(captures) - {one.capture_id for one in chosen})
+        if unknown:
+            raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
+        end = reading.end if reading else partial(exit_of_unread, common, opened)
+        asked = opened._replace(captures=tuple(chosen))
+        yield stack.enter_context(engine_over(asked)), end
+
+
+def engine_over(lake: "Lake") -> "Engine":
+    """An engine over the captures of a lake."""
+    from dissector.queries.engine import Engine
+    from dissector.schemas import TABLES
+    from dissector.schemas.arrow import arrow_schema
+
+    def files(is_old: bool) -> dict[str, list[str]]:
+        captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
+        return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
+
+    columns = {table: arrow_schema(table).empty_table() for table in TABLES}
+    return Engine(files(is_old=False), files(is_old=True), columns)
+
+
+# -- output
+
+
+def _writer(form: str, sink: BinaryIO, rows: int, common: Common) -> "Show":
+    if form == "table":
+        return partial(_show_table, most_rows=rows, common=common)
+    return partial(_WRITERS[form], sink=sink)
+
+
+def _write_json(answer: "Answer", sink: BinaryIO) -> None:
+    for batch in answer.batches():
+        for row in batch.to_pylist():
+            sink.write(json_line(row, keeps_nulls=True).encode() + b"\n")
+
+
+def _cells(batch: "pa.RecordBatch") -> Iterator[list[str]]:
+    """The cells of each row as text; columns may have equal names."""
+    columns = [column.to_pylist() for column in batch.columns]
+    return ([field_text(cell) for cell in cells] for cells in zip(*columns, strict=True))
+
+
+def _write_csv(answer: "Answer", sink: BinaryIO) -> None:
+    sink.write(csv_line(answer.schema.names).encode() + b"\n")
+    for batch in answer.batches():
+        for cells in _cells(batch):
+            sink.write(csv_line(cells).encode() + b"\n")
+
+
+def _write_parquet(answer: "Answer", sink: BinaryIO) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(sink, answer.schema, compression="zstd") as writer:
+        for batch in answer.batches():
+            writer.write_batch(batch)
+
+
+_WRITERS: Final = {"csv": _write_csv, "jsonl": _write_json, "parquet": _write_parquet}
+
+
+def _show_table(answer: "Answer", most_rows: int, common: Common) -> None:
+    """Rows as a table; those beyond the bound are counted, not shown."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for field in answer.schema:
+        is_number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
+        table.add_column(
+            Text(safe_text(field.name)), justify="right" if is_number else "left", overflow="fold"
+        )
+    shown = left_out = 0
+    for batch in answer.batches():
+        take = min(batch.num_rows, most_rows - shown) if most_rows else batch.num_rows
+        for cells in _cells(batch.slice(0, take)):
+            table.add_row(*map(Text, cells))
+        shown += take
+        left_out += batch.num_rows - take
+    width = None if sys.stdout.isatty() else _WIDE
+    is_plain = common.color == "never"
+    Console(file=sys.stdout, width=width, highlight=False, no_color=is_plain).print(table)
+    if left_out:
+        common.words.say(f"{left_out:,} more rows; --rows 0 shows all, --format csv writes all")
+
+
+# -- the prompt
+
+
+def _converse(engine: "Engine", show: "Show", words: Words) -> None:
+    """Read statements from a terminal until its end; a wrong one does not end it."""
+    history = _history()
+    words.say(_PROMPT_HELP.replace("\n", " "))
+    waiting = ""
+    try:
+        while True:
+            try:
+                line = input(_MORE if waiting else _PROMPT)
+            except EOFError:
+                print()
+                return
+            except KeyboardInterrupt:
+                print()
+                waiting = ""
+                continue
+            if not waiting and line.strip().startswith("."):
+                if line.split()[0] in (".quit", ".exit"):
+                    return
+                line = _shorthand(line.split(), words)
+            waiting = f"{waiting}\n{line}".strip()
+            if waiting.endswith(";"):
+                _ask(engine, waiting, show, words)
+                waiting = ""
+    finally:
+        history()
+
+
+def _shorthand(words: Sequence[str], out: Words) -> str:
+    """The statement that a dot command stands for; nothing where it is unknown."""
+    if words[0] == ".tables":
+        return "SHOW TABLES;"
+    if words[0] == ".columns" and len(words) == 2:
+        return f'DESCRIBE "{words[1].replace(chr(34), "")}";'
+    out.say(_PROMPT_HELP.replace("\n", " "))
+    return ""
+
+
+def _ask(engine: "Engine", text: str, show: "Show", words: Words) -> None:
+    try:
+        for answer in engine.answers(text):
+            show(answer)
+    except UsageError as error:
+        words.missing(str(error))
+    except KeyboardInterrupt:
+        words.missing("stopped")
+
+
+def _history() -> Callable[[], None]:
+    """Lines of earlier prompts for the arrow keys; the result keeps those of this one.
+
+    The file is readable by its owner alone: queries name topics and clients.
+    """
+    import os
+
+    try:
+        import readline
+    except ImportError:
+        return lambda: None
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    path = Path(base) / "pulsar-dissector" / "sql_history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        readline.read_history_file(path)
+    except OSError:
+        return lambda: None
+    readline.set_history_length(1000)
+
+    def keep() -> None:
+        try:
+            readline.write_history_file(path)
+        except OSError:
+            return
+
+    return keep

@@ -1,0 +1,189 @@
+"""The SQL engine of a desk: DuckDB in this process, over the Parquet files of a lake.
+
+The tables are views over files that the caller names, and so are the views of `views.sql`. Before a
+query of a user runs, the engine is shut in: no file but those is readable, no extension loadable,
+no setting changeable, and statements that write files are refused before they run.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from dissector.errors import DependencyError, UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# Statements that can touch nothing but the memory of this process: settings are locked, and reading
+# goes through the files that are allowed. COPY, EXPORT, ATTACH and their like write or open files,
+# and PREPARE could hide one of them.
+_HARMLESS: Final = frozenset(
+    {"SELECT", "SET", "CREATE", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "DROP", "ALTER"}
+)
+_ROWS: Final = frozenset({"SELECT", "EXPLAIN"})
+# What may stand before the statement that is explained.
+_EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
+_BATCH_ROWS: Final = 8192
+_EMPTY: Final = (
+    "without_rows"  # the schema of tables that lend their columns where there are no files
+)
+
+
+class View(NamedTuple):
+    """A ready view: its name, what one row of it is, and its query."""
+
+    name: str
+    row: str
+    query: str
+
+
+def ready_views() -> tuple[View, ...]:
+    """The views of `views.sql`, in the order in which they can be made."""
+    text = resources.files("dissector.queries").joinpath("views.sql").read_text("utf-8")
+    found = []
+    for piece in text.split("\n\n-- ")[1:]:
+        head, _, query = piece.partition("\n")
+        name, _, row = head.partition(": ")
+        found.append(View(name, row, query.strip().rstrip(";")))
+    return tuple(found)
+
+
+class Answer:
+    """What a statement gave: column names, and rows as Arrow record batches, read once."""
+
+    def __init__(self, reader: "pa.RecordBatchReader") -> None:
+        self.schema = reader.schema
+        self._reader = reader
+
+    def batches(self) -> Iterator["pa.RecordBatch"]:
+        """The rows, some thousand at a time.
+
+        Raises:
+            UsageError: the query failed on its way.
+        """
+        with _complaints():
+            yield from self._reader
+
+
+class Engine:
+    """A connection to DuckDB with the tables of a lake as views.
+
+    Args:
+        files: the Parquet files of each table. old_files: those of schema version 1, which name
+            their capture by their folder.
+        columns: for each table an empty Arrow table with its columns.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, Sequence[str]],
+        old_files: Mapping[str, Sequence[str]],
+        columns: Mapping[str, "pa.Table"],
+    ) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
+        self._connection.execute("SET autoinstall_known_extensions = false")
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
+        for table, empty in columns.items():
+            self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+        for view in ready_views():
+            self._connection.execute(f"CREATE VIEW {view.name} AS {view.query}")
+        self._shut_in(
+            [path for each in (files, old_files) for some in each.values() for path in some]
+        )
+
+    def _make_table(
+        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
+    ) -> None:
+        """A view over all files of a table; one without rows lends its columns."""
+        self._connection.register("lent", empty)
+        self._connection.execute(f"CREATE TABLE {_EMPTY}.{table} AS FROM lent")
+        self._connection.unregister("lent")
+        parts = [f"FROM {_EMPTY}.{table}"]
+        if paths:
+            parts.append(f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)")
+        if old_paths:
+            parts.append(
+                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
+                f"FROM read_parquet({_list(old_paths)}, hive_partitioning = true)"
+            )
+        self._connection.execute(f"CREATE VIEW {table} AS {' UNION ALL BY NAME '.join(parts)}")
+
+    def _shut_in(self, paths: Sequence[str]) -> None:
+        self._connection.execute(f"SET allowed_paths = {_list(paths)}")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+
+    def answers(self, text: str) -> Iterator[Answer]:
+        """Run the statements of a text, one after the other; those without rows give none.
+
+        Raises:
+            UsageError: a statement is wrong, or would touch files.
+        """
+        with _complaints():
+            statements = self._connection.extract_statements(text)
+        if not statements:
+            raise UsageError("the query is empty")
+        for statement in statements:
+            self._refuse_what_writes(statement)
+            with _complaints():
+                if statement.type.name not in _ROWS:
+                    self._connection.execute(statement)
+                    continue
+                reader = self._connection.sql(statement).to_arrow_reader(_BATCH_ROWS)
+            yield Answer(reader)
+
+    def _refuse_what_writes(self, statement: "duckdb.Statement") -> None:
+        kinds = {statement.type.name}
+        if kinds == {"EXPLAIN"}:
+            explained = _EXPLAIN.sub("", statement.query, count=1)
+            with _complaints():
+                kinds = {
+                    inner.type.name for inner in self._connection.extract_statements(explained)
+                }
+        for kind in sorted(kinds - _HARMLESS):
+            raise UsageError(
+                f"{kind.replace('_', ' ')} is not for queries here: they read the tables and touch "
+                "no file; -o FILE and --format write what a query gives"
+            )
+
+    def interrupt(self) -> None:
+        """Stop the statement that runs in another thread."""
+        self._connection.interrupt()
+
+
+def _list(texts: Sequence[str]) -> str:
+    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
+    return f"[{', '.join(quoted)}]"
+
+
+class _complaints:
+    """Turns the engine's errors into usage errors of one line, without its drawing of the place."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        import duckdb
+
+        if isinstance(error, duckdb.InterruptException):
+            raise KeyboardInterrupt from None
+        if isinstance(error, duckdb.Error):
+            raise UsageError(_sentence(str(error))) from None
+
+
+def _sentence(text: str) -> str:
+    """An error of the engine as one line: what is wrong, what it might have been, and where."""
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip(" ^\t"))

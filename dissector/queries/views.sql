@@ -1,0 +1,110 @@
+-- Views over the tables of a lake, in the SQL that DuckDB and Spark share.
+-- Each begins with a line `-- name: what one row is`; a view may use those above it.
+
+-- sends: one SEND with its receipt, or the reason why there is none
+SELECT
+  e.capture, e.connection_id, e.request_frame_no AS frame_no, e.ts, e.topic, e.producer_name,
+  e.producer_id, e.incarnation, e.sequence_id, e.chunk_id, e.attempt, e.message_count,
+  e.request_bytes, e.outcome, e.latency_ns / 1e6 AS latency_ms, e.transmit_ns / 1e6 AS transmit_ms,
+  e.tainted, e.response_frame_no, e.ledger_id, e.entry_id, e.error_code, e.error_text,
+  e.client_ip, e.broker_ip, e.crc32c_stored, e.latency_ns, e.request_first_ns, e.request_last_ns,
+  e.response_last_ns
+FROM exchanges AS e
+WHERE e.kind = 'publish';
+
+-- requests: one request that is no SEND (lookups, pings, seeks, ...) with its answer
+SELECT
+  e.capture, e.connection_id, e.request_frame_no AS frame_no, e.ts, e.kind, e.request_command,
+  e.response_command, e.outcome, e.latency_ns / 1e6 AS latency_ms, e.topic, e.subscription,
+  e.producer_name, e.consumer_id, e.response_frame_no, e.error_code, e.error_text, e.client_ip,
+  e.broker_ip, e.latency_ns
+FROM exchanges AS e
+WHERE e.kind <> 'publish';
+
+-- refused: one request or SEND that the broker answered with an error
+SELECT
+  e.capture, e.connection_id, e.request_frame_no AS frame_no, e.response_frame_no, e.ts,
+  e.request_command, e.error_code, e.error_text, e.topic, e.subscription, e.producer_name,
+  e.client_ip, e.broker_ip
+FROM exchanges AS e
+WHERE e.outcome = 'error';
+
+-- slow: one answered request of any kind, with the packets of its two frames
+SELECT
+  e.capture, e.connection_id, e.kind, e.request_command, e.latency_ns / 1e6 AS latency_ms,
+  e.tainted, e.topic, e.producer_name, e.sequence_id, e.request_frame_no, q.first_packet,
+  e.response_frame_no, a.last_packet, e.ts, e.client_ip, e.broker_ip, e.latency_ns
+FROM exchanges AS e
+LEFT JOIN frames AS q
+  ON q.capture = e.capture AND q.connection_id = e.connection_id
+  AND q.frame_no = e.request_frame_no
+LEFT JOIN frames AS a
+  ON a.capture = e.capture AND a.connection_id = e.connection_id
+  AND a.frame_no = e.response_frame_no
+WHERE e.latency_ns IS NOT NULL;
+
+-- delivered: one delivery with the SEND that stored its entry, where this capture has it
+SELECT
+  d.capture, d.connection_id, d.frame_no, d.ts, d.topic, d.subscription, d.consumer_id,
+  d.consumer_name, d.ledger_id, d.entry_id, d.message_count, d.redelivery_count, d.is_redelivered,
+  d.redelivery_cause, d.outcome, d.ack_frame_no, d.ack_latency_ns / 1e6 AS ack_latency_ms,
+  d.publish_to_delivery_ns / 1e6 AS publish_to_delivery_ms, d.checksum,
+  s.connection_id AS send_connection_id, s.request_frame_no AS send_frame_no, s.producer_name,
+  s.sequence_id, s.attempt, s.latency_ns / 1e6 AS send_latency_ms, s.client_ip AS producer_ip
+FROM deliveries AS d
+LEFT JOIN exchanges AS s
+  ON s.kind = 'publish' AND s.capture = d.capture AND s.topic = d.topic
+  AND s.ledger_id = d.ledger_id AND s.entry_id = d.entry_id
+  AND s.crc32c_stored = d.crc32c_stored;
+
+-- redeliveries: one delivery of an entry that was delivered before
+SELECT
+  d.capture, d.connection_id, d.frame_no, d.ts, d.topic, d.subscription, d.consumer_id,
+  d.consumer_name, d.ledger_id, d.entry_id, d.message_count, d.redelivery_count,
+  d.redelivery_cause, d.previous_frame_no, d.outcome, d.ack_frame_no
+FROM deliveries AS d
+WHERE d.is_redelivered;
+
+-- stalls: one time during which a consumer had no permits left
+WITH balances AS (
+  SELECT p.*, lag(p.available_after) OVER consumer AS available_before
+  FROM permits AS p
+  WINDOW consumer AS (
+    PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation ORDER BY p.frame_no
+  )
+),
+edges AS (
+  SELECT
+    b.*,
+    CASE WHEN b.available_after <= 0 AND coalesce(b.available_before, 1) > 0 THEN 1 ELSE 0 END
+      AS begins
+  FROM balances AS b
+  WHERE b.available_after IS NOT NULL
+),
+runs AS (
+  SELECT
+    e.*,
+    sum(e.begins) OVER (
+      PARTITION BY e.capture, e.connection_id, e.consumer_id, e.incarnation ORDER BY e.frame_no
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS stall_no
+  FROM edges AS e
+)
+SELECT
+  r.capture, r.connection_id, r.consumer_id, r.incarnation, r.topic, r.subscription, r.stall_no,
+  min(r.ts) AS began, min(CASE WHEN r.available_after > 0 THEN r.ts END) AS ended,
+  min(r.frame_no) AS began_frame_no,
+  min(CASE WHEN r.available_after > 0 THEN r.frame_no END) AS ended_frame_no,
+  min(r.available_after) AS least_available
+FROM runs AS r
+WHERE r.stall_no > 0
+GROUP BY
+  r.capture, r.connection_id, r.consumer_id, r.incarnation, r.topic, r.subscription, r.stall_no;
+
+-- wrong_checksums: one frame whose CRC32C does not match its bytes
+SELECT
+  f.capture, f.connection_id, f.frame_no, f.ts, f.direction, f.command, f.first_packet,
+  f.last_packet, f.topic, f.producer_name, f.subscription, f.sequence_id, f.ledger_id, f.entry_id,
+  f.frame_bytes, f.crc32c_stored, f.crc32c_computed, f.checksum_note
+FROM frames AS f
+WHERE f.checksum = 'mismatch';

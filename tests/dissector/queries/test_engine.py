@@ -1,0 +1,102 @@
+"""Queries see the tables of a lake and nothing else, and docs/sql.md says what is true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.sql import engine_over
+from dissector.errors import UsageError
+from dissector.lake.reader import open_lake
+from dissector.queries.engine import Engine, ready_views
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+from tests.dissector.cli.conftest import truth
+from tests.dissector.queries.conftest import NAMES, SAMPLES
+
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
+EMPTY = {table: arrow_schema(table).empty_table() for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def engine(lake):
+    with open_lake(lake) as opened, engine_over(opened) as found:
+        yield found
+
+
+def rows(engine, text):
+    return [row for answer in engine.answers(text) for one in answer.batches()
+            for row in one.to_pylist()]  # fmt: skip
+
+
+QUESTIONS = re.findall(r"^(\S[^\n]*\?)\n\n```sql\n(.*?)```", DOCS.read_text("utf-8"), re.M | re.S)
+
+
+def test_the_page_answers_at_least_25_questions():
+    assert len(QUESTIONS) >= 25
+
+
+@pytest.mark.parametrize("query", [q for _, q in QUESTIONS], ids=[t for t, _ in QUESTIONS])
+def test_each_question_of_the_page_has_an_answer(engine, query):
+    assert rows(engine, query)
+
+
+def test_the_page_lists_the_views_that_there_are():
+    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", DOCS.read_text("utf-8"), re.M)
+    assert listed == [(view.name, view.row) for view in ready_views()]
+
+
+def test_sends_and_deliveries_are_those_that_the_manifest_counts(engine):
+    for name in NAMES:
+        counted = truth(SAMPLES / name)["frames"]
+        stem = name.split(".")[0]
+        for view, command in (("sends", "SEND"), ("delivered", "MESSAGE")):
+            wanted = sum(n for key, n in counted.items() if key.split()[1] == command)
+            (row,) = rows(
+                engine, f"SELECT count(*) AS n FROM {view} WHERE capture LIKE 'c-{stem}-%'"
+            )
+            assert row["n"] == wanted, (name, view)
+
+
+FORBIDDEN = (
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM glob('/etc/*')",
+    "COPY (SELECT 1) TO '{file}'",
+    "COPY (SELECT 1) TO '{part}' (USE_TMP_FILE false)",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{part}' (USE_TMP_FILE false)",
+    "EXPLAIN (ANALYZE) COPY (SELECT 1) TO '{part}' (USE_TMP_FILE false)",
+    "/**/ EXPLAIN /**/ ANALYZE COPY (SELECT 1) TO '{part}' (USE_TMP_FILE false)",
+    "PREPARE p AS COPY (SELECT 1) TO '{part}' (USE_TMP_FILE false); EXECUTE p",
+    "SELECT 1; COPY (SELECT 1) TO '{part}' (USE_TMP_FILE false)",
+    "EXPORT DATABASE '{file}'",
+    "ATTACH '{file}' AS other",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "SET allowed_paths = ['/etc/passwd']",
+    "SET GLOBAL lock_configuration = false",
+    "CREATE SECRET s (TYPE s3)",
+)
+
+
+@pytest.mark.parametrize("query", FORBIDDEN)
+def test_a_query_reads_and_writes_no_other_file(engine, lake, tmp_path, query):
+    (part,) = (lake / "frames").glob("*c-java-j12*/*.parquet")
+    before = part.read_bytes()
+    with pytest.raises(UsageError):
+        rows(engine, query.format(file=tmp_path / "x", part=part))
+    assert part.read_bytes() == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lake_without_captures_has_empty_tables():
+    with Engine({}, {}, EMPTY) as engine:
+        assert rows(engine, "SELECT count(*) AS n FROM delivered") == [{"n": 0}]
+        assert rows(engine, "SELECT * FROM stalls") == []
+
+
+def test_a_wrong_name_is_told_with_the_nearest_right_one(engine):
+    with pytest.raises(UsageError, match='Did you mean "frames"'):
+        rows(engine, "SELECT * FROM fraems")
