@@ -226,7 +226,7 @@ _format_option = click.option(
     type=click.Choice(FORMATS),
     default="text",
     show_default=True,
-    help="Choose lines, JSON lines, CSV (no formulas) or tab-separated.",
+    help="Choose lines, JSON lines, safe CSV or tab-separated.",
 )
 _field_option = click.option(
     "-e",

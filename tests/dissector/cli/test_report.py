@@ -90,7 +90,7 @@ def test_analyze_lands_and_reports(
     assert found.code == EXIT_OK, found.err
     assert job.asked == {
         "lake": tmp_path / "lake", "output": tmp_path / "report", "captures": (),
-        "is_exact": True, "master": "local[1]",
+        "is_exact": True, "master": "local[1]", "is_forced": False,
     }  # fmt: skip
     assert found.lines[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
     assert len(list((tmp_path / "lake" / "_manifest").iterdir())) == 1
