@@ -18,7 +18,7 @@ from dissector.errors import OutputError, UsageError
 from dissector.lake.digest import Marks
 from dissector.lake.install import Stage, install, part_path, recover, refuse_links, writing_to
 from dissector.lake.locks import exclusive_lock
-from dissector.lake.manifest import Contained, Manifest, PartFile, known_and_unread
+from dissector.lake.manifest import Contained, Manifest, PartFile, read_manifests
 from dissector.lake.parquet import TableFiles
 from dissector.lake.parts import read_rows, with_previous_connections
 from dissector.lake.reader import Lake, must_be_a_lake
@@ -57,6 +57,7 @@ def compact(
 
     Raises:
         UsageError: fewer than two captures fit, and none is of schema version 1.
+        InputError: a newer program wrote some of the lake.
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
@@ -64,7 +65,7 @@ def compact(
         recover(folder)
         named = [
             capture
-            for capture in known_and_unread(folder)[0]
+            for capture in read_manifests(folder)[0]
             if any(fnmatch.fnmatchcase(capture.capture_id, p) for p in patterns)
         ]
         chosen = [

@@ -101,8 +101,9 @@ next command that opens the lake does. A compacted group is removed as a whole, 
 `--before` when all of it is older. `lake verify` names folders that belong to no capture and
 manifests that cannot be read; `lake rm` removes either by id, landing the capture again mends it.
 A manifest that cannot be read, or that a newer program wrote, hides no other capture: `lake list`,
-`lake verify` and `report` name it, go on, and exit 3. `_tmp`, `_manifest`, `_lock` and the folders
-of tables may not be symbolic links; `LAKE` itself may.
+`lake verify` and `report` name it, go on, and exit 3; what changes a lake refuses one that a newer
+program wrote to. `_tmp`, `_manifest`, `_lock` and the folders of tables may not be symbolic links;
+`LAKE` itself may.
 
 ## Landing again
 

@@ -90,7 +90,7 @@ class Landing:
                 with exclusive_lock(lake):
                     if needs_recovery(lake):
                         recover(lake)
-                    there = manifests.read_manifests(lake)
+                    there, _ = manifests.read_manifests(lake)
             self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
@@ -192,7 +192,7 @@ class Landing:
 
     def _install(self, manifest: Manifest) -> Landed:
         """Compare with what is there by now, then install; the exclusive lock is held."""
-        there = manifests.read_manifests(self._lake)
+        there, _ = manifests.read_manifests(self._lake)
         replaced: list[str] = []
         notices: list[LandingNotice] = []
         for other in there:

@@ -218,18 +218,17 @@ def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:
     return found, unread
 
 
-def read_manifests(lake: Path) -> list[Manifest]:
-    """The captures of a lake that is written to, by id; those without a readable manifest are not
-    there, which `known_and_unread` tells.
+def read_manifests(lake: Path) -> tuple[list[Manifest], list[Unread]]:
+    """What known_and_unread gives, of a lake that is written to.
 
     Raises:
-        InputError: a newer program wrote some: it may have other rules.
+        InputError: a newer program wrote some of it: that may have other rules.
     """
     found, unread = known_and_unread(lake)
     for each in unread:
         if each.is_newer:
             raise InputError(each.text)
-    return found
+    return found, unread
 
 
 def _identity(capture: Manifest | Contained) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from dissector.lake.manifest import (
     PartFile,
     Unread,
     known_and_unread,
+    read_manifests,
 )
 from dissector.lake.parts import is_schema_of, read_rows
 from dissector.schemas import TABLES
@@ -40,7 +41,6 @@ _HASH_BYTES: Final = 1 << 20
 _PREFIXES: Final = tuple(f"{name}=" for name in PARTITIONS)
 _STRAY: Final = "no manifest names this file"
 _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
-_NEWER: Final = "{} stays: a newer version of dissector wrote it, which can remove it"
 
 
 class Problem(NamedTuple):
@@ -207,24 +207,22 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
 
     Raises:
         UsageError: no capture fits.
+        InputError: a newer program wrote some of the lake.
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     with writing_to(folder), exclusive_lock(folder):
         recover(folder)
-        captures, unread = known_and_unread(folder)
+        captures, unread = read_manifests(folder)
         chosen = {c.capture_id for c in captures if _is_named(c.capture_id, patterns)}
         chosen |= {each.capture_id for each in unread if _is_named(each.capture_id, patterns)}
-        notes = [_NEWER.format(each.capture_id) for each in unread
-                 if each.is_newer and each.capture_id in chosen]  # fmt: skip
-        chosen -= {each.capture_id for each in unread if each.is_newer}
         if before_ns is not None:
             chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
         there = {c.capture_id for c in captures} | {each.capture_id for each in unread}
         tables = {_id_of(path) for table in TABLES for path in _landings(folder / table)}
         orphans = sorted(name for name in tables - there if _is_named(name, patterns))
         kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
-        notes += [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
+        notes = [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
         if not chosen and not orphans:
             hint = "; ".join(notes) or "`dissector lake list` shows them"
             raise UsageError(f"no capture of the lake fits: {hint}")
