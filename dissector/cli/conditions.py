@@ -98,12 +98,26 @@ def value_at(report: Any, path: str) -> expression.Value:
         elif ".".join(names[:depth]) in _OPTIONAL or (not depth and name == "closing"):
             return None
         else:
-            near = get_close_matches(path, list(paths_of(report)), n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else "; --json of summary shows all"
+            near = _nearest(path, list(paths_of(report)))
+            hint = f"; did you mean {near}?" if near else "; --json of summary shows all"
             raise UsageError(f"--fail-on: the report has no number {path}{hint}")
     if isinstance(place, dict | list):
         raise UsageError(f"--fail-on: {path} is not a single number")
     return place if isinstance(place, int | float | str | bool) else None
+
+
+def _nearest(path: str, paths: Sequence[str]) -> str | None:
+    """The path that was meant: the shortest with all parts of this one, else the most similar."""
+    parts = path.split(".")
+    whole = []
+    for each in paths:
+        rest = iter(each.split("."))
+        if all(part in rest for part in parts):
+            whole.append(each)
+    if whole:
+        return min(whole, key=len)
+    near = get_close_matches(path, paths, n=1, cutoff=0.6)
+    return near[0] if near else None
 
 
 def _counts_by_name(names: Sequence[str], counts: dict[str, Any]) -> bool:

@@ -78,6 +78,10 @@ def _sentence(text: str) -> str:
 
 # What each notice and each bound of the summary says.
 NOTICE_SENTENCES: Final = {kind.code: _sentence(kind.sentence) for kind in NOTICES}
+# Findings that somebody should see at once; what other verdicts speak of is not among them.
+SERIOUS: Final = frozenset(
+    kind.code for kind in NOTICES if kind.severity == "error" and kind.code != "unknown_link_type"
+)
 LIMITS: Final = NOTICE_SENTENCES | _SUMMARY_LIMITS
 
 

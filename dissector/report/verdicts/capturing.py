@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import LIMITS
+from dissector.report.meanings import LIMITS, NOTICE_SENTENCES, SERIOUS
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     BAD,
@@ -28,6 +28,7 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
     """How much was decoded, and what the capture lacks."""
     total = report["coverage"]["total"]
     found = [_decoded(total, commands) if total["stream_bytes"] else _nothing(total, commands)]
+    found += _lost(total, commands)
     one_way = sum(total["one_way_connections"].values())
     if one_way:
         text = f"Of {many(one_way, 'connection')} only one direction was captured."
@@ -59,6 +60,38 @@ def _tls_step(commands: Commands) -> str:
         "without it. What is encrypted",
         commands.connections('protocol == "tls"'),
     )
+
+
+def _lost(total: Row, commands: Commands) -> list[Remark]:
+    """What went wrong while the capture was made or copied, and what else is a serious finding."""
+    found = []
+    if total["truncated_files"]:
+        verb = "is" if total["truncated_files"] == 1 else "are"
+        count = many(total["truncated_files"], "file")
+        text = f"{count} {verb} cut: what came behind is missing."
+        step = "Copy it again; if the capture was still running, end it before."
+        found.append(Remark(LOOK, "coverage", text, step))
+    if total["dropped_by_interface"]:
+        dropped = many(total["dropped_by_interface"], "packet")
+        text = f"The interface dropped {dropped} while capturing."
+        step = (
+            "Capture with a larger buffer (tcpdump -B 65536) and a filter for the brokers' ports."
+        )
+        found.append(Remark(LOOK, "coverage", text, step))
+    serious = {code: n for code, n in total["notices_by_code"].items() if code in SERIOUS}
+    if serious:
+        said = "; ".join(
+            f"{NOTICE_SENTENCES[code]} ({code}, {many(count, 'time')})"
+            for code, count in serious.items()
+        )
+        said = f"{said[0].upper()}{said[1:]}."
+        found.append(Remark(LOOK, "coverage", said, _notice_step(commands)))
+    return found
+
+
+def _notice_step(commands: Commands) -> str:
+    command = commands.other("dissector land {} --lake lake")
+    return step_text("The table `notices` of a lake names the connection, packet and byte", command)
 
 
 def _nothing(total: Row, commands: Commands) -> Remark:

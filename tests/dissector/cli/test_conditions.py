@@ -81,10 +81,11 @@ def test_names_of_numbers_that_reports_have_are_taken(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("send_latency.total.p99", "did you mean send_latency.total."),
+        ("send_latency.p99", "did you mean send_latency.total.latency_ms.p99?"),
         ("send_latency.totl.latency_ms.p99", "did you mean send_latency.total.latency_ms.p99?"),
         ("checksum_failures.mismatch", "did you mean checksum_failures.total.mismatch?"),
-        ("mismatch", "shows all"),
+        ("mismatch", "did you mean checksum_failures.total.mismatch?"),
+        ("xyzzy", "shows all"),
         ("send_latency.by_topic", "not a single number"),
         ("closing.total.frames_lost", "no number"),
     ],

@@ -38,3 +38,24 @@ def test_how_much_was_decoded(change: dict[str, Any], mark: str, words: str) -> 
     (remark,) = of(report, "coverage")
     assert remark.mark == mark and words in remark.text
     assert bool(remark.next_step) == (mark == LOOK)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"truncated_files": 1}, "1 file is cut: what came behind is missing."),
+        ({"truncated_files": 2}, "2 files are cut"),
+        ({"dropped_by_interface": 3}, "The interface dropped 3 packets while capturing."),
+        ({"notices_by_code": {"stored_without_auth": 2, "gap_lost": 1}},
+         "A batch was stored, though AUTH is asked for (stored_without_auth, 2 times)."),
+    ],
+)  # fmt: skip
+def test_what_was_lost_or_is_serious_is_a_reason_to_look(
+    change: dict[str, Any], words: str
+) -> None:
+    report = decoded()
+    whole = {"stream_bytes": 1000, "decoded_share": 1.0, "decoded_share_of_recognised": 1.0}
+    report["coverage"]["total"] |= whole | change
+    good, remark = of(report, "coverage")
+    assert (good.mark, remark.mark) == (GOOD, LOOK)
+    assert words in remark.text and remark.next_step
