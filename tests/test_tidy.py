@@ -37,6 +37,8 @@ LAYERS = {
     "dissector.closed_connections": 4,
     "dissector.conversation": 4,
     "dissector.untimed": 4,
+    "dissector.cleaning": 4,
+    "dissector.stream_secrets": 4,
     "dissector.merging": 4,
     "dissector.findings": 3,
     "dissector.sources": 5,
