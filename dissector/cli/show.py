@@ -14,6 +14,7 @@ from dissector.cli.options import (
     dissecting_options,
     example,
     inputs_argument,
+    is_redact_asked,
     speaking_options,
 )
 from dissector.cli.render import (
@@ -255,7 +256,7 @@ _count_option = click.option(
     "slice_path",
     type=click.Path(dir_okay=False),
     metavar="FILE.pcapng",
-    help="Write the packets behind these frames.",
+    help="Write the packets behind these, raw without --redact.",
 )
 @chain_option
 @dissecting_options
@@ -274,6 +275,9 @@ def frames(
 
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
     client), command, size and what the frame is about. Columns: dissector fields frames.
+
+    The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
+    given, secrets in it are hidden at equal length and checksums made right.
     """
     listing = make_listing("frames", kind, fields, condition, count, is_long)
     detail = "all" if is_long or "detail" in listing.fields else "rare"
@@ -282,7 +286,8 @@ def frames(
     from dissector.cli.reading import rereadable
     from dissector.cli.slicing import Slice
 
-    with rereadable(inputs) as files, Slice(slice_path) as slice:
+    redacted = common.core_options() if is_redact_asked() else None
+    with rereadable(inputs) as files, Slice(slice_path, redacted) as slice:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
         common.words.say(slice.write())
         return code
