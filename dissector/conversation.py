@@ -1,4 +1,4 @@
-"""One connection's bytes in both directions, gaps beside them: rows for `follow`."""
+"""Bytes of connections in both directions, gaps beside them: rows for `follow`."""
 
 from typing import Final
 
@@ -9,10 +9,11 @@ from dissector.stream.columns import DATA, GAP_CUT, GAP_LOST, RangeColumns
 
 TABLE: Final = "conversation"  # not a table of the lake
 KIND_NAMES: Final = ("data", "lost", "cut")
+ALL: Final = -1  # every connection
 
 
 class Conversation:
-    """Picks the ranges of one connection, in the order in which they are released."""
+    """Picks the ranges of one connection, or of ALL, in the order in which they are released."""
 
     def __init__(self, connection: int) -> None:
         self._connection = connection
@@ -20,10 +21,10 @@ class Conversation:
     def rows(
         self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]
     ) -> list[TableBlock]:
-        """Its ranges of a block: side, kind, stream_offset, bytes, packet, ts, data."""
+        """Its ranges of a block: connection, side, kind, stream_offset, bytes, packet, ts, data."""
         kinds = ranges.kind[:rows]
         chosen = np.flatnonzero(
-            (ranges.connection[:rows] == self._connection)
+            ((ranges.connection[:rows] == self._connection) | (self._connection == ALL))
             & ((kinds == DATA) | (kinds == GAP_LOST) | (kinds == GAP_CUT))
         )
         if not len(chosen):
@@ -45,6 +46,7 @@ class Conversation:
                 TABLE,
                 len(chosen),
                 {
+                    "connection": ranges.connection[chosen],
                     "side": ranges.side[chosen],
                     "kind": Coded(kinds[chosen].copy(), KIND_NAMES),
                     "stream_offset": ranges.stream_offset[chosen],

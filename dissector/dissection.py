@@ -17,6 +17,7 @@ from dissector import limits
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
+from dissector.cleaning import Cleaner
 from dissector.closed_connections import ConnectionTable
 from dissector.conversation import Conversation
 from dissector.endpoints import Endpoint
@@ -144,6 +145,8 @@ class Dissection:
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
         self._out: list[TableBlock] = []
+        self._ready: list[TableBlock] = []
+        self._cleaner = Cleaner() if options.redact else None
         self._untimed = UntimedRows(self.capture.untimed)
         self._is_settled = True
         self._repeated: tuple[set[int], set[int]] = (set(), set())
@@ -221,6 +224,7 @@ class Dissection:
         for facts in self._facts:
             self._findings.add(facts.findings.take())
         self._take_findings(self.capture.notices)
+        self._note_hidden()
         self._out.append(self._findings.block())
         part = self.capture.split_file() if self._is_in_file else None
         return part, self.packets.finish_file(), self._taken()
@@ -264,6 +268,7 @@ class Dissection:
         self._findings.add(self._connections.rest())
         self._take_findings(self.capture.finish())
         self._take_findings(self.packets.finish())
+        self._note_hidden()
         self._out.append(self._findings.block())
         return self._taken()
 
@@ -305,8 +310,24 @@ class Dissection:
             self._close_connections()
 
     def _taken(self) -> list[TableBlock]:
-        taken, self._out = self._out, []
+        self._clean()
+        taken, self._ready = self._ready, []
         return self._untimed.cleared(taken)
+
+    def _clean(self) -> None:
+        """Take secrets out of the rows so far."""
+        rows, self._out = self._out, []
+        self._ready.extend(rows if self._cleaner is None else self._cleaner.clean(rows))
+
+    def _note_hidden(self) -> None:
+        """Say how many texts of the rows so far held a secret, beside those of frames' details."""
+        self._clean()
+        if self._cleaner is None:
+            return
+        said = [self._cleaner.take(), *(facts.take_hidden() for facts in self._facts)]
+        texts, size = (sum(each) for each in zip(*said, strict=True))
+        if texts:
+            self._findings.add([Finding(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
 
     def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.side)

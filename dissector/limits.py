@@ -76,6 +76,8 @@ MAX_CHUNKED_MESSAGES: Final = 1 << 16  # messages with chunks to come; the oldes
 MAX_BATCH_MESSAGES: Final = 1 << 18  # messages of one entry; more: not opened, a notice
 MAX_DETAIL_ITEMS: Final = 1000  # elements of one list in `detail`; it then says how many there are
 MAX_DETAIL_TEXT: Final = 16_384  # characters of one text in `detail`; it then says how many
+SECRET_WINDOW_BYTES: Final = 1 << 20  # of a stream searched for secrets at once
+SECRET_REACH_BYTES: Final = 64 << 10  # windows overlap by this: longer values are hidden in part
 
 # -- facts
 MAX_PENDING_SENDS: Final = 1 << 18  # sends waiting for a receipt; oldest is `evicted`

@@ -96,6 +96,7 @@ NOTICES: Final = (
     NoticeKind("chunk_missing", "warning", "a chunked message lacks a chunk"),
     NoticeKind("chunks_limit", "warning", "chunks were given up: too many bytes waited"),
     NoticeKind("encrypted_batch", "info", "an encrypted batch of {value} messages is not opened"),
+    NoticeKind("redacted", "info", "{value} texts held secrets, which are hidden; see --no-redact"),
     # -- facts
     NoticeKind("id_reopened", "info", "an id was opened again while it was open"),
     NoticeKind("flow_before_subscribe", "info", "{value} permits granted before the subscription"),

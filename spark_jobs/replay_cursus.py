@@ -133,9 +133,7 @@ class CursusReplay(replay.Replay):
         self._findings = Findings()
         self._gathered = Gathered(names)
         self._effects = Effects(self._gathered, self._codes, self._findings)
-        self._correlation = Correlation(
-            self._gathered, self._effects, self._again, False, self._protocol
-        )
+        self._correlation = Correlation(self._gathered, self._effects, self._again, self._protocol)
         self._serials = Serials()
         self._held: pa.Table | None = None
 

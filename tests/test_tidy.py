@@ -38,6 +38,8 @@ LAYERS = {
     "dissector.closed_connections": 4,
     "dissector.conversation": 4,
     "dissector.untimed": 4,
+    "dissector.cleaning": 4,
+    "dissector.stream_secrets": 4,
     "dissector.merging": 4,
     "dissector.findings": 3,
     "dissector.outputs": 5,
@@ -78,7 +80,8 @@ NUMBA_IN = {
     "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
-              "dissector.evidence", "dissector.queries", "dissector.tap", "dissector.cli", "spark_jobs")  # fmt: skip
+              "dissector.evidence", "dissector.queries", "dissector.tap", "dissector.cli",
+              "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
 MAX_LINE = 100
 MAX_FUNCTION = 60

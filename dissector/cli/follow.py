@@ -1,14 +1,15 @@
 """The command follow: one connection's bytes, both directions in order, gaps beside them.
 
-The input is read twice. The first pass finds out which side is the client and where secrets lie:
-the whole body of commands that carry credentials is hidden, so that nothing depends on finding a
-token in it. The second pass prints.
+The input is read twice. The first pass finds out which side is the client and where secrets lie,
+the second one prints. Hidden are: the whole body of commands that carry credentials, so that
+nothing depends on finding a token in it; all that looks like a secret in the stream, however it is
+cut (`stream_secrets`); and bytes of a known protocol that belong to no frame, such as the rest of a
+CONNECT that began before the capture.
 """
 
 import json
-import re
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +24,9 @@ from dissector.cli.options import (
 )
 from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
+from dissector.codecs.redaction import Span, masked, merged
 from dissector.errors import UsageError
+from dissector.stream_secrets import FRAMED, StreamSecrets
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -38,20 +41,8 @@ _SECRET_COMMANDS: Final = frozenset(
     }
 )
 _SHOWN_HEAD_BYTES: Final = 10  # of a secret frame: two lengths and the command's type
-# What may carry credentials outside of frames: tokens of three parts, and HTTP's header.
-_TOKEN: Final = re.compile(
-    rb"eyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]{4,}|(?<=uthorization:)[^\r\n]+", re.IGNORECASE
-)
-# Cursus' credentials: arguments and JSON fields of these names, and a word of discovery lines.
-_ASSIGNED: Final = re.compile(
-    rb"token(?:=|\\*\"\s*:\s*\\*\")(?P<value>\\?\"[^\"]*\"?|[^\x00-\x20\"]*)"
-    rb"|AUTH\s+(?P<word>[^\x00-\x20=]+)(?=\s+(?:JOIN|LEAVE|HEARTBEAT|LIST)_CLUSTER)",
-    re.IGNORECASE,
-)
-_OPEN_ASSIGNED: Final = b"token="
-_REMEMBERED_BYTES: Final = 96  # of a piece, so that what it begins is seen in the next one
 _PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
-_HIDDEN: Final = ord("*")
+_HIDDEN_IN_DETAIL: Final = "<redacted: "
 _LINE_BYTES: Final = 16
 _OTHER: Final = {"to_broker": "to_client", "to_client": "to_broker", "unknown": "unknown"}
 _ARROWS: Final = {"to_broker": ">", "to_client": "<", "unknown": "?"}
@@ -84,18 +75,22 @@ class Facts:
         self.directions = ["to_broker", "to_client"]  # by side
         self._sides: dict[int, int] = {}  # packet to side, until a frame tells the direction
         self._is_known = False
-        self._secrets: dict[str, list[tuple[int, int]]] = {}
+        self._secrets: dict[str, list[Span]] = {}
         self._starts: dict[str, list[int]] = {}
-        self._tails: dict[str, tuple[int, bytes]] = {}
+        self._framed: dict[str, list[Span]] = {}
+        self._streams = [StreamSecrets(), StreamSecrets()]  # by side
 
     def add(self, block: "TableBlock") -> None:
         """Look at a block of the first pass."""
         from dissector.schemas.rows import arrow_batch
 
-        if block.table == "conversation" and not self._is_known:
+        if block.table == "conversation":
             columns: dict[str, Any] = block.columns
-            packets, sides = columns["packet"].tolist(), columns["side"].tolist()
-            self._sides.update(zip(packets, sides, strict=True))
+            if not self._is_known:
+                packets, sides = columns["packet"].tolist(), columns["side"].tolist()
+                self._sides.update(zip(packets, sides, strict=True))
+            for side, offset, data in _parts(block):
+                self._streams[side].add(offset, data)
         elif block.table in ("frames", "connections"):
             import pyarrow.compute as pc
 
@@ -108,15 +103,17 @@ class Facts:
 
     def _add_frames(self, batch: Any) -> None:
         names = ("direction", "command", "first_packet", "stream_offset", "frame_bytes")
-        kinds = ("protocol", "compression", "command")
-        is_packed_text = [
-            protocol == "cursus" and codec in _PACKED and command != "BATCH"
-            for protocol, codec, command in zip(
+        kinds = ("protocol", "compression", "command", "detail")
+        is_secret = [
+            command in _SECRET_COMMANDS
+            or (protocol == "cursus" and codec in _PACKED and command != "BATCH")
+            or (detail is not None and _HIDDEN_IN_DETAIL in detail)
+            for protocol, codec, command, detail in zip(
                 *(batch.column(name).to_pylist() for name in kinds), strict=True
             )
         ]
-        for direction, command, packet, offset, size, is_packed in zip(
-            *(batch.column(name).to_pylist() for name in names), is_packed_text, strict=True
+        for direction, command, packet, offset, size, hides_body in zip(
+            *(batch.column(name).to_pylist() for name in names), is_secret, strict=True
         ):
             if not self._is_known and packet in self._sides:
                 side = self._sides[packet]
@@ -124,68 +121,61 @@ class Facts:
                 self.directions[1 - side] = _OTHER[direction]
                 self._is_known = True
                 self._sides.clear()
-            if command in _SECRET_COMMANDS or is_packed:
+            if command is not None:
+                self._framed.setdefault(direction, []).append((offset, offset + size))
+            if hides_body:
                 span = (offset + min(_SHOWN_HEAD_BYTES, size), offset + size)
                 self._secrets.setdefault(direction, []).append(span)
 
     def finish(self) -> None:
         """The first pass is over."""
-        for direction, spans in self._secrets.items():
-            spans.sort()
+        protocol = self.ends["protocol"] if self.ends is not None else None
+        for side, stream in enumerate(self._streams):
+            direction = self.directions[side]
+            found = [*self._secrets.get(direction, []), *stream.finish()]
+            if protocol in FRAMED:
+                found += stream.outside(self._framed.get(direction, []))
+            elif self.ends is not None and self.ends["started"] == "midstream":
+                found.append(stream.opening)
+            spans = merged(found)
+            self._secrets[direction] = spans
             self._starts[direction] = [start for start, _ in spans]
 
     def hide(self, direction: str, stream_offset: int, data: bytes) -> tuple[bytes, int]:
         """The bytes with secrets as `*`, and how many these are."""
-        shown = bytearray(data)
+        end = stream_offset + len(data)
         spans = self._secrets.get(direction, [])
         first = max(0, bisect_right(self._starts.get(direction, []), stream_offset) - 1)
-        for start, end in spans[first:]:
-            low, high = max(start - stream_offset, 0), min(end - stream_offset, len(data))
-            if start >= stream_offset + len(data):
-                break
-            if low < high:
-                shown[low:high] = bytes([_HIDDEN]) * (high - low)
-        for token in _TOKEN.finditer(data):
-            shown[token.start() : token.end()] = bytes([_HIDDEN]) * len(token.group())
-        for low, high in self._assigned(direction, stream_offset, data):
-            shown[low:high] = bytes([_HIDDEN]) * (high - low)
-        hidden = sum(old != new for old, new in zip(data, shown, strict=True))
-        return bytes(shown), hidden
+        last = bisect_left(self._starts.get(direction, []), end)
+        found = [
+            (max(start, stream_offset) - stream_offset, min(stop, end) - stream_offset)
+            for start, stop in spans[first:last]
+            if stop > stream_offset
+        ]
+        return masked(data, found), sum(stop - start for start, stop in found)
 
-    def _assigned(
-        self, direction: str, stream_offset: int, data: bytes
-    ) -> Iterator[tuple[int, int]]:
-        """Where credentials stand that have a name, also those that begin in the piece before."""
-        end, tail = self._tails.get(direction, (-1, b""))
-        if end != stream_offset:
-            tail = b""
-        whole = tail + data
-        rest = whole[-_REMEMBERED_BYTES:]
-        for found in _ASSIGNED.finditer(whole):
-            low, high = found.span(found.lastgroup or 0)
-            if found.lastgroup == "value" and high == len(whole):
-                rest = _OPEN_ASSIGNED
-            if high > len(tail):
-                yield max(low - len(tail), 0), high - len(tail)
-        self._tails[direction] = (stream_offset + len(data), rest)
+
+def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
+    """Side, offset and bytes of the ranges of a block; no bytes where they are missing."""
+    columns: dict[str, Any] = block.columns
+    data = columns["data"]
+    for row in range(block.rows):
+        start, size = int(data.starts[row]), max(int(data.lengths[row]), 0)
+        held = data.data[start : start + size].tobytes()
+        yield int(columns["side"][row]), int(columns["stream_offset"][row]), held
 
 
 def pieces(block: "TableBlock", facts: Facts, redact: bool) -> Iterator[Piece]:
     """The parts of the conversation that a block brings."""
     columns: dict[str, Any] = block.columns
-    kinds, data = columns["kind"], columns["data"]
-    for row in range(block.rows):
-        direction = facts.directions[int(columns["side"][row])]
-        offset, size = int(columns["stream_offset"][row]), int(columns["bytes"][row])
-        held = b""
-        if data.lengths[row] > 0:
-            start = int(data.starts[row])
-            held = data.data[start : start + int(data.lengths[row])].tobytes()
+    kinds = columns["kind"]
+    for row, (side, offset, held) in enumerate(_parts(block)):
+        direction = facts.directions[side]
         hidden = 0
         if redact and held:
             held, hidden = facts.hide(direction, offset, held)
         kind = str(kinds.names[int(kinds.codes[row])])
-        packet, ts_ns = int(columns["packet"][row]), int(columns["ts"][row])
+        size, packet, ts_ns = (int(columns[name][row]) for name in ("bytes", "packet", "ts"))
         yield Piece(direction, kind, offset, size, packet, ts_ns, held, hidden)
 
 

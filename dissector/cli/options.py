@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from dissector import limits
 from dissector.cli.compiling import Compiling
@@ -272,6 +273,13 @@ def speaking_options(command: Command) -> Command:
 def dissecting_options(command: Command) -> Command:
     """Give a command the options of all commands that read captures, too, as `common`."""
     return _with_options((*_DISSECTING, *_SPEAKING), command)
+
+
+def is_redact_asked() -> bool:
+    """Whether --redact was given: files of packets are raw unless it is."""
+    context = click.get_current_context()
+    is_given = context.get_parameter_source("redact") is ParameterSource.COMMANDLINE
+    return is_given and bool(context.params["redact"])
 
 
 def example(text: str) -> str:

@@ -15,6 +15,7 @@ from dissector.cli.options import (
     example,
     force_option,
     inputs_argument,
+    is_redact_asked,
     speaking_options,
 )
 from dissector.cli.render import (
@@ -267,7 +268,7 @@ _count_option = click.option(
     "slice_path",
     type=click.Path(dir_okay=False),
     metavar="FILE.pcapng",
-    help="Write the packets behind these frames.",
+    help="Write the packets behind these, raw without --redact.",
 )
 @force_option
 @chain_option
@@ -288,6 +289,9 @@ def frames(
 
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
     client), command, size and what the frame is about. Columns: dissector fields frames.
+
+    The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
+    given, secrets in it are hidden at equal length and checksums made right.
     """
     listing = make_listing("frames", kind, fields, condition, count, is_long)
     detail = "all" if is_long or "detail" in listing.fields else "rare"
@@ -296,7 +300,8 @@ def frames(
     from dissector.cli.reading import rereadable
     from dissector.cli.slicing import Slice
 
-    with rereadable(inputs) as files, Slice(slice_path, inputs, force) as slice:
+    redacted = common.core_options() if is_redact_asked() else None
+    with rereadable(inputs) as files, Slice(slice_path, inputs, force, redacted) as slice:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
         common.words.say(slice.write())
         return code

@@ -1,6 +1,7 @@
 """frames -w: the packets behind the selected frames as a capture file."""
 
 import contextlib
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,19 +11,32 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from dissector.cli.terminal import counted
 from dissector.errors import OutputError, UsageError
 from dissector.outputs import new_file, put
+from dissector.sources.private import private
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
+    from dissector.dissection import Options
+    from dissector.sources.slice import Wanted
 
 _COLUMNS: Final = ("connection_id", "direction", "first_packet", "last_packet")
 _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
 
 
 class Slice:
-    """Remembers the packets of selected frames while they are shown, then writes them."""
+    """Remembers the packets of selected frames while they are shown, then writes them.
 
-    def __init__(self, path: str, inputs: Sequence[str] = (), is_forced: bool = False) -> None:
+    Packets are kept as they were, with all secrets, unless `redacted` says how to find these.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        inputs: Sequence[str] = (),
+        is_forced: bool = False,
+        redacted: "Options | None" = None,
+    ) -> None:
         self.path = Path(path)
+        self._redacted = redacted
         self._is_forced = is_forced
         self._place = new_file(self.path, inputs, is_forced=is_forced)
         self._chain: Any = None
@@ -71,7 +85,7 @@ class Slice:
         Raises:
             OutputError: it could not be written.
         """
-        from dissector.sources.slice import Wanted, end_points, write_slice
+        from dissector.sources.slice import Wanted, end_points
 
         wanted = Wanted()
         for (connection, direction), ranges in self._ranges.items():
@@ -81,11 +95,27 @@ class Slice:
                 for first, last in ranges:
                     wanted.add(way, first, last)
         try:
-            with self._new.open("xb") as sink:
-                packets = write_slice(self._chain, wanted, sink) if self._chain else 0
+            packets, said = self._write_new(wanted)
             put(self._new, self._place, is_forced=self._is_forced)
         except OSError as error:
             raise OutputError(
                 f"cannot write {self.path}: {error.strerror}; make room or name another file"
             ) from error
-        return f"{counted(packets, 'packet')} written to {self.path}"
+        return f"{counted(packets, 'packet')} written to {self.path}; {said}"
+
+    def _write_new(self, wanted: "Wanted") -> tuple[int, str]:
+        """Write the packets to a file that only its owner reads: how many, and what is in it."""
+        from dissector.sources.redacted import RAW_BYTES, hidden_sentence, redact_capture
+        from dissector.sources.slice import write_slice
+
+        with open(self._new, "xb", opener=private) as sink:
+            if self._redacted is None:
+                packets = write_slice(self._chain, wanted, sink) if self._chain else 0
+                return packets, RAW_BYTES
+            # Raw bytes do not touch the disk.
+            whole = io.BytesIO()
+            packets = write_slice(self._chain, wanted, whole, False) if self._chain else 0
+            data = bytearray(whole.getbuffer())
+            changed = redact_capture(data, self._redacted)
+            sink.write(data)
+        return packets, hidden_sentence(changed)

@@ -18,6 +18,7 @@ from dissector.cli.options import (
     cluster_option,
     dissecting_options,
     example,
+    is_redact_asked,
     private_option,
 )
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
@@ -26,6 +27,7 @@ from dissector.outputs import refuse_inputs_in
 from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
+    from dissector.dissection import Options
     from dissector.tap.pieces import Source
     from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
@@ -125,6 +127,7 @@ class _Kept(NamedTuple):
     memory_bytes: int
     triggers: tuple[str, ...]
     latency_seconds: float
+    redacted: "Options | None"
 
     def recorder(self, tap: "Tap") -> "Recorder":
         """A recorder of what a tap sees."""
@@ -139,6 +142,7 @@ class _Kept(NamedTuple):
             self.memory_bytes,
             self.keep_bytes,
         )
+        recorder.redacted = self.redacted
         recorder.wishes = tap.wishes
         return recorder
 
@@ -205,6 +209,9 @@ class _Serving:
         if self._recorder is None:
             return
         self._recorder.close()
+        if self._recorder.kept:
+            said = counted(self._recorder.kept, "recording")
+            words.say(f"{said} in {self._recorder.folder}: {self._recorder.content}")
         if self._recorder.failed:
             text = f"{counted(self._recorder.failed, 'recording')} not written"
             why = self._recorder.problem
@@ -391,7 +398,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--record",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the packets behind findings there, as pcapng.",
+    help="Keep packets of findings there, raw without --redact.",
 )
 @click.option(
     "--keep",
@@ -455,6 +462,9 @@ def tap(
 
     Ends by itself with --duration or at the end of a replay; SIGINT and SIGTERM end it with
     everything written and exit code 0, SIGHUP begins a new rotation.
+
+    Recordings hold the bytes as they were, for their owner alone (mode 0600). With --redact given,
+    secrets in them are hidden at equal length and checksums made right.
     """
     _refuse_idle_options(click.get_current_context())
     _refuse_inputs(replay, lake, record)
@@ -479,7 +489,8 @@ def tap(
         for problem in problems:
             running.account.miss(problem)
         if record:
-            kept = _Kept(record, keep, recall, trigger, trigger_latency)
+            redacted = settings.core if is_redact_asked() else None
+            kept = _Kept(record, keep, recall, trigger, trigger_latency, redacted)
             serving.record(kept.recorder(running))
         with ExitStack() as telling:  # unwound before the last words: the view would draw over them
             serving.start(running, rotations, telling, top)

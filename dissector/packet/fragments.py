@@ -101,6 +101,12 @@ def _fragment_v6(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragme
     return Fragment(key, bytes(head), start, start + size, is_last, payload)
 
 
+def fragment_at(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragment | int:
+    """The fragment whose IP header, known to be whole, is at offset; or a reason."""
+    read = _fragment_v4 if int(data[offset]) >> 4 == 4 else _fragment_v6
+    return read(data, offset, end, tunnels)
+
+
 class _Waiting:
     """A packet of which fragments came.
 
@@ -199,8 +205,7 @@ class Fragments:
             the whole packet in `side`.
         """
         offset, end = int(walk[OFFSET]), int(min(walk[END], walk[WIRE_END]))
-        read = _fragment_v4 if int(data[offset]) >> 4 == 4 else _fragment_v6
-        piece = read(data, offset, end, int(walk[HASH]))
+        piece = fragment_at(data, offset, end, int(walk[HASH]))
         if isinstance(piece, int):
             return piece
         self._clock = max(self._clock, int(walk[TS_NS]))

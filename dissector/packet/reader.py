@@ -72,11 +72,17 @@ class PacketReader:
     point into. reasons: int64, for each packet of the block just read USED or its reason.
     """
 
-    def __init__(self, verify_checksums: bool = False, block_rows: int = PACKET_BLOCK_ROWS) -> None:
+    def __init__(
+        self,
+        verify_checksums: bool = False,
+        block_rows: int = PACKET_BLOCK_ROWS,
+        fragments: Fragments | None = None,
+    ) -> None:
+        """fragments: what puts fragments together, None for the usual."""
         self.segments: SegmentColumns = new_segment_columns(block_rows)
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
-        self._fragments = Fragments()
+        self._fragments = fragments or Fragments()
         self._unread: dict[str, dict[int, Unread]] = {}
         self._state = PacketState(
             walk=np.zeros(WALK_CELLS, np.int64),

@@ -71,7 +71,8 @@ class Facts(Protocol):
     and fill the block's columns, but not the bytes behind it; `connection_facts` says what is known
     of a connection that is over, None if nothing, and forgets it; `repeated` tells the connections
     that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
-    over; `finish` closes what is open.
+    over; `take_hidden` tells how many texts that no column but `detail` shows held a secret since
+    it was asked last, and their bytes; `finish` closes what is open.
     """
 
     findings: Findings
@@ -85,6 +86,8 @@ class Facts(Protocol):
     def connection_facts(self, connection: int) -> ConnectionFacts | None: ...
 
     def repeated(self) -> Collection[int]: ...
+
+    def take_hidden(self) -> tuple[int, int]: ...
 
     def finish(self) -> list[TableBlock]: ...
 

@@ -42,6 +42,7 @@ class Account:
         self.gap_bytes = 0
         self.cut_bytes = 0
         self.unparsed_bytes = 0
+        self.hidden_bytes = 0
         self.one_way = 0
         self.missing: list[str] = []
         self.missing_count = 0
@@ -88,6 +89,8 @@ class Account:
         for row, kind in enumerate(kinds.codes.tolist()):
             code = str(kinds.names[kind])
             self.notices[code] = self.notices.get(code, 0) + 1
+            if code == "redacted":
+                self.hidden_bytes += int(numbers(block.columns["bytes"], row, row + 1)[0])
             if code in MISSING_CODES:
                 self.miss(self._named(str(texts[row])))
 
@@ -114,7 +117,7 @@ class Account:
         """Add the sums of another capture."""
         for name in (
             "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
-            "gap_bytes", "cut_bytes", "unparsed_bytes", "one_way",
+            "gap_bytes", "cut_bytes", "unparsed_bytes", "hidden_bytes", "one_way",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("rows", "notices", "ignored"):
@@ -169,9 +172,10 @@ class Account:
         if self.missing_count:
             lost.append(f"{_counted(self.missing_count, 'part')} of the input not read")
         where = where or f"in {_counted(self.files, 'file')}"
+        hidden = f"; {_counted(self.hidden_bytes, 'byte')} of secrets hidden"
         return (
             f"read {_counted(self.packets, 'packet')} {where}: {found}; "
-            f"{', '.join(lost) if lost else 'nothing lost'}"
+            f"{', '.join(lost) if lost else 'nothing lost'}{hidden if self.hidden_bytes else ''}"
         )
 
 

@@ -105,11 +105,12 @@ def _within(packets: Int64Array, first: Int64Array, last: Int64Array) -> np.ndar
 class _Writer:
     """Writes packets; interfaces are described when their first packet comes."""
 
-    def __init__(self, sink: BinaryIO, comment: str) -> None:
+    def __init__(self, sink: BinaryIO, has_comments: bool) -> None:
+        self._has_comments = has_comments
         self._sink = sink
         self._numbers: dict[int, int] = {}
         self.packets = 0
-        sink.write(section_block(comment, "pulsar-dissector"))
+        sink.write(section_block("", "pulsar-dissector"))
 
     def write(self, data: ByteArray, reader: CaptureReader, row: int, number: int) -> None:
         packets = reader.packets
@@ -119,11 +120,12 @@ class _Writer:
             columns = reader.interfaces.columns
             link_type, snaplen = int(columns.link_type[interface]), int(columns.snaplen[interface])
             texts = reader.interfaces.texts.get(interface, InterfaceTexts())
-            self._sink.write(interface_block(link_type, max(snaplen, 0), texts.name, texts.comment))
+            comment = texts.comment if self._has_comments else ""
+            self._sink.write(interface_block(link_type, max(snaplen, 0), texts.name, comment))
         start = int(packets.offset[row])
         content = data[start : start + int(packets.captured_bytes[row])].tobytes()
         ts_ns, wire_bytes = int(packets.ts_ns[row]), int(packets.wire_bytes[row])
-        comments = [f"packet {number}", *reader.comments(data, row)]
+        comments = [f"packet {number}", *(reader.comments(data, row) if self._has_comments else ())]
         self._sink.write(
             packet_block(content, ts_ns, wire_bytes, self._numbers[interface], comments)
         )
@@ -134,17 +136,20 @@ def write_slice(
     chain: Chain,
     wanted: Wanted,
     sink: BinaryIO,
-    comment: str = "",
+    has_comments: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> int:
     """Write the wanted packets of a capture as pcapng; each says its number in the original.
+
+    Args:
+        has_comments: keep those of the original's packets and interfaces.
 
     Returns:
         How many packets were written.
     """
     wanted.merge()
     reader, decoder = CaptureReader(), PacketReader()
-    writer = _Writer(sink, comment)
+    writer = _Writer(sink, has_comments)
     with ChainReader(chain.files) as source:
         for event in source:
             if isinstance(event, FileStart):

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,11 +22,14 @@ import numpy.typing as npt
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.write import interface_block, packet_block, section_block
+from dissector.dissection import Options
 from dissector.endpoints import Endpoint
 from dissector.errors import OutputError
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.reader import PacketReader
 from dissector.schemas.text import gathered
+from dissector.sources.private import private
+from dissector.sources.redacted import RAW_BYTES, redact_capture
 from dissector.tap.pieces import Piece
 from dissector.tap.triggers import Trigger, Triggers, of_signal
 from dissector.tap.wishes import Wishes
@@ -65,7 +68,8 @@ class Recorder:
     """A listener that holds packets and keeps some.
 
     kept, limited, failed: recordings so far, findings that none was made for, and recordings that
-    could not be written; problem: why the last one could not.
+    could not be written; problem: why the last one could not. redacted: how secrets in recordings
+    are found; None: they stay.
 
     Args:
         ends_of: end points of an open connection, None where it is not known.
@@ -85,6 +89,7 @@ class Recorder:
         keep_bytes: int = KEEP_BYTES,
     ) -> None:
         self.folder = folder
+        self.redacted: Options | None = None
         self.kept = self.limited = self.failed = 0
         self.problem: str | None = None
         self.wishes: Wishes | None = None
@@ -111,6 +116,11 @@ class Recorder:
             ) from None
         self._thread = threading.Thread(target=self._run, name="tap-recorder", daemon=True)
         self._thread.start()
+
+    @property
+    def content(self) -> str:
+        """What recordings hold."""
+        return RAW_BYTES if self.redacted is None else "secrets in them are hidden"
 
     def outcomes(self) -> dict[str, int]:
         """Recordings and findings so far, by what became of them."""
@@ -213,13 +223,15 @@ class Recorder:
         place = "all" if trigger.connection_id < 0 else f"connection-{trigger.connection_id}"
         path = self.folder / f"tap-{trigger.last_ns}-{trigger.reason}-{place}.pcapng"
         unfinished = path.with_suffix(".unfinished")
-        with unfinished.open("wb") as file:
-            file.write(section_block(trigger.text, _APPLICATION))
-            for link_type in task.link_types:
-                file.write(interface_block(int(link_type)))
-            for chunk in task.chunks:
-                for row in _wanted_rows(chunk, task).tolist():
-                    file.write(_packet(chunk, row, trigger))
+        with contextlib.suppress(FileNotFoundError):
+            unfinished.unlink()
+        with open(unfinished, "xb", opener=private) as file:
+            if self.redacted is None:
+                file.writelines(_blocks(task))
+            else:
+                data = bytearray(b"".join(_blocks(task)))
+                redact_capture(data, self.redacted)
+                file.write(data)
         os.replace(unfinished, path)
         self.kept += 1
         self.problem = None
@@ -234,6 +246,16 @@ class Recorder:
             total -= oldest.stat().st_size
             with contextlib.suppress(FileNotFoundError):
                 oldest.unlink()
+
+
+def _blocks(task: _Task) -> Iterator[bytes]:
+    """The blocks of a recording."""
+    yield section_block(task.trigger.text, _APPLICATION)
+    for link_type in task.link_types:
+        yield interface_block(int(link_type))
+    for chunk in task.chunks:
+        for row in _wanted_rows(chunk, task).tolist():
+            yield _packet(chunk, row, task.trigger)
 
 
 def _bytes_of(chunk: _Chunk) -> int:

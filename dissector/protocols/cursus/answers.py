@@ -8,6 +8,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
+from dissector.codecs.redaction import hidden, is_secret, secrets
 from dissector.limits import MAX_DETAIL_ITEMS
 from dissector.protocols.cursus.commands import (
     RESPONSE_ERROR,
@@ -16,7 +17,6 @@ from dissector.protocols.cursus.commands import (
     STREAM_CONTROL,
 )
 from dissector.protocols.cursus.lines import shown, shown_field, whole_number
-from dissector.protocols.cursus.secrets import hidden, is_secret
 
 _PAIR: Final = re.compile(
     rb"([A-Za-z_][\w.]*)=(\[[^\]]*\]|\"(?:[^\"\\]|\\.)*\"|[^\s]*)|(\S+)", re.DOTALL
@@ -217,6 +217,19 @@ def answer_detail(answer: Answer, redact: bool, is_full: bool = False) -> dict[s
     return found
 
 
+def _words(words: list[str | bytes], redact: bool) -> list[bytes]:
+    """Words of a text, without those that are secret by the words before them."""
+    plain = [each.encode("utf-8", "replace") if isinstance(each, str) else each for each in words]
+    found = secrets(b" ".join(plain)) if redact else []
+    shown, at = [], 0
+    for each in plain:
+        end = at + len(each)
+        is_secret_word = any(low < end and at < high for low, high in found)
+        shown.append(hidden(len(each)) if is_secret_word else each)
+        at = end + 1
+    return shown
+
+
 def shown_value(name: str, value: Any, redact: bool, depth: int = 0) -> Any:
     """A value for `detail`; name: the key under which it stands, of a list the list's."""
     if isinstance(value, bytes):
@@ -225,6 +238,10 @@ def shown_value(name: str, value: Any, redact: bool, depth: int = 0) -> Any:
         return shown_field(name, value.encode("utf-8", "replace"), redact)
     if isinstance(value, list | dict) and depth >= _MAX_DEPTH:
         return "..."
+    if isinstance(value, list) and value and all(isinstance(each, str | bytes) for each in value):
+        return [
+            shown_field(name, each, redact) for each in _words(value[:MAX_DETAIL_ITEMS], redact)
+        ]
     if isinstance(value, list):
         return [shown_value(name, each, redact, depth + 1) for each in value[:MAX_DETAIL_ITEMS]]
     if isinstance(value, dict):

@@ -59,7 +59,6 @@ from dissector.protocols.cursus.rows import (
     ExchangeRow,
     Gathered,
 )
-from dissector.protocols.cursus.secrets import without_secrets
 from dissector.protocols.cursus.talking import Work, walk_simple
 from dissector.protocols.interface import ConnectionFacts
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -71,13 +70,12 @@ class Correlation:
     """State of one capture. said: what connections that are over negotiated."""
 
     def __init__(
-        self, gathered: Gathered, effects: Effects, readings: Readings, redact: bool, place: int
+        self, gathered: Gathered, effects: Effects, readings: Readings, place: int
     ) -> None:
         self._out = gathered
         self._effects = effects
         self._readings = readings
         self._codes = readings.codes
-        self._redact = redact
         self._place = place
         self._known: dict[int, Conversation] = {}
         self._lending = Lending(MAX_PENDING_REQUESTS)
@@ -387,8 +385,7 @@ class Correlation:
             if answer.error_code is not None:
                 code = self._codes.of(answer.error_code.encode())
             if answer.error_text is not None:
-                said = bounded(answer.error_text)
-                text = self._codes.of(without_secrets(said) if self._redact else said)
+                text = self._codes.of(bounded(answer.error_text))
         return {
             "response_command": cell.command,
             "response_frame_no": cell.frame_no,

@@ -7,6 +7,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
+from dissector.codecs.redaction import is_secret
 from dissector.findings import Finding, Findings, of_long_names
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
@@ -21,7 +22,6 @@ from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
 from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.cursus.rows import Gathered
-from dissector.protocols.cursus.secrets import without_secrets
 from dissector.protocols.frame_table import picked
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 
@@ -36,16 +36,14 @@ class CursusFacts:
     def __init__(self, options: FactsOptions) -> None:
         self._names = NameTable()
         self.findings = Findings()
-        self._redact = options.redact
+        self._hidden = (0, 0)
         self._detail = options.detail
         self._place = options.place
         self._readings = Readings(self._names, options.place, options.redact, options.detail)
         gathered = Gathered(self._names)
         self._gathered = gathered
         self._effects = Effects(gathered, self._readings.codes, self.findings)
-        self._correlation = Correlation(
-            gathered, self._effects, self._readings, options.redact, options.place
-        )
+        self._correlation = Correlation(gathered, self._effects, self._readings, options.place)
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, Reading] = {}
 
@@ -90,10 +88,16 @@ class CursusFacts:
             reading = self._readings.read(block, row)
             if reading.line is not None or reading.answer is not None:
                 self._read[row] = reading
+                self._count_hidden(reading)
         if frames.status[row] == MALFORMED:
             self._note(frames, row, "malformed_frame")
         if frames.frame_bytes[row] > BROKER_BODY_LIMIT + LENGTH_BYTES:
             self._note(frames, row, "large_frame", int(frames.frame_bytes[row]))
+
+    def _count_hidden(self, reading: Reading) -> None:
+        for name, value in reading.line.arguments.items() if reading.line is not None else ():
+            if value and is_secret(name.decode("latin-1")):
+                self._hidden = self._hidden[0] + 1, self._hidden[1] + len(value)
 
     def settle(self) -> list[TableBlock]:
         """Exchanges, acks and deliveries that closed in the block just advanced."""
@@ -145,9 +149,7 @@ class CursusFacts:
             if answer is not None and answer.is_error:
                 has_error = True
                 codes[place] = answer.error_code
-                said = answer.error_text
-                if said is not None:
-                    texts[place] = without_secrets(said) if self._redact else said
+                texts[place] = answer.error_text
         for name, values, is_any in (
             ("detail", details, True),
             ("error_code", codes, has_error),
@@ -170,6 +172,11 @@ class CursusFacts:
     def repeated(self) -> Collection[int]:
         """A proxy of Cursus is not known."""
         return ()
+
+    def take_hidden(self) -> tuple[int, int]:
+        """Credentials that commands name."""
+        said, self._hidden = self._hidden, (0, 0)
+        return said
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

@@ -9,6 +9,7 @@ by position, which no broker understands: it is read where the second word has n
 import json
 from typing import Any, Final, NamedTuple
 
+from dissector.codecs.redaction import cleaned, hidden, is_secret
 from dissector.limits import MAX_DETAIL_TEXT
 from dissector.protocols.cursus.commands import (
     MAX_WORD_BYTES,
@@ -17,7 +18,6 @@ from dissector.protocols.cursus.commands import (
     UNKNOWN,
     VERB_NUMBER,
 )
-from dissector.protocols.cursus.secrets import hidden, is_secret, without_secrets
 
 KEY_VALUE: Final = "key_value"
 POSITIONAL: Final = "positional"
@@ -183,7 +183,7 @@ _IN_COLUMNS: Final = frozenset(
 def shown(text: bytes, redact: bool) -> str:
     """A text for `detail`: no secrets, no endless lines."""
     if redact:
-        text = without_secrets(text)
+        text = cleaned(text)
     plain = text[:MAX_DETAIL_TEXT].decode("utf-8", "backslashreplace")
     left = len(text) - MAX_DETAIL_TEXT
     return f"{plain}... and {left} bytes more" if left > 0 else plain

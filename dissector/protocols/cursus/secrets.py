@@ -1,45 +1,37 @@
-"""Secrets in Cursus' texts: which they are, and what is shown in their place.
+"""Credentials in Cursus' frames and messages."""
 
-Tokens go in clear: as arguments of commands, by their place in a line of the discovery port, and,
-by a mistake of two clients, behind a message's text, so that they are stored with it.
-"""
-
+import binascii
 import re
 from typing import Final
 
-_ASSIGNED: Final = re.compile(
-    rb"(?i)((?:\b|_)token=)(\\?\"(?:[^\"\\]|\\.)*\"?|[^\s\"]+)", re.DOTALL
-)
-_DISCOVERY: Final = re.compile(
-    rb"(?is)(\bAUTH\s+)([^\s=\"]+)(\s+(?:JOIN|LEAVE|HEARTBEAT|LIST)_CLUSTER\b)"
-)
-_IN_JSON: Final = re.compile(rb"(?is)(\"[a-z_]*token\\*\"\s*:\s*\\*\")((?:[^\"\\]|\\.)*)")
+from dissector.codecs.redaction import Span, masked, secrets
+
 _APPENDED: Final = re.compile(rb"(?i)(?:\A|\s)(?:auth_|internal_)?token=\S")
-
-
-def hidden(size: int) -> bytes:
-    """What stands for a secret of so many bytes."""
-    return b"<redacted: %d bytes>" % size
-
-
-def _hide(found: "re.Match[bytes]") -> bytes:
-    return found[1] + hidden(len(found[2]))
-
-
-def is_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret: token, auth_token, internal_token."""
-    return name.lower().endswith("token")
-
-
-def without_secrets(text: bytes) -> bytes:
-    """A text of the protocol with all secrets hidden."""
-    lowered = text.lower()
-    if b"token" not in lowered and b"auth" not in lowered:
-        return text
-    text = _DISCOVERY.sub(lambda found: _hide(found) + found[3], text)
-    return _IN_JSON.sub(_hide, _ASSIGNED.sub(_hide, text))
+_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{16,}+={0,2}")
+_SHOWN_HEAD_BYTES: Final = 10
+_PACKED_HEADS: Final = (b"\x1f\x8b", b"\x04\x22\x4d\x18", b"\xff\x06\0\0sNaPpY", b"\x82SNAPPY")
 
 
 def holds_token(payload: bytes) -> bool:
     """Whether a message's payload carries credentials that a client appended to it."""
     return b"token=" in payload and _APPENDED.search(payload) is not None
+
+
+def hide_in_frame(frame: bytes, is_packed: bool = False) -> bytes:
+    """A frame, or what there is of it, with its secrets as `*`.
+
+    Args:
+        is_packed: its text is compressed; it goes as a whole then, as it cannot keep its length.
+    """
+    if is_packed or any(head in frame[4:24] for head in _PACKED_HEADS):
+        return masked(frame, [(min(_SHOWN_HEAD_BYTES, len(frame)), len(frame))])
+    spans: list[Span] = [(4 + low, 4 + high) for low, high in secrets(frame[4:])]
+    for found in _BASE64.finditer(frame):
+        # What brokers pass on to each other, records that may hold tokens.
+        try:
+            inside = binascii.a2b_base64(found[0])
+        except binascii.Error:
+            continue
+        if secrets(inside):
+            spans.append(found.span())
+    return masked(frame, spans)

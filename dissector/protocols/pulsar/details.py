@@ -2,13 +2,13 @@
 
 The `detail` column holds what rare commands say beyond the columns, as JSON text; `full` holds all
 of a frame. Secrets do not leave this module: what authenticates is replaced by its length, and so
-are property values whose key sounds like a secret. Damaged or newer messages are read as far as
-they go: nothing is required, and text need not be UTF-8.
+are values whose key means a secret and what looks like one in any text (`codecs.redaction`).
+Damaged or newer messages are read as far as they go: nothing is required, and text need not be
+UTF-8.
 """
 
 import json
 import math
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.redaction import cleaned, hidden, is_secret, secrets
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protobuf.plan import wanted_paths
@@ -30,7 +31,7 @@ from dissector.protocols.pulsar.wanted import ROOT_COMMAND, ROOTS
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 _PACKAGE: Final = "pulsar.proto."
-_SECRET_FIELDS: Final = frozenset(
+SECRET_FIELDS: Final = frozenset(
     {
         "CommandConnect.auth_data",
         "CommandConnect.original_auth_data",
@@ -42,9 +43,6 @@ _SECRET_FIELDS: Final = frozenset(
         "AuthData.auth_data",
         "EncryptionKeys.value",
     }
-)
-_SECRET_KEY: Final = re.compile(
-    r"passw|secret|token|credential|auth|(api|access|private|session)[-_. ]?key", re.IGNORECASE
 )
 # Bytes that are text by what they mean; other bytes are shown in hex.
 _TEXT_BYTES: Final = frozenset({"Schema.schema_data"})
@@ -109,10 +107,15 @@ def text_of(value: bytes) -> str:
 
 
 def pair_text(pair: Any, redact: bool) -> str:
-    """The value of a KeyValue; of one whose key sounds like a secret only the length."""
-    if redact and _SECRET_KEY.search(text_of(pair.key)):
+    """The value of a KeyValue; of one whose key means a secret only the length."""
+    if redact and is_secret(text_of(pair.key)):
         return _redacted(pair.value)
-    return text_of(pair.value)
+    return text_of(cleaned(pair.value) if redact else pair.value)
+
+
+def key_text(pair: Any, redact: bool) -> str:
+    """The key of a KeyValue."""
+    return text_of(cleaned(pair.key) if redact else pair.key)
 
 
 class _Painter:
@@ -143,7 +146,7 @@ class _Painter:
         self, message: Message, field: FieldDescriptor, values: Any, path: tuple[str, ...]
     ) -> Any:
         if field.message_type is not None and field.message_type.name == "KeyValue":
-            return {text_of(pair.key): self._pair_value(pair) for pair in values}
+            return {key_text(pair, self.redact): self._pair_value(pair) for pair in values}
         count = len(values)
         if self.is_bounded and count > MAX_DETAIL_ITEMS:
             shown = [self._one(message, field, values[k], path) for k in range(MAX_DETAIL_ITEMS)]
@@ -160,9 +163,11 @@ class _Painter:
             return self.paint(value, path)
         if isinstance(value, bytes):
             name = message.DESCRIPTOR.name
-            if self.redact and f"{name}.{field.name}" in _SECRET_FIELDS:
+            if self.redact and f"{name}.{field.name}" in SECRET_FIELDS:
                 return _redacted(value)
-            return self._text(text_of(value) if _is_text(name, field.number) else value.hex())
+            if not _is_text(name, field.number):
+                return _redacted(value) if self.redact and secrets(value) else value.hex()
+            return self._text(text_of(cleaned(value) if self.redact else value))
         if field.enum_type is not None:
             return field.enum_type.values_by_number[value].name
         if isinstance(value, float):
@@ -178,7 +183,7 @@ class _Painter:
 
 
 def _redacted(value: bytes) -> str:
-    return f"<redacted: {len(value)} bytes>"
+    return hidden(len(value)).decode()
 
 
 def _dump(value: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.pulsar.chunks import Chunks, Joined, finding_at
-from dissector.protocols.pulsar.details import pair_text, parse, text_of
+from dissector.protocols.pulsar.details import key_text, pair_text, parse
 from dissector.protocols.pulsar.message_rows import (
     DONE,
     FULL,
@@ -248,7 +248,7 @@ class Entries:
             if self._wants_properties:
                 pairs = _properties(messages, number, frames, data)
                 self._properties.append(
-                    {text_of(pair.key): pair_text(pair, self._redact) for pair in pairs}
+                    {key_text(pair, self._redact): pair_text(pair, self._redact) for pair in pairs}
                 )
             if self._wants_digest:
                 self._digests.append(self._digest(number, frames, row, data))

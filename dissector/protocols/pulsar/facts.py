@@ -91,6 +91,7 @@ class PulsarFacts:
         self._legs = Legs(options.place)
         self._detail = DETAILS[options.detail]
         self._redact = options.redact
+        self._hidden = (0, 0)
         self._commands = CommandNames()
         self._enums = _enum_texts(_ENUMS)
         self.findings = Findings()
@@ -136,6 +137,9 @@ class PulsarFacts:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
         frames, rows, sources = block.frames, block.rows, block.sources
         said = self._handshakes.advance(frames, rows, sources)
+        for each in said:
+            if each.handshake.auth_bytes:
+                self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
         for connection in self._legs.advance(said, frames, rows, sources):
             self._entries.set_leg(connection, True)
             self._exchanges.set_leg(connection, True)
@@ -192,6 +196,11 @@ class PulsarFacts:
     def repeated(self) -> Collection[int]:
         """The proxy's legs of pairs."""
         return self._legs.repeated
+
+    def take_hidden(self) -> tuple[int, int]:
+        """Credentials of handshakes."""
+        said, self._hidden = self._hidden, (0, 0)
+        return said
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

@@ -105,7 +105,15 @@ def _notices(found: list[Row]) -> Row:
     for row in found:
         by_code[row["code"]] = by_code.get(row["code"], 0) + row["notices"]
         by_severity[row["severity"]] = by_severity.get(row["severity"], 0) + row["notices"]
-    return {"notices_by_code": known(by_code), "notices_by_severity": known(by_severity)}
+    hidden = [row for row in found if row["code"] == "redacted"]
+    return {
+        "notices_by_code": known(by_code),
+        "notices_by_severity": known(by_severity),
+        "redacted": {
+            "captures": sum(row["notices"] for row in hidden),
+            "bytes": sum(row["bytes"] or 0 for row in hidden),
+        },
+    }
 
 
 def _limits(notices: Row, limits: Mapping[str, int]) -> dict[str, int]:

@@ -12,6 +12,8 @@ from dissector.cli.exits import EXIT_OK, EXIT_USAGE
 from dissector.cli.follow import Facts, Piece, hex_lines, pieces, text_lines
 from dissector.cli.terminal import Paint
 from tests.dissector.cli.conftest import Command
+from tests.hard.tape import Tape, capture
+from tests.wire import pulsar
 from tests.wire.pcaps import pulsar_frames
 
 PLAIN = Paint("never")
@@ -139,14 +141,57 @@ def test_secrets_are_hidden_however_the_stream_is_cut(cuts: list[int]) -> None:
         (b"x " + TOKEN + b" y", b"x " + b"*" * len(TOKEN) + b" y"),
         (
             b"GET /\r\nAuthorization: Basic dTpw\r\n\r\n",
-            b"GET /\r\nAuthorization:***********\r\n\r\n",
+            b"GET /\r\nAuthorization: **********\r\n\r\n",
         ),
+        (
+            b"GET /?access_token=ab1&x=1 HTTP/1.1\r\nCookie: a=b; c=d\r\nHost: h\r\n",
+            b"GET /?access_token=***&x=1 HTTP/1.1\r\nCookie: ********\r\nHost: h\r\n",
+        ),
+        (b"Set-Cookie: id=7; Path=/\r\n", b"Set-Cookie: ************\r\n"),
     ],
-    ids=["token", "header"],
+    ids=["token", "header", "query and cookie", "set-cookie"],
 )
-def test_tokens_outside_of_frames_are_hidden(data: bytes, shown: bytes) -> None:
-    (piece,) = pieces(conversation((1, 0, 1, data)), Facts(0), redact=True)
-    assert piece.data == shown
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_secrets_outside_of_frames_are_hidden_however_cut(
+    data: bytes, shown: bytes, step: int
+) -> None:
+    rows = [(1, at, at + 1, data[at : at + step]) for at in range(0, len(data), step)]
+    known = facts(conversation(*rows))
+    assert b"".join(piece.data for piece in pieces(conversation(*rows), known, True)) == shown
+
+
+def test_what_follows_a_hole_in_a_secret_goes_with_it() -> None:
+    known = facts(conversation((0, 0, 1, b"x token=abc"), (0, 11, 1, 5), (0, 16, 2, b"def y")))
+    assert known.hide("to_broker", 0, b"x token=abc")[0] == b"x token=***"
+    assert known.hide("to_broker", 16, b"def y")[0] == b"*** y"
+
+
+def test_bytes_in_no_frame_of_a_known_protocol_are_hidden() -> None:
+    stream = b"rest of CONNECT" + bytes(20) + b"lost" + bytes(8)
+    known = Facts(0)
+    known.add(conversation((0, 0, 1, stream)))
+    known.add(frames(("to_broker", "SEND", 1, 15, 20), ("to_broker", "SEND", 1, 39, 8)))
+    known.ends = {"protocol": "pulsar", "started": "syn"}
+    known.finish()
+    assert known.hide("to_broker", 0, stream)[0] == b"*" * 15 + bytes(20) + b"****" + bytes(8)
+
+
+def test_the_rest_of_a_secret_that_began_before_the_capture_is_hidden() -> None:
+    known = Facts(0)
+    known.add(conversation((0, 0, 1, b"ZXN0In0.SflKxw next words")))
+    known.ends = {"protocol": "unknown", "started": "midstream"}
+    known.finish()
+    assert known.hide("to_broker", 0, b"ZXN0In0.SflKxw next")[0] == b"*" * 14 + b" next"
+
+
+def test_a_proxy_header_stays() -> None:
+    stream = b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + bytes(20)
+    known = Facts(0)
+    known.add(conversation((0, 0, 1, stream)))
+    known.add(frames(("to_broker", "SEND", 1, 32, 20)))
+    known.ends = {"protocol": "pulsar", "started": "syn"}
+    known.finish()
+    assert known.hide("to_broker", 0, stream) == (stream, 0)
 
 
 def test_gaps_stand_beside_the_bytes() -> None:
@@ -186,14 +231,52 @@ CURSUS = (
 
 @pytest.mark.parametrize("step", [1, 5, 17, 64, 1000])
 def test_cursus_tokens_are_hidden_however_the_stream_is_cut(step: int) -> None:
-    facts = Facts(0)
-    shown = b"".join(
-        facts.hide("to_broker", at, CURSUS[at : at + step])[0] for at in range(0, len(CURSUS), step)
-    )
+    rows = [(0, at, 1, CURSUS[at : at + step]) for at in range(0, len(CURSUS), step)]
+    known = facts(conversation(*rows))
+    shown = b"".join(piece.data for piece in pieces(conversation(*rows), known, redact=True))
     assert len(shown) == len(CURSUS)
-    if step == 1000:  # a word without a name cannot be told from half of it
-        assert b"SECRET" not in shown
-    for number in (b"ONE", b"TWO", b"FOUR", b"FIVE"):
-        assert number not in shown
+    assert b"SECRET" not in shown
     assert b"LIST" in shown and b"payload=x" in shown and b"principal=a" in shown
-    assert facts.hide("to_client", 0, b"OK")[0] == b"OK"
+
+
+SECRETS = {"token": "Zq7-tok", "property": "hunter-Zq8", "error": "Zq9pw"}
+
+
+def pulsar_capture(folder: Path, mss: int) -> Path:
+    """A connection whose commands hold secrets in fields that are not theirs alone."""
+    tape = Tape(mss=mss)
+    tape.open()
+    tape.connect()
+    lookup = {"topic": "t", "request_id": 1, "original_auth_data": SECRETS["token"]}
+    pair = [{"key": "db.password", "value": SECRETS["property"]}]
+    tape.frame(True, pulsar.simple(pulsar.command("LOOKUP", **lookup)))
+    tape.frame(True, pulsar.simple(pulsar.command("PARTITIONED_METADATA", **lookup)))
+    producer = {"topic": "t", "producer_id": 2, "request_id": 2, "metadata": pair}
+    tape.frame(True, pulsar.simple(pulsar.command("PRODUCER", **producer)))
+    tape.frame(True, pulsar.send(metadata_fields={"properties": pair}))
+    text = f"no: pwd={SECRETS['error']}"
+    error = {"request_id": 2, "error": "UnknownError", "message": text}
+    tape.frame(False, pulsar.simple(pulsar.command("ERROR", **error)))
+    path = folder / "secrets.pcap"
+    path.write_bytes(capture(tape.records()))
+    return path
+
+
+@pytest.mark.parametrize("mss", [11, 1448])
+def test_secret_fields_of_any_command_are_hidden(
+    command: Command, tmp_path: Path, mss: int
+) -> None:
+    path = pulsar_capture(tmp_path, mss)
+
+    def bytes_of(*more: str) -> bytes:
+        found = command("follow", path, "--connection", 0, "-T", "jsonl", *more)
+        rows = [json.loads(line) for line in found.lines]
+        rows.sort(key=lambda row: (row["direction"], row["stream_offset"]))
+        return b"".join(bytes.fromhex(row["data"]) for row in rows)
+
+    plain, shown = bytes_of("--no-redact"), bytes_of()
+    text = command("follow", path, "--connection", 0, "-T", "text").out
+    assert len(plain) == len(shown)
+    for secret in SECRETS.values():
+        assert secret.encode() in plain
+        assert secret.encode() not in shown and secret not in text

@@ -489,4 +489,4 @@ def test_findings_about_credentials():
         " message=hi principal=a auth_token=T",
         "OK transactional_id=x staged_messages=1 topic=t partition=0",
     )
-    assert codes(talk.rows()) == ["stored_without_auth", "credentials_in_payload"]
+    assert codes(talk.rows()) == ["stored_without_auth", "credentials_in_payload", "redacted"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.codecs.redaction import cleaned as without_secrets
 from dissector.protocols.cursus.commands import NAMES
 from dissector.protocols.cursus.lines import (
     POSITIONAL,
@@ -14,7 +15,7 @@ from dissector.protocols.cursus.lines import (
     read_line,
     whole_number,
 )
-from dissector.protocols.cursus.secrets import holds_token, without_secrets
+from dissector.protocols.cursus.secrets import holds_token
 from tests.wire import cursus
 
 

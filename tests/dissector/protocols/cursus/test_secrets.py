@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dissector.protocols.cursus.secrets import hidden, holds_token, without_secrets
+from dissector.codecs.redaction import cleaned as without_secrets
+from dissector.codecs.redaction import hidden
+from dissector.protocols.cursus.secrets import holds_token
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.dissector.protocols.cursus.test_relayed import passed_on
 from tests.hard.tape import capture, dissected

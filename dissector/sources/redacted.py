@@ -1,0 +1,427 @@
+"""A capture file with its secrets hidden at equal length, sums made right.
+
+The file is dissected first: streams, frames, what belongs to no frame. Then every packet is gone
+through once more and gets the bytes that its place in the stream has now, so that a secret goes
+also where it is sent again, lies across packets, in a tunnel or in fragments. What differs from the
+stream, or is no segment at all, is searched by itself. A checksum of TCP that was right is right
+again.
+"""
+
+import dataclasses
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array, TableBlock
+from dissector.capture.reader import CaptureReader
+from dissector.codecs.redaction import Span, masked, secrets
+from dissector.conversation import ALL, TABLE
+from dissector.dissection import Dissection, Options
+from dissector.packet.columns import SegmentColumns
+from dissector.packet.fragments import Fragments, fragment_at
+from dissector.packet.reader import PacketReader
+from dissector.packet.reasons import FRAGMENT, USED
+from dissector.packet.walk import END, HASH, OFFSET, WIRE_END
+from dissector.protocols.cursus import secrets as cursus
+from dissector.protocols.pulsar import secret_fields as pulsar
+from dissector.schemas.rows import arrow_batch
+from dissector.stream_secrets import StreamSecrets
+
+_PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
+# Protocols whose bytes are searched; those of others lie in frames, or are hidden as a whole.
+_OPEN: Final = ("http", "tls")
+_SUM_AT: Final = 16  # in a TCP header
+_LINK_HEAD: Final = 14
+_PROBE_BYTES: Final = 64
+_HALF: Final = 1 << 31
+_WHOLE: Final = 1 << 32
+_WAYS: Final = (
+    *("source_high", "source_low", "source_port"),
+    *("destination_high", "destination_low", "destination_port"),
+)
+
+RAW_BYTES: Final = "raw bytes, secrets too, which --redact hides"
+
+Way = tuple[int, ...]
+
+
+class Frame(NamedTuple):
+    """A frame in a stream. direction, packet: to find its stream; is_packed: a compressed text."""
+
+    direction: str
+    packet: int
+    start: int
+    end: int
+    protocol: str
+    is_packed: bool
+
+
+class Run(NamedTuple):
+    """Bytes of a stream without a hole: from offset start to end, as captured, and hidden."""
+
+    start: int
+    end: int
+    before: ByteArray
+    after: ByteArray
+
+
+Origins = list[tuple[int, int, int]]
+
+
+class Segment(NamedTuple):
+    """A segment. offset: of its payload, in the file or where fragments are put together; origins:
+    then (place there, place in the file, length) of its bytes, else None; is_whole: nothing of it
+    was cut."""
+
+    packet: int
+    way: Way
+    sequence: int
+    offset: int
+    header: bytes
+    payload: bytes
+    origins: Origins | None
+    is_whole: bool
+
+    def is_right(self) -> bool:
+        """Whether the checksum is known to be right."""
+        if not self.is_whole:
+            return False
+        whole = self.header + self.payload
+        high, low, _, other_high, other_low, _ = self.way
+        total = len(whole) + 6
+        for half in (high, low, other_high, other_low):
+            total += sum((half >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
+        total += int(np.frombuffer(whole + b"\0" * (len(whole) % 2), ">u2").sum())
+        return total % 0xFFFF == 0
+
+
+class Stream:
+    """One direction of a connection: its pieces (offset, bytes, packet), then its runs."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[int, bytes, int]] = []
+        self.runs: list[Run] = []
+
+    def hide(self, frames: list[Frame], protocol: str) -> None:
+        """Make the runs, of a connection whose protocol is this."""
+        search = StreamSecrets()
+        for offset, data, _ in self.pieces:
+            search.add(offset, data)
+        found = search.finish()
+        if protocol not in _OPEN:
+            found = search.outside((frame.start, frame.end) for frame in frames)
+        frames = sorted(frames, key=lambda frame: frame.start)
+        ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
+        for start, before in self._joined():
+            held = bytearray(before)
+            for frame in frames[int(np.searchsorted(ends, start, "right")) :]:
+                low, high = max(frame.start - start, 0), min(frame.end - start, len(before))
+                if frame.start >= start + len(before):
+                    break
+                if low < high:
+                    # What goes on behind a hole cannot be read.
+                    is_rest = frame.start < start
+                    part = before[low:high]
+                    held[low:high] = b"*" * len(part) if is_rest else _hidden_frame(part, frame)
+            spans = [(low - start, high - start) for low, high in found]
+            after = masked(bytes(held), list(_within(spans, len(held))))
+            arrays = (np.frombuffer(bytearray(each), np.uint8) for each in (before, after))
+            self.runs.append(Run(start, start + len(before), *arrays))
+
+    def _joined(self) -> list[tuple[int, bytes]]:
+        """Offset and bytes of what follows on each other."""
+        parts: list[tuple[int, list[bytes]]] = []
+        end = None
+        for offset, data, _ in self.pieces:
+            if offset == end:
+                parts[-1][1].append(data)
+            else:
+                parts.append((offset, [data]))
+            end = offset + len(data)
+        return [(start, b"".join(pieces)) for start, pieces in parts]
+
+    def runs_in(self, start: int, end: int) -> Iterator[Run]:
+        """The runs that have a part of some offsets."""
+        first = bisect_right(self.runs, start, key=lambda run: run.end)
+        for run in self.runs[first:]:
+            if run.start >= end:
+                break
+            yield run
+
+
+def _within(spans: Iterable[Span], size: int) -> Iterator[Span]:
+    for low, high in spans:
+        if low < size and high > 0:
+            yield max(low, 0), min(high, size)
+
+
+def _hidden_frame(frame: bytes, about: Frame) -> bytes:
+    if about.protocol == "pulsar":
+        return pulsar.hide_in_frame(frame)
+    return cursus.hide_in_frame(frame, about.is_packed)
+
+
+class _Streams:
+    """What a dissection says of the streams of a file."""
+
+    def __init__(self, data: ByteArray, options: Options) -> None:
+        self.streams: dict[tuple[int, int], Stream] = {}
+        self._frames: dict[int, list[Frame]] = {}
+        self._protocols: dict[int, str] = {}
+        dissection = Dissection(options)
+        dissection.start_file()
+        self._take(dissection.feed(data, 0, len(data), True)[1])
+        dissection.end_file()
+        self._take(dissection.finish())
+        for connection, side in self.streams:
+            frames = self._of_side(connection, side)
+            protocol = self._protocols.get(connection, "")
+            self.streams[connection, side].hide(frames, protocol)
+
+    def _take(self, blocks: list[TableBlock]) -> None:
+        for block in blocks:
+            if block.table == TABLE:
+                self._take_bytes(block.columns)
+            elif block.table == "frames":
+                self._take_frames(block)
+            elif block.table == "connections":
+                rows: Any = arrow_batch(block)
+                names = (rows.column(name).to_pylist() for name in ("connection_id", "protocol"))
+                self._protocols.update(zip(*names, strict=True))
+
+    def _take_bytes(self, columns: Any) -> None:
+        names = ("connection", "side", "stream_offset", "packet")
+        data = columns["data"]
+        spans = zip(data.starts.tolist(), data.lengths.tolist(), strict=True)
+        rows = zip(*(columns[name].tolist() for name in names), strict=True)
+        for (connection, side, offset, packet), (start, size) in zip(rows, spans, strict=True):
+            if size > 0:
+                stream = self.streams.setdefault((connection, side), Stream())
+                held = data.data[start : start + size].tobytes()
+                stream.pieces.append((offset, held, packet))
+
+    def _take_frames(self, block: TableBlock) -> None:
+        rows: Any = arrow_batch(block)
+        names = (
+            *("connection_id", "direction", "first_packet", "stream_offset", "frame_bytes"),
+            *("protocol", "compression", "command"),
+        )
+        for connection, direction, packet, start, size, protocol, codec, command in zip(
+            *(rows.column(name).to_pylist() for name in names), strict=True
+        ):
+            if command is not None:
+                is_packed = codec in _PACKED and protocol == "cursus" and command != "BATCH"
+                frame = Frame(direction, packet, start, start + size, protocol, is_packed)
+                self._frames.setdefault(connection, []).append(frame)
+
+    def _of_side(self, connection: int, side: int) -> list[Frame]:
+        """The frames of a side: those of the direction whose packets are the side's."""
+        packets = {packet for _, _, packet in self.streams[connection, side].pieces}
+        frames = self._frames.get(connection, [])
+        direction = next((each.direction for each in frames if each.packet in packets), None)
+        return [each for each in frames if each.direction == direction]
+
+
+class _KeptFragments(Fragments):
+    """Remembers where the bytes of rebuilt packets came from.
+
+    origins: place in `side`, place in the file, length; lost: places and lengths of those that
+    became no packet.
+    """
+
+    def __init__(self, data: ByteArray) -> None:
+        super().__init__()
+        self._data = data
+        self._pieces: dict[Any, list[tuple[int, int, int]]] = {}
+        self.origins: list[tuple[int, int, int]] = []
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """Places and lengths of the fragments of packets that were never whole."""
+        return [piece[1:] for pieces in self._pieces.values() for piece in pieces]
+
+    def take(self, data: ByteArray, walk: Int64Array) -> int:
+        """As it is, and note the place of the fragment."""
+        offset, end = int(walk[OFFSET]), int(min(walk[END], walk[WIRE_END]))
+        piece = fragment_at(data, offset, end, int(walk[HASH]))
+        if not isinstance(piece, int) and len(piece.payload) and data is self._data:
+            first = piece.payload.ctypes.data - data.ctypes.data
+            place = (piece.start, first, len(piece.payload))
+            self._pieces.setdefault(piece.key, []).append(place)
+        said = super().take(data, walk)
+        if said < 0 and not isinstance(piece, int):
+            version = int(self.side[int(walk[OFFSET])]) >> 4
+            head = (int(self.side[int(walk[OFFSET])]) & 15) * 4 if version == 4 else len(piece.head)
+            for start, first, size in self._pieces.pop(piece.key, []):
+                self.origins.append((int(walk[OFFSET]) + head + start, first, size))
+        return said
+
+
+class _Packets:
+    """The packets of a file, to be changed in place.
+
+    segments: of all packets, in their order; changed: bytes that were hidden.
+    """
+
+    def __init__(self, data: ByteArray) -> None:
+        self._data = data
+        self.changed = 0
+        self._fragments = _KeptFragments(data)
+        reader = CaptureReader()
+        reader.start_file()
+        self.segments: list[Segment] = []
+        self._rows: list[tuple[int, int, int, int]] = []  # offset, size, number, reason
+        packets = PacketReader(fragments=self._fragments)
+        position, is_more = 0, True
+        while is_more:
+            scan = reader.feed(data, position, len(data), True)
+            position, is_more = scan.consumed, scan.is_more
+            if not scan.rows:
+                continue
+            links = reader.interfaces.columns.link_type
+            self._fragments.origins = []
+            found, count = packets.read(data, reader.packets, scan.rows, scan.first_packet, links)
+            self._keep(reader, found, count, scan.rows, scan.first_packet, packets)
+
+    def _keep(
+        self, reader: CaptureReader, found: SegmentColumns, count: int, rows: int,
+        first_packet: int, packets: PacketReader,
+    ) -> None:  # fmt: skip
+        """Note segments and packets of a block: the reader uses its columns again."""
+        offsets, sizes = reader.packets.offset[:rows], reader.packets.captured_bytes[:rows]
+        reasons = packets.reasons[:rows].tolist()
+        for row, (offset, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
+            self._rows.append((offset, size, first_packet + row, reasons[row]))
+        names = ("packet", "source", "offset", "captured_bytes", "wire_bytes", "sequence", "flags")
+        cells = [getattr(found, name)[:count].tolist() for name in (*names, *_WAYS)]
+        for packet, source, offset, size, wire, sequence, flags, *way in zip(*cells, strict=True):
+            data = packets.side if source else self._data
+            start = offset - 4 * ((flags >> 12) & 15)
+            header, payload = data[start:offset].tobytes(), data[offset : offset + size].tobytes()
+            origins = list(self._fragments.origins) if source else None
+            self.segments.append(
+                Segment(
+                    packet, tuple(way), sequence, offset, header, payload, origins, wire == size
+                )
+            )
+
+    def write(self, segment: Segment, payload: bytes) -> None:
+        """Put a payload in the place of a segment's. The sum of TCP moves with it if it was right;
+        then sums around it (UDP of a tunnel, GRE) stay what they are."""
+        old, new = (
+            np.frombuffer(each, np.uint8).astype(np.int64) for each in (segment.payload, payload)
+        )
+        places = np.flatnonzero(old != new)
+        if not len(places):
+            return
+        self.changed += len(places)
+        self._put(segment.origins, segment.offset + places, new[places])
+        if not segment.is_right():
+            return
+        weights = np.where((places + len(segment.header)) & 1, 1, 256)
+        delta = int(((new - old)[places] * weights).sum())
+        stored = int.from_bytes(segment.header[_SUM_AT : _SUM_AT + 2], "big")
+        moved = 0xFFFF - ((0xFFFF - stored + delta - 1) % 0xFFFF + 1)
+        at = segment.offset - len(segment.header) + _SUM_AT
+        self._put(segment.origins, np.array([at, at + 1]), np.array([moved >> 8, moved & 0xFF]))
+
+    def _put(self, origins: Origins | None, positions: Int64Array, values: Int64Array) -> None:
+        for position, value in zip(positions.tolist(), values.tolist(), strict=True):
+            for place in _origin(origins, position):
+                self._data[place] = value
+
+    def hide_the_rest(self) -> None:
+        """Packets without a segment: fragments of nothing as a whole, others by what is found."""
+        for first, size in self._fragments.lost:
+            self._data[first : first + size] = ord("*")
+        used = {segment.packet for segment in self.segments}
+        for offset, size, number, reason in self._rows:
+            if number in used or reason in (USED, FRAGMENT):
+                continue
+            start = offset + min(_LINK_HEAD, size)
+            whole = self._data[start : offset + size].tobytes()
+            for low, high in secrets(whole):
+                self._data[start + low : start + high] = ord("*")
+                self.changed += high - low
+
+
+def _origin(origins: Origins | None, position: int) -> Iterator[int]:
+    """The places in the file of a byte of a segment."""
+    if origins is None:
+        yield position
+        return
+    for start, first, size in origins:
+        if start <= position < start + size:
+            yield first + position - start
+
+
+def hidden_sentence(changed: int) -> str:
+    """What is said of a file that was redacted."""
+    return f"{changed:,} bytes of secrets hidden" if changed else "no secret was found in it"
+
+
+def redact_capture(data: bytearray, options: Options) -> int:
+    """Hide the secrets of a capture file in place; returns how many bytes changed.
+
+    Takes a few times the file's size of memory.
+
+    Args:
+        options: how it is dissected.
+    """
+    view = np.frombuffer(data, np.uint8)
+    told = dataclasses.replace(options, follow_connection=ALL, want_detail="none", properties=False)
+    streams = _Streams(view, told).streams
+    packets = _Packets(view)
+    by_way = _places(streams.values(), packets.segments)
+    for segment in packets.segments:
+        if segment.payload:
+            packets.write(segment, _hidden_payload(segment, by_way.get(segment.way, [])))
+    packets.hide_the_rest()
+    return packets.changed
+
+
+def _places(
+    streams: Iterable[Stream], segments: Iterable[Segment]
+) -> dict[Way, list[tuple[int, Stream]]]:
+    """By way, the streams that went it, and the sequence number of their offset 0."""
+    by_packet: dict[int, list[Segment]] = {}
+    for segment in segments:
+        by_packet.setdefault(segment.packet, []).append(segment)
+    found: dict[Way, list[tuple[int, Stream]]] = {}
+    for stream in streams:
+        for offset, data, packet in stream.pieces:
+            place = _place_of(by_packet.get(packet, []), offset, data)
+            if place is not None:
+                found.setdefault(place[0], []).append((place[1], stream))
+                break
+    return found
+
+
+def _place_of(segments: list[Segment], offset: int, data: bytes) -> tuple[Way, int] | None:
+    for segment in segments:
+        at = segment.payload.find(data[:_PROBE_BYTES])
+        if at >= 0:
+            return segment.way, (segment.sequence + at - offset) % _WHOLE
+    return None
+
+
+def _hidden_payload(segment: Segment, streams: list[tuple[int, Stream]]) -> bytes:
+    """A segment's payload as its stream has it now; searched itself where it says other things."""
+    payload = np.frombuffer(bytearray(segment.payload), np.uint8)
+    known = np.zeros(len(payload), bool)
+    before = payload.copy()
+    for base, stream in streams:
+        first = (segment.sequence - base + _HALF) % _WHOLE - _HALF
+        for run in stream.runs_in(first, first + len(payload)):
+            low, high = max(first, run.start), min(first + len(payload), run.end)
+            mine = slice(low - first, high - first)
+            theirs = slice(low - run.start, high - run.start)
+            old, new = run.before[theirs], run.after[theirs]
+            payload[mine] = np.where(old != new, new, payload[mine])
+            known[mine] |= bool((old == before[mine]).all())
+    if not known.all():
+        for low, high in secrets(segment.payload):
+            payload[low:high] = ord("*")
+    return payload.tobytes()
