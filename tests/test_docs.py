@@ -38,11 +38,13 @@ def transcripts() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("line", "shown"), transcripts(), ids=[line for line, _ in transcripts()])
-def test_transcripts_of_the_readme_are_what_the_program_prints(line: str, shown: str) -> None:
+def test_transcripts_of_the_readme_are_what_the_program_prints(
+    line: str, shown: str, tmp_path: Path
+) -> None:
     """A line `…` stands for any number of lines. Words on standard error come last."""
     folder = Path(sys.executable).parent
     done = subprocess.run(
-        ["bash", "-c", line],
+        ["bash", "-c", line.replace("--lake lake", f"--lake {tmp_path / 'lake'}")],
         cwd=ROOT,
         capture_output=True,
         text=True,
