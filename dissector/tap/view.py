@@ -24,10 +24,10 @@ EVERY_SECONDS: Final = 1.0
 PLAIN_EVERY_SECONDS: Final = 10.0  # where lines are kept
 
 _HEADS: Final = (
-    "send/s", "p50 ms", "p99 ms", "sends", "refused", "permits", "empty", "again", "open",
+    "sends/s", "p50 ms", "p99 ms", "sends", "refused", "permits", "empty", "again", "open",
 )  # fmt: skip
 _ERRORS: Final = 3  # codes of refusals that are named
-_LEAST_NAME: Final = 20  # characters of a topic, on however narrow a terminal
+_LEAST_NAME: Final = 16  # characters of a topic, on however narrow a terminal
 
 
 class TopicLine(NamedTuple):
