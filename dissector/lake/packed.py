@@ -98,7 +98,9 @@ class PackedFiles:
         return [self._finish(number, capture) for number in range(len(self._filled))]
 
     def abandon(self) -> None:
-        """Let go of an unfinished file."""
+        """Let go of unfinished files."""
+        for file, _ in self._filled:
+            file.close()
         if self._file is not None:
             self._file.close()
 

@@ -1,5 +1,6 @@
 """Our Parquet files against pyarrow's own: the same schema, rows and statistics."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.lake.packed import PackedFiles
-from dissector.lake.parquet import TableFiles
+from dissector.lake.parquet import HashingFile, TableFiles
 from dissector.limits import NULL
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -157,6 +158,33 @@ def test_large_pages_come_back(tmp_path: Path) -> None:
     path = packed(tmp_path, [block], page_rows=rows)
     assert read(path, "request_id") == values.tolist()
     assert read(path, "topic") == [None if k < 0 else f"name-{k}" for k in codes]
+
+
+def test_a_file_that_could_not_be_ended_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A descriptor that stays would keep a full disk from being unmounted."""
+    files = PackedFiles(tmp_path, "frames")
+    builder = TableBuilder("frames", 8)
+    builder.append(made_block("frames", 8, 1), 0, 8)
+    files.write(8, builder.take())
+    opened: list[HashingFile] = []
+    write = HashingFile.write
+
+    def full(self: HashingFile, data: Any) -> int:
+        if self.size > 4:  # behind the rows, where the capture's column begins
+            write(self, b"")
+            opened.append(self)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    files.end_group()
+    monkeypatch.setattr(HashingFile, "write", full)
+    with pytest.raises(OSError):
+        files.close("c-x")
+    assert not opened[0]._file.closed
+    files.abandon()
+    assert opened[0]._file.closed
 
 
 def test_a_code_without_a_name_is_refused(tmp_path: Path) -> None:
