@@ -4,8 +4,11 @@ Steps are counted in the tables whose length the input decides, calls where Pyth
 so a slow machine changes nothing. What time they take is in `python -m tests.bench --floods`.
 """
 
+import struct
 import sys
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from dissector.protocols.framing_state import COUNTER_SLOT_STEPS
 from dissector.report.summary import Summary
 from tests.hard.floods import SCANS, Flood, as_pcap
 
+ROOT = Path(__file__).resolve().parents[2]
 _MAKERS = pytest.mark.parametrize("make", SCANS.values(), ids=SCANS)
 
 
@@ -80,3 +84,47 @@ def test_a_connection_more_is_no_call_more(name: str) -> None:
 def test_a_summary_names_the_scan() -> None:
     section = Read(SCANS["refused syns"](2_000)).summary.result()["connecting"]["total"]
     assert (section["connections"], section["not_established"]) == (1_000, 1_000)
+
+
+def test_real_traffic_beside_a_scan_of_ten_thousand_a_second_loses_nothing() -> None:
+    """Every row that was there without the scan is there with it."""
+    own = (ROOT / "captures" / "pulsar" / "cpp-s03_batch_none.pcap").read_bytes()
+    records = [own[start:end] for start, end in record_bounds(own)]
+    times = [struct.unpack("<II", each[:8]) for each in records]
+    nanoseconds = [1000 * fraction + 10**9 * second for second, fraction in times]
+    flood = SCANS["slow syns"](20_000)
+    flood[0].ts_ns[:] += min(nanoseconds) - flood[0].ts_ns[0]
+    scan = as_pcap(flood)[24:]
+    rest = [
+        (int(ns), scan[70 * n : 70 * n + 4] + struct.pack("<I", int(ns) % 10**9 // 1000)
+         + scan[70 * n + 8 : 70 * n + 70])
+        for n, ns in enumerate(flood[0].ts_ns.tolist())
+    ]  # fmt: skip
+    mixed = sorted([*zip(nanoseconds, records, strict=True), *rest], key=lambda pair: pair[0])
+    alone, beside = (rows_by_table(own[:24] + b"".join(parts)) for parts in (
+        records, [record for _, record in mixed],
+    ))  # fmt: skip
+    assert beside.pop("connections") == alone.pop("connections") + 20_000
+    assert beside == alone and alone["messages"] > 0
+
+
+def record_bounds(data: bytes) -> list[tuple[int, int]]:
+    """Where the records of a little-endian pcap file begin and end."""
+    found, at = [], 24
+    while at < len(data):
+        end = at + 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        found.append((at, end))
+        at = end
+    return found
+
+
+def rows_by_table(data: bytes) -> dict[str, int]:
+    """How many rows each table gets of a capture."""
+    dissection, rows = Dissection(Options()), Counter[str]()
+    dissection.start_file()
+    array = np.frombuffer(bytearray(data), np.uint8)
+    _, blocks = dissection.feed(array, 0, len(array), True)
+    dissection.end_file()
+    for block in (*blocks, *dissection.finish()):
+        rows[block.table] += block.rows
+    return dict(rows)

@@ -2,14 +2,19 @@
 
 import gzip
 import hashlib
+import lzma
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
 import pytest
+import zstandard
 
+from dissector.capture import reader
 from dissector.dissection import Options
 from dissector.errors import InputError
+from dissector.limits import READ_BUFFER_BYTES
 from dissector.schemas import SCHEMA_VERSION
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
@@ -154,3 +159,28 @@ def test_a_chain_of_which_nothing_can_be_read_is_an_error(tmp_path: Path) -> Non
     path.unlink()
     with pytest.raises(InputError, match=r"gone\.pcap"):
         list(dissect(chain, Options()))
+
+
+PACK = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "lz4": lz4.frame.compress,
+    "xz": lambda data: lzma.compress(data, preset=0),
+}
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_a_bomb_is_read_no_further_than_the_bound(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of it, and hashed, does not depend on which thread is quicker."""
+    monkeypatch.setattr(reader, "MAX_PACKETLESS_BYTES", 1 << 20)
+    path = tmp_path / "bomb.pcap"
+    path.write_bytes(PACK[codec](pcap(records()) + bytes(64 << 20)))
+    found = [tables_of(Chain((str(path),), "bomb")) for _ in range(2)]
+    assert found[0] == found[1]
+    (file,) = found[0]["capture_files"]
+    assert file["is_truncated"] and file["packets"] == 401
+    assert file["file_bytes"] <= 3 * READ_BUFFER_BYTES
+    codes = [row["code"] for row in found[0]["notices"]]
+    assert {"corrupt_record", "packetless_limit"} <= set(codes)
