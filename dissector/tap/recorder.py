@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.write import interface_block, packet_block, section_block
@@ -27,6 +28,7 @@ from dissector.endpoints import Endpoint
 from dissector.errors import OutputError
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.reader import PacketReader
+from dissector.schemas.rows import arrow_batch
 from dissector.schemas.text import gathered
 from dissector.sources.private import private
 from dissector.sources.redacted import RAW_BYTES, redact_capture
@@ -43,6 +45,7 @@ SAME_NS: Final = 60_000_000_000
 
 _LONGEST_WAIT_SECONDS: Final = 2.0
 _CLOSED: Final = 4096  # connections whose end points are remembered
+_ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
 _APPLICATION: Final = "pulsar-dissector tap"
 
 Ends = tuple[Endpoint, Endpoint]
@@ -199,11 +202,15 @@ class Recorder:
         return self._ends_of(connection) or self._closed.get(connection)
 
     def _note_closed(self, block: TableBlock) -> None:
-        """Remember end points: rows of facts may come after the connection's own."""
-        names = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
-        columns = [list(block.columns[name]) for name in names]
-        for connection, *ends in zip(*columns, strict=True):
-            self._closed[int(connection)] = (_end(*ends[:2]), _end(*ends[2:]))
+        """Remember end points: rows of facts may come after the connection's own, and they come
+        where there are frames alone, so a scan leaves nothing here."""
+        frames = [np.asarray(block.columns[f"frames_{way}"]) for way in ("to_broker", "to_client")]
+        with_frames = np.flatnonzero(sum(frames) > 0)
+        if not len(with_frames):
+            return
+        rows = arrow_batch(block).select(_ENDS).take(pa.array(with_frames))
+        for connection, *ends in zip(*(c.to_pylist() for c in rows.columns), strict=True):
+            self._closed[connection] = (_end(*ends[:2]), _end(*ends[2:]))
         while len(self._closed) > _CLOSED:
             self._closed.pop(next(iter(self._closed)))
 

@@ -35,7 +35,7 @@ def dissected(data: bytes) -> Rows:
 def planned(captures: dict[str, Rows]) -> tuple[links.Plan, list[Row]]:
     """The plan that reads captures one behind the other, and their connections."""
     connections = [
-        {"capture": name, **row} for name, rows in captures.items() for row in rows["connections"]
+        {**row, "capture": name} for name, rows in captures.items() for row in rows["connections"]
     ]
     spans = {}
     for name, rows in captures.items():
@@ -68,7 +68,7 @@ def replay_input(captures: dict[str, Rows], plan: links.Plan, connections: list[
 
 def _once(captures: dict[str, Rows], plan: links.Plan, connections: list[Row]) -> dict[str, Rows]:
     """Captures without frames that another one has as well."""
-    frames = [{"capture": name, **row} for name, rows in captures.items() for row in rows["frames"]]
+    frames = [{**row, "capture": name} for name, rows in captures.items() for row in rows["frames"]]
     found = set(borders.repeated(borders.overlaps(plan, connections), frames))
     return {
         name: rows | {
@@ -85,7 +85,7 @@ def _counts(name: str, captures: dict[str, Rows], places: dict[links.Place, Row]
 
     def of_all(table: str) -> list[Row]:
         return [
-            {"capture": each, **row, **_placed(places, each, row)}
+            {**row, "capture": each, **_placed(places, each, row)}
             for each, rows in captures.items() for row in rows[table]
             if (each, row["connection_id"]) in places
         ]  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from dissector.protocols.assembly import Framing, FramingOptions
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.interface import FrameBlock, ProtocolSpec
+from dissector.protocols.slots import find_slots
 from dissector.stream.columns import (
     CLOSE,
     DATA,
@@ -129,3 +130,10 @@ def framed(
         framing.advance(part, stop - start, (data, empty, empty))
         framing.flush()
     return collected, framing
+
+
+def slot_in(framing: Framing, connection: int = 0) -> int:
+    """Where a framing keeps a connection, -1 nowhere."""
+    slots = np.empty(1, np.int64)
+    find_slots(framing.state, np.array([connection]), slots)
+    return int(slots[0])

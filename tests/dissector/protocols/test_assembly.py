@@ -9,7 +9,7 @@ from dissector.notices import NOTICES
 from dissector.protocols.assembly import FramingOptions
 from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
 from dissector.protocols.framing_state import HTTP, TLS, UNDECIDED, UNKNOWN
-from tests.wire.ranges import Ranges, framed
+from tests.wire.ranges import Ranges, framed, slot_in
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
 SPECS = (SPEC,)
@@ -20,7 +20,7 @@ HELLO = bytes.fromhex(
 
 
 def protocol_of(framing, connection=0):
-    return int(framing.state.connections.protocol[framing.slot_of(connection)])
+    return int(framing.state.connections.protocol[slot_in(framing, connection)])
 
 
 def codes(framing):

@@ -9,7 +9,7 @@ from dissector.protocols.framing_state import (
     ROLE_BY_PORT,
     ROLE_BY_SYN,
 )
-from tests.wire.ranges import Ranges, framed
+from tests.wire.ranges import Ranges, framed, slot_in
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
 SPECS = (SPEC,)
@@ -17,7 +17,7 @@ SPECS = (SPEC,)
 
 def role_of(framing, connection=0):
     known = framing.state.connections
-    slot = framing.slot_of(connection)
+    slot = slot_in(framing, connection)
     return int(known.client_side[slot]), int(known.role_source[slot])
 
 
