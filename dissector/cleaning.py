@@ -17,6 +17,8 @@ from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, merged, 
 # Bytes of a stream are cleaned as a stream by who shows them; notices are our own sentences.
 _UNTOUCHED: Final = frozenset(("conversation", "notices"))
 _LISTS_OF_NAMES: Final = 64  # remembered; those of earlier blocks are not seen again
+# Written here from numbers of headers, for each connection of a scan too.
+_OWN: Final = frozenset(("client_ip", "broker_ip", "connection_key", "community_id", "history"))
 # Nothing of a text may be taken for a part of the next one.
 _BETWEEN: Final = b"\0\n"
 
@@ -80,8 +82,8 @@ class Cleaner:
         for block in blocks:
             if block.table in _UNTOUCHED:
                 continue
-            for name, column in block.columns.items():
-                block.columns[name] = self._column(name, column)
+            for name in block.columns.keys() - _OWN:
+                block.columns[name] = self._column(name, block.columns[name])
         return blocks
 
     def _column(self, name: str, column: Column) -> Column:
