@@ -61,7 +61,7 @@ def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
         return f" Not judged: {'; '.join(found)}.{hidden}"
     if hidden:
         return hidden
-    return " Nothing was left unjudged." if lost["frames"] else " No frame was decoded."
+    return " Nothing was left unjudged." if lost["frames"] else " There was nothing to judge."
 
 
 def _counted(value: int | None, one: str, several: str | None = None) -> str:

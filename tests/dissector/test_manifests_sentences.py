@@ -91,7 +91,9 @@ def test_what_is_said_to_be_well_was_well_for_the_client(case: Case) -> None:
     sends = text_of(case, "send_latency")
     if SETTLED in sends:
         assert not case.seen.get("sent_err")
-    elif case.is_whole and "not confirmed" in sends:
+    if "had no attempt that was confirmed" in sends:
+        assert case.seen.get("sent_err")
+    if SETTLED not in sends and case.is_whole and "not confirmed" in sends:
         assert case.seen.get("sent_err")
     acks = text_of(case, "ack_latency")
     got = {each.get("mid") for each in case.events if each["ev"] == "recv"}
