@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
 from dissector.report.commands import Commands
-from dissector.report.meanings import NOTICE_SENTENCES, STATUSES
+from dissector.report.meanings import NO_CODE, NOTICE_SENTENCES, STATUSES
 from dissector.report.outlook import BAD, GOOD, LOOK, remarks, spoken
-from dissector.report.verdict import Remark
+from dissector.report.verdict import UNKNOWN, Remark
 from dissector.report.verdicts.consuming import causes_text
-from dissector.report.verdicts.publishing import answered
+from dissector.report.verdicts.publishing import READABLE, answered
 from dissector.report.words import bytes_text, duration_text, share_text
 
 Numbers = dict[str, Any]
@@ -120,6 +120,10 @@ def _name(value: str | None) -> str:
     return safe_text(value) if value is not None else "(unknown)"
 
 
+def _code(value: str | None) -> str:
+    return safe_text(value) if value is not None else NO_CODE
+
+
 def _packets(first: int | None, last: int | None) -> str:
     return f"{first}" if first == last else f"{first}-{last}"
 
@@ -174,7 +178,15 @@ def _sends(report: Numbers) -> _Table:
 def _sent(group: Numbers) -> tuple[str, str, str]:
     """Sends, how many of them got an answer of any kind, and how many a refusal."""
     outcomes = group["outcomes"]
-    return _count(group["sends"]), _count(answered(outcomes)), _count(outcomes.get("error", 0))
+    got, refused = answered(outcomes), outcomes.get("error", 0)
+    is_hidden = any(outcomes.get(name) for name in UNKNOWN)
+    # Where no answer could be read, nobody knows how many there were and what they said.
+    is_unread = is_hidden and not any(outcomes.get(name) for name in READABLE)
+    return (
+        _count(group["sends"]),
+        "-" if is_hidden and not got else _count(got),
+        "-" if is_unread else _count(refused),
+    )
 
 
 def _slowest(report: Numbers) -> _Table:
@@ -276,7 +288,7 @@ def _errors(report: Numbers) -> _Table:
             f"{each['connection_id']}",
             f"{each['response_frame_no']}",
             str(each["request_command"]),
-            f"{_name(each['error_code'])}{of(each)}: {_short(each['error_text'] or 'no text')}",
+            f"{_code(each['error_code'])}{of(each)}: {_short(each['error_text'] or 'no text')}",
         )
         for each in incidents[:_LISTED]
     ]

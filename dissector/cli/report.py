@@ -46,10 +46,24 @@ _output_option = click.option(
     metavar="DIR",
     help="Write to this folder.",
 )
+
+
+class _LakePath(click.Path):
+    """A lake; where none is named, how to get one."""
+
+    def get_missing_message(
+        self, param: click.Parameter, ctx: click.Context | None = None
+    ) -> str | None:
+        return (
+            "To report on a capture: dissector analyze night.pcap -o result; to make a lake first: "
+            "dissector land night.pcap --lake lake"
+        )
+
+
 _lake_option = click.option(
     "--lake",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_LakePath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Read this lake.",
 )

@@ -9,15 +9,16 @@ from typing import Final
 from dissector.report.numbers import Row
 from dissector.report.outlook import many, spoken
 from dissector.report.words import bytes_text, count_text, duration_text
+from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 
 # Why something was not judged, by the names that stand in `not_judged` and `outcomes`.
+_UNANSWERED: Final = (
+    "unanswered_at_end", "lost_in_gap", "response_cut", "other_side_not_captured", "evicted",
+    "orphan_response",
+)  # fmt: skip
 REASONS: Final = {
-    "unanswered_at_end": "the capture ended before an answer came",
-    "lost_in_gap": "bytes of the answers are missing",
-    "response_cut": "the answer is not whole",
-    "other_side_not_captured": "the direction of the answers was not captured",
-    "evicted": "too many waited for an answer",
-    "orphan_response": "the answer's request is not in the capture",
+    **{outcome: OUTCOMES[outcome] for outcome in _UNANSWERED},
+    **{outcome: said for outcome, said in DELIVERY_OUTCOMES.items() if outcome != "acked"},
     "ok_without_latency": "the answer was captured before its request",
     "answered_without_latency": "the answer was captured before its request, or in part",
     "baseline_unknown": "their opening is not in the capture, so their balance was never known",
@@ -32,13 +33,6 @@ REASONS: Final = {
     "send_not_known": "no receipt tells which SEND they come from, or it is too long ago",
     "opened_before_capture": "their beginning is not in the capture",
     "acked_without_latency": "the ack was captured before the delivery",
-    "unacked_at_end": "not acknowledged by the end of the capture",
-    "consumer_closed": "the consumer was closed first",
-    "conn_closed": "the connection ended first",
-    "redelivery_requested": "the consumer asked for them again",
-    "discarded": "the consumer found them unreadable",
-    "unknown_gap": "bytes in which the ack may lie are missing",
-    "unresolved_at_limit": "too many were open",
     "message_unread": "deliveries of which too little was captured to tell which and to whom",
     "request_unread": "requests of which too little was captured",
     "ack_unread": "acknowledgements of which too little was captured",
@@ -65,7 +59,9 @@ def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
     )
     if found:
         return f" Not judged: {'; '.join(found)}.{hidden}"
-    return hidden or " Nothing was left unjudged."
+    if hidden:
+        return hidden
+    return " Nothing was left unjudged." if lost["frames"] else " There was nothing to judge."
 
 
 def _counted(value: int | None, one: str, several: str | None = None) -> str:

@@ -48,6 +48,7 @@ _SUMMARY_LIMITS: Final = {
     "summary_sequence_runs_limit": "some messages were not counted",
     "summary_setup_limit": "some steps of opening producers and consumers were not counted",
 }
+NO_CODE: Final = "no code"  # of a refusal that says why in words alone
 # What to do about a refusal, by its code; Pulsar's names, then those of Cursus.
 ERROR_STEPS: Final = {
     "ChecksumError": "The entry was damaged before it reached the broker.",
@@ -59,6 +60,8 @@ ERROR_STEPS: Final = {
     "ProducerBusy": "Another producer of this name is connected, or the limit is reached.",
     "ProducerFenced": "Another producer took the topic for itself.",
     "TopicNotFound": "Create the topic, or allow automatic creation.",
+    "GET_SCHEMA TopicNotFound": "A topic has no schema before its first producer brings one.",
+    "InvalidTopicName": "Check how the client writes the topic's name.",
     "SubscriptionNotFound": "Create the subscription first.",
     "AuthenticationError": "Check the client's credentials.",
     "AuthorizationError": "Grant the client's role the right on this topic.",
@@ -68,6 +71,14 @@ ERROR_STEPS: Final = {
     "authentication_failed": "Check the client's credentials.",
     "NOT_AUTHORIZED_FOR_TOPIC": "Grant the client the right on this topic.",
     "NOT_LEADER": "Clients asked a follower: check their list of brokers.",
+    "NOT_COORDINATOR": "Clients asked a broker that does not keep the group: check their list.",
+    "GEN_MISMATCH": "The group had been rebalanced: its members join again by themselves.",
+    "version_conflict": "Another writer was first: read the stream again before appending.",
+    "broker_error": "Look at the broker's log at this time.",
+    "malformed_input": "The broker cannot read the request: compare versions of client and broker.",
+    "decode_failed": "The broker cannot read the request: compare versions of client and broker.",
+    "missing_topic": "The request names no topic: compare versions of client and broker.",
+    "unknown_command": "The broker does not know the command: compare the versions.",
 }
 
 

@@ -4,6 +4,8 @@ A verdict is `ok` only where something was seen that could have been otherwise. 
 judged gets none: it is a note that says why.
 """
 
+from typing import Final
+
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.verdict import BAD as BAD
@@ -23,6 +25,8 @@ from dissector.report.verdicts.publishing import (
     unconfirmed,
 )
 from dissector.report.words import many as many
+
+EVIDENT: Final = 0.5  # share of the stream below which what was seen says little of the rest
 
 
 def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
@@ -50,5 +54,14 @@ def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
         found.append(Remark(PLAIN, "coverage", text))
     found += [in_vain(report, commands), joined(report, commands)]
     return [
-        remark._replace(text=spoken(report, remark.text)) for remark in found if remark is not None
+        remark._replace(text=spoken(report, remark.text), mark=_mark(report, remark))
+        for remark in found
+        if remark is not None
     ]
+
+
+def _mark(report: Row, remark: Remark) -> str:
+    """The verdict; where less than half of what was recognised was read, nothing else is `ok`."""
+    share = report["coverage"]["total"]["decoded_share_of_recognised"]
+    is_evident = remark.section == "coverage" or share is None or share >= EVIDENT
+    return PLAIN if remark.mark == GOOD and not is_evident else remark.mark

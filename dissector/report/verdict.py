@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
-from dissector.report.words import count_text, many
+from dissector.report.words import count_text, every, many
 
 GOOD = "good"
 LOOK = "look"
@@ -38,6 +38,10 @@ _CURSUS_WORDS = {
     "Pulsar": "Cursus",
 }
 _WORD = re.compile(rf"\b(?:{'|'.join(_CURSUS_WORDS)})\b")
+
+
+# Captures whole packets of the port on which Pulsar's traffic is plain.
+WHOLE: Final = "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"
 
 
 class Remark(NamedTuple):
@@ -89,16 +93,43 @@ def reasons_text(outcomes: Mapping[str, int | None], words: Mapping[str, str]) -
     )
 
 
+def share_of(part: int, total: int, one: str, several: str | None = None) -> str:
+    """A part of counted things as the beginning of a sentence, with its verb.
+
+    All 3 sends were; the only send was; 1 of 3 sends was; none of 3 sends was.
+    """
+    if part == total:
+        return every(total, one, "was", "were", several)
+    whole = many(total, one, several)
+    if part:
+        return f"{count_text(part)} of {whole} {'was' if part == 1 else 'were'}"
+    return f"The only {one} was not" if total == 1 else f"None of {whole} was"
+
+
+def without_count(found: Mapping[str, int], said: str) -> str:
+    """What `parts_text` says, without the number where all have the same reason."""
+    return said.partition(" ")[2] if len(found) == 1 else said
+
+
+def seeks(report: Row) -> int:
+    """How many SEEKs brokers carried out: they close the consumer, and deliver again."""
+    found = 0
+    for row in report["requests"]["by_command"]:
+        if row["request_command"] == "SEEK":
+            found += row["outcomes"].get("ok", 0)
+    return found
+
+
 def beside(report: Row) -> str:
     """That numbers of Pulsar alone do not speak of connections of Cursus, where there are any."""
     count = report["coverage"]["total"]["connections_by_protocol"].get("cursus", 0)
     return f" Not applicable to {many(count, 'connection')} of Cursus." if count else ""
 
 
-def not_captured(commands: Commands, section: str, what: str) -> Remark:
+def not_captured(section: str, what: str, who: str) -> Remark:
     """That a direction is missing, where otherwise it would look as if nothing had happened."""
-    text = f"{what} is not in the capture: this cannot be judged."
-    return Remark(LOOK, section, text, both_ways(commands))
+    text = f"{what} cannot be judged: what {who} send is not in the capture."
+    return Remark(PLAIN, section, text)
 
 
 def both_ways(commands: Commands) -> str:
@@ -110,7 +141,7 @@ def both_ways(commands: Commands) -> str:
 
 
 def whole_packets() -> str:
-    return step_text("Capture whole packets", "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650")
+    return step_text("Capture whole packets", WHOLE)
 
 
 def holes(commands: Commands) -> str:

@@ -115,10 +115,15 @@ def chains(setup: list[Row], wholes: Mapping[str, str] = MappingProxyType({})) -
 
 
 def _is_vain(legs: pa.Table) -> Mask:
-    """Which connections came to nothing: no handshake, and no byte of payload either."""
+    """Which connections came to nothing: no handshake, and no byte of payload either.
+
+    Where nothing of the client was captured, its part of the handshake is not known.
+    """
     is_without = pc.fill_null(pc.equal(legs.column("protocol"), "none"), False)
-    is_vain: Mask = pc.and_(pc.is_null(legs.column("handshake_rtt_ns")), is_without).to_numpy()
-    return is_vain
+    is_tried = pc.fill_null(pc.greater(legs.column("packets_to_broker"), 0), True)
+    is_vain = pc.and_(pc.and_(pc.is_null(legs.column("handshake_rtt_ns")), is_without), is_tried)
+    found: Mask = is_vain.to_numpy()
+    return found
 
 
 def _bursts(opened: pa.Table, parts: Parts) -> tuple[list[Row], int]:

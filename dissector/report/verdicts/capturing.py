@@ -11,6 +11,7 @@ from dissector.report.verdict import (
     GOOD,
     LOOK,
     PLAIN,
+    WHOLE,
     Remark,
     beside,
     both_ways,
@@ -18,6 +19,7 @@ from dissector.report.verdict import (
     parts_text,
     step_text,
     whole_packets,
+    without_count,
 )
 from dissector.report.words import bytes_text, count_text, every, many, share_text
 
@@ -31,10 +33,15 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
     found += _lost(total, commands)
     one_way = sum(total["one_way_connections"].values())
     if one_way:
-        text = f"Of {many(one_way, 'connection')} only one direction was captured."
+        whose = many(total["connections"], "connection")
+        if one_way == total["connections"] == 1:
+            whose = "the only connection"
+        elif one_way < total["connections"]:
+            whose = f"{count_text(one_way)} of {whose}"
+        text = f"Only one direction of {whose} was captured."
         found.append(Remark(LOOK, "coverage", text, both_ways(commands)))
     if total["tls_opaque_connections"] and not _is_mostly_tls(total):
-        found.append(Remark(LOOK, "coverage", f"{_tls(total)}.", _tls_step(commands)))
+        found.append(Remark(LOOK, "coverage", f"{_tls(total)}.", _tls_step()))
     if total["limits_hit"]:
         found.append(_limits(total["limits_hit"], commands))
     return found
@@ -54,11 +61,11 @@ def _tls(total: Row) -> str:
     return f"{many(count, 'connection')} {verb} encrypted by TLS and cannot be decoded"
 
 
-def _tls_step(commands: Commands) -> str:
+def _tls_step() -> str:
     return step_text(
         "Capture where the traffic is plain: behind the proxy that ends TLS, or on a listener "
-        "without it. What is encrypted",
-        commands.connections('protocol == "tls"'),
+        "without it",
+        WHOLE,
     )
 
 
@@ -120,12 +127,16 @@ def _decoded(total: Row, commands: Commands) -> Remark:
     )
     protocols = total["connections_by_protocol"]
     if protocols.get("http"):
-        text += f" {many(protocols['http'], 'connection speaks', 'connections speak')} HTTP."
+        text += f" {many(protocols['http'], 'connection speaks', 'connections speak')} HTTP"
+        is_rest = share < ENOUGH <= (recognised or 0)
+        text += ", which explains the rest." if is_rest and not protocols.get("unknown") else "."
     if _is_mostly_tls(total):
-        return Remark(LOOK, "coverage", f"{text} {_tls(total)}.", _tls_step(commands))
+        return Remark(LOOK, "coverage", f"{text} {_tls(total)}.", _tls_step())
     strange = protocols.get("unknown", 0)
     if share >= ENOUGH or (recognised is not None and recognised >= ENOUGH and not strange):
         return Remark(GOOD if recognised else LOOK, "coverage", text)
+    if lost:
+        text += " What follows counts only what was seen."
     if total["snaplen_cut_bytes"]:
         return Remark(LOOK, "coverage", text, whole_packets())
     if total["gaps"]:
@@ -182,6 +193,7 @@ def checksums(report: Row, commands: Commands) -> Remark:
         "unconfirmed": "not confirmed by the receiver",
     }
     _, said = parts_text(total, kinds)
+    said = without_count({name: total[name] for name in kinds if total[name]}, said)
     text = (
         f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "
         f"{'does' if total['mismatch'] == 1 else 'do'} not match: {said}.{beside(report)}"

@@ -15,8 +15,10 @@ from dissector.report.verdict import (
     beside,
     not_captured,
     parts_text,
+    seeks,
+    share_of,
     step_text,
-    whole_packets,
+    without_count,
 )
 from dissector.report.words import count_text, duration_text, every, listed, many
 
@@ -27,10 +29,12 @@ _UNACKNOWLEDGED: Final = {
     "consumer_closed": "open when the consumer was closed",
     "conn_closed": "open when the connection ended",
     "unacked_at_end": "open when the capture ended",
-    "unknown_gap": "not known, the acknowledgement may lie in bytes that are missing",
-    "unresolved_at_limit": "not known, too many were open",
-    "unknown": "not known",
+    "unknown_gap": "of unknown outcome (the acknowledgement may lie in bytes that are missing)",
+    "unresolved_at_limit": "of unknown outcome (too many were open)",
+    "unknown": "of unknown outcome",
 }
+# Of Cursus: answers to a poll have no outcome where there is nothing to commit.
+_WITHOUT_OUTCOME: Final = "empty, read without a group, or not readable"
 
 # Outcomes of deliveries that a later acknowledged one passed over.
 _OPEN: Final = ("consumer_closed", "conn_closed", "unacked_at_end")
@@ -60,8 +64,15 @@ def permits(report: Row, commands: Commands) -> Remark:
     who = "No consumer was"
     if judged < total["consumers"]:
         who = f"Of {many(judged, 'consumer')} with a known balance, none was"
-    text = f"{who} out of permits for a second or longer.{beside(report)}"
-    return Remark(GOOD, "permit_utilization", text)
+    text = f"{who} out of permits for a second or longer"
+    partly = reasons["baseline_known_partly"]
+    if partly:
+        text += (
+            f" while its balance was known: {duration_text(total['observed_ms'])} of all "
+            "consumers together"
+        )
+    mark = PLAIN if 2 * partly > judged else GOOD
+    return Remark(mark, "permit_utilization", f"{text}.{beside(report)}")
 
 
 def _stalls(report: Row, commands: Commands) -> Remark:
@@ -71,9 +82,13 @@ def _stalls(report: Row, commands: Commands) -> Remark:
     stuck = stalls["open_at_end"]["count"]
     times = stalls["count"] + stuck
     longest = max(stalls["longest_ms"] or 0, stalls["open_at_end"]["longest_ms"] or 0)
-    often = f"{many(times, 'time')}, for at most" if times > 1 else "once, for"
     confirmed = stalls["confirmed"]["count"]
-    text = f"Consumers were out of permits for a second or longer {often} {duration_text(longest)}"
+    text = f"One consumer was out of permits once, for {duration_text(longest)}"
+    if times > 1:
+        text = (
+            f"Consumers were out of permits for a second or longer {many(times, 'time')}, for at "
+            f"most {duration_text(longest)}"
+        )
     if stuck:
         text += f", {'still so' if stuck == times else f'{count_text(stuck)} still so'} at the end"
     when = "then" if times == 1 else many(confirmed, "time")
@@ -103,6 +118,8 @@ def causes_text(causes: Mapping[str, int], limit: int = NAMED) -> str:
         f"{count_text(count)} {CAUSE_WORDS.get(name, name.replace('_', ' '))}"
         for name, count in ordered
     ]
+    if len(found) == 1:
+        return without_count(causes, found[0])
     shown = ", ".join(found[:limit])
     rest = sum(count for _, count in ordered[limit:])
     return f"{shown}, {count_text(rest)} for other reasons" if rest else shown
@@ -112,13 +129,22 @@ def redelivery(report: Row, commands: Commands) -> Remark:
     section = report["redelivery"]
     total = section["total"]
     if total["deliveries"] is None and total["not_judged"].get("message_unread"):
-        text = "Too little was captured of what brokers send: redeliveries cannot be judged."
-        return Remark(LOOK, "redelivery", text, whole_packets())
+        text = "Redeliveries cannot be judged: too little was captured of what brokers send."
+        return Remark(PLAIN, "redelivery", text)
     if total["deliveries"] is None:
-        return not_captured(commands, "redelivery", "What brokers send")
+        return not_captured("redelivery", "Redeliveries", "brokers")
     if not total["deliveries"]:
         return Remark(PLAIN, "redelivery", "No delivery was seen.")
     deliveries = many(total["deliveries"], "delivery", "deliveries")
+    if total["messages"] == 0:
+        text = (
+            f"Whether {deliveries} repeated earlier ones cannot be judged: no message was seen in "
+            "any of them."
+        )
+        return Remark(PLAIN, "redelivery", text)
+    of = ""
+    if total["messages"] is not None and total["messages"] > total["deliveries"]:
+        of = f" ({many(total['messages'], 'message')})"
     if not total["redelivered"]:
         if total["not_judged"].get("no_identity", 0) >= total["deliveries"]:
             text = (
@@ -127,12 +153,13 @@ def redelivery(report: Row, commands: Commands) -> Remark:
             )
             return Remark(PLAIN, "redelivery", text)
         text = every(
-            total["deliveries"], "delivery", "was a first one", "were first ones", "deliveries"
-        )
+            total["deliveries"], f"delivery{of}", "was a first one", "were first ones",
+            f"deliveries{of}",
+        )  # fmt: skip
         return Remark(GOOD, "redelivery", f"{text}: nothing was delivered again.")
     verb = "was a repeat" if total["redelivered"] == 1 else "were repeats"
     text = (
-        f"{count_text(total['redelivered'])} of {deliveries} {verb}: "
+        f"{count_text(total['redelivered'])} of {deliveries}{of} {verb}: "
         f"{causes_text(total['by_cause'])}."
     )
     cause = max(total["by_cause"], key=lambda name: (total["by_cause"][name], name), default="")
@@ -153,18 +180,21 @@ def acks(report: Row, commands: Commands) -> Remark | None:
     if not total["deliveries"] or total["acked"] is None:
         return None
     rest = total["not_judged"]
-    _, said = parts_text(rest, _UNACKNOWLEDGED)
+    kinds = dict(_UNACKNOWLEDGED)
+    if report["checksum_failures"]["total"]["not_applicable"]:
+        kinds["unknown"] = _WITHOUT_OUTCOME
+    others, said = parts_text(rest, kinds)
+    found = {name: count for name in kinds if (count := rest.get(name))}
     if not said and not total["acked"]:
         return None
-    deliveries = many(total["deliveries"], "delivery", "deliveries")
-    if total["acked"] == total["deliveries"]:
-        text = every(
-            total["acked"], "delivery", "was acknowledged", "were acknowledged", "deliveries"
-        )
-    else:
-        verb = "was" if total["acked"] == 1 else "were"
-        text = f"{count_text(total['acked'])} of {deliveries} {verb} acknowledged"
-    text = f"{text}{f'; {said}' if said else ''}."
+    if others == rest.get("unknown") and not total["acked"]:
+        whose = many(total["deliveries"], "delivery", "deliveries")
+        text = f"Whether {whose} got an acknowledgement cannot be judged: {kinds['unknown']}."
+        return Remark(PLAIN, "ack_latency", text)
+    who = share_of(total["acked"], total["deliveries"], "delivery", "deliveries")
+    text = f"{who} acknowledged{f'; {said}' if said else ''}."
+    if others == total["deliveries"]:
+        text = f"{who} acknowledged: {without_count(found, said)}."
     passed, _ = parts_text(total["passed_over_by_outcome"], dict.fromkeys(_OPEN, ""))
     errors = total["validation_errors"]
     if rest.get("discarded") or errors:
@@ -175,7 +205,12 @@ def acks(report: Row, commands: Commands) -> Remark | None:
         return Remark(LOOK, "ack_latency", text, step_text(words, command))
     if passed:
         verb = "was" if passed == 1 else "were"
-        text += f" {count_text(passed)} {verb} left open though later ones were acknowledged."
+        text += f" {count_text(passed)} {verb} left open though later ones were acknowledged"
+        closed = total["passed_over_by_outcome"].get("consumer_closed")
+        if seeks(report) and closed == passed:
+            text += ", as a seek leaves them"
+            return Remark(PLAIN, "ack_latency", f"{text}.")
+        text += "."
         return Remark(LOOK, "ack_latency", text, _left_step(section["passed_over"], commands))
     return Remark(PLAIN, "ack_latency", text)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import ERROR_STEPS
+from dissector.report.meanings import ERROR_STEPS, NO_CODE
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
@@ -18,8 +18,11 @@ from dissector.report.verdict import (
     not_captured,
     parts_text,
     reasons_text,
+    seeks,
+    share_of,
     step_text,
     whole_packets,
+    without_count,
 )
 from dissector.report.words import count_text, duration_text, every, listed, many
 
@@ -34,9 +37,10 @@ _UNCONFIRMED: Final = {
     "unanswered_at_end": "unanswered when the capture ended",
 }
 
-_ANSWERED: Final = ("ok", "dup_or_dropped", "error", "response_cut")
+READABLE: Final = ("ok", "dup_or_dropped", "error")  # outcomes by an answer that could be read
+_ANSWERED: Final = (*READABLE, "response_cut")
 
-_SEEN: Final = ("ok", "dup_or_dropped", "error", "orphan_response")  # answers that could be read
+_SEEN: Final = (*READABLE, "orphan_response")  # answers that could be read
 
 
 def answered(outcomes: Mapping[str, int]) -> int:
@@ -48,7 +52,7 @@ def latency(report: Row, commands: Commands) -> Remark:
     total = report["send_latency"]["total"]
     latency, sends = total["latency_ms"], total["sends"]
     if sends is None:
-        return not_captured(commands, "send_latency", "What clients send")
+        return not_captured("send_latency", "Sends", "clients")
     if not sends:
         return Remark(PLAIN, "send_latency", "No send was seen.")
     messages = total["messages"]
@@ -56,7 +60,9 @@ def latency(report: Row, commands: Commands) -> Remark:
     what += many(sends, "send")
     if not latency["count"]:
         return Remark(PLAIN, "send_latency", f"{what}, none with a receipt that could be timed.")
-    if latency["count"] == 1:
+    if latency["count"] == sends == 1:
+        took = f"its receipt came after {duration_text(latency['max'])}"
+    elif latency["count"] == 1:
         took = f"one receipt could be timed, it came after {duration_text(latency['max'])}"
     elif latency["count"] < 100:
         took = (
@@ -78,18 +84,21 @@ def unconfirmed(report: Row, commands: Commands) -> Remark | None:
     missing, said = parts_text(outcomes, _UNCONFIRMED)
     found = []
     if missing:
-        verb = "was" if missing == 1 else "were"
-        found.append(
-            f"{many(missing, 'send')} of {count_text(sends)} {verb} not confirmed: {said}."
-        )
+        kinds = {name: count for name in _UNCONFIRMED if (count := outcomes.get(name))}
+        who = share_of(missing, sends, "send") + " not"
+        if missing == sends:
+            who = share_of(0, sends, "send")
+        found.append(f"{who} confirmed: {without_count(kinds, said)}.")
     if total["passed_over"]:
-        got = "a receipt" if total["passed_over"] == 1 else "receipts"
+        others = "a later one" if total["passed_over"] == 1 else "later ones"
         found.append(
-            f"{many(total['passed_over'], 'send')} never got {got}, though later ones of the same "
+            f"{many(total['passed_over'], 'send')} got no receipt though {others} of the same "
             "producer did."
         )
     if total["resent"]:
         found.append(f"{many(total['resent'], 'send')} repeated an earlier one.")
+    if missing and total["resent"]:
+        found += _in_the_end(report)
     unknown, why = reasons_text(outcomes, UNKNOWN)
     if unknown:
         found.append(f"Whether {many(unknown, 'send')} succeeded is not known: {why}.")
@@ -104,9 +113,29 @@ def unconfirmed(report: Row, commands: Commands) -> Remark | None:
         return None
     in_flight = outcomes.get("unanswered_at_end", 0)
     is_usual = missing == in_flight <= _IN_FLIGHT * sends
+    # Of a direction that is missing, coverage speaks; this is what follows from it.
+    unknown -= outcomes.get("other_side_not_captured", 0)
     if is_usual and not (total["passed_over"] or total["resent"] or unknown):
         return Remark(PLAIN, "send_latency", " ".join(found))
     return Remark(LOOK, "send_latency", " ".join(found), _send_step(report, commands))
+
+
+def _in_the_end(report: Row) -> list[str]:
+    """Whether what was sent several times got a receipt in one of the attempts.
+
+    Sends but those that repeat others are as many as messages or batches; each of them counts in
+    logical_latency_ms when one of its attempts was confirmed by an id.
+    """
+    total, lacks = report["send_latency"]["total"], report["coverage"]["total"]
+    outcomes = total["outcomes"]
+    if any(outcomes.get(name) for name in (*UNKNOWN, "dup_or_dropped", "not_awaited")):
+        return []
+    never = total["sends"] - total["resent"] - total["logical_latency_ms"]["count"]
+    if never < 0 or (never and (lacks["gaps"] or lacks["snaplen_cut_bytes"])):
+        return []  # a further attempt may lie in what is missing
+    if never:
+        return [f"{many(never, 'send')} had no attempt that was confirmed."]
+    return ["In the end every message was confirmed."]
 
 
 def _send_step(report: Row, commands: Commands) -> str:
@@ -128,7 +157,8 @@ def _send_step(report: Row, commands: Commands) -> str:
         return step_text(
             "What closed the producers", commands.frames('command == "CLOSE_PRODUCER"')
         )
-    if outcomes.get("response_cut") and report["coverage"]["total"]["snaplen_cut_bytes"]:
+    lacks = report["coverage"]["total"]
+    if lacks["snaplen_cut_bytes"] and (outcomes.get("response_cut") or not lacks["gaps"]):
         return whole_packets()
     if any(outcomes.get(name) for name in ("lost_in_gap", "response_cut")):
         return step_text("Capture again without losses; what was lost where", holes(commands))
@@ -145,28 +175,33 @@ def errors(report: Row, commands: Commands) -> Remark:
     section = report["errors"]
     total = section["total"]
     if total["answers"] is None:
-        return not_captured(commands, "errors", "What brokers answer")
+        return not_captured("errors", "Refusals", "brokers")
     if not total["answers"]:
         return _no_errors(report)
-    codes = [row["error_code"] or "no code" for row in section["by_code"]]
+    codes = [row["error_code"] or NO_CODE for row in section["by_code"]]
     verb = "was" if total["answers"] == 1 else "were"
-    text = (
-        f"{many(total['answers'], 'request')} {verb} refused, in "
-        f"{many(total['incidents'], 'incident')} ({listed(codes, NAMED)})"
-    )
+    text = f"{many(total['answers'], 'request')} {verb} refused"
+    if total["incidents"] < total["answers"]:
+        text += f" in {many(total['incidents'], 'incident')}"
+    text += f": {listed(codes, NAMED)}"
     if total["expected"] == total["answers"]:
-        return Remark(GOOD, "errors", f"{text}, as these clients always are.")
+        return Remark(GOOD, "errors", f"{text}; this is usual with these clients.")
     if total["expected"]:
         verb = "is" if total["expected"] == 1 else "are"
-        text = f"{text}; {count_text(total['expected'])} of them always {verb} with these clients"
-    hint = ERROR_STEPS.get(codes[0], "") if codes else ""
+        text = f"{text}; {count_text(total['expected'])} of them {verb} usual with these clients"
     rows = section["incidents"]
+    key = codes[0] if codes else ""
+    if rows and rows[0]["request_command"] == "GET_SCHEMA":
+        key = f"GET_SCHEMA {key}"
+    hint = ERROR_STEPS.get(key, "")
     words = f"{hint} " if hint else ""
     if rows and rows[0]["response_frame_no"] is not None:
         numbers = [rows[0]["request_frame_no"], rows[0]["response_frame_no"]]
         places = ", ".join(str(number) for number in numbers if number is not None)
         command = commands.frames(f"frame_no in ({places})", rows[0], " -V")
-        step = step_text(f"{words}The first refusal of the most frequent kind", command)
+        which = "The first of the most frequent kind" if len(codes) > 1 else "The first"
+        which = "The refusal" if total["answers"] == 1 else which
+        step = step_text(f"{words}{which}", command)
     else:
         step = step_text(f"{words}All refusals", commands.frames("error_code != null"))
     return Remark(LOOK, "errors", f"{text}.", step)
@@ -226,7 +261,10 @@ def closed(report: Row, commands: Commands) -> Remark | None:
     ]
     if not said:
         return None
-    text = f"The broker closed {' and '.join(said)}: an unload, a deleted topic, a seek or a quota."
+    text = f"The broker closed {' and '.join(said)}"
+    if not closed["producers"] and closed["consumers"] <= seeks(report):
+        return Remark(PLAIN, "connecting", f"{text}, as it does on a seek.")
+    text = f"{text}: an unload, a deleted topic, a seek or a quota."
     expression = 'direction == "to_client" and command in ("CLOSE_PRODUCER", "CLOSE_CONSUMER")'
     step = step_text("Compare with the broker's log at these times", commands.frames(expression))
     return Remark(LOOK, "connecting", text, step)

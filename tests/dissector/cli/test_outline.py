@@ -51,10 +51,10 @@ def test_a_refused_send_shows_in_latency_and_errors() -> None:
     ]  # fmt: skip
     text = "\n".join(lines_of(exchanges=sends, frames=[FRAME]))
     assert "3 messages in 3 sends" in text
-    assert "1 send of 3 was not confirmed: 1 refused." in text
+    assert "1 of 3 sends was not confirmed: refused." in text
     assert "1.500  1.500  1.500  1.500      3         3        1  t\\x1b[2J" in text
     assert "\x1b" not in text
-    assert "1 request was refused, in 1 incident" in text
+    assert "1 request was refused: ChecksumError." in text
     assert "      1           0     13     SEND  ChecksumError: no text" in text
 
 
@@ -115,7 +115,21 @@ def test_the_same_next_step_is_told_once() -> None:
     summary.add("frames", made.batch("frames", [FRAME]), "night")
     report = summary.result()
     report["coverage"]["total"]["one_way_connections"] = {"to_broker": 1}
-    report["redelivery"]["total"]["deliveries"] = None
-    report["errors"]["total"]["answers"] = None
+    report["coverage"]["total"] |= {"snaplen_cut_bytes": 9, "stream_bytes": 99, "decoded_share": 0}
+    report["coverage"]["total"]["decoded_share_of_recognised"] = 0
+    report["send_latency"]["total"] |= {"sends": 5, "outcomes": {"lost_in_gap": 5}}
     text = "\n".join(outline(report, PLAIN))
-    assert text.count("look  ") >= 3 and text.count("Capture both directions") == 1
+    assert text.count("look  ") >= 3 and text.count("Capture whole packets") == 1
+
+
+def test_what_answers_said_that_nobody_could_read_is_no_zero() -> None:
+    send = {
+        "connection_id": 0, "kind": "publish", "request_command": "SEND", "topic": "t",
+        "request_frame_no": 1, "producer_id": 1, "sequence_id": 1, "message_count": 1,
+        "attempt": 1, "request_last_ns": made.START_NS, "outcome": "lost_in_gap",
+        "ts": made.START_NS // 1000,
+    }  # fmt: skip
+    text = "\n".join(lines_of(exchanges=[send], frames=[FRAME]))
+    assert "      1         -        -  t" in text
+    text = "\n".join(lines_of(exchanges=[{**send, "outcome": "response_cut"}], frames=[FRAME]))
+    assert "      1         1        -  t" in text

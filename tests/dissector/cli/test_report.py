@@ -120,6 +120,12 @@ def test_report_reads_a_lake_that_is_there(
     assert blocked.code == EXIT_OUTPUT
 
 
+def test_a_capture_without_a_lake_leads_to_analyze(command: Command, nacks: Path) -> None:
+    found = command("report", nacks)
+    assert found.code == EXIT_USAGE and "Missing option '--lake'" in found.err
+    assert "dissector analyze" in found.err and "dissector land" in found.err
+
+
 def test_without_spark_the_way_out_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch, nacks: Path, tmp_path: Path
 ) -> None:

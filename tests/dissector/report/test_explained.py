@@ -7,6 +7,7 @@ import pytest
 from dissector.report.explained import REASONS, SENTENCES, explained, not_judged
 from dissector.report.result import SECTIONS
 from dissector.report.summary import Summary
+from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import report_of
 
@@ -73,11 +74,23 @@ def test_what_was_not_captured_is_not_nothing() -> None:
 
 
 def test_reasons_are_listed_by_how_many_they_concern() -> None:
-    whole = {"coverage": {"total": {"gaps": 0, "gap_bytes": 0}}}
+    whole = {"coverage": {"total": {"gaps": 0, "gap_bytes": 0, "frames": 1}}}
     text = not_judged(whole, {"lost_in_gap": 1, "evicted": 3, "orphan_response": 0})
-    assert text.index("3 (too many") < text.index("1 (bytes of")
+    assert text.index(f"3 ({OUTCOMES['evicted']})") < text.index(f"1 ({OUTCOMES['lost_in_gap']})")
     assert not_judged(whole, {}) == " Nothing was left unjudged."
     assert explained({"coverage": {}}) == {"coverage": {}}
+
+
+def test_where_no_frame_was_decoded_nothing_was_judged() -> None:
+    report = Summary().result()
+    abouts = [report[section]["about"] for section in SECTIONS]
+    assert not any("Nothing was left unjudged" in about for about in abouts)
+
+
+def test_outcomes_are_explained_in_the_words_of_the_lake() -> None:
+    for words in (OUTCOMES, DELIVERY_OUTCOMES):
+        for outcome in set(words) & set(REASONS):
+            assert REASONS[outcome] in (OUTCOMES.get(outcome), DELIVERY_OUTCOMES.get(outcome))
 
 
 def test_nothing_is_left_unjudged_only_where_nothing_is_missing() -> None:

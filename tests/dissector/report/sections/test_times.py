@@ -220,6 +220,9 @@ def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured() -> N
     assert refused["total"]["network_round_trip_ms"]["p50"] is None
     one_way = section_of(legs([0, 1], handshake_rtt_ns=None, packets_to_client=0))
     assert one_way["total"]["not_established"] == 0
+    # A SYN-ACK without the client's half: whether the client went on is not known.
+    other_way = legs([0], protocol="none", handshake_rtt_ns=None, packets_to_broker=0)
+    assert section_of(other_way)["total"]["not_established"] == 0
     before = section_of(legs([0], started="midstream", handshake_rtt_ns=None))
     assert before["total"]["opened_within_10_s"] is None
     assert before["total"]["not_judged"] == {"opened_before_capture": 1, "request_unread": 0}

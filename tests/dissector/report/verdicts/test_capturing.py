@@ -22,7 +22,8 @@ def test_bounds_say_what_they_left_out() -> None:
     [
         ({}, GOOD, "100 % of the TCP stream (1,000 bytes) is decoded; no gaps."),
         ({"decoded_share": ENOUGH}, GOOD, "99 %"),
-        ({"decoded_share": 0.5, "connections_by_protocol": {"http": 1}}, GOOD, "speaks HTTP."),
+        ({"decoded_share": 0.5, "connections_by_protocol": {"http": 1}}, GOOD,
+         "1 connection speaks HTTP, which explains the rest."),
         ({"decoded_share": 0.01, "tls_opaque_connections": 1}, LOOK, "1 connection is encrypted"),
         ({"decoded_share": 0.5, "connections_by_protocol": {"unknown": 2}}, LOOK, "an unknown"),
         ({"decoded_share": 0.5, "decoded_share_of_recognised": 0.5, "gaps": 1}, LOOK, "1 gap"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES
-from dissector.report.verdict import LOOK, PLAIN, Remark
+from dissector.report.verdict import GOOD, LOOK, PLAIN, Remark
 from dissector.report.verdicts.consuming import causes_text
 from tests.dissector.report.verdicts.reports import decoded, of
 
@@ -44,6 +44,56 @@ def test_what_was_left_open_leads_to_the_first_of_it() -> None:
     assert delivered({"unacked_at_end": 4}).mark == PLAIN
 
 
+def test_none_and_one_and_all_read_right() -> None:
+    assert delivered({"conn_closed": 9}).text == (
+        "None of 9 deliveries was acknowledged: open when the connection ended."
+    )
+    one = delivered({"conn_closed": 1}, deliveries=1, acked=0)
+    assert one.text == "The only delivery was not acknowledged: open when the connection ended."
+    assert delivered({}).text == "All 9 deliveries were acknowledged."
+    assert "cannot be judged: of unknown outcome." in delivered({"unknown": 9}).text
+
+
+def test_answers_to_a_poll_that_were_empty_are_not_called_unknown() -> None:
+    report = decoded()
+    report["checksum_failures"]["total"]["not_applicable"] = "frames of Cursus carry no checksum"
+    report["ack_latency"]["total"] |= {
+        "deliveries": 16, "acked": 2, "not_judged": {"unknown": 14}
+    }  # fmt: skip
+    (remark,) = of(report, "ack_latency")
+    assert remark.text == (
+        "2 of 16 deliveries were committed; 14 empty, read without a group, or not readable."
+    )
+
+
+def test_what_a_seek_left_open_is_not_the_fault_of_the_application() -> None:
+    report = decoded()
+    report["ack_latency"]["total"] |= {
+        "deliveries": 9, "acked": 7, "not_judged": {"consumer_closed": 2},
+        "passed_over_by_outcome": {"consumer_closed": 1},
+    }  # fmt: skip
+    assert of(report, "ack_latency")[0].mark == LOOK
+    report["requests"]["by_command"] = [
+        {"kind": "request", "request_command": "SEEK", "requests": 1, "outcomes": {"ok": 1}}
+    ]
+    (remark,) = of(report, "ack_latency")
+    assert remark.mark == PLAIN and remark.text.endswith("acknowledged, as a seek leaves them.")
+
+
+def test_a_balance_that_was_known_for_a_moment_is_no_evidence() -> None:
+    report = decoded()
+    total = report["permit_utilization"]["total"]
+    total |= {"consumers": 1, "observed_ms": 104.0}
+    total["not_judged"] = dict.fromkeys(
+        ("baseline_unknown", "delivered_without_known_balance", "baseline_known_partly"), 0
+    )
+    total["stalls"] = {"count": 0, "open_at_end": {"count": 0}}
+    assert of(report, "permit_utilization")[0].mark == GOOD
+    total["not_judged"] |= {"baseline_known_partly": 1}
+    (remark,) = of(report, "permit_utilization")
+    assert remark.mark == PLAIN and "while its balance was known: 104 ms" in remark.text
+
+
 def test_every_cause_has_its_words() -> None:
     for cause in CAUSES:
         assert len(causes_text({cause: 1}).split()) > 2 and "_" not in causes_text({cause: 1})
@@ -54,7 +104,7 @@ def test_every_cause_has_its_words() -> None:
 def test_what_to_do_depends_on_why_it_was_delivered_again() -> None:
     report = decoded()
     report["redelivery"]["total"] |= {
-        "deliveries": 9, "redelivered": 4, "by_cause": {"seek": 1, "reconnect": 3}
+        "deliveries": 9, "messages": 9, "redelivered": 4, "by_cause": {"seek": 1, "reconnect": 3}
     }  # fmt: skip
     report["redelivery"]["examples"] = [{"capture": None, "frame_no": 7, "previous_frame_no": None}]
     (remark,) = of(report, "redelivery")

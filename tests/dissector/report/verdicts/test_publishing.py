@@ -21,13 +21,25 @@ def sent(outcomes: dict[str, int], **total: Any) -> list[Remark]:
 @pytest.mark.parametrize(
     ("outcome", "mark", "words"),
     [
-        ("error", LOOK, "2 refused."),
-        ("dropped_after_close", LOOK, "2 sent to a producer that was closed already."),
-        ("conn_closed", LOOK, "2 unanswered when the connection ended."),
-        ("unanswered_at_end", LOOK, "2 unanswered when the capture ended."),
+        ("error", LOOK, "2 of 5 sends were not confirmed: refused."),
+        (
+            "dropped_after_close",
+            LOOK,
+            "were not confirmed: sent to a producer that was closed already.",
+        ),
+        (
+            "conn_closed",
+            LOOK,
+            "were not confirmed: unanswered when the connection ended.",
+        ),
+        (
+            "unanswered_at_end",
+            LOOK,
+            "were not confirmed: unanswered when the capture ended.",
+        ),
         ("lost_in_gap", LOOK, "is not known: the answer may lie in bytes that are missing."),
         ("response_cut", LOOK, "is not known: the answer is not whole in the capture."),
-        ("other_side_not_captured", LOOK, "the direction of the answers was not captured."),
+        ("other_side_not_captured", PLAIN, "the direction of the answers was not captured."),
         ("evicted", LOOK, "is not known: too many waited for an answer"),
         ("dup_or_dropped", PLAIN, "2 sends got a receipt without a message id"),
         ("not_awaited", PLAIN, "2 sends wanted no answer."),
@@ -57,10 +69,70 @@ def test_lists_of_codes_say_how_many_there_are() -> None:
     report["errors"]["total"] |= {"answers": 4, "incidents": 4}
     report["errors"]["by_code"] = [{"error_code": code} for code in ("A", "B", "C", "D")]
     (remark,) = of(report, "errors")
-    assert "(A, B, C … (4 in all))" in remark.text
+    assert "4 requests were refused: A, B, C … (4 in all)." in remark.text
     report["errors"]["by_code"].pop()
     (remark,) = of(report, "errors")
-    assert "(A, B, C)." in remark.text
+    assert "refused: A, B, C." in remark.text
+
+
+def test_what_was_sent_again_tells_how_it_ended() -> None:
+    """23 of 65 that failed alarm nobody for long, if all messages were confirmed in the end."""
+    (remark,) = sent({"ok": 42, "conn_closed": 23}, resent=35, logical_latency_ms={"count": 30})
+    assert "23 of 65 sends were not confirmed" in remark.text
+    assert remark.text.endswith("In the end every message was confirmed.")
+    (remark,) = sent({"ok": 6, "error": 7}, resent=2, logical_latency_ms={"count": 6})
+    assert remark.text.endswith("5 sends had no attempt that was confirmed.")
+    # What is not known of some could be the missing ones.
+    (remark,) = sent({"ok": 6, "error": 7, "lost_in_gap": 1}, resent=2,
+                     logical_latency_ms={"count": 6})  # fmt: skip
+    assert "had no attempt" not in remark.text and "In the end" not in remark.text
+
+
+def test_answers_that_were_cut_off_lead_to_whole_packets() -> None:
+    report = decoded()
+    report["coverage"]["total"]["snaplen_cut_bytes"] = 9
+    report["send_latency"]["total"] |= {"sends": 5, "outcomes": {"lost_in_gap": 5}}
+    assert "tcpdump -s 0" in of(report, "send_latency")[1].next_step
+
+
+def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:
+    report = decoded()
+    report["coverage"]["total"] |= {"connections": 3, "one_way_connections": {"to_broker": 2}}
+    report["errors"]["total"]["answers"] = None
+    report["send_latency"]["total"]["sends"] = None
+    report["coverage"]["total"] |= {"stream_bytes": 9, "decoded_share": 1.0}
+    _, remark = of(report, "coverage")
+    assert remark.mark == LOOK
+    assert remark.text == "Only one direction of 2 of 3 connections was captured."
+    for section, said in (
+        ("errors", "Refusals cannot be judged: what brokers send"),
+        ("send_latency", "Sends cannot be judged: what clients send"),
+    ):
+        (remark,) = of(report, section)
+        assert remark.mark == PLAIN and remark.text == f"{said} is not in the capture."
+
+
+def test_a_topic_without_a_schema_is_not_a_topic_that_is_missing() -> None:
+    report = decoded()
+    report["errors"]["total"] |= {"answers": 1, "incidents": 1}
+    report["errors"]["by_code"] = [{"error_code": "TopicNotFound"}]
+    row = {"request_command": "GET_SCHEMA", "request_frame_no": 3, "response_frame_no": 4}
+    report["errors"]["incidents"] = [{**row, "capture": None}]
+    (remark,) = of(report, "errors")
+    assert remark.text == "1 request was refused: TopicNotFound."
+    assert "no schema" in remark.next_step and "Create" not in remark.next_step
+
+
+def test_consumers_that_a_seek_closed_are_no_reason_to_look() -> None:
+    report = decoded()
+    report["connecting"]["total"]["closed_by_broker"] |= {"producers": 0, "consumers": 2}
+    assert of(report, "connecting")[0].mark == LOOK
+    report["requests"]["by_command"] = [
+        {"kind": "request", "request_command": "SEEK", "requests": 2, "outcomes": {"ok": 2}}
+    ]
+    (remark,) = of(report, "connecting")
+    assert remark.mark == PLAIN
+    assert remark.text == "The broker closed 2 consumers, as it does on a seek."
 
 
 def test_an_answer_is_a_receipt_one_for_a_duplicate_or_a_refusal() -> None:

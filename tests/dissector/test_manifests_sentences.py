@@ -1,0 +1,126 @@
+"""Every sentence of a summary on every sample capture: readable, and true to clients' logs."""
+
+import functools
+import re
+
+import pytest
+
+from dissector.dissection import Options
+from dissector.report.outlook import remarks
+from dissector.report.summary import Summary
+from dissector.report.verdict import BAD, GOOD, LOOK, Remark
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import chains
+from tests.dissector.observed import CASES, CURSUS_CASES, LOGGED, Case, name_of
+
+NUMBER = r"([\d,]+)"
+SETTLED = "In the end every message was confirmed."
+NOTHING_AGAIN = "nothing was delivered again."
+# Counted nouns that must not be several behind a 1.
+NOUNS = "sends|deliveries|messages|requests|checksums|connections|consumers|answers|incidents"
+WRONG = re.compile(
+    rf"\b1 (?:{NOUNS})\b|\bof 1 |(?<![\d.,])0 of "
+    rf"|\b(?!1\b)\d+ (?:send|delivery) |  "
+)
+# All went well for the client, and yet there is something to look at on the wire.
+NOT_CALM = {
+    "cpp-c40_killed_Failover.pcap": "a consumer was killed with messages in its queue",
+    "cpp-c40_killed_Shared.pcap": "a consumer was killed with messages in its queue",
+    "cpp-c41_unload.pcap": "the broker unloaded the topic",
+    "cpp-s28_pause_ack_group.pcap": "100 messages were never acknowledged",
+    "java-j23_errors.pcap": "ten requests were refused",
+    "java-j24_unload.pcap": "the broker unloaded the topic, and refused a send",
+    "java-j32_encryption.pcap": "a consumer without the key discarded all",
+    "java-j40_slow_consumer.pcap": "the consumer had no permits for a second",
+    "java-j74_corrupt.pcap": "a bit was flipped",
+}
+
+
+@functools.cache
+def said(case: Case) -> tuple[Remark, ...]:
+    summary = Summary()
+    (chain,) = chains([str(case.path)], "auto").chains
+    for block in dissect(chain, Options(want_detail="none")):
+        summary.add_block(block, case.name)
+    return tuple(remarks(summary.result({case.name: case.name})))
+
+
+def text_of(case: Case, *sections: str) -> str:
+    return " ".join(each.text for each in said(case) if each.section in sections)
+
+
+def number(pattern: str, text: str) -> int | None:
+    found = re.search(pattern, text)
+    return None if found is None else int(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize("case", [*CASES, *CURSUS_CASES], ids=name_of)
+def test_sentences_read_right(case: Case) -> None:
+    for each in said(case):
+        text = each.text
+        assert not WRONG.search(text), text
+        assert text.endswith(".") and ".." not in text and "None " not in text.split(". ")[0][5:]
+        assert text[0].isupper() or text[0].isdigit() or text[0] in "<>"
+        assert bool(each.next_step) == (each.mark in (LOOK, BAD)), each
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_counts_in_sentences_are_those_of_the_slow_decoder(case: Case) -> None:
+    told = case.truth["frames"]
+    sends = number(rf"{NUMBER} sends?\b", text_of(case, "send_latency")) or 0
+    refused = number(rf"{NUMBER} requests? (?:was|were) refused", text_of(case, "errors")) or 0
+    if case.is_cut or case.is_lossy or case.has_both_legs:
+        assert sends >= told.get("to_broker SEND", 0) or case.has_both_legs
+        return
+    assert sends == told.get("to_broker SEND", 0)
+    assert refused >= told.get("to_client SEND_ERROR", 0)
+    text = text_of(case, "redelivery")
+    deliveries = number(rf"{NUMBER} deliver(?:y|ies)", text)
+    words = {"The only": 1, "Both": 2}
+    deliveries = next((n for word, n in words.items() if text.startswith(word)), deliveries)
+    if not case.is_one_way:
+        assert (deliveries or 0) == told.get("to_client MESSAGE", 0)
+
+
+@pytest.mark.parametrize("case", LOGGED, ids=name_of)
+def test_what_is_said_to_be_well_was_well_for_the_client(case: Case) -> None:
+    """No repeat where a client saw one, nothing confirmed that a client was told has failed."""
+    again = [each for each in case.events if each["ev"] == "recv" and each.get("redelivery_count")]
+    if NOTHING_AGAIN in text_of(case, "redelivery"):
+        assert not again
+    sends = text_of(case, "send_latency")
+    if SETTLED in sends:
+        assert not case.seen.get("sent_err")
+    if "had no attempt that was confirmed" in sends:
+        assert case.seen.get("sent_err")
+    if SETTLED not in sends and case.is_whole and "not confirmed" in sends:
+        assert case.seen.get("sent_err")
+    acks = text_of(case, "ack_latency")
+    got = {each.get("mid") for each in case.events if each["ev"] == "recv"}
+    done = {each.get("mid") for each in case.events if each["ev"] == "ack"}
+    if re.match(r"(All|Both|The only) .* were? acknowledged\.", acks) and done:
+        assert got <= done or "txn_ack" in {each["ev"] for each in case.events}
+
+
+@pytest.mark.parametrize("case", LOGGED, ids=name_of)
+def test_a_client_for_whom_all_went_well_alarms_nobody(case: Case) -> None:
+    seen = case.seen
+    events = {each["ev"] for each in case.events if not each.get("err")}
+    is_fine = seen["sent_ok"] == seen["recv_total"] and not seen.get("sent_err")
+    is_fine &= not seen["recv_redelivered"] and not events & {"nack", "seek", "SIGKILL"}
+    if not (case.is_whole and is_fine):
+        return
+    alarms = [each for each in said(case) if each.mark in (LOOK, BAD)]
+    assert bool(alarms) == (case.name in NOT_CALM), alarms
+
+
+def test_what_little_was_decoded_is_no_evidence() -> None:
+    for name in ("mut-snap200-java-j03_batch_lz4.pcap", "var-snaplen96.pcap"):
+        (case,) = (case for case in CASES if case.name == name)
+        assert not any(each.mark == GOOD for each in said(case)), name
+
+
+def test_a_direction_that_is_missing_makes_no_attempt_vain() -> None:
+    for case in (*CASES, *CURSUS_CASES):
+        if "one_direction" in case.name or case.is_one_way:
+            assert "came to nothing" not in text_of(case, "connecting"), case
