@@ -23,6 +23,11 @@ _HARMLESS: Final = frozenset(
     {"SELECT", "SET", "CREATE", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "DROP", "ALTER"}
 )
 _ROWS: Final = frozenset({"SELECT", "EXPLAIN"})
+# Types that neither Arrow's readers nor Parquet hold as what they are; they become text.
+_TEXT_ONLY: Final = re.compile(
+    r"\b(?:INTERVAL|BIT|BIGNUM|VARINT|UNION|TIME WITH TIME ZONE|TIMETZ)\b"
+    r"|.+\bTIMESTAMP_NS\b|\bTIMESTAMP_NS\b.+"
+)
 # What may stand before the statement that is explained.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
 _BATCH_ROWS: Final = 8192
@@ -142,7 +147,8 @@ class Engine:
                 if statement.type.name not in _ROWS:
                     self._connection.execute(statement)
                     continue
-                reader = self._connection.sql(statement).to_arrow_reader(_BATCH_ROWS)
+                rows = _readable(self._connection.sql(statement))
+                reader = rows.to_arrow_reader(_BATCH_ROWS)
             yield Answer(reader)
 
     def _refuse_what_writes(self, statement: "duckdb.Statement") -> None:
@@ -162,6 +168,19 @@ class Engine:
     def interrupt(self) -> None:
         """Stop the statement that runs in another thread."""
         self._connection.interrupt()
+
+
+def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
+    """The rows, columns of types that no reader takes as text."""
+    odd = [_TEXT_ONLY.search(str(kind)) is not None for kind in rows.types]
+    if not any(odd):
+        return rows
+    chosen = []
+    for place, (name, is_odd) in enumerate(zip(rows.columns, odd, strict=True), start=1):
+        quoted = name.replace('"', '""')
+        cell = f"CAST(#{place} AS VARCHAR)" if is_odd else f"#{place}"
+        chosen.append(f'{cell} AS "{quoted}"')
+    return rows.project(", ".join(chosen))
 
 
 def _list(texts: Sequence[str]) -> str:
