@@ -48,8 +48,8 @@ _FLAG: Final = re.compile(rb"(?<![\w-])--?(?P<name>[a-zA-Z][\w-]{0,60}+)[ \t]{1,
 _ELEMENT: Final = re.compile(rb"<(?P<name>[\w:.-]{1,64}+)(?:\s[^<>]{0,256}+)?+>(?P<value>[^<]++)")
 # A key and a value that are values themselves: {"name": "password", "value": "x"}.
 _MEMBERS: Final = re.compile(
-    rb"(?i)\b(?:name|key|field|header)\\*+[\"']?+\s{0,4}+[=:]\s{0,4}+\\*+[\"'](?P<name>[\w.$-]{1,64}+)"
-    rb"\\*+[\"'][\s,]{0,8}+\\*+[\"']?+value\\*+[\"']?+\s{0,4}+[=:]\s{0,4}+"
+    rb"(?i)\b(?:name|key|field|header)\\*+[\"']?+\s{0,4}+[=:]\s{0,4}+\\*+[\"']"
+    rb"(?P<name>[\w.$-]{1,64}+)\\*+[\"'][\s,]{0,8}+\\*+[\"']?+value\\*+[\"']?+\s{0,4}+[=:]\s{0,4}+"
 )
 _PAIR: Final = re.compile(rb"\x0a(?P<size>[\x02-\x40])(?=[\w.$ -]{2})")
 _NEXT_PAIR: Final = rb"(?!\s{0,4}\\*[\"']?[\w.$-]{1,64}+\\*[\"']?\s{0,4}[=:])"
