@@ -86,7 +86,7 @@ _USER: Final = re.compile(
 # What a bound left of `user:password@host`, of a key: its end is not there to tell.
 _USER_CUT: Final = re.compile(
     rb"(?:(?<=://)|(?<![\w.+%~/@-]))(?P<value>[\w.+%~-]{1,64}+:(?!\d++[<\xe2])"
-    rb"[^\s:@/\"'<>,;(){}\[\]\x00-\x1f\x7f\xe2]++)" + _CUT
+    rb"[^\s:@/\"'<>,;(){}\[\]\x00-\x1f\x7f\xe2]++)@?+" + _CUT
 )
 _KEY_CUT: Final = re.compile(
     rb"(?<![\w-])(?P<value>(?:A[KSB]IA|ACCA|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|xapp-|AIza"
@@ -122,7 +122,7 @@ _SPOKEN_PASSWORD: Final = re.compile(
     rb"(?i)(?<![a-z])(?:passwords?|passwd|pwd|passphrase|passcode)"
     rb"(?:[ \t](?:is|was|(?:of|for)[ \t](?:user[ \t])?[\w.@-]{1,64}+))?+"
     rb"(?:(?:[ \t]{0,2}+:)?+[ \t]{1,4}+(?P<quote>[\"'`])"
-    rb"(?P<quoted>[^\"'`<\r\n]{4,128}+)(?:(?P=quote)|"
+    rb"(?P<quoted>(?:[^\"'`<\r\n\xe2]|\xe2(?!\x80\xa6\()){4,128}+)(?:(?P=quote)|"
     + _CUT
     + rb")|(?:[ \t]{0,2}+:)?+[ \t]{1,4}+(?P<value>[^\s\"'`<>,;]{4,128}+))"
 )

@@ -122,6 +122,8 @@ HIDDEN = (
     ("x GOCSPX-abcdefghij12 y", "x _19_ y"),
     ("at pulsar://bob:hunt<99 more>", "at pulsar://_8_<99 more>"),
     ("login bob:hunt…(9999 bytes, 01ab)", "login _8_…(9999 bytes, 01ab)"),
+    ("login bob:hunt@…(9999 bytes, 01ab)", "login _8_@…(9999 bytes, 01ab)"),
+    ("password 'correct ho…(9999 bytes, 01ab)", "password '_10_…(9999 bytes, 01ab)"),
     ("AKIAIOSF<99 more>", "_8_<99 more>"),
     ("password 'correct ho<99 more>", "password '_10_<99 more>"),
     ("\n\x08password\x12\x06hunter\x18", "\n\x08password\x12\x06_6_\x18"),
