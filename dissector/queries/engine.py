@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from dissector.errors import DependencyError, UsageError
+from dissector.errors import DependencyError, InputError, UsageError
 
 if TYPE_CHECKING:
     import duckdb
@@ -79,6 +79,10 @@ class Engine:
         files: the Parquet files of each table. old_files: those of schema version 1, which name
             their capture by their folder.
         columns: for each table an empty Arrow table with its columns.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+        InputError: a file cannot be read.
     """
 
     def __init__(
@@ -95,8 +99,15 @@ class Engine:
         self._connection.execute("SET autoinstall_known_extensions = false")
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
-        for table, empty in columns.items():
-            self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+        try:
+            for table, empty in columns.items():
+                self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+        except duckdb.Error as error:
+            self._connection.close()
+            raise InputError(
+                f"a file of the lake cannot be read, dissector lake verify tells which: "
+                f"{_sentence(str(error))}"
+            ) from None
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {view.query}")
         self._shut_in(

@@ -187,3 +187,30 @@ def test_columns_of_one_name_are_all_there(command, lake, tmp_path):
     rows = tmp_path / "a.parquet"
     command("sql", "--lake", lake, query, "--format", "parquet", "-o", rows)
     assert pq.read_schema(rows).names == ["a", "a_1", "a_1_1", "a_2"]
+
+
+def _cut(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:100])
+
+
+def _link(part: Path) -> None:
+    part.symlink_to(part.rename(part.parents[3] / "elsewhere.parquet"))
+
+
+def _pipe(part: Path) -> None:
+    part.unlink()
+    os.mkfifo(part)
+
+
+@pytest.mark.parametrize("change", [_cut, _link, _pipe])
+def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
+    command, lake, tmp_path, change
+):
+    odd = shutil.copytree(lake, tmp_path / "lake")
+    change(next((odd / "frames").glob("*/*.parquet")))
+    found = command("sql", "--lake", odd, "select count(*) from sends")
+    assert found.code == 2
+    assert "dissector lake verify" in found.err and "internal" not in found.err
+    verified = command("lake", "verify", odd)
+    assert verified.code == 3
+    assert "frames" in verified.out + verified.err
