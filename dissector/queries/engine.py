@@ -208,7 +208,9 @@ class _complaints:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         import duckdb
 
-        if isinstance(error, duckdb.InterruptException):
+        # A signal while the first rows are made comes as a bare RuntimeError.
+        is_signal = type(error) is RuntimeError and "interrupted" in str(error)
+        if is_signal or isinstance(error, duckdb.InterruptException):
             raise KeyboardInterrupt from None
         if isinstance(error, duckdb.Error):
             raise UsageError(_sentence(str(error))) from None
