@@ -7,6 +7,7 @@ names and texts never reach a terminal. JSON is pure ASCII, so it is safe as it 
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -41,7 +42,8 @@ def time_text(ts_ns: int | None, decimals: int = 6) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it: times as text, maps as objects, raw bytes as hexadecimal digits."""
+    """A value as JSON has it: times, nan and inf as text, maps as objects, raw bytes as hexadecimal
+    digits."""
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
     if isinstance(value, list) and value and isinstance(value[0], tuple):
@@ -51,10 +53,19 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        return _plain_number(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, dict):
         return {str(key): plain_value(inner) for key, inner in value.items()}
     return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _plain_number(value: Decimal) -> int | float | str:
+    """A decimal as a number, as text where a float would not keep all digits."""
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
 def field_text(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -18,7 +18,7 @@ from dissector.cli.options import (
     example,
     force_option,
 )
-from dissector.cli.render import csv_line, field_text, json_line
+from dissector.cli.render import csv_line, field_text, json_line, time_text
 from dissector.cli.terminal import Words, safe_text
 from dissector.errors import UsageError
 from dissector.outputs import new_file, written
@@ -212,15 +212,56 @@ def _writer(form: str, sink: BinaryIO, rows: int, common: Common) -> "Show":
 
 
 def _write_json(answer: "Answer", sink: BinaryIO) -> None:
+    names = _distinct(answer.schema.names)
     for batch in answer.batches():
-        for row in batch.to_pylist():
+        for values in _values(batch):
+            row = dict(zip(names, values, strict=True))
             sink.write(json_line(row, keeps_nulls=True).encode() + b"\n")
 
 
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names of columns; a further one of a name gets a number, as DuckDB names it: x, x_1."""
+    found: list[str] = []
+    for name in names:
+        new, count = name, 0
+        while new in found:
+            count += 1
+            new = f"{name}_{count}"
+        found.append(new)
+    return found
+
+
+def _values(batch: "pa.RecordBatch") -> "Iterator[tuple[Any, ...]]":
+    """The values of each row; columns may have equal names.
+
+    Raises:
+        UsageError: a time lies outside the years that a calendar knows.
+    """
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns.append(_listed(column))
+        except OverflowError:
+            raise UsageError(
+                f"{name} holds a time outside the years 1 to 9999: ask for {name}::varchar"
+            ) from None
+    return zip(*columns, strict=True)
+
+
+def _listed(column: "pa.Array") -> list[Any]:
+    """The values of a column; times in nanoseconds as text, which keeps all digits."""
+    import pyarrow as pa
+
+    if column.type == pa.timestamp("ns"):
+        times = column.cast(pa.int64()).to_pylist()
+        return [None if time is None else time_text(time, decimals=9) for time in times]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
 def _cells(batch: "pa.RecordBatch") -> Iterator[list[str]]:
-    """The cells of each row as text; columns may have equal names."""
-    columns = [column.to_pylist() for column in batch.columns]
-    return ([field_text(cell) for cell in cells] for cells in zip(*columns, strict=True))
+    """The cells of each row as text."""
+    return ([field_text(value) for value in values] for values in _values(batch))
 
 
 def _write_csv(answer: "Answer", sink: BinaryIO) -> None:
@@ -231,11 +272,16 @@ def _write_csv(answer: "Answer", sink: BinaryIO) -> None:
 
 
 def _write_parquet(answer: "Answer", sink: BinaryIO) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(sink, answer.schema, compression="zstd") as writer:
+    names = _distinct(answer.schema.names)
+    schema = pa.schema(
+        [field.with_name(name) for name, field in zip(names, answer.schema, strict=True)]
+    )
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in answer.batches():
-            writer.write_batch(batch)
+            writer.write_batch(batch.rename_columns(names))
 
 
 _WRITERS: Final = {"csv": _write_csv, "jsonl": _write_json, "parquet": _write_parquet}

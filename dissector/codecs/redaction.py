@@ -32,13 +32,25 @@ _NOT_USERS: Final = frozenset(
     )
 )
 
+_ENCODED_QUOTE: Final = rb"%(?:25)*+22|&quot;|&#34;|\\++u0022"
+# What stands where a text or a name was cut.
+_CUT: Final = rb"(?=<\d++ more>|\xe2\x80\xa6\(\d++ bytes)"
+_CUT_MARKS: Final = (b" more>", b"\xe2\x80\xa6(")
 # A key, with all that may stand between it and its value.
 _NAMED: Final = re.compile(
-    rb"(?<![\w.$-])(?P<name>[\w.$-]++)(?P<end>\\*+[\"']?+|%22)(?P<blank>[ \t]{0,8}+)"
-    rb"(?P<sign>=>|[=:]|%3[dDaA])(?P<gap>[ \t]{0,8}+)(?:%22)?+"
+    rb"(?<![\w.$\x80-\xff-])(?P<name>[\w.$\x80-\xff-]++)(?P<end>"
+    + _ENCODED_QUOTE
+    + rb"|\\*+[\"']?+)(?P<blank>[ \t]{0,8}+)(?P<sign>[=-]>|:=|[=:]|%(?:25)*+3[dDaA])"
+    rb"(?P<gap>(?:[ \t]|%(?:25)*+20){0,8}+)"
+    rb"(?:" + _ENCODED_QUOTE + rb")?+"
 )
 _FLAG: Final = re.compile(rb"(?<![\w-])--?(?P<name>[a-zA-Z][\w-]{0,60}+)[ \t]{1,4}+(?=[^\s-])")
-_ELEMENT: Final = re.compile(rb"<(?P<name>[\w:.-]{1,64}+)>(?P<value>[^<]++)")
+_ELEMENT: Final = re.compile(rb"<(?P<name>[\w:.-]{1,64}+)(?:\s[^<>]{0,256}+)?+>(?P<value>[^<]++)")
+# A key and a value that are values themselves: {"name": "password", "value": "x"}.
+_MEMBERS: Final = re.compile(
+    rb"(?i)\b(?:name|key|field|header)\\*+[\"']?+\s{0,4}+[=:]\s{0,4}+\\*+[\"']"
+    rb"(?P<name>[\w.$-]{1,64}+)\\*+[\"'][\s,]{0,8}+\\*+[\"']?+value\\*+[\"']?+\s{0,4}+[=:]\s{0,4}+"
+)
 _PAIR: Final = re.compile(rb"\x0a(?P<size>[\x02-\x40])(?=[\w.$ -]{2})")
 _NEXT_PAIR: Final = rb"(?!\s{0,4}\\*[\"']?[\w.$-]{1,64}+\\*[\"']?\s{0,4}[=:])"
 # A value without quotes ends at a blank, at a control byte, or where the next pair begins.
@@ -71,13 +83,32 @@ _USER: Final = re.compile(
     rb"(?<![\w.+%~/@-])(?P<user>[\w.+%~-]{1,64}+):(?P<password>[^\s:@/\"'<>,;(){}\[\]\x00-\x1f\x7f]"
     rb"{1,128}+)@(?=(?P<host>[\w.-]{1,64}|\[))"
 )
+# What a bound left of `user:password@host`, of a key: its end is not there to tell.
+_USER_CUT: Final = re.compile(
+    rb"(?:(?<=://)|(?<![\w.+%~/@-]))(?P<value>[\w.+%~-]{1,64}+:(?!\d++[<\xe2])"
+    rb"[^\s:@/\"'<>,;(){}\[\]\x00-\x1f\x7f\xe2]++)@?+" + _CUT
+)
+_KEY_CUT: Final = re.compile(
+    rb"(?<![\w-])(?P<value>(?:A[KSB]IA|ACCA|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|xapp-|AIza"
+    rb"|[sr]k_live_|sk-|npm_|hvs\.|ya29\.|GOCSPX-|SG\.)[\w.-]++)" + _CUT
+)
+_URL_ENCODED: Final = re.compile(
+    rb"(?i)%3a%2f%2f(?P<value>(?:[\w.~+-]|%(?!40|2f))*+%40(?:[\w.~!$*-]*+%40)?+)"
+)
+# curl -u user:password
+_OPTION_USER: Final = re.compile(
+    rb"(?<![\w-])(?:-u|--user)(?:[ \t]{1,4}+|=)[\"']?+[\w.@-]{1,64}+:(?P<value>[^\s\"']++)"
+)
 _CLASS: Final = re.compile(rb"(?:[a-z]\w*\.){2,}[\w$]+")
 _PRIVATE_KEY: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PRIVATE_KEY_END: Final = re.compile(rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _SERVICE_KEY: Final = re.compile(
     rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9])|(?<![A-Za-z0-9])(?:gh[pousr]_\w{20,}+"
     rb"|github_pat_\w{20,}+|glpat-[\w-]{16,}+|xox[abeoprs]-[\w-]{10,}+|AIza[\w-]{30,}+"
-    rb"|[sr]k_live_\w{10,}+|sk-[\w-]{20,}+|npm_\w{30,}+|hvs\.[\w-]{20,}+|ya29\.[\w-]{20,}+)"
+    rb"|[sr]k_(?:live|test)_\w{10,}+|sk-[\w-]{20,}+|npm_\w{30,}+|hvs\.[\w-]{20,}+|ya29\.[\w-]{20,}+"
+    rb"|xapp-[\w-]{10,}+|GOCSPX-[\w-]{10,}+|SG\.[\w-]{16,}+\.[\w-]{16,}+|dop_v1_\w{20,}+)"
+    rb"|(?<=hooks\.slack\.com/services/)[\w/]{10,}+"
+    rb"|(?<!\w)\$(?:2[abxy]\$\d\d|[56]|argon2i?d?)\$[\w./$=,+-]{12,}+"
 )
 # Words for secrets with a random text directly behind them.
 _SPOKEN: Final = re.compile(
@@ -85,6 +116,15 @@ _SPOKEN: Final = re.compile(
     rb"|cookie|signature|session id|(?:api|access|private|secret)[ _-]?key)"
     rb"(?:[ \t](?:is|was|of|value|id|string))?[ \t]{1,4}+[\"'(\[<`]{0,2}+"
     rb"(?P<value>[\w+/=~!#$%^&*.-]{8,}+)"
+)
+# A password in quotes, or behind a colon that is not directly behind its word.
+_SPOKEN_PASSWORD: Final = re.compile(
+    rb"(?i)(?<![a-z])(?:passwords?|passwd|pwd|passphrase|passcode)"
+    rb"(?:[ \t](?:is|was|(?:of|for)[ \t](?:user[ \t])?[\w.@-]{1,64}+))?+"
+    rb"(?:(?:[ \t]{0,2}+:)?+[ \t]{1,4}+(?P<quote>[\"'`])"
+    rb"(?P<quoted>(?:[^\"'`<\r\n\xe2]|\xe2(?!\x80\xa6\()){4,128}+)(?:(?P=quote)|"
+    + _CUT
+    + rb")|(?:[ \t]{0,2}+:)?+[ \t]{1,4}+(?P<value>[^\s\"'`<>,;]{4,128}+))"
 )
 _WITH_DIGIT: Final = re.compile(rb"[0-9]")
 _WITH_LETTER: Final = re.compile(rb"[A-Za-z]")
@@ -98,17 +138,34 @@ _DISCOVERY: Final = re.compile(
 _WORD: Final = re.compile(rb"[A-Z]?[a-z]{1,24}|[A-Z]{1,24}")
 _WORD_BEFORE: Final = re.compile(rb"([A-Za-z]{2,16})[ _]\Z")
 _SECOND_WORDS: Final = frozenset(second.encode() for _, second in SECRET_PAIRS)
-_PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# Of letters in any script; only those of ASCII tell by their case where a word begins.
+_PARTS: Final = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+")
 
 _KEY_HINTS: Final = (
-    *(b"pass", b"pwd", b"secret", b"token", b"cred", b"cookie", b"sess", b"sig", b"auth"),
-    *(b"jwt", b"pin", b"key", b"otp", b"bearer", b"sid", b"private", b"cvv"),
+    *(b"pass", b"pw", b"psw", b"secret", b"token", b"cred", b"cookie", b"sess", b"sig", b"auth"),
+    *(b"jwt", b"pin", b"key", b"otp", b"bearer", b"sid", b"private", b"cvv", b"jaas", b"srf"),
+    *(b"hmac", b"saml", b"verifier", b"mfa"),
+    *(b"mdp", b"contrase", b"senha", b"parol", b"wort", b"woord", b"heslo", b"haslo"),
+    *(b"salasana", b"senord"),
+    *(word.encode() for word in ("hasło", "арол", "АРОЛ", "密")),
 )
-_SIGNS: Final = (b"=", b":", b" ", b"%3", b">", b"\t", b"\n")
+_SIGNS: Final = (b"=", b":", b" ", b"%3", b"%25", b">", b"\t", b"\n")
 _FORM_HINTS: Final = (
     *(b"eyj", b"eya", b"ewo", b"akia", b"asia", b"abia", b"acca", b"-----begin", b"gh"),
     *(b"github_pat_", b"glpat-", b"xox", b"aiza", b"k_live_", b"sk-", b"npm_", b"hvs.", b"ya29."),
-    *(b"bearer", b"basic", b"negotiate", b"ntlm"),
+    *(b"bearer", b"basic", b"negotiate", b"ntlm", b"xapp-", b"gocspx-", b"sg.", b"dop_v1_"),
+    *(
+        b"k_test_",
+        b"hooks.slack.com",
+        b"$2",
+        b"$5$",
+        b"$6$",
+        b"$argon2",
+        b"%2f%2f",
+        b"-u ",
+        b"--user",
+    ),
+    *_CUT_MARKS,
 )
 
 
@@ -205,7 +262,7 @@ def _name_of(data: bytes, start: int, end: int) -> str:
         before = _WORD_BEFORE.search(data, max(0, start - 18), start)
         if before is not None:
             name = before[1] + b" " + name
-    return name.decode("latin-1")
+    return name.decode("utf-8", "replace")
 
 
 def _by_key(data: bytes) -> Iterator[Span]:
@@ -292,6 +349,14 @@ def _by_element(data: bytes) -> Iterator[Span]:
             yield found.span("value")
 
 
+def _by_members(data: bytes) -> Iterator[Span]:
+    if b"value" not in data.lower():
+        return
+    for found in _MEMBERS.finditer(data):
+        if is_secret(found["name"].decode("latin-1")):
+            yield from _value(data, found.end(), "", False, False)
+
+
 def _by_pair(data: bytes) -> Iterator[Span]:
     """A key and a value as two protobuf fields of one message: properties, metadata."""
     for found in _PAIR.finditer(data):
@@ -323,8 +388,25 @@ def _spoken(data: bytes) -> Iterator[Span]:
             yield found.span("value")
 
 
-def _discovery(data: bytes) -> Iterator[Span]:
-    yield from (found.span("value") for found in _DISCOVERY.finditer(data))
+def _spoken_passwords(data: bytes) -> Iterator[Span]:
+    lowered = data.lower()
+    if b"pass" not in lowered and b"pwd" not in lowered:
+        return
+    for found in _SPOKEN_PASSWORD.finditer(data):
+        if found["quoted"] is not None:
+            yield found.span("quoted")
+        elif _WITH_DIGIT.search(found["value"]) and _WITH_LETTER.search(found["value"]):
+            yield found.span("value")
+
+
+def _by_shape(data: bytes) -> Iterator[Span]:
+    shapes = [_DISCOVERY]
+    if b"-u" in data:
+        shapes.append(_OPTION_USER)
+    if any(mark in data for mark in _CUT_MARKS):
+        shapes += [_USER_CUT, _KEY_CUT]
+    for shape in shapes:
+        yield from (found.span("value") for found in shape.finditer(data))
 
 
 # -- by its own form
@@ -365,6 +447,10 @@ def _urls(data: bytes) -> Iterator[Span]:
         for part in found["rest"].split(b"://"):
             yield from _user_information(part, at)
             at += len(part) + 3
+    if b"%40" not in data:
+        return
+    for found in _URL_ENCODED.finditer(data):
+        yield found.start("value"), found.end("value") - len(b"%40")
 
 
 def _user_information(rest: bytes, at: int) -> Iterator[Span]:
@@ -404,6 +490,6 @@ def _service_keys(data: bytes) -> Iterator[Span]:
 
 
 _SEARCHES: Final = (
-    *(_by_key, _by_flag, _by_element, _by_pair, _spoken, _discovery),
+    *(_by_key, _by_flag, _by_element, _by_members, _by_pair, _by_shape, _spoken, _spoken_passwords),
     *(_tokens, _schemes, _urls, _users, _private_keys, _service_keys),
 )

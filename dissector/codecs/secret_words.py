@@ -14,25 +14,31 @@ SECRET: Final = _words(
     " mypass oauth otp pass passcode passphrase passwd password passwords passwort phpsessid"
     " pin privatekey pw pwd rootpass secret secretkey secrets sessid session sessionid"
     " sessions sharedkey sid sig signature signatures signingkey sslpass token tokens userpass"
+    " csrf xsrf hmac psw totp"
+    # A password in other languages.
+    " contrasena contraseña haslo hasło heslo kennwort losenord lösenord mdp motdepasse parola"
+    " passe salasana senha wachtwoord пароль 密码 密碼"
 )
 # The same at the end of a part whose words are not told apart: dbpassword, authtoken.
 SECRET_ENDS: Final = (
     *("password", "passwords", "passwd", "passphrase", "secret", "token", "tokens", "credential"),
     *("credentials", "apikey", "cookie", "privatekey", "secretkey", "accesskey", "sessionid"),
-    "authorization",
+    *("authorization", "пароль", "密码", "密碼"),
 )
 # Two parts that mean a secret only together.
 SECRET_PAIRS: Final = frozenset(
     (first, second)
     for second, firsts in {
         "config": "jaas",
-        "code": "pass",
+        "code": "pass mfa otp",
         "data": "auth",
         "key": "access account api auth client consumer encryption hmac license"
         " master private secret session shared signing ssh storage",
         "keys": "access api encryption private secret session signing",
         "params": "auth",
         "phrase": "pass",
+        "response": "saml",
+        "verifier": "code oauth",
         "word": "pass",
     }.items()
     for first in firsts.split()

@@ -59,13 +59,22 @@ class Lake(NamedTuple):
     unread: tuple[Unread, ...] = ()
 
     def part_paths(self, table: str) -> list[str]:
-        """The Parquet files of a table, of captures that exist."""
-        return [
-            str(part_path(self.folder, capture, part))
+        """The Parquet files of a table, of captures that exist.
+
+        Raises:
+            InputError: one is a link or no file; a reader would follow the one, wait for the other.
+        """
+        paths = [
+            part_path(self.folder, capture, part)
             for capture in self.captures
             for part in capture.files
             if part.table == table
         ]
+        for path in paths:
+            text = _odd(path)
+            if text:
+                raise InputError(f"{path} is {text}; see: dissector lake verify {self.folder}")
+        return [str(path) for path in paths]
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a table; for small lakes and tests."""
@@ -133,8 +142,20 @@ def verify(lake: Lake) -> list[Problem]:
     return problems + _strays(lake)
 
 
+def _odd(path: Path) -> str:
+    """What a file is if it is not one of a lake; empty where it is, or is missing."""
+    if path.is_symlink() or path.parent.is_symlink():
+        return "a link: what a lake holds lies inside it"
+    if path.exists() and not path.is_file():
+        return "no file"
+    return ""
+
+
 def _wrong(path: Path, part: PartFile, version: int) -> str:
     """What is wrong with a file, empty if nothing is."""
+    text = _odd(path)
+    if text:
+        return text
     try:
         size = path.stat().st_size
         if size != part.bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from dissector.errors import DependencyError, UsageError
+from dissector.errors import DependencyError, InputError, UsageError
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +23,11 @@ _HARMLESS: Final = frozenset(
     {"SELECT", "SET", "CREATE", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "DROP", "ALTER"}
 )
 _ROWS: Final = frozenset({"SELECT", "EXPLAIN"})
+# Types that neither Arrow's readers nor Parquet hold as what they are; they become text.
+_TEXT_ONLY: Final = re.compile(
+    r"\b(?:INTERVAL|BIT|BIGNUM|VARINT|UNION|TIME WITH TIME ZONE|TIMETZ)\b"
+    r"|.+\bTIMESTAMP_NS\b|\bTIMESTAMP_NS\b.+"
+)
 # What may stand before the statement that is explained.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
 _BATCH_ROWS: Final = 8192
@@ -74,6 +79,10 @@ class Engine:
         files: the Parquet files of each table. old_files: those of schema version 1, which name
             their capture by their folder.
         columns: for each table an empty Arrow table with its columns.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+        InputError: a file cannot be read.
     """
 
     def __init__(
@@ -90,8 +99,15 @@ class Engine:
         self._connection.execute("SET autoinstall_known_extensions = false")
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
-        for table, empty in columns.items():
-            self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+        try:
+            for table, empty in columns.items():
+                self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+        except duckdb.Error as error:
+            self._connection.close()
+            raise InputError(
+                f"a file of the lake cannot be read, dissector lake verify tells which: "
+                f"{_sentence(str(error))}"
+            ) from None
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {view.query}")
         self._shut_in(
@@ -142,7 +158,8 @@ class Engine:
                 if statement.type.name not in _ROWS:
                     self._connection.execute(statement)
                     continue
-                reader = self._connection.sql(statement).to_arrow_reader(_BATCH_ROWS)
+                rows = _readable(self._connection.sql(statement))
+                reader = rows.to_arrow_reader(_BATCH_ROWS)
             yield Answer(reader)
 
     def _refuse_what_writes(self, statement: "duckdb.Statement") -> None:
@@ -164,6 +181,19 @@ class Engine:
         self._connection.interrupt()
 
 
+def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
+    """The rows, columns of types that no reader takes as text."""
+    odd = [_TEXT_ONLY.search(str(kind)) is not None for kind in rows.types]
+    if not any(odd):
+        return rows
+    chosen = []
+    for place, (name, is_odd) in enumerate(zip(rows.columns, odd, strict=True), start=1):
+        quoted = name.replace('"', '""')
+        cell = f"CAST(#{place} AS VARCHAR)" if is_odd else f"#{place}"
+        chosen.append(f'{cell} AS "{quoted}"')
+    return rows.project(", ".join(chosen))
+
+
 def _list(texts: Sequence[str]) -> str:
     quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
     return f"[{', '.join(quoted)}]"
@@ -178,7 +208,9 @@ class _complaints:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         import duckdb
 
-        if isinstance(error, duckdb.InterruptException):
+        # A signal while the first rows are made comes as a bare RuntimeError.
+        is_signal = type(error) is RuntimeError and "interrupted" in str(error)
+        if is_signal or isinstance(error, duckdb.InterruptException):
             raise KeyboardInterrupt from None
         if isinstance(error, duckdb.Error):
             raise UsageError(_sentence(str(error))) from None

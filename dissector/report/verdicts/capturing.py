@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from dissector.limits import MAX_NAME_LENGTH
 from dissector.report.commands import Commands
 from dissector.report.meanings import LIMITS, NOTICE_SENTENCES, SERIOUS
 from dissector.report.numbers import Row
@@ -42,8 +43,11 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
         found.append(Remark(LOOK, "coverage", text, both_ways(commands)))
     if total["tls_opaque_connections"] and not _is_mostly_tls(total):
         found.append(Remark(LOOK, "coverage", f"{_tls(total)}.", _tls_step()))
-    if total["limits_hit"]:
-        found.append(_limits(total["limits_hit"], commands))
+    limits = dict(total["limits_hit"])
+    if long_names := limits.pop("long_names_limit", 0):
+        found.append(_long_names(long_names))
+    if limits:
+        found.append(_limits(limits, commands))
     return found
 
 
@@ -155,6 +159,15 @@ def _decoded(total: Row, commands: Commands) -> Remark:
 def _damage(commands: Commands) -> str:
     """How to look at frames that are not whole."""
     return step_text("Frames that are not whole", commands.frames('status != "complete"'))
+
+
+def _long_names(times: int) -> Remark:
+    """Names that were cut: the numbers are whole."""
+    text = (
+        f"Names of more than {MAX_NAME_LENGTH:,} bytes were cut (long_names_limit, "
+        f"{many(times, 'time')}); their beginning, length and digest stand for them."
+    )
+    return Remark(LOOK, "coverage", text, "Find out which client gives names of that length.")
 
 
 def _limits(limits: Mapping[str, int], commands: Commands) -> Remark:

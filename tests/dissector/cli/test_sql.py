@@ -137,3 +137,80 @@ def test_on_a_terminal_there_is_a_prompt(lake, tmp_path):
     assert "nothing" in err.decode()
     kept = tmp_path / "pulsar-dissector" / "sql_history"
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "value"),
+    [
+        ("'nan'::double", "nan", "nan"),
+        ("'-inf'::float", "-inf", "-inf"),
+        ("{'x': 'inf'::double}", '{"x":"inf"}', {"x": "inf"}),
+        ("0.12345678901234567890123::decimal(30,23)",) + ("0.12345678901234567890123",) * 2,
+        ("1.50::decimal(10,2)", "1.5", 1.5),
+        ("make_timestamp_ns(1577836800123456789)",) + ("2020-01-01T00:00:00.123456789Z",) * 2,
+        (
+            "[make_timestamp_ns(1577836800123456789)]",
+            *("['2020-01-01 00:00:00.123456789']", "['2020-01-01 00:00:00.123456789']"),
+        ),
+        ("timestamp '2020-01-01 00:00:02' - timestamp '2020-01-01'",) + ("00:00:02",) * 2,
+        ("'0101'::bit", "0101", "0101"),
+        ("union_value(a := 1)", "1", "1"),
+        ("map{'a': 1}", '{"a":1}', {"a": 1}),
+        ("[1, null]", "[1,null]", [1, None]),
+    ],
+)
+def test_values_of_every_type_are_readable_in_every_format(
+    command, lake, tmp_path, expression, text, value
+):
+    query = f"select {expression} as v"
+    assert command("sql", "--lake", lake, query).lines[-1].strip() == text
+    line = command("sql", "--lake", lake, query, "--format", "jsonl").lines[-1]
+    assert json.loads(line, parse_constant=pytest.fail) == {"v": value}
+    cells = list(csv.reader(command("sql", "--lake", lake, query, "--format", "csv").lines))
+    assert cells[-1][0].removeprefix("'") == text
+    to_file = ("--format", "parquet", "-o", tmp_path / "v.parquet")
+    assert command("sql", "--lake", lake, query, *to_file).code == 0
+    assert pq.read_metadata(tmp_path / "v.parquet").num_rows == 1
+
+
+@pytest.mark.parametrize("far", ["'infinity'::timestamp", "date '90000-01-01'"])
+def test_a_time_that_no_calendar_knows_is_no_internal_error(command, lake, far):
+    found = command("sql", "--lake", lake, f"select {far} as v")
+    assert found.code == 1
+    assert "v::varchar" in found.err and "internal" not in found.err
+
+
+def test_columns_of_one_name_are_all_there(command, lake, tmp_path):
+    query = "select 1 as a, 2 as a, 3 as a_1, make_timestamp_ns(0) - make_timestamp_ns(0) as a"
+    (line,) = command("sql", "--lake", lake, query, "--format", "jsonl").lines
+    assert json.loads(line) == {"a": 1, "a_1": 2, "a_1_1": 3, "a_2": "00:00:00"}
+    rows = tmp_path / "a.parquet"
+    command("sql", "--lake", lake, query, "--format", "parquet", "-o", rows)
+    assert pq.read_schema(rows).names == ["a", "a_1", "a_1_1", "a_2"]
+
+
+def _cut(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:100])
+
+
+def _link(part: Path) -> None:
+    part.symlink_to(part.rename(part.parents[3] / "elsewhere.parquet"))
+
+
+def _pipe(part: Path) -> None:
+    part.unlink()
+    os.mkfifo(part)
+
+
+@pytest.mark.parametrize("change", [_cut, _link, _pipe])
+def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
+    command, lake, tmp_path, change
+):
+    odd = shutil.copytree(lake, tmp_path / "lake")
+    change(next((odd / "frames").glob("*/*.parquet")))
+    found = command("sql", "--lake", odd, "select count(*) from sends")
+    assert found.code == 2
+    assert "dissector lake verify" in found.err and "internal" not in found.err
+    verified = command("lake", "verify", odd)
+    assert verified.code == 3
+    assert "frames" in verified.out + verified.err

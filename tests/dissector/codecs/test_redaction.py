@@ -66,6 +66,10 @@ PLAIN_TEXTS = (
     "pulsar://broker-1.example:6650,broker-2.example:6650/path?x=a@b",
     "user:bob@example.com mailto:bob@example.com at 12:30@noon",
     "secret store unavailable, token of 3 permits, key order-12345678",
+    "at pulsar://broker:66<99 more>",
+    "persistent://public/default/a:b…(9999 bytes, 01ab)",
+    "password for user is missing, password 'x'",
+    "enclave=1 parole=2 passed -> 3",
     "java.lang.Foo:org.apache.pulsar.Producer@5a2b3c",
 )
 HIDDEN = (
@@ -95,6 +99,33 @@ HIDDEN = (
     ("api key: abc123", "api key: _6_"),
     ("AUTH tok LIST_CLUSTER", "AUTH _3_ LIST_CLUSTER"),
     ("x AKIAIOSFODNN7EXAMPLE.", "x _20_."),
+    ("password 'correct horse' is wrong", "password '_13_' is wrong"),
+    ("password for bob: hunter2", "password for bob: _7_"),
+    ("password was `a b c d`", "password was `_7_`"),
+    ("password := hunter2 x", "password := _7_ x"),
+    ("password -> hunter2", "password -> _7_"),
+    ("mot_de_passe=abc x", "mot_de_passe=_3_ x"),
+    ("contraseña: abc1 x", "contraseña: _4_ x"),
+    ("Пароль=abc x", "Пароль=_3_ x"),
+    ("用户密码=abc x", "用户密码=_3_ x"),
+    ("%7B%22password%22%3A%20%22abc%22", "%7B%22password%22%3A%20%22_6_"),
+    ("%2522pwd%2522%253A%2522abc", "%2522pwd%2522%253A%2522_3_"),
+    ("&quot;pwd&quot;:&quot;abc x", "&quot;pwd&quot;:&quot;_3_ x"),
+    ("\\u0022pwd\\u0022:\\u0022abc x", "\\u0022pwd\\u0022:\\u0022_3_ x"),
+    ("https%3A%2F%2Fu%3Apw%40host%2F", "https%3A%2F%2F_6_%40host%2F"),
+    ('{"name": "password", "value": "abc"}', '{"name": "password", "value": "_3_"}'),
+    ('<add key="password" value="abc"/>', '<add key="password" value="_3_"/>'),
+    ('<password type="x">abc</password>', '<password type="x">_3_</password>'),
+    ("curl -u bob:hunter2 http://x", "curl -u bob:_7_ http://x"),
+    ("at hooks.slack.com/services/T00/B00/abcd1234", "at hooks.slack.com/services/_16_"),
+    ("hash $2b$12$abcdefghijklmnop", "hash _23_"),
+    ("x GOCSPX-abcdefghij12 y", "x _19_ y"),
+    ("at pulsar://bob:hunt<99 more>", "at pulsar://_8_<99 more>"),
+    ("login bob:hunt…(9999 bytes, 01ab)", "login _8_…(9999 bytes, 01ab)"),
+    ("login bob:hunt@…(9999 bytes, 01ab)", "login _8_@…(9999 bytes, 01ab)"),
+    ("password 'correct ho…(9999 bytes, 01ab)", "password '_10_…(9999 bytes, 01ab)"),
+    ("AKIAIOSF<99 more>", "_8_<99 more>"),
+    ("password 'correct ho<99 more>", "password '_10_<99 more>"),
     ("\n\x08password\x12\x06hunter\x18", "\n\x08password\x12\x06_6_\x18"),
 )
 
@@ -149,6 +180,11 @@ def test_spans_lie_inside_in_order_and_hiding_twice_changes_nothing(data: bytes 
 def test_what_is_hidden_already_stays_as_it_is() -> None:
     once = cleaned(b"token=abc x password: def9 {'pin': 7}")
     assert cleaned(once) == once and once.count(hidden(3)) == 1
+
+
+@pytest.mark.parametrize("word", sorted(SECRET))
+def test_every_word_for_a_secret_is_found_in_a_text(word: str) -> None:
+    assert shown(f"{word}=abc x") == f"{word}=_3_ x"
 
 
 def test_lists_of_words_do_not_contradict_each_other() -> None:

@@ -8,7 +8,7 @@ import pytest
 from dissector.cli.sql import engine_over
 from dissector.errors import UsageError
 from dissector.lake.reader import open_lake
-from dissector.queries.engine import Engine, ready_views
+from dissector.queries.engine import Engine, _complaints, ready_views
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.cli.conftest import truth
@@ -100,3 +100,9 @@ def test_a_lake_without_captures_has_empty_tables():
 def test_a_wrong_name_is_told_with_the_nearest_right_one(engine):
     with pytest.raises(UsageError, match='Did you mean "frames"'):
         rows(engine, "SELECT * FROM fraems")
+
+
+@pytest.mark.parametrize("text", ["Query interrupted"])
+def test_a_signal_that_the_engine_tells_as_a_plain_error_is_an_interrupt(text):
+    with pytest.raises(KeyboardInterrupt), _complaints():
+        raise RuntimeError(text)

@@ -17,6 +17,14 @@ def test_bounds_say_what_they_left_out() -> None:
     assert "dissector analyze" in found[0].next_step
 
 
+def test_long_names_leave_the_numbers_whole() -> None:
+    report = decoded()
+    report["coverage"]["total"]["limits_hit"] = {"long_names_limit": 1}
+    remarks = of(report, "coverage")
+    assert BAD not in [remark.mark for remark in remarks]
+    assert "4,096 bytes" in remarks[-1].text and "fewer files" not in remarks[-1].next_step
+
+
 @pytest.mark.parametrize(
     ("change", "mark", "words"),
     [
