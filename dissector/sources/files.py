@@ -24,7 +24,7 @@ from dissector.blocks import ByteArray
 from dissector.capture.reader import HEAD_BYTES, capture_format
 from dissector.errors import InputError
 from dissector.limits import MAX_RECORD_BYTES, READ_BUFFER_BYTES
-from dissector.sources.decompress import STDIN, InputBytes
+from dissector.sources.decompress import STDIN, InputBytes, codec_of
 
 STDIN_NAME: Final = "stdin"
 
@@ -139,6 +139,9 @@ def not_a_capture(path: str, head: bytes, problem: str | None = None) -> FilePro
             return FileProblem(path, f"{name}: not a pcap or pcapng file but {what}", True)
     if capture_format(head.ljust(HEAD_BYTES, b"\0")) is not None:
         return FileProblem(path, f"{name}: ends inside its own header; nothing can be read", True)
+    inner = codec_of(head)
+    if inner is not None:
+        return FileProblem(path, f"{name}: {inner} data inside; decompress it once", True)
     text = head[:16].decode("latin-1")
     is_text = all(char.isprintable() or char in "\t\r\n" for char in text)
     kind = f"text ({text!r})" if is_text else f"the bytes {head[:4].hex(' ')}"
