@@ -18,6 +18,10 @@ READ_BUFFER_BYTES: Final = 4 << 20  # one input buffer; 32 MiB cost memory and a
 PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
 MAX_RECORD_BYTES: Final = 16 << 20  # of a pcap record or pcapng block; longer = corrupt, input ends
 MAX_PACKETLESS_BYTES: Final = 1 << 30  # of a file in a row; then the rest of it is not read
+MAX_FRUITLESS_BYTES: Final = 16 << 20  # compressed, in a row, that give none; likewise
+MEMBER_CHARGE_BYTES: Final = 256  # counted so for each compressed member, as setting one up costs
+MAX_ZSTD_WINDOW_BYTES: Final = 128 << 20  # of a compressed input; what needs more is not read
+MAX_XZ_BYTES: Final = 256 << 20  # memory of its decompressor; likewise
 MAX_UNTIMED_RANGES: Final = 1 << 18  # of packets without a time; more: all after them are so, too
 MAX_INTERFACES: Final = 65_536  # interfaces of one capture; more: packets counted `interface_limit`
 

@@ -5,7 +5,8 @@ steady rate, again and again (each round over connections and topics of its own)
 the tap says at the end beside what was sent: received + dropped = sent. Needs root.
 
 Several captures are mixed packet by packet, each over hosts of its own, CAPTURE:N takes N megabytes
-of it; --acks N adds what hosts send for every Nth segment. The goal, 100,000 packets and 100 MB a
+of it; --acks N adds what hosts send for every Nth segment; --scan N has N SYNs a second of ever new
+addresses beside them, on the same wire. The goal, 100,000 packets and 100 MB a
 second on one core, with packets of 1000 bytes in the mean:
 
     python -m tests.tapbench bench/small-300.pcap:30 bench/kib-300.pcap:80 \\
@@ -29,12 +30,15 @@ import numpy as np
 from captures.make.traffic import write_packets
 from tests.dissector.tap.traffic import mixed, rename, topic_names
 from tests.dissector.tap.wire import Wire, frames_of, missing, sender_of, wire
+from tests.hard.floods import SCANS, as_pcap
 
 BATCH = 128  # packets in one call of the system
 _METRICS_PORT = 9499
 _WARMING = 2000  # packets before anything is measured
 _LOOK_SECONDS = 2.0
 _SCRAPE_LOOKS = 7  # a scrape every 14 s; Prometheus asks every 15 s or minute
+_SCANNED = 1 << 16  # addresses of one round of a scan
+_SYN_BYTES = 54
 
 
 class _Vector(ctypes.Structure):
@@ -110,6 +114,44 @@ def steady(
         return sent, sent_bytes, time.perf_counter() - began
 
 
+class Scan(threading.Thread):
+    """SYNs at a steady rate until `end`. sent: how many so far."""
+
+    def __init__(self, pair: Wire, rate: float) -> None:
+        super().__init__(daemon=True)
+        self._pair = pair
+        self._rate = rate
+        self._is_over = threading.Event()
+        self.sent = 0
+
+    def run(self) -> None:
+        """Until `end`."""
+        if not self._rate:
+            return
+        records = as_pcap(SCANS["slow syns"](_SCANNED))[24:]
+        size = 16 + _SYN_BYTES
+        frames = [records[at + 16 : at + size] for at in range(0, len(records), size)]
+        sender, place = Sender(frames), 0
+        with sender_of(self._pair) as socket:
+            began = time.perf_counter()
+            while not self._is_over.is_set():
+                due = int((time.perf_counter() - began) * self._rate) - self.sent
+                done = sender.send(socket.fileno(), place, min(due, BATCH, _SCANNED - place))
+                self.sent += done
+                place += done
+                if place == _SCANNED:
+                    place = 0
+                    sender.data[sender.starts + 26] += 1  # the first byte of the address
+                elif due <= BATCH:
+                    time.sleep(0.002)
+
+    def end(self) -> int:
+        """How many were sent."""
+        self._is_over.set()
+        self.join()
+        return self.sent
+
+
 def cpu_seconds(process: int) -> float:
     """Time that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
@@ -125,10 +167,10 @@ def page(pair: Wire, path: str) -> str:
 
 
 def metric(pair: Wire, name: str) -> float:
-    """One number of the tap's metrics."""
+    """One of the tap's metrics, summed over its labels."""
     text = page(pair, "/metrics")
-    found = re.search(rf"^{re.escape(name)} (\S+)", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    found = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)", text, re.MULTILINE)
+    return sum(map(float, found))
 
 
 class Lag(threading.Thread):
@@ -208,14 +250,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         time.sleep(arguments.idle)
         idle = (cpu_seconds(tap.pid) - busy) / max(arguments.idle, 1e-9)
         busy = cpu_seconds(tap.pid)
-        lag = Lag(pair)
+        lag, scan = Lag(pair), Scan(pair, arguments.scan)
         lag.start()
+        scan.start()
         sent, size, passed = steady(
             sender, pair, arguments.seconds, arguments.packets, arguments.megabytes * 1e6
         )
+        scanned = scan.end()
         used = cpu_seconds(tap.pid) - busy
         longest = lag.end()
         memory = metric(pair, "dissector_tap_memory_bytes")
+        gaps, seen = (metric(pair, f"dissector_{name}_total") for name in ("gaps", "frames"))
         tap.send_signal(signal.SIGTERM)
         _, said = tap.communicate(timeout=300)
     last = said.strip().splitlines()[-1]
@@ -224,9 +269,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         for each in re.findall(r"[\d,]+(?= packets? capt| dropped)", last)
     )
     return {
-        "sent": sent + _WARMING, "captured": captured, "dropped": dropped,
-        "missing": sent + _WARMING - captured - dropped,
-        "packets_per_second": round(sent / passed),
+        "sent": sent + _WARMING, "scanned": scanned, "captured": captured, "dropped": dropped,
+        "missing": sent + _WARMING + scanned - captured - dropped,
+        "gaps": round(gaps), "frames": round(seen), "packets_per_second": round(sent / passed),
         "megabytes_per_second": round(size / passed / 1e6, 1),
         "cpu_share": round(used / passed, 2), "cpu_share_idle": round(idle, 4),
         "cpu_seconds_per_million": round(used / max(captured, 1) * 1e6, 2),
@@ -241,6 +286,7 @@ if __name__ == "__main__":
     parser.add_argument("--packets", type=float, default=100_000, help="a second")
     parser.add_argument("--megabytes", type=float, default=100, help="a second")
     parser.add_argument("--acks", type=int, default=0, help="segments that one acknowledges")
+    parser.add_argument("--scan", type=float, default=0, help="SYNs a second beside them")
     parser.add_argument("--pin", action="store_true", help="the tap on one core, we on the others")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--idle", type=float, default=10, help="seconds of silence before")

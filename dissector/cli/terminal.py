@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
@@ -13,6 +14,7 @@ from dissector.report.words import many
 
 MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
 UNKNOWN_COLUMNS: Final = 80  # a terminal that does not tell
+QUIET_SECONDS: Final = 20.0  # so long may a command without a terminal say nothing
 QUIET: Final = 0  # errors, and what is missing
 NORMAL: Final = 1
 VERBOSE: Final = 2
@@ -135,6 +137,30 @@ def no_progress(bytes_read: int) -> None:
     """Shows nothing."""
 
 
+class WordsOfProgress:
+    """Progress where there is no terminal: a line after QUIET_SECONDS, each pause twice as long."""
+
+    def __init__(
+        self,
+        title: str,
+        total_bytes: int,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._of = f" of {bytes_text(total_bytes)}" if total_bytes else ""
+        self._title, self._say, self._clock = title, say, clock
+        self._began = clock()
+        self._due = self._pause = QUIET_SECONDS
+
+    def __call__(self, bytes_read: int) -> None:
+        passed = self._clock() - self._began
+        if passed >= self._due:
+            self._pause *= 2
+            self._due = passed + self._pause
+            read = f"{bytes_text(bytes_read)}{self._of} of input"
+            self._say(f"still {self._title} after {passed:.0f} s: {read} read so far")
+
+
 class _Shown:
     """The bar that is on the terminal, if there is one: two lines cannot change at once."""
 
@@ -156,10 +182,13 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progr
 
     Args:
         total_bytes: bytes of all inputs as they lie on disk, 0 where that is not known.
-        is_shown: the user did not turn it off; it still needs a terminal.
+        is_shown: the user did not turn it off. Where there is no terminal, few words instead.
     """
-    if not is_shown or not sys.stderr.isatty():
+    if not is_shown:
         yield no_progress
+        return
+    if not sys.stderr.isatty():
+        yield WordsOfProgress(title, total_bytes, Words().say)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn

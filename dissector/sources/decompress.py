@@ -13,6 +13,13 @@ from typing import IO, Final, Protocol
 import lz4.frame
 import zstandard
 
+from dissector.limits import (
+    MAX_FRUITLESS_BYTES,
+    MAX_XZ_BYTES,
+    MAX_ZSTD_WINDOW_BYTES,
+    MEMBER_CHARGE_BYTES,
+)
+
 STDIN: Final = "-"
 _STDIN_NUMBER: Final = 0
 
@@ -23,9 +30,10 @@ _PIECE_BYTES: Final = 1 << 14
 # A zstd block says its size in three bytes and may hold 128 KiB: so many bytes of it come out as at
 # most 32 MiB, which is the bound that this decoder has no option for.
 _ZSTD_PIECE_BYTES: Final = 1 << 10
-_ZSTD_LARGEST_WINDOW: Final = 1 << 27
-_XZ_MEMORY_BYTES: Final = 256 << 20
 _OUTPUT_BYTES: Final = 1 << 20  # decompressed bytes taken at once
+
+# How the decompressors say that a stream wants more memory than they were allowed.
+_TOO_LARGE: Final = ("too much memory", "usage limit")
 
 _GZIP, _ZSTD, _LZ4, _XZ = "gzip", "zstd", "lz4", "xz"
 _LONGEST_MAGIC: Final = 6
@@ -88,7 +96,7 @@ class _ZstdMember:
     needs_input = True
 
     def __init__(self) -> None:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_LARGEST_WINDOW)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
         self._inner = decompressor.decompressobj()
 
     @property
@@ -111,7 +119,7 @@ def _new_member(codec: str) -> _Member:
     if codec == _LZ4:
         frame: _Member = lz4.frame.LZ4FrameDecompressor()
         return frame
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_BYTES)
 
 
 def codec_of(head: bytes) -> str | None:
@@ -160,6 +168,7 @@ class InputBytes:
         self._member = _new_member(self.codec) if self.codec else None
         self._ready = memoryview(b"")
         self._is_over = False
+        self._fruitless_bytes = 0  # stored, since the last plain byte came out
 
     def close(self) -> None:
         """Close the file."""
@@ -183,6 +192,7 @@ class InputBytes:
         if not self._head:
             self._head = self._file.read(_READ_BYTES) or b""
             self.stored_bytes += len(self._head)
+            self._fruitless_bytes += len(self._head)
         size = _ZSTD_PIECE_BYTES if self.codec == _ZSTD else _PIECE_BYTES
         piece, self._head = self._head[:size], self._head[size:]
         return piece
@@ -190,6 +200,11 @@ class InputBytes:
     def _decompress_into(self, view: memoryview) -> int:
         while not self._ready and not self._is_over:
             self._ready = memoryview(self._step(min(len(view), _OUTPUT_BYTES)))
+            if self._ready:
+                self._fruitless_bytes = 0
+            elif self._fruitless_bytes > MAX_FRUITLESS_BYTES:
+                size = MAX_FRUITLESS_BYTES >> 20
+                self._end(f"gives nothing for {size} MiB (the rest of the file is not read)")
         count = min(len(self._ready), len(view))
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
@@ -208,8 +223,9 @@ class InputBytes:
             return b""
         try:
             return member.decompress(piece, max_length)
-        except (zlib.error, lzma.LZMAError, zstandard.ZstdError, RuntimeError, EOFError):
-            self._end("is damaged")
+        except (zlib.error, lzma.LZMAError, zstandard.ZstdError, RuntimeError, EOFError) as error:
+            is_large = any(words in str(error) for words in _TOO_LARGE)
+            self._end("needs too much memory (decompress it first)" if is_large else "is damaged")
             return member.rescued if isinstance(member, _GzipMember) else b""
 
     def _next_member(self, unused: bytes) -> None:
@@ -228,6 +244,7 @@ class InputBytes:
         elif codec_of(self._head) == self.codec:
             assert self.codec is not None
             self._member = _new_member(self.codec)
+            self._fruitless_bytes += MEMBER_CHARGE_BYTES
         else:
             self._end("is followed by something else")
 

@@ -24,7 +24,7 @@ from dissector.blocks import ByteArray
 from dissector.capture.reader import HEAD_BYTES, capture_format
 from dissector.errors import InputError
 from dissector.limits import MAX_RECORD_BYTES, READ_BUFFER_BYTES
-from dissector.sources.decompress import STDIN, InputBytes
+from dissector.sources.decompress import STDIN, InputBytes, codec_of
 
 STDIN_NAME: Final = "stdin"
 
@@ -139,6 +139,9 @@ def not_a_capture(path: str, head: bytes, problem: str | None = None) -> FilePro
             return FileProblem(path, f"{name}: not a pcap or pcapng file but {what}", True)
     if capture_format(head.ljust(HEAD_BYTES, b"\0")) is not None:
         return FileProblem(path, f"{name}: ends inside its own header; nothing can be read", True)
+    inner = codec_of(head)
+    if inner is not None:
+        return FileProblem(path, f"{name}: {inner} data inside; decompress it once", True)
     text = head[:16].decode("latin-1")
     is_text = all(char.isprintable() or char in "\t\r\n" for char in text)
     kind = f"text ({text!r})" if is_text else f"the bytes {head[:4].hex(' ')}"
@@ -212,9 +215,6 @@ class ChainReader:
         )
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        # Set while the thread fills the next buffer at most, as this one is not given back yet; so
-        # how much of a file is read and hashed does not depend on who is quicker.
-        self._is_enough = False
 
     @property
     def total_bytes(self) -> int | None:
@@ -264,11 +264,13 @@ class ChainReader:
                 assert 0 <= tail <= _TAIL_BYTES, "a consumer that left more than a record"
                 start -= tail
                 data[start:_TAIL_BYTES] = last.data[last.consumed : last.end]
-                self._free.put(number)
+                # That it is enough goes with the buffer back to the thread, which has filled the
+                # next one by then: how much of a file is hashed does not depend on who is quicker.
+                is_enough = last.is_enough and not event.is_last
+                self._free.put(-1 - number if is_enough else number)
             buffer = Buffer(data, start, _TAIL_BYTES + event.size, event.is_last)
             yield buffer
             assert buffer.consumed >= 0, "the consumer must say how far it came"
-            self._is_enough = buffer.is_enough and not event.is_last
             held = (event.number, buffer)
             if event.is_last:
                 self._free.put(event.number)
@@ -308,9 +310,10 @@ class ChainReader:
             number = self._free.get()
             if number is None:
                 return
+            is_last = number < 0
+            number = max(number, -1 - number)
             view = self._buffers[number].data[_TAIL_BYTES:]
             size = 0
-            is_last = self._is_enough
             while size < len(view) and not is_last:
                 before = source.stored_bytes
                 try:

@@ -12,6 +12,7 @@ from dissector.cli.terminal import (
     VERBOSE,
     Paint,
     Words,
+    WordsOfProgress,
     bytes_text,
     counted,
     no_progress,
@@ -108,7 +109,17 @@ def test_progress_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
         assert progress is no_progress
     monkeypatch.setattr("sys.stderr", io.StringIO())
     with progress_bar("reading", 200, True) as progress:
-        assert progress is no_progress
+        assert isinstance(progress, WordsOfProgress)
+
+
+def test_without_a_terminal_progress_is_few_words_after_a_while() -> None:
+    said: list[str] = []
+    moments = iter([0.0, 1.0, 19.0, 21.0, 40.0, 62.0, 141.0, 143.0])
+    progress = WordsOfProgress("reading", 328_000, said.append, lambda: next(moments))
+    for size in range(0, 210_000, 30_000):
+        progress(size)
+    assert said[0] == "still reading after 21 s: 60.00 KB of 328.00 KB of input read so far"
+    assert [text.split()[3] for text in said] == ["21", "62", "143"]
 
 
 def test_steps_are_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:

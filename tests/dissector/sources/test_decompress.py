@@ -4,11 +4,14 @@ import gzip
 import lzma
 import os
 import random
+import struct
+import zlib
 
 import lz4.frame
 import pytest
 import zstandard
 
+from dissector.sources import decompress
 from dissector.sources.decompress import InputBytes, codec_of
 
 DATA = bytes(random.Random(1).choices(range(64), k=300_000))
@@ -130,3 +133,36 @@ def test_a_small_file_that_grows_a_thousandfold_is_read_in_steps(stored, codec):
     source.close()
     assert total == 50 << 20
     assert os.path.getsize(path) < 1 << 20
+
+
+def zstd_of_a_wide_window():
+    parameters = zstandard.ZstdCompressionParameters(window_log=31, compression_level=1)
+    inner = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return inner.compress(DATA) + inner.flush()
+
+
+def xz_of_a_huge_dictionary():
+    """Its header says 4 GB."""
+    data = bytearray(lzma.compress(DATA))
+    data[data.index(b"\x21\x01", 12) + 2] = 40
+    end = 12 + 4 * (data[12] + 1)
+    data[end - 4 : end] = struct.pack("<I", zlib.crc32(data[12 : end - 4]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("make", [zstd_of_a_wide_window, xz_of_a_huge_dictionary])
+def test_what_needs_gigabytes_to_decompress_is_told_from_damage(stored, make):
+    data, source = read(stored(make()))
+    assert data == b"" and "needs too much memory (decompress it first)" in source.problem
+
+
+@codecs
+def test_members_without_a_byte_end_at_a_bound(stored, codec, monkeypatch):
+    """A million of them are 9 MB of zstd, and would hold a command for minutes."""
+    monkeypatch.setattr(decompress, "MAX_FRUITLESS_BYTES", 1 << 20)
+    empty = CODECS[codec](b"")
+    few, many = 2_000 * empty, 6_000 * empty
+    data, source = read(stored(few + CODECS[codec](b"x") + few + CODECS[codec](b"y")))
+    assert (data, source.problem) == (b"xy", None)
+    data, source = read(stored(CODECS[codec](b"x") + many + CODECS[codec](b"y")))
+    assert data == b"x" and "(the rest of the file is not read)" in source.problem

@@ -141,6 +141,7 @@ UNREADABLE = {
     "zip": (b"PK\x03\x04" + bytes(99), "a zip archive"),
     "cut header": (pcap([])[:11], "ends inside its own header"),
     "cut gzip": (gzip.compress(pcap([]))[:12], "the gzip data is cut"),
+    "gzip twice": (gzip.compress(gzip.compress(pcap([]))), "gzip data inside; decompress it once"),
 }
 
 

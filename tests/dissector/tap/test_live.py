@@ -37,6 +37,7 @@ from tests.disks import disk_of
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.tap.test_service import joined
 from tests.dissector.tap.wire import Wire, frames_of, inside, require, sender_of, wire
+from tests.hard.floods import SCANS, as_pcap
 
 PORT = 9498
 CAPTURE = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
@@ -116,6 +117,22 @@ def test_what_passes_is_landed_row_for_row(pair, tmp_path):
         assert (row["format"], row["sha256"], row["file_name"]) == ("live", None, pair.tapped)
         assert row["dropped_by_interface"] == 0 and row["link_types"] == ["ETHERNET"]
         assert row["tap_run"] == f"tapped0-{found['capture_files'][0]['first_ts_ns']}"
+
+
+def test_a_scan_beside_real_traffic_takes_nothing_of_it(pair, tmp_path):
+    """Eight SYNs of ever new addresses behind each packet: no frame is lost, nothing is dropped."""
+    frames = frames_of(CAPTURE)
+    records = as_pcap(SCANS["slow syns"](8 * len(frames)))[24:]
+    syns = [records[at + 16 : at + 70] for at in range(0, len(records), 70)]
+    beside = [packet for n, own in enumerate(frames) for packet in (own, *syns[8 * n : 8 * n + 8])]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    tapped(pair, frames, alone)
+    tap = tapped(pair, beside, both, pause=0.0001)
+    assert tap.account.packets == len(beside) and tap.kernel_dropped == 0
+    without, within = joined(alone), joined(both)
+    for table in ("frames", "exchanges", "deliveries", "messages"):
+        assert len(within[table]) == len(without[table]) > 0
+    assert len(within["connections"]) == len(without["connections"]) + len(syns)
 
 
 def test_b61_received_and_dropped_are_what_was_sent_and_the_lake_says_so(pair, tmp_path):
