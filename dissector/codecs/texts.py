@@ -12,8 +12,15 @@ def bounded(text: bytes, length: int | None = None) -> bytes:
     whole = len(text) if length is None else length
     if whole <= MAX_DETAIL_TEXT:
         return text
-    kept = MAX_DETAIL_TEXT
-    # Not in the middle of a character.
-    while kept > MAX_DETAIL_TEXT - 4 and text[kept - 1 : kept] >= b"\x80":
-        kept -= 1
+    kept = MAX_DETAIL_TEXT - _begun(text[:MAX_DETAIL_TEXT])
     return text[:kept] + b"<%d more>" % (whole - kept)
+
+
+def _begun(text: bytes) -> int:
+    """Bytes at the end of a text that are the beginning of a longer UTF-8 character."""
+    for back in range(1, min(4, len(text)) + 1):
+        lead = text[-back]
+        if lead & 0xC0 != 0x80:  # no continuation
+            size = 4 if lead >= 0xF0 else 3 if lead >= 0xE0 else 2 if lead >= 0xC0 else 1
+            return back if size > back else 0
+    return 0

@@ -16,7 +16,11 @@ def test_what_is_cut_off_is_counted() -> None:
     assert bounded(b"x" * MAX_DETAIL_TEXT, 5_000_000).endswith(b"<4983616 more>")
 
 
-def test_a_character_is_not_cut_in_two() -> None:
-    text = ("x" + "\u20ac" * MAX_DETAIL_TEXT).encode()
-    kept, _, more = bounded(text).decode().partition("<")
-    assert more.endswith(" more>") and len(kept.encode()) + int(more.split()[0]) == len(text)
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("character", ["\u00e9", "\u20ac", "\U0001f600"])
+def test_a_character_is_not_cut_in_two(before: int, character: str) -> None:
+    text = ("x" * before + character * MAX_DETAIL_TEXT).encode()
+    for given in (text, text[:MAX_DETAIL_TEXT]):
+        kept, _, more = bounded(given, len(text)).decode().partition("<")
+        assert more.endswith(" more>") and len(kept.encode()) + int(more.split()[0]) == len(text)
+        assert MAX_DETAIL_TEXT - len(kept.encode()) < 4
