@@ -6,15 +6,19 @@ no setting changeable, and statements that write files are refused before they r
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError, UsageError
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+T = TypeVar("T")
 
 # Statements that can touch nothing but the memory of this process: settings are locked, and reading
 # goes through the files that are allowed. COPY, EXPORT, ATTACH and their like write or open files,
@@ -31,6 +35,7 @@ _TEXT_ONLY: Final = re.compile(
 # What may stand before the statement that is explained.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
 _BATCH_ROWS: Final = 8192
+_INTERRUPT_SECONDS: Final = 0.2  # between two tries to interrupt: the first may come too early
 _EMPTY: Final = (
     "without_rows"  # the schema of tables that lend their columns where there are no files
 )
@@ -58,9 +63,10 @@ def ready_views() -> tuple[View, ...]:
 class Answer:
     """What a statement gave: column names, and rows as Arrow record batches, read once."""
 
-    def __init__(self, reader: "pa.RecordBatchReader") -> None:
+    def __init__(self, reader: "pa.RecordBatchReader", engine: "Engine") -> None:
         self.schema = reader.schema
         self._reader = reader
+        self._engine = engine
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """The rows, some thousand at a time.
@@ -68,8 +74,11 @@ class Answer:
         Raises:
             UsageError: the query failed on its way.
         """
-        with _complaints():
-            yield from self._reader
+        try:
+            while (batch := self._engine.apart(lambda: next(self._reader, None))) is not None:
+                yield batch
+        finally:
+            self._reader.close()  # else the next statement is refused
 
 
 class Engine:
@@ -95,6 +104,7 @@ class Engine:
             import duckdb
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._thread = ThreadPoolExecutor(1)
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         self._connection.execute("SET autoinstall_known_extensions = false")
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -140,7 +150,24 @@ class Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._thread.shutdown()
         self._connection.close()
+
+    def apart(self, work: Callable[[], T]) -> T:
+        """Do something in a thread of its own, so that an interrupt reaches this one and ends it.
+
+        Raises:
+            UsageError: the engine refuses it.
+        """
+        running = self._thread.submit(work)
+        with _complaints():
+            try:
+                return running.result()
+            except KeyboardInterrupt:
+                while not running.done():
+                    self._connection.interrupt()
+                    wait([running], timeout=_INTERRUPT_SECONDS)
+                raise
 
     def answers(self, text: str) -> Iterator[Answer]:
         """Run the statements of a text, one after the other; those without rows give none.
@@ -154,13 +181,13 @@ class Engine:
             raise UsageError("the query is empty")
         for statement in statements:
             self._refuse_what_writes(statement)
-            with _complaints():
-                if statement.type.name not in _ROWS:
-                    self._connection.execute(statement)
-                    continue
-                rows = _readable(self._connection.sql(statement))
-                reader = rows.to_arrow_reader(_BATCH_ROWS)
-            yield Answer(reader)
+            if statement.type.name in _ROWS:
+                yield Answer(self.apart(partial(self._reader, statement)), self)
+            else:
+                self.apart(partial(self._connection.execute, statement))
+
+    def _reader(self, statement: "duckdb.Statement") -> "pa.RecordBatchReader":
+        return _readable(self._connection.sql(statement)).to_arrow_reader(_BATCH_ROWS)
 
     def _refuse_what_writes(self, statement: "duckdb.Statement") -> None:
         kinds = {statement.type.name}
@@ -175,10 +202,6 @@ class Engine:
                 f"{kind.replace('_', ' ')} is not for queries here: they read the tables and touch "
                 "no file; -o FILE and --format write what a query gives"
             )
-
-    def interrupt(self) -> None:
-        """Stop the statement that runs in another thread."""
-        self._connection.interrupt()
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
@@ -208,10 +231,6 @@ class _complaints:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         import duckdb
 
-        # A signal while the first rows are made comes as a bare RuntimeError.
-        is_signal = type(error) is RuntimeError and "interrupted" in str(error)
-        if is_signal or isinstance(error, duckdb.InterruptException):
-            raise KeyboardInterrupt from None
         if isinstance(error, duckdb.Error):
             raise UsageError(_sentence(str(error))) from None
 
