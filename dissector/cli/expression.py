@@ -10,7 +10,7 @@ without a partition; `partition == null` and `partition != null` ask for its abs
 import re
 from typing import Final, NamedTuple, NoReturn, cast
 
-from dissector.cli.hints import instead_of_sign, instead_of_word
+from dissector.cli.hints import as_text, instead_of_sign, instead_of_word
 from dissector.errors import UsageError
 
 MAX_NESTING: Final = 50  # parentheses and `not`s inside each other; deeper ones are refused
@@ -123,7 +123,7 @@ def read_tokens(text: str) -> list[Token]:
         if match is None:
             place = at + len(text[at:]) - len(text[at:].lstrip())
             quoted = text[place] in "\"'"
-            hint = instead_of_sign(text[place:]) or "this cannot be read"
+            hint = instead_of_sign(text[place:]) or as_text(text[place:]) or "this cannot be read"
             refuse(text, place, "a quote is not closed" if quoted else hint)
         kind = cast(str, match.lastgroup)
         raw = match.group(kind)

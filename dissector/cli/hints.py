@@ -1,5 +1,6 @@
 """What somebody may have meant who wrote in another tool's language, or misspelt something."""
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -64,6 +65,16 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     "closed_first_by": ("client", "broker"),
     "leg": ("client", "broker"),
 }
+
+
+def as_text(rest: str) -> str | None:
+    """What to write for an address without quotes."""
+    word = re.split(r"[\s)]", rest, maxsplit=1)[0]
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return None
+    return f'an address is a text: write "{word}"'
 
 
 def instead_of_sign(rest: str) -> str | None:

@@ -59,7 +59,9 @@ def latency(report: Row, commands: Commands) -> Remark:
     what = f"{many(messages, 'message')} in " if messages is not None else ""
     what += many(sends, "send")
     if not latency["count"]:
-        return Remark(PLAIN, "send_latency", f"{what}, none with a receipt that could be timed.")
+        cut = total["outcomes"].get("response_cut")
+        why = "is whole in the capture" if cut else "could be timed"
+        return Remark(PLAIN, "send_latency", f"{what}, none with a receipt that {why}.")
     if latency["count"] == sends == 1:
         took = f"its receipt came after {duration_text(latency['max'])}"
     elif latency["count"] == 1:

@@ -20,6 +20,7 @@ def refusal(text: str, table: str = "frames") -> str:
     ("text", "hint"),
     [
         ('command = "SEND"', "write == instead of ="),
+        ("client_ip == 10.1.2.3", 'an address is a text: write "10.1.2.3"'),
         ('command === "SEND"', "write == instead of ="),
         ('command == "SEND" && frame_no > 3', "write and instead of &&"),
         ('command == "SEND" || frame_no > 3', "write or instead of ||"),
