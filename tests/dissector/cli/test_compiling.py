@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import compiling, terminal
-from dissector.cli.compiling import KERNELS, Compiling, is_wanted, kept_kernels, warm_mark
+from dissector.cli.compiling import KERNELS, Compiling, is_wanted, warm_mark
 from dissector.cli.terminal import NORMAL, QUIET, Words
 from dissector.jit import compiled, keep_file
 from tests.dissector.cli.conftest import Command
@@ -76,7 +76,8 @@ def test_kernels_that_are_there_count(cold: Path, monkeypatch: pytest.MonkeyPatc
         listener(None)
     listener("dissector.packet.tcp.read")
     told = stream.getvalue().splitlines()
-    assert "up to 1 kernel for" in told[0] and told[-1].endswith(f"{KERNELS + 2} of about 83")
+    assert "up to 1 kernel for" in told[0]
+    assert told[-1].endswith(f"{KERNELS + 2} of about {KERNELS + 2}")
 
 
 def test_a_terminal_has_one_line_that_changes(cold: Path) -> None:
@@ -143,14 +144,6 @@ def test_several_processes_find_kernels_that_one_compiled(
     assert done == []
     assert command("land", nacks, "--lake", tmp_path / "lake", "-j", 2).code == 0
     assert done == [True]
-
-
-@needs_compiler
-def test_the_number_of_kernels_is_that_of_a_warm_program() -> None:
-    if not warm_mark().exists():
-        pytest.skip("doctor --warm has not run: the number is not known here")
-    # Tests may have compiled some kinds of arguments more.
-    assert KERNELS * 0.9 <= len(kept_kernels()) <= KERNELS * 1.3
 
 
 @needs_compiler

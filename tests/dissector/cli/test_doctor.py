@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import doctor
-from dissector.cli.compiling import kernel_modules
+from dissector.cli.compiling import KERNELS, kernel_modules
 from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK, EXIT_USAGE
 from dissector.jit import compiled
 from dissector.schemas import SCHEMA_VERSION
@@ -128,7 +128,9 @@ def test_warming_leaves_nothing_to_be_compiled_later(tmp_path: Path) -> None:
         timeout=500,
     )
     warming, *others = json.loads(told.read_text())
-    assert warming[0] == EXIT_OK and warming[1]
+    assert warming[0] == EXIT_OK
+    # Callbacks are code that is compiled, too, but no kernels that are called.
+    assert KERNELS * 0.8 <= len(warming[1]) <= KERNELS, "the number that users are told"
     assert others == [[EXIT_OK, []]] * len(others)
 
 

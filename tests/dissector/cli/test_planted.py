@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dissector.cleaning import Cleaner
-from dissector.cli import slicing
 from dissector.codecs.redaction import secrets
 from dissector.dissection import Options
 from dissector.sources.dissect import dissect
@@ -112,7 +111,6 @@ def test_files_of_packets_say_what_they_hold(command: Command, tmp_path: Path) -
     assert kept and all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in kept)
     for name in ("frames", "tap"):
         assert "--redact" in command(name, "--help").out.replace("--redact/--no-redact", "")
-    assert slicing.Slice(str(raw)).path == raw
 
 
 def test_raw_bytes_never_lie_on_the_disk_where_they_shall_be_hidden(
