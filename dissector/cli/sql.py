@@ -72,8 +72,8 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     help="Show so many rows of a table, 0: all.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write the rows to this file instead of standard output.",
+    "-o", "--output-file", "output", type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE", help="Write the rows to this file instead of standard output.",
 )  # fmt: skip
 @force_option
 @chain_option

@@ -123,7 +123,7 @@ def test_one_idea_has_one_name_in_all_commands() -> None:
             assert option.help, f"{name} {option.opts}"
             words = (option.help, option.type.name)
             for long in (each for each in option.opts if each.startswith("--")):
-                if long not in ("--lake", "--format", "--json", "--capture", "--output"):
+                if long not in ("--lake", "--format", "--json", "--capture"):
                     assert seen.setdefault(long, words) == words, f"{name} {long}"
 
 
