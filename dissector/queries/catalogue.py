@@ -1,0 +1,193 @@
+"""The queries that numbers are made of: one file of SQL per tally, read once, with its digest.
+
+A query's text is SQL that DuckDB and Spark run unchanged, over the tables of a lake, the views of
+`prelude.sql` and a few functions that each engine has (`FUNCTIONS`). It gives rows per capture. Its
+header says how rows of several captures become one:
+
+    -- sends: publishes of a producer by outcome
+    -- keys: topic, producer_name, outcome
+    -- sums: sends, messages
+    -- least: latency_ns_min
+    -- greatest: latency_ns_max
+
+Such a query is a tally. `capture` is always its first column, and a key of the merged rows only
+where `keys` names it. A query that lists rows says which come first, and how many are kept:
+
+    -- slow: an exchange
+    -- first: 50 by latency_ns desc, request_last_ns
+    -- of: kind
+
+`of`, where it is given, names columns of which each value has its own first rows. Nulls are last.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Final, NamedTuple
+
+from dissector.schemas import SCHEMA_VERSION
+
+# What every engine has beside the functions that DuckDB and Spark share.
+FUNCTIONS: Final = (
+    "floor_div",  # (number, divisor > 0): rounded down, for integers of either sign
+    "histogram_bucket",  # (duration ns): as dissector.buckets numbers them; null if negative
+    "micros",  # (timestamp): µs since 1970
+    "items",  # (array): how many; null for null
+)
+_WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
+_COMMENT: Final = re.compile(r"--.*")
+
+
+class View(NamedTuple):
+    """A view: its name, what one row of it is, and its query."""
+
+    name: str
+    row: str
+    query: str
+
+
+class Query(NamedTuple):
+    """A query of the catalogue.
+
+    keys, sums, least, greatest: columns of a tally. first, order, of: of a list of rows, how many,
+    by (column, is_descending), of each value of which columns. digest: of all text that it depends
+    on.
+    """
+
+    name: str
+    row: str
+    text: str
+    keys: tuple[str, ...]
+    sums: tuple[str, ...]
+    least: tuple[str, ...]
+    greatest: tuple[str, ...]
+    first: int
+    order: tuple[tuple[str, bool], ...]
+    of: tuple[str, ...]
+    digest: str
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its rows are listed, and not summed."""
+        return self.first > 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a tally, in order."""
+        keys = tuple(name for name in self.keys if name != "capture")
+        return ("capture", *keys, *self.sums, *self.least, *self.greatest)
+
+    def per_capture(self) -> str:
+        """The query as it is run over the tables of a lake."""
+        if self.is_list:
+            return _ranked(f"(\n{self.text}\n)", ("capture", *self.of), self.order, self.first)
+        numbers = {*self.sums, *self.least, *self.greatest}
+        cells = (
+            f"TRY_CAST({name} AS BIGINT) AS {name}" if name in numbers else name
+            for name in self.columns
+        )
+        return f"SELECT {', '.join(cells)} FROM (\n{self.text}\n) AS found"
+
+    def merged(self, source: str) -> str:
+        """The query that puts rows of several captures together. source: the view of them."""
+        if self.is_list:
+            return _ranked(source, self.of, self.order, self.first)
+        return self.added_up(source, self.keys)
+
+    def added_up(self, source: str, keys: tuple[str, ...]) -> str:
+        """The sums of sums, the least of the least, by some of the keys."""
+        cells = list(keys)
+        cells += [f"TRY_CAST(sum({name}) AS BIGINT) AS {name}" for name in self.sums]
+        cells += [f"min({name}) AS {name}" for name in self.least]
+        cells += [f"max({name}) AS {name}" for name in self.greatest]
+        grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
+        return f"SELECT {', '.join(cells)} FROM {source}{grouping}"
+
+
+def _ranked(
+    source: str, of: tuple[str, ...], order: tuple[tuple[str, bool], ...], count: int
+) -> str:
+    ordered = ", ".join(f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in order)
+    part = f"PARTITION BY {', '.join(of)} " if of else ""
+    return (
+        f"SELECT * FROM (SELECT *, row_number() OVER ({part}ORDER BY {ordered}) AS place "
+        f"FROM {source} AS listed) AS ranked WHERE place <= {count}"
+    )
+
+
+def views(file: str) -> tuple[View, ...]:
+    """The views of a file of this package, in the order in which they can be made."""
+    text = resources.files("dissector.queries").joinpath(file).read_text("utf-8")
+    found = []
+    for piece in text.split("\n\n-- ")[1:]:
+        head, _, query = piece.partition("\n")
+        name, _, row = head.partition(": ")
+        found.append(View(name, row, query.strip().rstrip(";")))
+    return tuple(found)
+
+
+@cache
+def prelude() -> tuple[View, ...]:
+    """The views that queries share, in the order in which they can be made."""
+    return views("prelude.sql")
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(_COMMENT.sub("", text).lower()))
+
+
+def used_views(text: str) -> tuple[View, ...]:
+    """The views of the prelude that a text needs, those that they need before them."""
+    found: list[View] = []
+    wanted = _words(text)
+    for view in reversed(prelude()):
+        if view.name in wanted:
+            wanted |= _words(view.query)
+            found.insert(0, view)
+    return tuple(found)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in (each.strip() for each in text.split(",")) if name)
+
+
+def _read(name: str, content: str) -> Query:
+    header: dict[str, str] = {}
+    lines = content.splitlines()
+    last = ""
+    while lines and lines[0].startswith("--"):
+        line = lines.pop(0)[2:]
+        if line.startswith("   "):  # goes on from the line above
+            header[last] += " " + line.strip()
+            continue
+        last, _, value = line.strip().partition(":")
+        header[last] = value.strip()
+    text = "\n".join(lines).strip().rstrip(";")
+    count, _, order = header.get("first", "0 by ").partition(" by ")
+    needed = "\n".join(view.query for view in used_views(text))
+    digest = hashlib.sha256(f"{SCHEMA_VERSION}\n{content}\n{needed}".encode()).hexdigest()
+    return Query(
+        name,
+        header[name],
+        text,
+        *(_names(header.get(kind, "")) for kind in ("keys", "sums", "least", "greatest")),
+        int(count),
+        tuple((each.split()[0], each.endswith(" desc")) for each in _names(order)),
+        _names(header.get("of", "")),
+        digest,
+    )
+
+
+def _files() -> Iterator[tuple[str, str]]:
+    folder = resources.files("dissector.queries").joinpath("tallies")
+    for file in sorted(folder.iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".sql"):
+            yield file.name.removesuffix(".sql"), file.read_text("utf-8")
+
+
+@cache
+def catalogue() -> Mapping[str, Query]:
+    """All queries by name."""
+    return {name: _read(name, content) for name, content in _files()}

@@ -1,0 +1,146 @@
+"""DuckDB as the engine of reports: tables of a lake in, Arrow tables out, within a bound of memory.
+
+`engine` is its twin for queries of users, which must not reach anything else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from dissector.errors import DependencyError, InputError
+from dissector.queries.catalogue import prelude
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
+FUNCTIONS: Final = (
+    "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
+    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 "
+    "ELSE length(ltrim(bin(a), '0')) - 6 END",
+    "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
+    "CAST((histogram_octave(a) << 5) + (a >> histogram_octave(a)) AS BIGINT) END",
+    "micros(a) AS epoch_us(a)",
+    "items(a) AS len(a)",
+)
+
+
+class Desk:
+    """A connection to DuckDB over tables that the caller names.
+
+    Args:
+        folder: where it writes what does not fit into memory.
+        threads: as many as DuckDB may use.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+    """
+
+    name: Final = "duckdb"
+
+    def __init__(self, folder: Path | None = None, threads: int | None = None) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
+        run = self._connection.execute
+        run("SET autoinstall_known_extensions = false")
+        run("SET TimeZone = 'UTC'")
+        run(f"SET memory_limit = '{MEMORY}'")
+        run("SET preserve_insertion_order = false")
+        run("SET parquet_metadata_cache = true")
+        if threads is not None:
+            run(f"SET threads = {threads}")
+        if folder is not None:
+            run(f"SET temp_directory = {quoted(str(folder))}")
+        for function in FUNCTIONS:
+            run(f"CREATE MACRO {function}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+
+    def register(self, name: str, rows: "pa.Table") -> None:
+        """A small table, under a name that replaces what had it."""
+        self._connection.register(name, rows)
+
+    def lake_table(
+        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
+    ) -> None:
+        """A view `lake_<table>` over all its files.
+
+        Args:
+            old_paths: files of schema version 1, which name their capture by their folder.
+            empty: a table with its columns, for those that files lack.
+        """
+        self.register(f"empty_{table}", empty)
+        parts = [f"SELECT * FROM empty_{table}"]
+        if paths:
+            parts.append(f"SELECT * FROM {parquet(paths)}")
+        if old_paths:
+            listed = ", ".join(quoted(path) for path in old_paths)
+            parts.append(
+                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
+                f"FROM read_parquet([{listed}], hive_partitioning = true)"
+            )
+        self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
+
+    def view(self, name: str, query: str) -> None:
+        """A view, in the place of one of that name."""
+        with _reading():
+            self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+
+    def prelude(self) -> None:
+        """The views that queries share, over tables that are there."""
+        for each in prelude():
+            self.view(each.name, each.query)
+
+    def table(self, query: str) -> "pa.Table":
+        """All rows of a query."""
+        with _reading():
+            return self._connection.sql(query).to_arrow_table()
+
+    def batches(self, query: str, rows: int = 1 << 16) -> Iterator["pa.RecordBatch"]:
+        """The rows of a query, bit by bit; no other query may run meanwhile."""
+        with _reading():
+            yield from self._connection.sql(query).to_arrow_reader(rows)
+
+    def write(self, queries: Mapping[str, str], folder: Path) -> None:
+        """The rows of each query as a Parquet file of its name in a folder."""
+        for name, query in queries.items():
+            target = quoted(str(folder / f"{name}.parquet"))
+            with _reading():
+                self._connection.execute(
+                    f"COPY ({query}) TO {target} (FORMAT parquet, COMPRESSION zstd)"
+                )
+
+
+def parquet(paths: Sequence[str]) -> str:
+    """Parquet files, as what a query reads from."""
+    listed = ", ".join(quoted(path) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false)"
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class _reading:
+    """Errors of files, as errors of input."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        import duckdb
+
+        if isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+            text = "; ".join(str(error).split("\n")[:1])
+            raise InputError(
+                f"a file of the lake cannot be read, dissector lake verify tells which: {text}"
+            ) from error

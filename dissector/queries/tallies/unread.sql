@@ -1,0 +1,45 @@
+-- unread: frames of Pulsar whose command is known and what it was about is not, by command
+-- keys: command
+-- sums: unread
+-- A packet that was cut short may show that a MESSAGE passed and not to whom: no table but frames
+-- has a row of it. They are the frames of a connection less the rows that they should have made.
+WITH seen AS (
+  SELECT f.capture, f.connection_id, f.command, count(*) AS number
+  FROM frames AS f
+  WHERE
+    f.protocol = 'pulsar'
+    AND f.command IN (
+      'MESSAGE', 'ACK', 'CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE',
+      'UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA'
+    )
+    AND NOT EXISTS (
+      SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
+    )
+  GROUP BY f.capture, f.connection_id, f.command
+),
+told AS (
+  SELECT own_capture, own_connection_id, 'MESSAGE' AS command, count(*) AS number
+  FROM deliveries
+  GROUP BY own_capture, own_connection_id
+  UNION ALL
+  SELECT own_capture, own_connection_id, request_command, count(*)
+  FROM exchanges
+  WHERE kind <> 'publish'
+  GROUP BY own_capture, own_connection_id, request_command
+  UNION ALL
+  SELECT capture, connection_id, 'ACK', count(DISTINCT frame_no)
+  FROM acks
+  WHERE action = 'ack'
+  GROUP BY capture, connection_id
+),
+known AS (
+  SELECT own_capture, own_connection_id, command, max(number) AS number
+  FROM told
+  GROUP BY own_capture, own_connection_id, command
+)
+SELECT s.capture, s.command, sum(s.number - coalesce(k.number, 0)) AS unread
+FROM seen AS s
+LEFT JOIN known AS k
+  ON k.own_capture = s.capture AND k.own_connection_id = s.connection_id AND k.command = s.command
+WHERE s.number > coalesce(k.number, 0)
+GROUP BY s.capture, s.command
