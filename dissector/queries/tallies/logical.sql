@@ -13,8 +13,13 @@ WITH settled AS (
 ),
 waiting AS (
   SELECT
-    u.unit, p.*,
-    p.topic IS NOT NULL AND p.producer_name IS NOT NULL AS is_named,
+    u.unit, p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
+    p.client_ip, p.broker_ip, p.sequence_id, p.chunk_id, p.crc32c_stored, p.attempt,
+    p.request_last_ns,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.capture END AS own_capture,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.connection_id END AS own_connection,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.producer_id END AS own_producer,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.incarnation END AS own_incarnation,
     CASE WHEN p.outcome = 'ok' THEN p.response_last_ns END AS answered_ns
   FROM publishes AS p
   JOIN units AS u ON u.capture = p.capture
@@ -26,7 +31,9 @@ attempts AS (
   SELECT
     w.*,
     row_number() OVER (
-      message
+      PARTITION BY
+        unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
+        sequence_id, chunk_id, crc32c_stored
       ORDER BY
         answered_ns ASC NULLS LAST, connection_id ASC NULLS LAST, producer_id ASC NULLS LAST,
         incarnation ASC NULLS LAST, capture ASC
@@ -36,10 +43,7 @@ attempts AS (
   FROM waiting AS w
   WINDOW message AS (
     PARTITION BY
-      unit, is_named, CASE WHEN is_named THEN topic END,
-      CASE WHEN is_named THEN producer_name END,
-      CASE WHEN NOT is_named THEN capture END, CASE WHEN NOT is_named THEN connection_id END,
-      CASE WHEN NOT is_named THEN producer_id END, CASE WHEN NOT is_named THEN incarnation END,
+      unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
       sequence_id, chunk_id, crc32c_stored
   )
 ),
