@@ -159,8 +159,8 @@ class Kept:
                     (stage / file).parent.mkdir(parents=True, exist_ok=True)
                     _link(made / file, stage / file)
             (stage / _INDEX).write_text(text, "utf-8")
-            (stage / _LOCK).unlink()
             stage.rename(self._folder / name)
+            (self._folder / name / _LOCK).unlink()
         except OSError:
             shutil.rmtree(stage, ignore_errors=True)
             return False
