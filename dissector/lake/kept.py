@@ -61,6 +61,7 @@ class Kept:
         self._folder = lake / SUMS
         self._work = work
         self._batches = self._read()
+        self._added = 0
         self._linked: dict[tuple[Path, str], tuple[str, ...] | None] = {}
 
     def _read(self) -> list[_Batch]:
@@ -81,7 +82,8 @@ class Kept:
         return found
 
     def __len__(self) -> int:
-        return len(self._batches)
+        """How many batches there were, and were added."""
+        return len(self._batches) + self._added
 
     def sources(
         self, table: str, digest: str, units: Iterable[Unit]
@@ -167,6 +169,7 @@ class Kept:
         finally:
             if lock is not None:
                 os.close(lock)
+        self._added += 1
         return True
 
     def _remove_left(self) -> None:

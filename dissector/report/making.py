@@ -143,11 +143,20 @@ class Made(NamedTuple):
     unread: tuple[Any, ...] = ()
 
 
-def made(lake: Lake, work: Path, engine: EngineIn, asked: Asked, words: Words = SILENT) -> Made:
+def made(
+    lake: Lake,
+    work: Path,
+    engine: EngineIn,
+    asked: Asked,
+    words: Words = SILENT,
+    *,
+    has_memory: bool = True,
+) -> Made:
     """Make a report of an open lake.
 
     Args:
         work: a folder of the caller's, for what is made on the way.
+        has_memory: whether what is made is kept in the lake, which outlives this report.
 
     Raises:
         UsageError, InputError: what is asked for is not there, or cannot be read.
@@ -158,7 +167,7 @@ def made(lake: Lake, work: Path, engine: EngineIn, asked: Asked, words: Words = 
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, asked.captures)))
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
     words.step(0, 3, "what the captures hold")
-    kept = Kept(lake.folder, work)
+    kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
     names = {name: query.digest for name, query in catalogue().items()}
     words.step(1, 3, "the rows of new captures")

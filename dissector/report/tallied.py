@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
@@ -121,30 +122,33 @@ def _survey_units(digests: Mapping[str, str]) -> list[Unit]:
     return [Unit(_digest("survey", digest), (name,)) for name, digest in digests.items()]
 
 
-def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept, work: Path) -> Read:
+def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Read:
     """What is known of captures; reads the files of those of which nothing is kept."""
     settings = Settings(folder=work)
     mine = _survey_units(digests)
-    version = _JOINED
     tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
-    missing = {unit.captures[0] for unit in mine}
-    with Desk(work) as desk:
-        found = {name: kept.sources(name, version, mine) for name in survey.SCHEMAS}
+    missing = set(digests)
+    if kept is not None:
+        found = {name: kept.sources(name, _JOINED, mine) for name in survey.SCHEMAS}
         missing = {unit.captures[0] for _, left in found.values() for unit in left}
-        for name, (sources, _) in found.items():
-            for source in sources:
-                wanted = source.captures - missing
-                rows = settled(desk.table(_select(source._replace(captures=wanted, is_all=False))))
-                tables[name].append(rows.select(survey.SCHEMAS[name].names))
+        with Desk(work) as desk:
+            for name, (sources, _) in found.items():
+                known = [
+                    source._replace(captures=source.captures - missing, is_all=False)
+                    if source.captures & missing else source
+                    for source in sources
+                ]  # fmt: skip
+                tables[name].append(rows_of(desk, known, survey.SCHEMAS[name]))
     if missing:
         fresh = survey.known(source_of(lake, frozenset(missing)), settings)
         made = work / "survey"
         made.mkdir()
         for name, rows in fresh._asdict().items():
             tables[name].append(rows)
-            _write(rows, made / f"{name}.parquet")
-        new = [unit for unit in mine if unit.captures[0] in missing]
-        kept.add(made, new, dict.fromkeys(survey.SCHEMAS, version))
+            pq.write_table(rows, made / f"{name}.parquet", compression="zstd")
+        if kept is not None:
+            new = [unit for unit in mine if unit.captures[0] in missing]
+            kept.add(made, new, dict.fromkeys(survey.SCHEMAS, _JOINED))
     known = survey.Known(
         *(
             pa.concat_tables([each.cast(schema) for each in tables[name]] or [schema.empty_table()])
@@ -157,12 +161,6 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept, work: Path) -> 
         for each in units(plan, digests)
     )
     return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
-
-
-def _write(rows: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    pq.write_table(rows, path, compression="zstd")
 
 
 def _select(source: Source) -> str:
@@ -269,6 +267,7 @@ class Maker:
         self._what = what
         self._runs = 0
         self.sources: dict[str, list[Source]] = {}
+        self._digests: dict[str, str] = {}
 
     def make(self, digests: Mapping[str, str]) -> None:
         """Find or make the rows of queries, and of what joining closed, of all captures.
@@ -289,6 +288,7 @@ class Maker:
 
     def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
         units = self._read.units
+        self._digests[name] = digest
         return ([], list(units)) if self._kept is None else self._kept.sources(name, digest, units)
 
     def without(self, name: str, digest: str) -> list[Unit]:
@@ -331,14 +331,28 @@ class Maker:
         if self._kept is not None:
             self._kept.add(folder, units, digests)
 
-    def tidy(self, digests: Mapping[str, str]) -> None:
-        """Put batches together when they are many, and forget those of captures that are gone.
-
-        digests: of everything that is wanted, by its name.
-        """
+    def tidy(self) -> None:
+        """Forget what is kept of captures that are gone, and put batches together when they are
+        many."""
         if self._kept is None:
             return
-        self._kept.forget({unit.digest for unit in self._read.units} | {unit.digest for unit in _survey_units(self._read.digests)})
+        survey_units = _survey_units(self._read.digests)
+        self._kept.forget({unit.digest for unit in (*self._read.units, *survey_units)})
+        if len(self._kept) <= MAX_BATCHES:
+            return
+        with Desk(self._work) as desk:
+            for units, tables in (
+                (self._read.units, self._digests),
+                (survey_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),
+            ):
+                folder = self.folder()
+                for name, digest in tables.items():
+                    sources, missing = self._kept.sources(name, digest, units)
+                    if missing:
+                        return
+                    desk.write({name: union(sources)}, folder)
+                self._kept.add(folder, units, tables)
+        self._kept.replace_all()
 
 
 def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
