@@ -336,23 +336,25 @@ class Maker:
         many."""
         if self._kept is None:
             return
-        survey_units = _survey_units(self._read.digests)
-        self._kept.forget({unit.digest for unit in (*self._read.units, *survey_units)})
+        surveyed_units = _survey_units(self._read.digests)
+        self._kept.forget({unit.digest for unit in (*self._read.units, *surveyed_units)})
         if len(self._kept) <= MAX_BATCHES:
             return
+        memory = Kept(self._read.lake.folder, self._work)  # with what this run added
+        parts = (
+            (self._read.units, self._digests),
+            (surveyed_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),
+        )
         with Desk(self._work) as desk:
-            for units, tables in (
-                (self._read.units, self._digests),
-                (survey_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),
-            ):
+            for units, digests in parts:
                 folder = self.folder()
-                for name, digest in tables.items():
-                    sources, missing = self._kept.sources(name, digest, units)
+                for name, digest in digests.items():
+                    sources, missing = memory.sources(name, digest, units)
                     if missing:
-                        return
+                        return  # somebody else changed it meanwhile
                     desk.write({name: union(sources)}, folder)
-                self._kept.add(folder, units, tables)
-        self._kept.replace_all()
+                memory.add(folder, units, digests)
+        memory.replace_all()
 
 
 def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
