@@ -3,9 +3,10 @@
 `engine` is its twin for queries of users, which must not reach anything else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+_PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
@@ -82,12 +87,22 @@ class Desk:
         if paths:
             parts.append(f"SELECT * FROM {parquet(paths)}")
         if old_paths:
-            listed = ", ".join(quoted(path) for path in old_paths)
             parts.append(
                 "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
-                f"FROM read_parquet([{listed}], hive_partitioning = true)"
+                f"FROM read_parquet({_listed(old_paths)}, hive_partitioning = true)"
             )
         self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
+
+    def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
+        """A view over Parquet files that this program wrote, all of these columns."""
+        if not paths:
+            self.register(name, schema.empty_table())
+            return
+        self.view(name, f"SELECT {', '.join(schema.names)} FROM {parquet(paths)}")
+
+    def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """What a function gives for each task."""
+        return [function(task) for task in tasks]
 
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""
@@ -121,8 +136,13 @@ class Desk:
 
 def parquet(paths: Sequence[str]) -> str:
     """Parquet files, as what a query reads from."""
-    listed = ", ".join(quoted(path) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false)"
+    return f"read_parquet({_listed(paths)}, hive_partitioning = false)"
+
+
+def _listed(paths: Sequence[str]) -> str:
+    """Names of files as a list; a name is a pattern to DuckDB, so what would be one is escaped."""
+    plain = (quoted(_PATTERN.sub(r"[\g<0>]", path)) for path in paths)
+    return f"[{', '.join(plain)}]"
 
 
 def quoted(text: str) -> str:
