@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -29,6 +30,7 @@ from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk, parquet, quoted
 from dissector.queries.selection import Selection
+from dissector.queries.tables import CLOSED as IN_PLACE
 from dissector.queries.tables import table_views
 from dissector.queries.written import written
 from dissector.report.numbers import step_ns
@@ -126,6 +128,8 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
     """What is known of captures; reads the files of those of which nothing is kept."""
     settings = Settings(folder=work)
     mine = _survey_units(digests)
+    if kept is None and len(digests) == 1:
+        return _alone(lake, digests, work)
     tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
     missing = set(digests)
     if kept is not None:
@@ -161,6 +165,21 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
         for each in units(plan, digests)
     )
     return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
+
+
+def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Read:
+    """One capture of which nothing is kept: it belongs together with no other."""
+    with Desk(work) as desk:
+        paths = lake.part_paths("capture_files")
+        desk.lake_table("capture_files", paths, (), arrow_schema("capture_files").empty_table())
+        files = settled(desk.table("SELECT * FROM lake_capture_files"))
+    empty = (survey.SCHEMAS[name].empty_table() for name in ("connections", "presence"))
+    known = survey.Known(files.cast(survey.SCHEMAS["files"]), *empty)
+    plan = survey.plan(known, partial(source_of, lake), Settings(folder=work))
+    together = tuple(
+        Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in units(plan, digests)
+    )
+    return Read(lake, digests, known, plan, together, whole_spans(files, plan))
 
 
 def _select(source: Source) -> str:
@@ -217,8 +236,8 @@ def open_tables(
     if closed is not None:
         joined = sorted(captures & read.plan.captures)
         engine.register("joined", pa.table({"capture": pa.array(joined, pa.string())}))
-        for name, schema in CLOSED_SCHEMAS.items():
-            engine.parquet_table(f"closed_{name}", written(closed, name), schema)
+        for name in {*chain.from_iterable(IN_PLACE.values()), "left_out"}:
+            engine.parquet_table(f"closed_{name}", written(closed, name), CLOSED_SCHEMAS[name])
     twins = sorted(place for place in read.plan.twins if place[0] in captures)
     if twins:
         columns = [pa.array(column) for column in zip(*twins, strict=True)]
@@ -361,5 +380,6 @@ def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Tabl
     """The rows of sources, in one table of these columns."""
     if not sources:
         return schema.empty_table()
-    rows = settled(desk.table(f"SELECT {', '.join(schema.names)} FROM ({union(sources)})"))
+    names = ", ".join(f'"{name}"' for name in schema.names)
+    rows = settled(desk.table(f"SELECT {names} FROM ({union(sources)})"))
     return rows.cast(schema)
