@@ -79,11 +79,10 @@ def _open(desk: Desk, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) 
     names = pa.array(list(steps), pa.string())
     for name, rows in tables.items():
         desk.register(f"lake_{name}", rows)
-    desk.register("wanted", pa.table({"capture": names}))
     desk.register("units", pa.table({"capture": names, "unit": names}))
     widths = pa.array(list(steps.values()), pa.int64())
     desk.register("steps", pa.table({"capture": names, "step_ns": widths}))
-    for name, query in table_views():
+    for name, query in table_views(has_others=False):
         desk.view(name, query)
     desk.prelude()
 

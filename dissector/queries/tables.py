@@ -83,11 +83,16 @@ def placed_columns(table: str) -> list[str]:
 
 
 def table_views(
-    *, has_rotations: bool = False, is_joined: bool = False, has_twins: bool = False
+    *,
+    has_others: bool = True,
+    has_rotations: bool = False,
+    is_joined: bool = False,
+    has_twins: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Name and query of the view of each table, in the order in which they can be made.
 
     Args:
+        has_others: whether files hold captures that do not count; without it `wanted` is not read.
         has_rotations: whether there is `rotations` (rotation, run).
         is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
             as `closed_<table>`.
@@ -95,7 +100,10 @@ def table_views(
             another capture has, too.
     """
     for table in TABLES:
-        yield f"own_{table}", _own(table, has_rotations)
+        rows = _own(table, has_rotations)
+        if has_others:
+            rows = f"SELECT r.* FROM ({rows}) AS r WHERE r.capture IN (SELECT capture FROM wanted)"
+        yield f"own_{table}", rows
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
         more = _placed(table) if table in ORDERED_BY else _closed_at(name)
@@ -117,16 +125,14 @@ def table_views(
 
 
 def _own(table: str, has_rotations: bool) -> str:
-    """The rows of captures that count, under the capture that they count for."""
-    wanted = "SELECT capture FROM wanted"
+    """The rows of files under the capture that they count for."""
     if not has_rotations:
-        return f"SELECT r.* FROM lake_{table} AS r WHERE r.capture IN ({wanted})"
+        return f"SELECT r.* FROM lake_{table} AS r"
     cells = [f"r.{name}" for name in columns_of(table)]
     cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"
     return (
         f"SELECT {', '.join(cells)} FROM lake_{table} AS r "
-        "LEFT JOIN rotations AS t ON t.rotation = r.capture "
-        f"WHERE coalesce(t.run, r.capture) IN ({wanted})"
+        "LEFT JOIN rotations AS t ON t.rotation = r.capture"
     )
 
 

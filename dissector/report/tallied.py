@@ -243,8 +243,12 @@ def open_tables(
         columns = [pa.array(column) for column in zip(*twins, strict=True)]
         engine.register("twins_elsewhere", pa.table(columns, ["capture", "connection_id"]))
     what.register(engine)
+    there = {tap_run_of(i.capture_id) for each in lake.captures for i in each.captures()}
     views = table_views(
-        has_rotations=bool(rotations), is_joined=closed is not None, has_twins=bool(twins)
+        has_others=there != captures,
+        has_rotations=bool(rotations),
+        is_joined=closed is not None,
+        has_twins=bool(twins),
     )
     for name, query in what.views(views):
         engine.view(name, query)
