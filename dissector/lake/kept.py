@@ -118,6 +118,8 @@ class Kept:
     def _verified(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
         found = []
         for name, sha256 in batch.tables[table][1].items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                return None
             target = self._work / "kept" / batch.folder.name / name
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
