@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -177,6 +178,9 @@ _LANDING: Final = (
     cluster_option,
     click.option("--properties", is_flag=True, help="Keep the properties of messages."),
     click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."),
+    click.option(
+        "--tallies", is_flag=True, help="Count at once, so that the next report has less to do."
+    ),
     private_option,
     chain_option,
     dissecting_options,
@@ -205,6 +209,7 @@ def land(
     cluster: str | None,
     properties: bool,
     payload_sha256: bool,
+    tallies: bool,
     chain: str,
 ) -> int:
     """Dissect captures into Parquet tables, the lake.
@@ -213,7 +218,18 @@ def land(
     """
     want = {"properties": properties, "payload_sha256": payload_sha256}
     reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, chain, cluster, want)
+    if tallies and not is_interrupted:
+        tally_lake(lake, common)
     return end_landing(reading, outcomes, lake, is_interrupted)
+
+
+def tally_lake(lake: Path, common: Common) -> None:
+    """Make and keep what reports need of the captures of a lake."""
+    from dissector.queries.desk import Desk
+    from dissector.report.making import tally
+
+    with TemporaryDirectory(prefix="dissector-") as work:
+        tally(lake, Path(work), partial(Desk, threads=common.jobs))
 
 
 def end_landing(

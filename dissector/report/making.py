@@ -198,6 +198,17 @@ def made(
     return Made(report, _closed_tables(maker) if is_whole else {})
 
 
+def tally(lake: Path, work: Path, engine: EngineIn) -> None:
+    """Make and keep what reports need of captures that landed, so that the next one is quick.
+
+    Raises:
+        InputError: the lake cannot be read.
+    """
+    with open_lake(lake) as there:
+        if there.captures:
+            made(there, work, engine, Asked())
+
+
 def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
     tables = {"files": read.known.files}
     for name, query in catalogue().items():

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dissector.queries.catalogue import Query, catalogue
 from dissector.report.numbers import Row
+from dissector.schemas.arrow import arrow_schema
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
@@ -48,6 +49,15 @@ class Parts(NamedTuple):
             for row in found:
                 row[column] = row[column] or 0
         return found
+
+
+def no_parts() -> Parts:
+    """The parts of nothing."""
+    tables = {
+        name: pa.table({column: pa.array([], pa.int64()) for column in query.columns})
+        for name, query in catalogue().items()
+    }
+    return Parts(tables | {"files": arrow_schema("capture_files").empty_table()}, 1_000_000)
 
 
 def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
