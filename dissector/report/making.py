@@ -173,6 +173,7 @@ def made(
     words.step(1, 3, "the rows of new captures")
     maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection)
     maker.make(names)
+    words.tell(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
     is_whole = set(asked.sections) >= set(SECTIONS)
     with Desk(work) as desk:
         if is_whole:

@@ -291,6 +291,7 @@ class Maker:
         self._runs = 0
         self.sources: dict[str, list[Source]] = {}
         self._digests: dict[str, str] = {}
+        self.captures_read: set[str] = set()
 
     def make(self, digests: Mapping[str, str]) -> None:
         """Find or make the rows of queries, and of what joining closed, of all captures.
@@ -329,6 +330,7 @@ class Maker:
     def _run(self, units: Sequence[Unit], names: Sequence[str]) -> Path:
         folder = self.folder()
         captures = frozenset(name for unit in units for name in unit.captures)
+        self.captures_read |= captures
         queries = {name: catalogue()[name].per_capture() for name in names if name in catalogue()}
         spill = self._work / f"engine-{self._runs}"
         spill.mkdir()
