@@ -79,3 +79,63 @@ LEFT JOIN late_producers AS n
   ON n.capture = s.capture AND n.connection_id = s.connection_id
   AND n.producer_id = s.producer_id AND n.incarnation = s.incarnation
 WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_answered;
+
+-- mismatches: a frame whose checksum does not match, and what that is worth
+-- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
+-- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
+-- without an id proves nothing (drops are answered before the check). A consumer confirms by the
+-- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
+-- some clients do not verify. What proves it may lie in another capture, and has no number then.
+WITH bad AS (
+  SELECT f.*, coalesce(f.command = 'SEND', FALSE) AS is_send
+  FROM frames AS f
+  WHERE
+    f.checksum = 'mismatch'
+    AND NOT EXISTS (
+      SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
+    )
+),
+refusals AS (
+  SELECT
+    d.own_capture, d.own_connection_id, d.frame_no,
+    CASE WHEN d.ack_capture IS NULL THEN d.ack_frame_no END AS refused_frame_no
+  FROM deliveries AS d
+  WHERE
+    d.outcome = 'discarded'
+    AND EXISTS (
+      SELECT 1 FROM acks AS a
+      WHERE
+        a.validation_error = 'ChecksumMismatch'
+        AND a.capture = coalesce(d.ack_capture, d.own_capture)
+        AND a.connection_id = coalesce(d.ack_connection_id, d.own_connection_id)
+        AND a.frame_no = d.ack_frame_no
+    )
+)
+SELECT
+  b.capture, b.connection_id, b.frame_no, b.first_packet, b.last_packet, b.last_ts_ns AS at_ns,
+  b.direction, b.command, b.is_send, coalesce(b.topic, p.late_topic, c.late_topic) AS topic,
+  b.producer_id, b.consumer_id, b.incarnation, b.sequence_id, b.ledger_id, b.entry_id,
+  b.frame_bytes, b.checksum_note, b.crc32c_stored, b.crc32c_computed, b.metadata_bytes,
+  b.payload_bytes, e.outcome AS send_outcome, e.error_code AS send_error_code,
+  CASE
+    WHEN r.frame_no IS NOT NULL THEN 'confirmed_by_peer'
+    WHEN e.outcome = 'error' AND e.error_code = 'ChecksumError' THEN 'confirmed_by_peer'
+    WHEN e.outcome = 'ok' THEN 'capture_artefact'
+    ELSE 'unconfirmed'
+  END AS verdict,
+  coalesce(
+    r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
+  ) AS evidence_frame_no
+FROM bad AS b
+LEFT JOIN exchanges AS e
+  ON b.is_send AND e.own_capture = b.capture AND e.own_connection_id = b.connection_id
+  AND e.request_frame_no = b.frame_no
+LEFT JOIN refusals AS r
+  ON r.own_capture = b.capture AND r.own_connection_id = b.connection_id
+  AND r.frame_no = b.frame_no
+LEFT JOIN late_producers AS p
+  ON p.capture = b.capture AND p.connection_id = b.connection_id
+  AND p.producer_id = b.producer_id AND p.incarnation = b.incarnation
+LEFT JOIN late_consumers AS c
+  ON c.capture = b.capture AND c.connection_id = b.connection_id
+  AND c.consumer_id = b.consumer_id AND c.incarnation = b.incarnation;
