@@ -3,9 +3,9 @@
 `engine` is its twin for queries of users, which must not reach anything else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude
@@ -13,6 +13,8 @@ from dissector.queries.catalogue import prelude
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+T = TypeVar("T")
 
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
@@ -88,6 +90,14 @@ class Desk:
                 f"FROM read_parquet([{listed}], hive_partitioning = true)"
             )
         self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
+
+    def parquet_view(self, name: str, paths: Sequence[str], where: str = "") -> None:
+        """A view over Parquet files of equal columns. where: a condition."""
+        self.view(name, f"SELECT * FROM {parquet(paths)}{where and f' WHERE {where}'}")
+
+    def each(self, call: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
+        """What a function gives for each tuple of arguments."""
+        return [call(*task) for task in tasks]
 
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""
