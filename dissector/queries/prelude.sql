@@ -86,16 +86,7 @@ WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_
 -- without an id proves nothing (drops are answered before the check). A consumer confirms by the
 -- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
 -- some clients do not verify. What proves it may lie in another capture, and has no number then.
-WITH bad AS (
-  SELECT f.*, coalesce(f.command = 'SEND', FALSE) AS is_send
-  FROM frames AS f
-  WHERE
-    f.checksum = 'mismatch'
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
-    )
-),
-refusals AS (
+WITH refusals AS (
   SELECT
     d.own_capture, d.own_connection_id, d.frame_no,
     CASE WHEN d.ack_capture IS NULL THEN d.ack_frame_no END AS refused_frame_no
@@ -112,11 +103,11 @@ refusals AS (
     )
 )
 SELECT
-  b.capture, b.connection_id, b.frame_no, b.first_packet, b.last_packet, b.last_ts_ns AS at_ns,
-  b.direction, b.command, b.is_send, coalesce(b.topic, p.late_topic, c.late_topic) AS topic,
-  b.producer_id, b.consumer_id, b.incarnation, b.sequence_id, b.ledger_id, b.entry_id,
-  b.frame_bytes, b.checksum_note, b.crc32c_stored, b.crc32c_computed, b.metadata_bytes,
-  b.payload_bytes, e.outcome AS send_outcome, e.error_code AS send_error_code,
+  f.capture, f.connection_id, f.frame_no, f.first_packet, f.last_packet, f.last_ts_ns AS at_ns,
+  f.direction, f.command, f.topic, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
+  f.ledger_id, f.entry_id, f.frame_bytes, f.checksum_note, f.crc32c_stored, f.crc32c_computed,
+  f.metadata_bytes, f.payload_bytes, coalesce(f.command = 'SEND', FALSE) AS is_send,
+  e.outcome AS send_outcome, e.error_code AS send_error_code,
   CASE
     WHEN r.frame_no IS NOT NULL THEN 'confirmed_by_peer'
     WHEN e.outcome = 'error' AND e.error_code = 'ChecksumError' THEN 'confirmed_by_peer'
@@ -126,16 +117,11 @@ SELECT
   coalesce(
     r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
   ) AS evidence_frame_no
-FROM bad AS b
+FROM frames AS f
 LEFT JOIN exchanges AS e
-  ON b.is_send AND e.own_capture = b.capture AND e.own_connection_id = b.connection_id
-  AND e.request_frame_no = b.frame_no
+  ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
+  AND e.request_frame_no = f.frame_no
 LEFT JOIN refusals AS r
-  ON r.own_capture = b.capture AND r.own_connection_id = b.connection_id
-  AND r.frame_no = b.frame_no
-LEFT JOIN late_producers AS p
-  ON p.capture = b.capture AND p.connection_id = b.connection_id
-  AND p.producer_id = b.producer_id AND p.incarnation = b.incarnation
-LEFT JOIN late_consumers AS c
-  ON c.capture = b.capture AND c.connection_id = b.connection_id
-  AND c.consumer_id = b.consumer_id AND c.incarnation = b.incarnation;
+  ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
+  AND r.frame_no = f.frame_no
+WHERE f.checksum = 'mismatch';

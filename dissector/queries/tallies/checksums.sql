@@ -4,33 +4,36 @@
 -- sums: frames
 -- grouping says which keys are set: topic (direction and topic) or connection (the others). A
 -- connection that goes on over several captures counts where it began: in head_capture.
-WITH sound AS (
+WITH found AS (
   SELECT
     capture, connection_id, direction, producer_id, consumer_id, incarnation, topic, checksum,
     CASE WHEN checksum = 'not_evaluated' THEN checksum_note END AS checksum_note,
-    count(*) AS frames
+    CAST(NULL AS STRING) AS verdict, count(*) AS frames
   FROM frames
   WHERE checksum IN ('ok', 'absent', 'not_evaluated')
+  GROUP BY ALL
+  UNION ALL
+  SELECT
+    capture, connection_id, direction, producer_id, consumer_id, incarnation, topic, 'mismatch',
+    NULL, verdict, count(*)
+  FROM mismatches
   GROUP BY ALL
 ),
 counted AS (
   SELECT
-    s.capture, s.connection_id, s.direction,
-    coalesce(s.topic, p.late_topic, c.late_topic) AS topic,
-    s.checksum, s.checksum_note, CAST(NULL AS STRING) AS verdict, s.frames
-  FROM sound AS s
+    n.capture, n.connection_id, n.direction,
+    coalesce(n.topic, p.late_topic, c.late_topic) AS topic,
+    n.checksum, n.checksum_note, n.verdict, n.frames
+  FROM found AS n
   LEFT JOIN late_producers AS p
-    ON p.capture = s.capture AND p.connection_id = s.connection_id
-    AND p.producer_id = s.producer_id AND p.incarnation = s.incarnation
+    ON p.capture = n.capture AND p.connection_id = n.connection_id
+    AND p.producer_id = n.producer_id AND p.incarnation = n.incarnation
   LEFT JOIN late_consumers AS c
-    ON c.capture = s.capture AND c.connection_id = s.connection_id
-    AND c.consumer_id = s.consumer_id AND c.incarnation = s.incarnation
+    ON c.capture = n.capture AND c.connection_id = n.connection_id
+    AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
   WHERE NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = s.capture AND t.connection_id = s.connection_id
+    SELECT 1 FROM twins AS t WHERE t.capture = n.capture AND t.connection_id = n.connection_id
   )
-  UNION ALL
-  SELECT capture, connection_id, direction, topic, 'mismatch', NULL, verdict, 1
-  FROM mismatches
 ),
 by_connection AS (
   SELECT
