@@ -9,6 +9,7 @@ they become what the catalogue is written for, in SQL that all engines run:
   the first capture of their connection. `own_capture` and `own_connection_id` say where the row's
   frame lies, `response_…`, `previous_…` and `ack_…` where the other one lies if that is elsewhere;
   `order_no` orders the rows of a connection;
+- `moved` says of a joined connection, by each further place of its, under which it counts;
 - `legs` has every connection by every number that rows of frames and acks have, `producer_names`
   and `consumer_names` the names by all of them; `connections`, `producers`, `consumers` each once.
 """
@@ -44,6 +45,13 @@ CLOSED: Final[dict[str, tuple[str, ...]]] = {
 REPEATED: Final = ("frames", "acks", "messages")
 # Where the frame lies that closed a consumer of a joined connection.
 CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
+
+# A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
+MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
+_NOTHING_MOVED: Final = (
+    "SELECT capture, CAST(NULL AS BIGINT) AS connection_id, capture AS head_capture, "
+    "CAST(NULL AS BIGINT) AS head_connection_id FROM wanted WHERE FALSE"
+)
 
 
 def columns_of(table: str) -> list[str]:
@@ -122,6 +130,7 @@ def table_views(
         if has_twins and table == "connections":
             rows = _with_twins(rows)
         yield name, rows
+    yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
 
 
 def _own(table: str, has_rotations: bool) -> str:
