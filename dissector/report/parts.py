@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.queries.catalogue import Query, catalogue
+from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
@@ -43,7 +43,8 @@ class Parts(NamedTuple):
         table = self.tables[name]
         if keys is not None and query is not None:
             table = _added_up(table, list(keys), query)
-        found: list[Row] = table.to_pylist()
+        chosen = [column for column in table.schema.names if column not in RANKS]
+        found: list[Row] = table.select(chosen).to_pylist()
         for column in query.sums if query is not None else ():
             for row in found:
                 row[column] = row[column] or 0
