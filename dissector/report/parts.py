@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.queries.catalogue import Query, catalogue
+from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
@@ -23,7 +23,6 @@ MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 # Up to this many rows, sums in Python are made sooner than Arrow's.
 _FEW: Final = 50
-_PLACES: Final = ("place", "place_1")  # how rows of a list were ranked; not what they say
 
 
 class Parts(NamedTuple):
@@ -61,7 +60,7 @@ class Parts(NamedTuple):
         for column in query.sums:
             for row in table:
                 row[column] = row[column] or 0
-        for column in _PLACES if query.is_list else ():
+        for column in RANKS if query.is_list else ():
             for row in table:
                 row.pop(column, None)
         return table
