@@ -86,7 +86,7 @@ WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_
 -- without an id proves nothing (drops are answered before the check). A consumer confirms by the
 -- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
 -- some clients do not verify. What proves it may lie in another capture, and has no number then.
-WITH refusals AS (
+WITH discarded AS (
   SELECT
     d.own_capture, d.own_connection_id, d.frame_no,
     CASE WHEN d.ack_capture IS NULL THEN d.ack_frame_no END AS refused_frame_no
@@ -121,7 +121,7 @@ FROM frames AS f
 LEFT JOIN exchanges AS e
   ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
   AND e.request_frame_no = f.frame_no
-LEFT JOIN refusals AS r
+LEFT JOIN discarded AS r
   ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
   AND r.frame_no = f.frame_no
 WHERE f.checksum = 'mismatch';
