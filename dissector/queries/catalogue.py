@@ -36,6 +36,8 @@ FUNCTIONS: Final = (
     "micros",  # (timestamp): µs since 1970
     "items",  # (array): how many; null for null
 )
+# Further columns of listed rows: their rank within their capture, and of all.
+RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
 _COMMENT: Final = re.compile(r"--.*")
 
@@ -82,7 +84,7 @@ class Query(NamedTuple):
     def per_capture(self) -> str:
         """The query as it is run over the tables of a lake."""
         if self.is_list:
-            return _ranked(f"(\n{self.text}\n)", ("capture", *self.of), self.order, self.first)
+            return self._foremost(f"(\n{self.text}\n)", ("capture", *self.of), RANKS[0])
         numbers = {*self.sums, *self.least, *self.greatest}
         cells = (
             f"TRY_CAST({name} AS BIGINT) AS {name}" if name in numbers else name
@@ -93,7 +95,7 @@ class Query(NamedTuple):
     def merged(self, source: str) -> str:
         """The query that puts rows of several captures together. source: the view of them."""
         if self.is_list:
-            return _ranked(source, self.of, self.order, self.first)
+            return self._foremost(source, self.of, RANKS[1])
         return self.added_up(source, self.keys)
 
     def added_up(self, source: str, keys: tuple[str, ...]) -> str:
@@ -105,16 +107,13 @@ class Query(NamedTuple):
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
         return f"SELECT {', '.join(cells)} FROM {source}{grouping}"
 
-
-def _ranked(
-    source: str, of: tuple[str, ...], order: tuple[tuple[str, bool], ...], count: int
-) -> str:
-    ordered = ", ".join(f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in order)
-    part = f"PARTITION BY {', '.join(of)} " if of else ""
-    return (
-        f"SELECT * FROM (SELECT *, row_number() OVER ({part}ORDER BY {ordered}) AS place "
-        f"FROM {source} AS listed) AS ranked WHERE place <= {count}"
-    )
+    def _foremost(self, source: str, of: tuple[str, ...], rank: str) -> str:
+        order = ", ".join(f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order)
+        part = f"PARTITION BY {', '.join(of)} " if of else ""
+        return (
+            f"SELECT * FROM (SELECT *, row_number() OVER ({part}ORDER BY {order}) AS {rank} "
+            f"FROM {source} AS listed) AS ranked WHERE {rank} <= {self.first}"
+        )
 
 
 def views(file: str) -> tuple[View, ...]:

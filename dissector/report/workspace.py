@@ -1,0 +1,45 @@
+"""A folder for what a report is made from on its way, removed at its end, or by the next run."""
+
+import glob
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from dissector.errors import OutputError
+from dissector.lake.locks import hold, is_held
+
+_LOCK: Final = "_lock"
+
+
+@contextmanager
+def workspace(output: Path) -> Iterator[Path]:
+    """A folder beside an output, on the disk that it is written to.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(output)
+        folder = output.parent.absolute() / f".{output.name}.work.{secrets.token_hex(6)}"
+        folder.mkdir(mode=0o700)
+        lock = hold(folder / _LOCK)
+    except OSError as error:
+        raise OutputError(f"cannot write beside {output}: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_left(output: Path) -> None:
+    """Remove workspaces of runs that were killed."""
+    for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
+        if (folder / _LOCK).exists() and not is_held(folder / _LOCK):
+            shutil.rmtree(folder, ignore_errors=True)
