@@ -1,12 +1,13 @@
 """A report over the captures of a lake: found or made, put together, judged, and written."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.compute as pc
 
 from dissector.errors import UsageError
@@ -221,9 +222,7 @@ def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
 
 
 def _verdicts(desk: Desk, maker: Maker) -> Row:
-    names = ", ".join(judging.KEPT.names)
-    rows = desk.table(f"SELECT {names} FROM ({union(maker.sources[VERDICTS])})")
-    return judging.section(rows.to_pylist())
+    return judging.section(rows_of(desk, maker.sources[VERDICTS], judging.KEPT).to_pylist())
 
 
 def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> None:
@@ -232,8 +231,8 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
     missing = maker.without(VERDICTS, digest)
     if not missing:
         return
-    captures = sorted(name for unit in missing for name in unit.captures)
-    desk.register("judged", pa.table({"capture": pa.array(captures, pa.string())}))
+    captures = pa.array(sorted(name for unit in missing for name in unit.captures), pa.string())
+    desk.register("judged", pa.table({"capture": captures}))
     tables = {
         name: settled(desk.table(
             f"SELECT * FROM ({union(maker.sources[name])}) "
@@ -241,9 +240,8 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
         ))
         for name in catalogue()
     }  # fmt: skip
-    files = read.known.files
-    tables["files"] = files.filter(pc.is_in(files.column("capture"), pa.array(captures)))
-    desk.register("verdict_rows", judging.all_judged(tables))
+    files = read.known.files.filter(pc.is_in(read.known.files.column("capture"), captures))
+    desk.register("verdict_rows", judging.all_judged({**tables, "files": files}))
     folder = maker.folder()
     desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
     maker.keep(folder, missing, {VERDICTS: digest})
@@ -289,6 +287,3 @@ def write(
             output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )
     return found.report
-
-
-__all__ = ["Asked", "Iterable", "Made", "Words", "chosen_captures", "made", "write"]
