@@ -1,13 +1,14 @@
 """A report over the captures of a lake: found or made, put together, judged, and written."""
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.compute as pc
 
 from dissector.errors import UsageError
 from dissector.joining.files import digests as digests_of
@@ -180,7 +181,7 @@ def made(
             _judge(desk, maker, names, read)
         words.step(2, 3, "all captures together")
         parts = _parts(desk, maker, read)
-        verdicts = _verdicts(desk, maker) if is_whole else []
+        verdicts = _verdicts(desk, maker) if is_whole else None
         report = build(parts, asked.sections, verdicts)
         if not asked.selection.is_everything:
             report["selection"] = asked.selection.as_json()
@@ -220,9 +221,8 @@ def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
     return Parts(tables, step_ns(*widest) if spans else step_ns(0, 0), steps)
 
 
-def _verdicts(desk: Desk, maker: Maker) -> list[Row]:
-    rows = desk.table(f"SELECT row_json FROM ({union(maker.sources[VERDICTS])}) ORDER BY capture")
-    return [json.loads(text) for text in rows.column("row_json").to_pylist()]
+def _verdicts(desk: Desk, maker: Maker) -> Row:
+    return judging.section(rows_of(desk, maker.sources[VERDICTS], judging.KEPT).to_pylist())
 
 
 def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> None:
@@ -231,8 +231,8 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
     missing = maker.without(VERDICTS, digest)
     if not missing:
         return
-    captures = sorted(name for unit in missing for name in unit.captures)
-    desk.register("judged", pa.table({"capture": pa.array(captures, pa.string())}))
+    captures = pa.array(sorted(name for unit in missing for name in unit.captures), pa.string())
+    desk.register("judged", pa.table({"capture": captures}))
     tables = {
         name: settled(desk.table(
             f"SELECT * FROM ({union(maker.sources[name])}) "
@@ -240,12 +240,9 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
         ))
         for name in catalogue()
     }  # fmt: skip
-    rows = judging.judged(tables, read.known.files, captures)
+    files = read.known.files.filter(pc.is_in(read.known.files.column("capture"), captures))
+    desk.register("verdict_rows", judging.all_judged({**tables, "files": files}))
     folder = maker.folder()
-    desk.register("verdict_rows", pa.table({
-        "capture": pa.array(captures, pa.string()),
-        "row_json": pa.array([json.dumps(row) for row in rows], pa.string()),
-    }))  # fmt: skip
     desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
     maker.keep(folder, missing, {VERDICTS: digest})
 
@@ -290,6 +287,3 @@ def write(
             output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )
     return found.report
-
-
-__all__ = ["Asked", "Iterable", "Made", "Words", "chosen_captures", "made", "write"]

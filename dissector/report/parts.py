@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from dissector.queries.catalogue import RANKS, Query, catalogue
-from dissector.report.numbers import Row, nulls_last
+from dissector.report.numbers import Row, high, low, nulls_last, step_ns
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
@@ -111,14 +111,11 @@ def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
     return pa.table(columns, names=keys + [name for name, _ in wanted])
 
 
-def of_captures(
-    tables: Mapping[str, pa.Table], steps: Mapping[str | None, int]
-) -> Iterator[tuple[str | None, Parts]]:
+def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Parts]]:
     """The parts of every capture that has files, in the order of their names.
 
     Args:
         tables: the rows of each query per capture, not merged yet, and `files`.
-        steps: width of the points of series over time of each capture, ns.
     """
     mine: dict[str, dict[str | None, list[Row]]] = {}
     for name, table in tables.items():
@@ -127,5 +124,11 @@ def of_captures(
             by_capture.setdefault(row["capture"], []).append(row)
     for capture in sorted(mine["files"], key=nulls_last):
         found = {name: rows.get(capture, []) for name, rows in mine.items()}
-        step = steps.get(capture, 1_000_000)
+        step = _span_step_ns(found["files"])
         yield capture, Parts(found, step, {capture: step})
+
+
+def _span_step_ns(files: list[Row]) -> int:
+    """The step of series over time, from the span of files."""
+    first, last = low(row["first_ts_ns"] for row in files), high(row["last_ts_ns"] for row in files)
+    return step_ns(first or 0, last or 0)

@@ -31,7 +31,7 @@ from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk, parquet, quoted
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
-from dissector.queries.tables import table_views
+from dissector.queries.tables import MOVED, table_views
 from dissector.queries.written import written
 from dissector.report.numbers import step_ns
 from dissector.schemas import TABLES
@@ -238,10 +238,12 @@ def open_tables(
         engine.register("joined", pa.table({"capture": pa.array(joined, pa.string())}))
         for name in {*chain.from_iterable(IN_PLACE.values()), "left_out"}:
             engine.parquet_table(f"closed_{name}", written(closed, name), CLOSED_SCHEMAS[name])
+    if closed is not None:
+        moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
+        engine.register("closed_moved", _rows(moved, MOVED))
     twins = sorted(place for place in read.plan.twins if place[0] in captures)
     if twins:
-        columns = [pa.array(column) for column in zip(*twins, strict=True)]
-        engine.register("twins_elsewhere", pa.table(columns, ["capture", "connection_id"]))
+        engine.register("twins_elsewhere", _rows(twins, MOVED[:2]))
     what.register(engine)
     there = {tap_run_of(i.capture_id) for each in lake.captures for i in each.captures()}
     views = table_views(
@@ -253,6 +255,15 @@ def open_tables(
     for name, query in what.views(views):
         engine.view(name, query)
     engine.prelude()
+
+
+def _rows(places: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    """Places of connections as a table."""
+    kinds = [pa.int64() if name.endswith("_id") else pa.string() for name in names]
+    return pa.table(
+        [pa.array([place[at] for place in places], kind) for at, kind in enumerate(kinds)],
+        list(names),
+    )
 
 
 def _close(task: tuple[Any, ...]) -> dict[str, int]:
