@@ -4,12 +4,13 @@
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
-from dissector.queries.catalogue import prelude
+from dissector.queries.catalogue import prelude, used_views
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,6 +22,7 @@ R = TypeVar("R")
 # Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 _PATTERN: Final = re.compile(r"[\[*?]")
+DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
@@ -37,7 +39,7 @@ class Desk:
     """A connection to DuckDB over tables that the caller names.
 
     Args:
-        folder: where it writes what does not fit into memory.
+        folder: where it writes what does not fit into memory, and rows that several queries read.
         threads: as many as DuckDB may use.
 
     Raises:
@@ -51,6 +53,7 @@ class Desk:
             import duckdb
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._folder = folder
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
         run("SET autoinstall_known_extensions = false")
@@ -125,12 +128,24 @@ class Desk:
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""
+        self._settle(queries.values())
         for name, query in queries.items():
-            target = quoted(str(folder / f"{name}.parquet"))
-            with _reading():
-                self._connection.execute(
-                    f"COPY ({query}) TO {target} (FORMAT parquet, COMPRESSION zstd)"
-                )
+            self._write(query, folder / f"{name}.parquet")
+
+    def _settle(self, queries: Iterable[str]) -> None:
+        """Write down the rows of views that are dear to make, if several queries read them."""
+        readers = Counter(view.name for text in queries for view in used_views(text))
+        for view in prelude():
+            if self._folder is not None and view.name in DEAR and readers[view.name] > 1:
+                target = self._folder / f"{view.name}.parquet"
+                self._write(view.query, target)
+                self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
+
+    def _write(self, query: str, target: Path) -> None:
+        with _reading():
+            self._connection.execute(
+                f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
+            )
 
 
 def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:

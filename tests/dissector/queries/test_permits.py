@@ -108,7 +108,7 @@ def asked_about(asked: Asked, consumers: list[list[Row]], ends_us: list[int | No
     asked.give({"permits": rows, "frames": frames, "consumers": closed})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(CONSUMER, min_size=1, max_size=8))
 def test_numbers_and_stalls_are_those_of_the_walk(asked: Asked, given: list[Any]) -> None:
     consumers = [rows_of(number, changes) for number, (changes, _, _) in enumerate(given)]
