@@ -21,6 +21,7 @@ R = TypeVar("R")
 
 # Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
+FEW_ROWS: Final = 300_000
 _PATTERN: Final = re.compile(r"[\[*?]")
 DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
@@ -54,6 +55,7 @@ class Desk:
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
         self._folder = folder
+        self._kind = "VIEW"
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
         run("SET autoinstall_known_extensions = false")
@@ -106,10 +108,18 @@ class Desk:
         """What a function gives for each task."""
         return [function(task) for task in tasks]
 
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named.
+
+        Few rows are read once, and what views of them give is put down once: to plan a query over
+        views costs more than to run it over few rows.
+        """
+        self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
+
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""
         with _reading():
-            self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            self._connection.execute(f"CREATE OR REPLACE {self._kind} {name} AS {query}")
 
     def prelude(self) -> None:
         """The views that queries share, over tables that are there."""
@@ -134,9 +144,11 @@ class Desk:
 
     def _settle(self, queries: Iterable[str]) -> None:
         """Write down the rows of views that are dear to make, if several queries read them."""
+        if self._folder is None or self._kind == "TABLE":
+            return
         readers = Counter(view.name for text in queries for view in used_views(text))
         for view in prelude():
-            if self._folder is not None and view.name in DEAR and readers[view.name] > 1:
+            if view.name in DEAR and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
                 self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
