@@ -107,7 +107,9 @@ def judged(parts: Parts, capture: str | None) -> Row:
     Args:
         parts: of this capture alone.
     """
-    report = {"sources": sources(parts)} | {name: make(parts) for name, make in SECTIONS.items()}
+    report = {"sources": sources(parts)}
+    for name in (*JUDGED, "requests"):
+        report[name] = SECTIONS[name](parts)
     row = _verdict(capture, report)
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}

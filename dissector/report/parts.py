@@ -31,12 +31,14 @@ class Parts(NamedTuple):
     tables: the rows of each query by its name (columns of its header, keys first), and `files`:
     capture_files; of one capture among many as dicts, else as a table. step_ns: width of the points
     of series over time. steps: the same of each capture, for series of one connection: many nights
-    may lie between two captures of a lake.
+    may lie between two captures of a lake. only_totals: whether lists and series over time, which
+    no verdict needs, may be left out.
     """
 
     tables: Mapping[str, pa.Table | list[Row]]
     step_ns: int
     steps: Mapping[str | None, int] = MappingProxyType({})
+    only_totals: bool = False
 
     def rows(self, name: str, keys: Sequence[str] | None = None) -> list[Row]:
         """Rows of a query, which are the caller's to change.
@@ -112,7 +114,7 @@ def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
 
 
 def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Parts]]:
-    """The parts of every capture that has files, in the order of their names.
+    """The parts of every capture that has files, in the order of their names, for its totals.
 
     Args:
         tables: the rows of each query per capture, not merged yet, and `files`.
@@ -125,7 +127,7 @@ def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Pa
     for capture in sorted(mine["files"], key=nulls_last):
         found = {name: rows.get(capture, []) for name, rows in mine.items()}
         step = _span_step_ns(found["files"])
-        yield capture, Parts(found, step, {capture: step})
+        yield capture, Parts(found, step, {capture: step}, only_totals=True)
 
 
 def _span_step_ns(files: list[Row]) -> int:
