@@ -86,20 +86,7 @@ WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_
 -- without an id proves nothing (drops are answered before the check). A consumer confirms by the
 -- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
 -- some clients do not verify. What proves it may lie in another capture, and has no number then.
--- Mismatches are few; whether there are any is asked before rows of other tables are read.
-WITH bad AS (
-  SELECT f.*, coalesce(f.command = 'SEND', FALSE) AS is_send
-  FROM frames AS f
-  WHERE f.checksum = 'mismatch'
-),
-answers AS (
-  SELECT
-    own_capture, own_connection_id, request_frame_no, outcome, error_code,
-    CASE WHEN response_capture IS NULL THEN response_frame_no END AS answer_frame_no
-  FROM exchanges
-  WHERE kind = 'publish' AND request_frame_no IN (SELECT frame_no FROM bad WHERE is_send)
-),
-discarded AS (
+WITH discarded AS (
   SELECT
     d.own_capture, d.own_connection_id, d.frame_no,
     CASE WHEN d.ack_capture IS NULL THEN d.ack_frame_no END AS refused_frame_no
@@ -119,7 +106,7 @@ SELECT
   f.capture, f.connection_id, f.frame_no, f.first_packet, f.last_packet, f.last_ts_ns AS at_ns,
   f.direction, f.command, f.topic, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
   f.ledger_id, f.entry_id, f.frame_bytes, f.checksum_note, f.crc32c_stored, f.crc32c_computed,
-  f.metadata_bytes, f.payload_bytes, f.is_send,
+  f.metadata_bytes, f.payload_bytes, coalesce(f.command = 'SEND', FALSE) AS is_send,
   e.outcome AS send_outcome, e.error_code AS send_error_code,
   CASE
     WHEN r.frame_no IS NOT NULL THEN 'confirmed_by_peer'
@@ -127,11 +114,14 @@ SELECT
     WHEN e.outcome = 'ok' THEN 'capture_artefact'
     ELSE 'unconfirmed'
   END AS verdict,
-  coalesce(r.refused_frame_no, e.answer_frame_no) AS evidence_frame_no
-FROM bad AS f
-LEFT JOIN answers AS e
-  ON f.is_send AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
+  coalesce(
+    r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
+  ) AS evidence_frame_no
+FROM frames AS f
+LEFT JOIN exchanges AS e
+  ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
   AND e.request_frame_no = f.frame_no
 LEFT JOIN discarded AS r
   ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
-  AND r.frame_no = f.frame_no;
+  AND r.frame_no = f.frame_no
+WHERE f.checksum = 'mismatch';
