@@ -11,7 +11,7 @@ from dissector.blocks import TableBlock
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
-from dissector.report.captures import judged
+from dissector.report.captures import all_judged, section
 from dissector.report.numbers import step_ns
 from dissector.report.parts import Parts
 from dissector.report.result import build
@@ -51,10 +51,10 @@ class Numbers:
 
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
-        parts, tallies, captures = self._made()
-        return build(parts, verdicts=judged(tallies, parts.tables["files"], captures))
+        parts, tallies = self._made()
+        return build(parts, verdicts=section(all_judged(tallies).to_pylist()))
 
-    def _made(self) -> tuple[Parts, Mapping[str, pa.Table], list[str]]:
+    def _made(self) -> tuple[Parts, Mapping[str, pa.Table]]:
         tables = {
             name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
             for name in TABLES
@@ -72,7 +72,7 @@ class Numbers:
         known = [span for span in spans.values() if span != (0, 0)]
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}
-        return Parts(merged, step_ns(*whole), steps), tallies, captures
+        return Parts(merged, step_ns(*whole), steps), tallies | {"files": files}
 
 
 def _open(desk: Desk, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) -> None:

@@ -17,7 +17,8 @@ where `keys` names it. A query that lists rows says which come first, and how ma
     -- first: 50 by latency_ns desc, request_last_ns
     -- of: kind
 
-`of`, where it is given, names columns of which each value has its own first rows. Nulls are last.
+`of`, where it is given, names columns of which each value has its own first rows. Nulls are last. A
+tally that says so keeps all rows of each capture, and of the merged ones the first.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ class Query(NamedTuple):
     """A query of the catalogue.
 
     keys, sums, least, greatest: columns of a tally. first, order, of: of a list of rows, how many,
-    by (column, is_descending), of each value of which columns. digest: of all text that it depends
+    by (column, is_descending), of each value of which columns; of a tally where 0: all. digest: of all text that it depends
     on.
     """
 
@@ -73,7 +74,7 @@ class Query(NamedTuple):
     @property
     def is_list(self) -> bool:
         """Whether its rows are listed, and not summed."""
-        return self.first > 0
+        return self.first > 0 and not self.keys
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,7 +97,8 @@ class Query(NamedTuple):
         """The query that puts rows of several captures together. source: the view of them."""
         if self.is_list:
             return self._foremost(source, self.of, RANKS[1])
-        return self.added_up(source, self.keys)
+        rows = self.added_up(source, self.keys)
+        return self._foremost(f"({rows})", self.of, RANKS[1]) if self.first else rows
 
     def added_up(self, source: str, keys: tuple[str, ...]) -> str:
         """The sums of sums, the least of the least, by some of the keys."""
@@ -130,7 +132,7 @@ def views(file: str) -> tuple[View, ...]:
 @cache
 def prelude() -> tuple[View, ...]:
     """The views that queries share, in the order in which they can be made."""
-    return views("prelude.sql")
+    return views("prelude.sql") + views("permits.sql") + views("consuming.sql")
 
 
 def _words(text: str) -> set[str]:

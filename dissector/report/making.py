@@ -1,12 +1,13 @@
 """A report over the captures of a lake: found or made, put together, judged, and written."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.compute as pc
 
 from dissector.errors import UsageError
@@ -222,9 +223,7 @@ def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
 
 
 def _verdicts(desk: Desk, maker: Maker) -> Row:
-    names = ", ".join(judging.KEPT.names)
-    rows = desk.table(f"SELECT {names} FROM ({union(maker.sources[VERDICTS])})")
-    return judging.section(rows.to_pylist())
+    return judging.section(rows_of(desk, maker.sources[VERDICTS], judging.KEPT).to_pylist())
 
 
 def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> None:
@@ -293,6 +292,3 @@ def write(
             output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )
     return found.report
-
-
-__all__ = ["Asked", "Iterable", "Made", "Words", "chosen_captures", "made", "write"]
