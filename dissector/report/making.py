@@ -238,11 +238,11 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
         some = pa.array(captures[start : start + _JUDGED_AT_ONCE], pa.string())
         desk.register("judged", pa.table({"capture": some}))
         tables = {
-            name: settled(desk.table(
-                f"SELECT * FROM ({union(maker.sources[name])}) "
-                "WHERE capture IN (SELECT capture FROM judged)"
-            ))
-            for name in catalogue()
+            name: settled(desk.table(judging.rows_to_judge(query, (
+                f"(SELECT * FROM ({union(maker.sources[name])}) AS kept "
+                "WHERE capture IN (SELECT capture FROM judged)) AS mine"
+            ))))
+            for name, query in catalogue().items()
         }  # fmt: skip
         tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
         rows.append(judging.all_judged(tables))
