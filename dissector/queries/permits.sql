@@ -23,7 +23,7 @@ GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 -- all else that its frame did.
 SELECT
   p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
-  p.subscription_type, p.frame_no, p.event, p.delta, p.available_after, p.unacked_after,
+  p.subscription_type, p.frame_no, p.ts, p.event, p.delta, p.available_after, p.unacked_after,
   micros(p.ts) AS at_us,
   coalesce(p.order_no, 1152921504606846976) * 4
   + CASE p.event WHEN 'delivery' THEN 0 WHEN 'grant' THEN 1 ELSE 2 END AS place
@@ -70,8 +70,8 @@ WINDOW
 -- is_open, is_exhausted: active with permits left, and without; was_…: the same of the row before.
 SELECT
   b.capture, b.connection_id, b.consumer_id, b.incarnation, b.topic, b.subscription,
-  b.subscription_type, b.frame_no, b.event, b.delta, b.available_after, b.unacked_after, b.place,
-  b.at_us, b.before_us, b.next_us,
+  b.subscription_type, b.frame_no, b.ts, b.event, b.delta, b.available_after, b.unacked_after,
+  b.place, b.at_us, b.before_us, b.next_us,
   b.place_before % 4 = 1 AS is_behind_grant,
   b.next_place % 4 = 1 AS is_before_grant,
   coalesce(
@@ -100,8 +100,9 @@ LEFT JOIN closings AS c
 -- grant that ended it, so that messages must have waited; null where no grant that left permits did.
 SELECT
   s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
-  s.is_exhausted, s.is_ended, s.frame_no AS start_frame_no, s.at_us AS start_us,
+  s.is_exhausted, s.is_ended, s.frame_no AS start_frame_no, s.ts AS start_ts, s.at_us AS start_us,
   CASE WHEN s.is_ended THEN s.end_frame_no END AS end_frame_no,
+  CASE WHEN s.is_ended THEN s.end_ts END AS end_ts,
   CASE WHEN s.is_ended THEN s.end_us ELSE coalesce(s.end_until_us, s.until_us) END - s.at_us
     AS lasted_us,
   CASE
@@ -112,6 +113,7 @@ FROM (
   SELECT
     e.*,
     lead(e.frame_no) OVER consumer AS end_frame_no,
+    lead(e.ts) OVER consumer AS end_ts,
     lead(e.at_us) OVER consumer AS end_us,
     lead(e.until_us) OVER consumer AS end_until_us,
     lead(e.event) OVER consumer AS end_event,
