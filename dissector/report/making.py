@@ -41,6 +41,7 @@ from dissector.report.tallied import (
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
+_JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
 
 
@@ -252,17 +253,21 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
     missing = maker.without(VERDICTS, digest)
     if not missing:
         return
-    captures = pa.array(sorted(name for unit in missing for name in unit.captures), pa.string())
-    desk.register("judged", pa.table({"capture": captures}))
-    tables = {
-        name: settled(desk.table(
-            f"SELECT * FROM ({union(maker.sources[name])}) "
-            "WHERE capture IN (SELECT capture FROM judged)"
-        ))
-        for name in catalogue()
-    }  # fmt: skip
-    files = read.known.files.filter(pc.is_in(read.known.files.column("capture"), captures))
-    desk.register("verdict_rows", judging.all_judged({**tables, "files": files}))
+    captures = sorted(name for unit in missing for name in unit.captures)
+    files, rows = read.known.files, [judging.KEPT.empty_table()]
+    for start in range(0, len(captures), _JUDGED_AT_ONCE):
+        some = pa.array(captures[start : start + _JUDGED_AT_ONCE], pa.string())
+        desk.register("judged", pa.table({"capture": some}))
+        tables = {
+            name: settled(desk.table(judging.rows_to_judge(query, (
+                f"(SELECT * FROM ({union(maker.sources[name])}) AS kept "
+                "WHERE capture IN (SELECT capture FROM judged)) AS mine"
+            ))))
+            for name, query in catalogue().items()
+        }  # fmt: skip
+        tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
+        rows.append(judging.all_judged(tables))
+    desk.register("verdict_rows", pa.concat_tables(rows))
     folder = maker.folder()
     desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
     maker.keep(folder, missing, {VERDICTS: digest})

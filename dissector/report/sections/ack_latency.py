@@ -130,7 +130,7 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription, passed_over."""
     deliveries, commands, lags = map(parts.rows, ("ack_times", "ack_commands", "lags"))
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
-    for place, found in enumerate((deliveries, commands)):
+    for place, found in enumerate(() if parts.only_totals else (deliveries, commands)):
         for row in found:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[place].append(row)
