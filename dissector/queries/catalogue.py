@@ -132,7 +132,7 @@ def views(file: str) -> tuple[View, ...]:
 @cache
 def prelude() -> tuple[View, ...]:
     """The views that queries share, in the order in which they can be made."""
-    return views("prelude.sql")
+    return views("prelude.sql") + views("permits.sql") + views("consuming.sql")
 
 
 def _words(text: str) -> set[str]:

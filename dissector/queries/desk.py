@@ -3,9 +3,10 @@
 `engine` is its twin for queries of users, which must not reach anything else.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
+OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
+FEW_ROWS: Final = 300_000
+_PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
@@ -46,6 +54,7 @@ class Desk:
             import duckdb
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._kind = "VIEW"
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
         run("SET autoinstall_known_extensions = false")
@@ -84,17 +93,32 @@ class Desk:
         if paths:
             parts.append(f"SELECT * FROM {parquet(paths)}")
         if old_paths:
-            listed = ", ".join(quoted(path) for path in old_paths)
-            parts.append(
-                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
-                f"FROM read_parquet([{listed}], hive_partitioning = true)"
-            )
+            parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
         self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
+
+    def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
+        """A view over Parquet files that this program wrote, all of these columns."""
+        if not paths:
+            self.register(name, schema.empty_table())
+            return
+        self.view(name, f"SELECT {', '.join(schema.names)} FROM {parquet(paths)}")
+
+    def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """What a function gives for each task."""
+        return [function(task) for task in tasks]
+
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named.
+
+        Few rows are read once, and what views of them give is put down once: to plan a query over
+        views costs more than to run it over few rows.
+        """
+        self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
 
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""
         with _reading():
-            self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            self._connection.execute(f"CREATE OR REPLACE {self._kind} {name} AS {query}")
 
     def prelude(self) -> None:
         """The views that queries share, over tables that are there."""
@@ -121,10 +145,16 @@ class Desk:
                 )
 
 
-def parquet(paths: Sequence[str]) -> str:
-    """Parquet files, as what a query reads from."""
-    listed = ", ".join(quoted(path) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false)"
+def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:
+    """Parquet files, as what a query reads from. is_old: the folder's name has the capture."""
+    how = "true" if is_old else "false"
+    return f"read_parquet({_listed(paths)}, hive_partitioning = {how})"
+
+
+def _listed(paths: Sequence[str]) -> str:
+    """Names of files as a list; a name is a pattern to DuckDB, so what would be one is escaped."""
+    plain = (quoted(_PATTERN.sub(r"[\g<0>]", path)) for path in paths)
+    return f"[{', '.join(plain)}]"
 
 
 def quoted(text: str) -> str:

@@ -80,6 +80,52 @@ LEFT JOIN late_producers AS n
   AND n.producer_id = s.producer_id AND n.incarnation = s.incarnation
 WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_answered;
 
+-- mismatches: a frame whose checksum does not match, and what that is worth
+-- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
+-- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
+-- without an id proves nothing (drops are answered before the check). A consumer confirms by the
+-- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
+-- some clients do not verify. What proves it may lie in another capture, and has no number then.
+WITH discarded AS (
+  SELECT
+    d.own_capture, d.own_connection_id, d.frame_no,
+    CASE WHEN d.ack_capture IS NULL THEN d.ack_frame_no END AS refused_frame_no
+  FROM deliveries AS d
+  WHERE
+    d.outcome = 'discarded'
+    AND EXISTS (
+      SELECT 1 FROM acks AS a
+      WHERE
+        a.validation_error = 'ChecksumMismatch'
+        AND a.capture = coalesce(d.ack_capture, d.own_capture)
+        AND a.connection_id = coalesce(d.ack_connection_id, d.own_connection_id)
+        AND a.frame_no = d.ack_frame_no
+    )
+)
+SELECT
+  f.capture, f.connection_id, f.frame_no, f.first_packet, f.last_packet, f.last_ts_ns AS at_ns,
+  f.direction, f.command, f.topic, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
+  f.ledger_id, f.entry_id, f.frame_bytes, f.checksum_note, f.crc32c_stored, f.crc32c_computed,
+  f.metadata_bytes, f.payload_bytes, coalesce(f.command = 'SEND', FALSE) AS is_send,
+  e.outcome AS send_outcome, e.error_code AS send_error_code,
+  CASE
+    WHEN r.frame_no IS NOT NULL THEN 'confirmed_by_peer'
+    WHEN e.outcome = 'error' AND e.error_code = 'ChecksumError' THEN 'confirmed_by_peer'
+    WHEN e.outcome = 'ok' THEN 'capture_artefact'
+    ELSE 'unconfirmed'
+  END AS verdict,
+  coalesce(
+    r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
+  ) AS evidence_frame_no
+FROM frames AS f
+LEFT JOIN exchanges AS e
+  ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
+  AND e.request_frame_no = f.frame_no
+LEFT JOIN discarded AS r
+  ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
+  AND r.frame_no = f.frame_no
+WHERE f.checksum = 'mismatch';
+
 -- logical_sends: a message, with the time from its first send to its first ok receipt
 -- A send is the same message as an earlier one within its topic and producer, if both are known;
 -- else within one incarnation of a producer. It counts where its first answered attempt came from.

@@ -5,15 +5,16 @@ they become what the catalogue is written for, in SQL that all engines run:
 
 - `capture` of rotations of one tap is the tap's run, since its rotations continue each other;
 - only captures that count are there (`wanted`: capture);
-- rows of captures that were joined stand in the place of the lake's own (`closed_<table>`), under
+- rows that joining closed (`dissector.joining.closing`) stand in the place of the lake's own (`closed_<table>`), under
   the first capture of their connection. `own_capture` and `own_connection_id` say where the row's
   frame lies, `response_…`, `previous_…` and `ack_…` where the other one lies if that is elsewhere;
   `order_no` orders the rows of a connection;
+- `moved` says of a joined connection, by each further place of its, under which it counts;
 - `legs` has every connection by every number that rows of frames and acks have, `producer_names`
   and `consumer_names` the names by all of them; `connections`, `producers`, `consumers` each once.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from dissector.schemas import TABLES
@@ -33,8 +34,24 @@ ORDERED_BY: Final = {
 NAMED_TWICE: Final = {
     "legs": "connections", "producer_names": "producers", "consumer_names": "consumers",
 }  # fmt: skip
+# What stands in the place of rows of captures that were joined, and tables of which such a capture
+# may have rows that another one has, too.
+CLOSED: Final[dict[str, tuple[str, ...]]] = {
+    **{name: (name,) for name in (*ORDERED_BY, "producers", "consumers", "connections")},
+    "producer_names": ("producer_names",),
+    "consumer_names": ("consumer_names",),
+    "legs": ("connections", "behind"),
+}
+REPEATED: Final = ("frames", "acks", "messages")
 # Where the frame lies that closed a consumer of a joined connection.
 CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
+
+# A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
+MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
+_NOTHING_MOVED: Final = (
+    "SELECT capture, CAST(NULL AS BIGINT) AS connection_id, capture AS head_capture, "
+    "CAST(NULL AS BIGINT) AS head_connection_id FROM wanted WHERE FALSE"
+)
 
 
 def columns_of(table: str) -> list[str]:
@@ -74,33 +91,70 @@ def placed_columns(table: str) -> list[str]:
 
 
 def table_views(
-    *, has_rotations: bool = False, joined: Collection[str] = ()
+    *,
+    has_others: bool = True,
+    has_rotations: bool = False,
+    is_joined: bool = False,
+    has_twins: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Name and query of the view of each table, in the order in which they can be made.
 
     Args:
+        has_others: whether files hold captures that do not count; without it `wanted` is not read.
         has_rotations: whether there is `rotations` (rotation, run).
-        joined: of which tables there is `closed_<name>`; with any there is `joined` (capture).
+        is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
+            as `closed_<table>`.
+        has_twins: whether there is `twins_elsewhere` (capture, connection_id), connections that
+            another capture has, too.
     """
-    for table in TABLES:
-        cells = [f"r.{name}" for name in columns_of(table)]
-        source = f"lake_{table} AS r"
-        if has_rotations:
-            at = cells.index("r.capture")
-            cells[at] = "coalesce(t.run, r.capture) AS capture"
-            source += " LEFT JOIN rotations AS t ON t.rotation = r.capture"
-        rows = f"SELECT {', '.join(cells)} FROM {source}"
-        yield (
-            f"own_{table}",
-            f"SELECT r.* FROM ({rows}) AS r WHERE r.capture IN (SELECT capture FROM wanted)",
-        )
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
         more = _placed(table) if table in ORDERED_BY else _closed_at(name)
-        rows = f"SELECT r.*{more} FROM own_{table} AS r"
-        if name in joined:
-            rows += " WHERE r.capture NOT IN (SELECT capture FROM joined)"
+        own = _own(table, has_rotations=has_rotations, has_others=has_others)
+        rows = f"SELECT r.*{more} FROM {own} AS r"
+        if is_joined and name in CLOSED:
             names = placed_columns(table) if table in ORDERED_BY else columns_of(table)
-            names += CLOSED_AT if name == "consumers" else ()
-            rows += f" UNION ALL SELECT {', '.join(names)} FROM closed_{name}"
+            cells = ", ".join([*names, *(CLOSED_AT if name == "consumers" else ())])
+            rows += " WHERE r.capture NOT IN (SELECT capture FROM joined)"
+            for source in CLOSED[name]:
+                rows += f" UNION ALL SELECT {cells} FROM closed_{source}"
+        elif is_joined and name in REPEATED:
+            rows += (
+                " WHERE NOT EXISTS (SELECT 1 FROM closed_left_out AS l WHERE l.capture = r.capture "
+                "AND l.connection_id = r.connection_id AND l.frame_no = r.frame_no)"
+            )
+        if has_twins and table == "connections":
+            rows = _with_twins(rows)
         yield name, rows
+    yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
+
+
+def _own(table: str, *, has_rotations: bool, has_others: bool) -> str:
+    """What to select from: the rows of files that count, under the capture that they count for."""
+    source = f"lake_{table}"
+    if has_rotations:
+        cells = [f"r.{name}" for name in columns_of(table)]
+        cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"
+        rows = f"{source} AS r LEFT JOIN rotations AS t ON t.rotation = r.capture"
+        source = f"(SELECT {', '.join(cells)} FROM {rows})"
+    if has_others:
+        wanted = "r.capture IN (SELECT capture FROM wanted)"
+        source = f"(SELECT r.* FROM {source} AS r WHERE {wanted})"
+    return source
+
+
+def _with_twins(rows: str) -> str:
+    """Connections of which some are in another capture, too: these are what the broker's leg of a
+    proxied pair is, whose twin has no number here."""
+    cells = [f"c.{name}" for name in columns_of("connections")]
+    cells[cells.index("c.leg")] = (
+        "CASE WHEN e.capture IS NOT NULL THEN 'broker' ELSE c.leg END AS leg"
+    )
+    cells[cells.index("c.twin_connection_id")] = (
+        "CASE WHEN e.capture IS NOT NULL THEN coalesce(c.twin_connection_id, -1) "
+        "ELSE c.twin_connection_id END AS twin_connection_id"
+    )
+    return (
+        f"SELECT {', '.join(cells)} FROM ({rows}) AS c LEFT JOIN twins_elsewhere AS e "
+        "ON e.capture = c.capture AND e.connection_id = c.connection_id"
+    )

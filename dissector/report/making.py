@@ -1,107 +1,308 @@
-"""The numbers of a report from the tables of a lake: queries per capture, merged, in one place.
+"""A report over the captures of a lake: found or made, put together, judged, and written."""
 
-An engine runs the queries of the catalogue over rows of captures; what comes out is small and is
-merged here, by DuckDB, whatever engine made it.
-"""
-
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.compute as pc
 
-from dissector.lake.manifest import ROTATION, tap_run_of
-from dissector.lake.reader import Lake
+from dissector.errors import UsageError
+from dissector.joining.files import digests as digests_of
+from dissector.lake.kept import Kept
+from dissector.lake.manifest import Manifest
+from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
-from dissector.queries.tables import table_views
-from dissector.report.numbers import high, low, step_ns
+from dissector.queries.selection import Selection
+from dissector.report import captures as judging
+from dissector.report import closing
+from dissector.report.numbers import Row, step_ns
+from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
-from dissector.schemas import TABLES
-from dissector.schemas.arrow import arrow_schema
+from dissector.report.result import SECTIONS, build
+from dissector.report.tallied import (
+    CHANGED,
+    CLOSED,
+    EngineIn,
+    Maker,
+    Read,
+    rows_of,
+    settled,
+    surveyed,
+    tallied_at_once,
+    union,
+)
+from dissector.report.workspace import workspace
 
-TEXT: Final = pa.string()
-
-
-def settled(rows: pa.Table) -> pa.Table:
-    """Rows of an engine with the types that all engines share: int64, bool, text, lists of them."""
-    fields = [pa.field(field.name, _plain(field.type)) for field in rows.schema]
-    return rows.cast(pa.schema(fields))
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        return pa.int64()
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return TEXT
-    return kind
+VERDICTS: Final = "verdicts"
+Step = Callable[[int, int, str], None]
 
 
-def captures_table(names: Iterable[str]) -> pa.Table:
-    """Names of captures as a table of one column."""
-    return pa.table({"capture": pa.array(sorted(names), TEXT)})
+class Asked(NamedTuple):
+    """What a report is asked for.
+
+    captures: ids, none for all; selection: of rows; is_exact: percentiles from all values; sections:
+    their names.
+    """
+
+    captures: Sequence[str] = ()
+    selection: Selection = Selection()
+    is_exact: bool = False
+    sections: Sequence[str] = tuple(SECTIONS)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is made serves another report."""
+        return self.selection.is_everything and not self.is_exact
 
 
-def open_lake_tables(desk: Desk, lake: Lake, wanted: Iterable[str]) -> None:
-    """The tables of a lake on a desk, of the captures that are wanted (by the names of rows)."""
-    rotations = {
-        inside.capture_id: tap_run_of(inside.capture_id)
-        for capture in lake.captures
+class Words(NamedTuple):
+    """Who is told what goes on: lines, and steps (done, of how many, what)."""
+
+    tell: Callable[[str], None]
+    step: Step
+
+
+def _nothing(*_: Any) -> None:
+    """Nobody wants to know."""
+
+
+SILENT: Final = Words(_nothing, _nothing)
+
+
+def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
+    """The captures that a report reads. wanted: ids; none = all.
+
+    Raises:
+        UsageError: an id is not in the lake, or the lake has no capture.
+    """
+    by_id = {capture.capture_id: capture for capture in captures}
+    unknown = [name for name in wanted if name not in by_id]
+    for capture in captures:
+        if unknown and any(inside.capture_id == unknown[0] for inside in capture.replaces):
+            raise UsageError(
+                f"{unknown[0]} is in the compacted group {capture.capture_id}: a report can be of "
+                "the whole group"
+            )
+    if unknown:
+        raise UsageError(f"no capture {unknown[0]} in the lake: `dissector lake list` shows them")
+    if not captures:
+        raise UsageError("the lake has no captures: `dissector land` puts some there")
+    return [by_id[name] for name in sorted(set(wanted))] if wanted else list(captures)
+
+
+def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
+    """Captures all files of which are in another one too, under whatever name, and that other one:
+    they would be counted twice. Of captures of equal files the one with the lowest id counts."""
+    files = {
+        inside.capture_id: frozenset(source.sha256 for source in inside.sources)
+        for capture in captures
         for inside in capture.captures()
-        if ROTATION.fullmatch(inside.capture_id)
     }
-    new = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version != 1))
-    old = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version == 1))
-    for table in TABLES:
-        empty = arrow_schema(table).empty_table()
-        desk.lake_table(table, new.part_paths(table), old.part_paths(table), empty)
-    desk.register("wanted", captures_table(wanted))
-    if rotations:
-        desk.register(
-            "rotations",
-            pa.table({"rotation": list(rotations), "run": list(rotations.values())}),
+    by_file: dict[str, list[str]] = {}
+    for name, mine in sorted(files.items()):
+        for sha256 in mine:
+            by_file.setdefault(sha256, []).append(name)
+    found = {}
+    for name, mine in files.items():
+        # Whoever holds all of them holds any of them.
+        for other in by_file[min(mine)] if mine else ():
+            if mine < files[other] or (mine == files[other] and other < name):
+                found[name] = other
+                break
+    # One that holds another's files may be left out itself.
+    return {name: _last_of(found, other) for name, other in sorted(found.items())}
+
+
+def _last_of(found: dict[str, str], name: str) -> str:
+    while name in found:
+        name = found[name]
+    return name
+
+
+def _program() -> str:
+    """A digest of the code that turns rows into verdicts."""
+    found = hashlib.sha256()
+    todo = [resources.files("dissector.report")]
+    while todo:
+        for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
+            if each.is_dir() and not each.name.startswith("__"):
+                todo.append(each)
+            elif each.name.endswith(".py"):
+                found.update(each.read_bytes())
+    return found.hexdigest()
+
+
+class Made(NamedTuple):
+    """A report's JSON, and what puts further tables of it into a folder, by their place."""
+
+    report: Row
+    tables: Mapping[str, Callable[[Path], None]]
+    unread: tuple[Any, ...] = ()
+
+
+def made(
+    lake: Lake,
+    work: Path,
+    engine: EngineIn,
+    asked: Asked,
+    words: Words = SILENT,
+    *,
+    has_memory: bool = True,
+) -> Made:
+    """Make a report of an open lake.
+
+    Args:
+        work: a folder of the caller's, for what is made on the way.
+        has_memory: whether what is made is kept in the lake, which outlives this report.
+
+    Raises:
+        UsageError, InputError: what is asked for is not there, or cannot be read.
+    """
+    twice = {} if asked.captures else held_elsewhere(lake.captures)
+    for name, other in twice.items():
+        words.tell(f"{name} is not counted: all its files are in {other}")
+    lake = lake._replace(captures=tuple(chosen_captures(lake.captures, asked.captures)))
+    digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
+    words.step(0, 3, "what the captures hold")
+    kept = Kept(lake.folder, work) if has_memory else None
+    read = surveyed(lake, digests, kept, work)
+    words.step(1, 3, "the rows of new captures")
+    if not has_memory and len(read.captures) == 1:
+        return Made(_of_one(read, work, engine, asked), {})
+    names = {name: query.digest for name, query in catalogue().items()}
+    maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection)
+    maker.make(names)
+    words.tell(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
+    is_whole = set(asked.sections) >= set(SECTIONS)
+    with Desk(work) as desk:
+        if is_whole:
+            _judge(desk, maker, names, read)
+        words.step(2, 3, "all captures together")
+        parts = _parts(desk, maker, read)
+        verdicts = _verdicts(desk, maker) if is_whole else None
+        report = build(parts, asked.sections, verdicts)
+        if not asked.selection.is_everything:
+            report["selection"] = asked.selection.as_json()
+        if is_whole and twice:
+            report["coverage"]["not_counted"] = [
+                {"capture": name, "held_by": other} for name, other in twice.items()
+            ]
+        if is_whole and len(read.captures) > 1:
+            changes = {
+                name: rows_of(desk, maker.sources.get(f"closed_{name}", ()), closing.SCHEMAS[name])
+                for name in CHANGED
+            }
+            report["closing"] = closing.section(read.plan, read.captures, changes)
+    if asked.is_kept and not asked.captures:
+        maker.tidy()
+    return Made(report, _closed_tables(maker) if is_whole else {})
+
+
+def _of_one(read: Read, work: Path, engine: EngineIn, asked: Asked) -> Row:
+    """The report of one capture of which nothing is kept: what queries give is all there is."""
+    with engine(work) as opened:
+        tables = tallied_at_once(opened, read, catalogue(), asked.selection)
+    tables["files"] = read.known.files
+    verdicts = judging.section(judging.all_judged(tables).to_pylist())
+    report = build(Parts(tables, *_steps(read)), asked.sections, verdicts)
+    if not asked.selection.is_everything:
+        report["selection"] = asked.selection.as_json()
+    return report
+
+
+def tally(lake: Path, work: Path, engine: EngineIn) -> None:
+    """Make and keep what reports need of captures that landed, so that the next one is quick.
+
+    Raises:
+        InputError: the lake cannot be read.
+    """
+    with open_lake(lake) as there:
+        if there.captures:
+            made(there, work, engine, Asked())
+
+
+def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
+    tables = {"files": read.known.files}
+    for name, query in catalogue().items():
+        tables[name] = settled(desk.table(query.merged(f"({union(maker.sources[name])})")))
+    return Parts(tables, *_steps(read))
+
+
+def _steps(read: Read) -> tuple[int, dict[str | None, int]]:
+    """The width of the points of series over time: of all captures, and of each."""
+    spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
+    widest = min(first for first, _ in spans), max(last for _, last in spans)
+    return step_ns(*widest), {name: step_ns(*span) for name, span in read.spans.items()}
+
+
+def _verdicts(desk: Desk, maker: Maker) -> Row:
+    return judging.section(rows_of(desk, maker.sources[VERDICTS], judging.KEPT).to_pylist())
+
+
+def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> None:
+    """Find or make the verdict of every capture."""
+    digest = hashlib.sha256("\n".join([_program(), *names.values()]).encode()).hexdigest()
+    missing = maker.without(VERDICTS, digest)
+    if not missing:
+        return
+    captures = pa.array(sorted(name for unit in missing for name in unit.captures), pa.string())
+    desk.register("judged", pa.table({"capture": captures}))
+    tables = {
+        name: settled(desk.table(
+            f"SELECT * FROM ({union(maker.sources[name])}) "
+            "WHERE capture IN (SELECT capture FROM judged)"
+        ))
+        for name in catalogue()
+    }  # fmt: skip
+    files = read.known.files.filter(pc.is_in(read.known.files.column("capture"), captures))
+    desk.register("verdict_rows", judging.all_judged({**tables, "files": files}))
+    folder = maker.folder()
+    desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
+    maker.keep(folder, missing, {VERDICTS: digest})
+
+
+def _closed_tables(maker: Maker) -> dict[str, Callable[[Path], None]]:
+    """What puts the closed rows of each table into a folder of its own."""
+
+    def writer(name: str) -> Callable[[Path], None]:
+        def write(folder: Path) -> None:
+            folder.mkdir(parents=True)
+            sources = maker.sources.get(f"closed_{name}", ())
+            query = union(sources) or "SELECT * FROM empty_rows"
+            with Desk() as desk:
+                desk.register("empty_rows", closing.SCHEMAS[name].empty_table())
+                desk.write({"part-00000": query}, folder)
+
+        return write
+
+    return {f"{TABLES}/closed_{name}": writer(name) for name in CLOSED}
+
+
+def write(
+    lake: Path,
+    output: Path,
+    engine: EngineIn,
+    asked: Asked = Asked(),
+    words: Words = SILENT,
+    *,
+    has_page: bool = True,
+    is_forced: bool = False,
+) -> Row:
+    """Make a report over a lake and write it into a folder.
+
+    Raises:
+        InputError, UsageError: the lake cannot be read. OutputError: the report not written.
+    """
+    with workspace(output) as work:
+        with open_lake(lake) as opened:
+            found = made(opened, work, engine, asked, words)
+        words.step(3, 3, "writing the report")
+        write_report(
+            output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )
-    for name, query in table_views(has_rotations=bool(rotations)):
-        desk.view(name, query)
-
-
-def open_captures(desk: Desk, files: pa.Table, units: Mapping[str, str]) -> None:
-    """The small tables about captures that queries read: `units` and `steps`."""
-    steps = capture_steps(files)
-    names = sorted(units)
-    desk.register("units", pa.table({"capture": names, "unit": [units[name] for name in names]}))
-    widths = pa.array([steps.get(name, 1_000_000) for name in names], pa.int64())
-    desk.register("steps", pa.table({"capture": names, "step_ns": widths}))
-
-
-def numbers(lake: Lake, folder: Path) -> Parts:
-    """The parts of a report over a lake."""
-    with Desk(folder) as desk:
-        names = {tap_run_of(i.capture_id) for c in lake.captures for i in c.captures()}
-        open_lake_tables(desk, lake, names)
-        files = settled(desk.table("SELECT * FROM capture_files"))
-        open_captures(desk, files, {name: name for name in names})
-        desk.prelude()
-        tables = {"files": files}
-        for name, query in catalogue().items():
-            desk.register(f"kept_{name}", desk.table(query.per_capture()))
-            tables[name] = settled(desk.table(query.merged(f"kept_{name}")))
-    return Parts(tables, span_step_ns(files), capture_steps(files))
-
-
-def span_step_ns(files: pa.Table) -> int:
-    """The step of series over time, from the span of all files (rows of capture_files)."""
-    first = low(files.column("first_ts_ns").to_pylist())
-    last = high(files.column("last_ts_ns").to_pylist())
-    return step_ns(first, last) if first is not None and last is not None else step_ns(0, 0)
-
-
-def capture_steps(files: pa.Table) -> dict[str | None, int]:
-    """The step of series of each capture, from the span of its own files."""
-    spans: dict[str | None, list[int]] = {}
-    for row in files.select(["capture", "first_ts_ns", "last_ts_ns"]).to_pylist():
-        mine = spans.setdefault(row["capture"], [])
-        mine += [each for each in (row["first_ts_ns"], row["last_ts_ns"]) if each is not None]
-    return {name: step_ns(min(mine, default=0), max(mine, default=0)) for name, mine in spans.items()}
+    return found.report

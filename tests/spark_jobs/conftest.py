@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.spark_jobs.cutting import land, land_cut, read
-from tests.spark_jobs.test_report import reported
 
 # Cut where no frame straddles: behind whole frames of both directions.
 CUTS = {
@@ -27,6 +26,8 @@ class Apart(NamedTuple):
 
 @pytest.fixture(scope="session")
 def apart(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Apart:
+    from tests.spark_jobs.test_report import reported
+
     root = tmp_path_factory.mktemp("apart")
     for name, places in CUTS.items():
         land_cut(name, places, root / "lake", root)

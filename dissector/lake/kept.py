@@ -1,0 +1,212 @@
+"""What is kept beside the captures of a lake, so that a report reads only what is new: small tables
+that queries made of captures, found again by digests of the query and of what it read.
+
+    LAKE/_sums/<batch>/index.json      which units and tables, with SHA-256 of each file
+    LAKE/_sums/<batch>/<table>.parquet or <table>/*.parquet
+
+A unit is what was read together: one capture, or captures that were joined; its digest is of all
+that decides what is found in it. A batch is written whole and put into place by one rename. It is
+nothing but a memory: what is missing, damaged or of another query is made again, and a lake that
+cannot be written gets none. Files are linked into the folder of whoever reads them, so that a
+batch may be removed meanwhile.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dissector.lake.locks import hold, is_held
+
+SUMS: Final = "_sums"
+MAX_BATCHES: Final = 24  # more than these become one
+_INDEX: Final = "index.json"
+_LOCK: Final = "_lock"
+_VERSION: Final = 1
+
+
+class Unit(NamedTuple):
+    """Captures that are read together, by the names that their rows have."""
+
+    digest: str
+    captures: tuple[str, ...]
+
+
+class Source(NamedTuple):
+    """Rows of a table for some units: files, and the captures whose rows of them are meant."""
+
+    paths: tuple[str, ...]
+    captures: frozenset[str]
+    is_all: bool
+
+
+class _Batch(NamedTuple):
+    folder: Path
+    units: Mapping[str, tuple[str, ...]]
+    tables: Mapping[str, tuple[str, Mapping[str, str]]]  # digest, SHA-256 by file
+
+
+class Kept:
+    """The memory of a lake.
+
+    Args:
+        lake: its folder.
+        work: a folder of the caller, for links.
+    """
+
+    def __init__(self, lake: Path, work: Path) -> None:
+        self._folder = lake / SUMS
+        self._work = work
+        self._batches = self._read()
+        self._added = 0
+        self._linked: dict[tuple[Path, str], tuple[str, ...] | None] = {}
+
+    def _read(self) -> list[_Batch]:
+        found = []
+        for index in sorted(self._folder.glob(f"*/{_INDEX}")):
+            try:
+                said = json.loads(index.read_text("utf-8"))
+                if said["version"] != _VERSION:
+                    continue
+                units = {digest: tuple(names) for digest, names in said["units"].items()}
+                tables = {
+                    name: (str(each["digest"]), {str(k): str(v) for k, v in each["files"].items()})
+                    for name, each in said["tables"].items()
+                }
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue  # a memory that cannot be read is none
+            found.append(_Batch(index.parent, units, tables))
+        return found
+
+    def __len__(self) -> int:
+        """How many batches there were, and were added."""
+        return len(self._batches) + self._added
+
+    def sources(
+        self, table: str, digest: str, units: Iterable[Unit]
+    ) -> tuple[list[Source], list[Unit]]:
+        """Where the rows of a table for some units are, and the units of which none are.
+
+        Args:
+            digest: of the query that made the table.
+        """
+        left = {unit.digest: unit for unit in units}
+        found = []
+        for batch in reversed(self._batches):
+            mine = [left[each] for each in batch.units if each in left]
+            if not mine or batch.tables.get(table, ("", {}))[0] != digest:
+                continue
+            paths = self._files(batch, table)
+            if paths is None:
+                continue
+            names = frozenset(name for unit in mine for name in unit.captures)
+            found.append(Source(paths, names, len(mine) == len(batch.units)))
+            for unit in mine:
+                del left[unit.digest]
+        return found, list(left.values())
+
+    def _files(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
+        """Links to the files of a table whose bytes are what they were; None if one is not."""
+        key = (batch.folder, table)
+        if key not in self._linked:
+            self._linked[key] = self._verified(batch, table)
+        return self._linked[key]
+
+    def _verified(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
+        found = []
+        for name, sha256 in batch.tables[table][1].items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                return None
+            target = self._work / "kept" / batch.folder.name / name
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _link(batch.folder / name, target)
+                if hashlib.sha256(target.read_bytes()).hexdigest() != sha256:
+                    return None
+            except OSError:
+                return None
+            found.append(str(target))
+        return tuple(found)
+
+    def add(self, made: Path, units: Collection[Unit], digests: Mapping[str, str]) -> bool:
+        """Keep tables; whether the lake could be written.
+
+        Args:
+            made: a folder with the files of each table, <table>.parquet or <table>/*.parquet.
+            units: what their rows are of. digests: of each table's query, by its name.
+        """
+        tables = {
+            name: {"digest": digest, "files": _digests(made, name)}
+            for name, digest in sorted(digests.items())
+        }
+        index = {
+            "version": _VERSION,
+            "units": {unit.digest: list(unit.captures) for unit in sorted(units)},
+            "tables": tables,
+        }
+        text = json.dumps(index, indent=1) + "\n"
+        name = hashlib.sha256(text.encode()).hexdigest()[:24]
+        if (self._folder / name).exists():
+            return True
+        stage = self._folder / f".{name}.{os.urandom(6).hex()}"
+        lock = None
+        try:
+            self._folder.mkdir(exist_ok=True)
+            self._remove_left()
+            stage.mkdir()
+            lock = hold(stage / _LOCK)
+            for each in tables.values():
+                for file in each["files"]:
+                    (stage / file).parent.mkdir(parents=True, exist_ok=True)
+                    _link(made / file, stage / file)
+            (stage / _INDEX).write_text(text, "utf-8")
+            stage.rename(self._folder / name)
+            (self._folder / name / _LOCK).unlink()
+        except OSError:
+            shutil.rmtree(stage, ignore_errors=True)
+            return False
+        finally:
+            if lock is not None:
+                os.close(lock)
+        self._added += 1
+        return True
+
+    def _remove_left(self) -> None:
+        """Remove what killed runs left unfinished."""
+        for stage in self._folder.glob(".*"):
+            if (stage / _LOCK).exists() and not is_held(stage / _LOCK):
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def forget(self, units: Collection[str]) -> None:
+        """Remove batches of which no unit is wanted any more. units: digests that are."""
+        for batch in self._batches:
+            if not batch.units.keys() & set(units):
+                shutil.rmtree(batch.folder, ignore_errors=True)
+
+    def replace_all(self) -> None:
+        """Remove every batch that was there: what they held is in a new one."""
+        for batch in self._batches:
+            shutil.rmtree(batch.folder, ignore_errors=True)
+
+
+def _digests(made: Path, table: str) -> dict[str, str]:
+    single = made / f"{table}.parquet"
+    files = [single] if single.is_file() else sorted((made / table).glob("*.parquet"))
+    return {
+        str(file.relative_to(made)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
+
+
+def _link(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:  # not every file system has links
+        shutil.copyfile(source, target, follow_symlinks=False)

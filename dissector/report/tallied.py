@@ -1,0 +1,414 @@
+"""What queries give for the captures of a lake: made once, kept, and found again.
+
+What is read together is a unit: one capture, or captures that `dissector.joining` puts together.
+The rows of every query name their capture, so those of a unit are made apart from all others, by
+any engine, kept beside the lake (`dissector.lake.kept`), and put together as often as a report asks.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.joining import survey
+from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
+from dissector.joining.closing import Target, close_group
+from dissector.joining.files import Settings, source_of
+from dissector.joining.links import Plan
+from dissector.joining.planning import part_of, units, whole_spans
+from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
+from dissector.lake.manifest import ROTATION, tap_run_of
+from dissector.lake.reader import Lake
+from dissector.queries.catalogue import catalogue
+from dissector.queries.desk import Desk, parquet, quoted
+from dissector.queries.selection import Selection
+from dissector.queries.tables import CLOSED as IN_PLACE
+from dissector.queries.tables import MOVED, table_views
+from dissector.queries.written import written
+from dissector.report.numbers import step_ns
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+
+T = TypeVar("T")
+R = TypeVar("R")
+# What the section `closing` is made from, and the rows that are in a report's tables.
+CHANGED: Final = ("changes", "cut", "skipped")
+CLOSED: Final = ("exchanges", "deliveries", "permits")
+# It steps when what joining or a survey writes means something else.
+_JOINED: Final = "1"
+
+
+class Engine(Protocol):
+    """What runs the queries: DuckDB (`dissector.queries.desk`), or Spark (`spark_jobs.engine`)."""
+
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named."""
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """A small table."""
+
+    def lake_table(
+        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: pa.Table
+    ) -> None:
+        """A view `lake_<table>` over all its files; old_paths: of schema version 1."""
+
+    def parquet_table(self, name: str, paths: Sequence[str], schema: pa.Schema) -> None:
+        """A view over Parquet files that this program wrote."""
+
+    def view(self, name: str, query: str) -> None:
+        """A view."""
+
+    def prelude(self) -> None:
+        """The views that queries share; no view changes after it."""
+
+    def write(self, queries: Mapping[str, str], folder: Path) -> None:
+        """The rows of each query as Parquet, see `dissector.queries.written`."""
+
+    def table(self, query: str) -> pa.Table:
+        """The rows of a query that are few."""
+
+    def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """What a function gives for each task."""
+
+
+EngineIn = Callable[[Path], AbstractContextManager[Engine]]
+Tell = Callable[[str], None]
+
+
+def settled(rows: pa.Table) -> pa.Table:
+    """Rows of an engine with the types that all engines share: int64, bool, text, lists of them."""
+    fields = [pa.field(field.name, _plain(field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return kind
+
+
+class Read(NamedTuple):
+    """Which captures of a lake are read, and how they belong together.
+
+    digests: of the captures that count, by the names of their rows. spans: first and last packet of
+    the whole that each is part of, ns.
+    """
+
+    lake: Lake
+    digests: Mapping[str, str]
+    known: survey.Known
+    plan: Plan
+    units: tuple[Unit, ...]
+    spans: Mapping[str, tuple[int, int]]
+
+    @property
+    def captures(self) -> frozenset[str]:
+        """The names of all captures that count."""
+        return frozenset(self.digests)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def _survey_units(digests: Mapping[str, str]) -> list[Unit]:
+    return [Unit(_digest("survey", digest), (name,)) for name, digest in digests.items()]
+
+
+def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Read:
+    """What is known of captures; reads the files of those of which nothing is kept."""
+    settings = Settings(folder=work)
+    mine = _survey_units(digests)
+    if kept is None and len(digests) == 1:
+        return _alone(lake, digests, work)
+    tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
+    missing = set(digests)
+    if kept is not None:
+        found = {name: kept.sources(name, _JOINED, mine) for name in survey.SCHEMAS}
+        missing = {unit.captures[0] for _, left in found.values() for unit in left}
+        with Desk(work) as desk:
+            for name, (sources, _) in found.items():
+                known = [
+                    source._replace(captures=source.captures - missing, is_all=False)
+                    if source.captures & missing else source
+                    for source in sources
+                ]  # fmt: skip
+                tables[name].append(rows_of(desk, known, survey.SCHEMAS[name]))
+    if missing:
+        fresh = survey.known(source_of(lake, frozenset(missing)), settings)
+        made = work / "survey"
+        made.mkdir()
+        for name, rows in fresh._asdict().items():
+            tables[name].append(rows)
+            pq.write_table(rows, made / f"{name}.parquet", compression="zstd")
+        if kept is not None:
+            new = [unit for unit in mine if unit.captures[0] in missing]
+            kept.add(made, new, dict.fromkeys(survey.SCHEMAS, _JOINED))
+    known = survey.Known(
+        *(
+            pa.concat_tables([each.cast(schema) for each in tables[name]] or [schema.empty_table()])
+            for name, schema in survey.SCHEMAS.items()
+        )
+    )
+    plan = survey.plan(known, partial(source_of, lake), settings)
+    together = tuple(
+        Unit(_digest(_JOINED, each.digest), tuple(each.captures))
+        for each in units(plan, digests)
+    )
+    return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
+
+
+def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Read:
+    """One capture of which nothing is kept: it belongs together with no other."""
+    with Desk(work) as desk:
+        paths = lake.part_paths("capture_files")
+        desk.lake_table("capture_files", paths, (), arrow_schema("capture_files").empty_table())
+        files = settled(desk.table("SELECT * FROM lake_capture_files"))
+    empty = (survey.SCHEMAS[name].empty_table() for name in ("connections", "presence"))
+    known = survey.Known(files.cast(survey.SCHEMAS["files"]), *empty)
+    plan = survey.plan(known, partial(source_of, lake), Settings(folder=work))
+    together = tuple(
+        Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in units(plan, digests)
+    )
+    return Read(lake, digests, known, plan, together, whole_spans(files, plan))
+
+
+def _select(source: Source) -> str:
+    """The rows of a source, as a query."""
+    rows = f"SELECT * FROM {parquet(source.paths)}"
+    if source.is_all:
+        return rows
+    names = ", ".join(quoted(name) for name in sorted(source.captures))
+    return f"{rows} WHERE capture IN ({names})" if names else f"{rows} LIMIT 0"
+
+
+def union(sources: Iterable[Source]) -> str:
+    """The rows of several sources, as a query; those that are read whole come as one."""
+    found = list(sources)
+    whole = [path for source in found if source.is_all for path in source.paths]
+    queries = [_select(Source(tuple(whole), frozenset(), True))] if whole else []
+    queries += [_select(source) for source in found if not source.is_all]
+    return " UNION ALL BY NAME ".join(queries)
+
+
+def open_tables(
+    engine: Engine, read: Read, captures: frozenset[str], closed: Path | None, what: Selection
+) -> None:
+    """The tables that queries read, of some captures (whole units).
+
+    closed: what joining wrote for those of them that were joined.
+    """
+    lake = read.lake._replace(
+        captures=tuple(
+            capture
+            for capture in read.lake.captures
+            if not captures.isdisjoint(tap_run_of(i.capture_id) for i in capture.captures())
+        )
+    )
+    new = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version != 1))
+    old = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version == 1))
+    engine.expect(sum(part.rows for capture in lake.captures for part in capture.files))
+    for table in TABLES:
+        empty = arrow_schema(table).empty_table()
+        engine.lake_table(table, new.part_paths(table), old.part_paths(table), empty)
+    names = sorted(captures)
+    engine.register("wanted", pa.table({"capture": pa.array(names, pa.string())}))
+    rotations = [
+        (inside.capture_id, tap_run_of(inside.capture_id))
+        for capture in lake.captures
+        for inside in capture.captures()
+        if ROTATION.fullmatch(inside.capture_id)
+    ]
+    if rotations:
+        engine.register("rotations", pa.table(list(zip(*rotations, strict=True)), ["rotation", "run"]))
+    wholes = read.plan.wholes
+    engine.register("units", pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]}))
+    widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
+    engine.register("steps", pa.table({"capture": names, "step_ns": pa.array(widths, pa.int64())}))
+    if closed is not None:
+        joined = sorted(captures & read.plan.captures)
+        engine.register("joined", pa.table({"capture": pa.array(joined, pa.string())}))
+        for name in {*chain.from_iterable(IN_PLACE.values()), "left_out"}:
+            engine.parquet_table(f"closed_{name}", written(closed, name), CLOSED_SCHEMAS[name])
+    if closed is not None:
+        moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
+        engine.register("closed_moved", _rows(moved, MOVED))
+    twins = sorted(place for place in read.plan.twins if place[0] in captures)
+    if twins:
+        engine.register("twins_elsewhere", _rows(twins, MOVED[:2]))
+    what.register(engine)
+    there = {tap_run_of(i.capture_id) for each in lake.captures for i in each.captures()}
+    views = table_views(
+        has_others=there != captures,
+        has_rotations=bool(rotations),
+        is_joined=closed is not None,
+        has_twins=bool(twins),
+    )
+    for name, query in what.views(views):
+        engine.view(name, query)
+    engine.prelude()
+
+
+def _rows(places: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    """Places of connections as a table."""
+    kinds = [pa.int64() if name.endswith("_id") else pa.string() for name in names]
+    return pa.table(
+        [pa.array([place[at] for place in places], kind) for at, kind in enumerate(kinds)],
+        list(names),
+    )
+
+
+def _close(task: tuple[Any, ...]) -> dict[str, int]:
+    return close_group(*task)
+
+
+def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Path) -> Path | None:
+    """Join the captures that belong together; the folder of what came of it, None if none do."""
+    groups = [group for group in read.plan.groups if group.captures[0] in captures]
+    if not groups:
+        return None
+    folder = work / "closed"
+    folder.mkdir(exist_ok=True)
+    settings = Settings(folder=work)
+    tasks = []
+    for group in groups:
+        mine = frozenset(group.captures)
+        target = Target(folder, f"group-{group.number}")
+        tasks.append((source_of(read.lake, mine), part_of(read.plan, mine), target, settings))
+    engine.each(_close, tasks)
+    return folder
+
+
+class Maker:
+    """Finds what is kept of the captures of a report, makes what is missing, and keeps it."""
+
+    def __init__(
+        self, read: Read, kept: Kept | None, work: Path, engine: EngineIn, what: Selection
+    ) -> None:
+        """kept: None where nothing is kept, and what is kept does not serve."""
+        self._read = read
+        self._kept = kept
+        self._work = work
+        self._engine = engine
+        self._what = what
+        self._runs = 0
+        self.sources: dict[str, list[Source]] = {}
+        self._digests: dict[str, str] = {}
+        self.captures_read: set[str] = set()
+
+    def make(self, digests: Mapping[str, str]) -> None:
+        """Find or make the rows of queries, and of what joining closed, of all captures.
+
+        digests: of queries by their name.
+        """
+        wanted = dict(digests)
+        if self._read.plan.groups:
+            wanted |= dict.fromkeys((f"closed_{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
+        runs: dict[tuple[Unit, ...], list[str]] = {}
+        for name, digest in wanted.items():
+            self.sources[name], missing = self._found(name, digest)
+            if missing:
+                runs.setdefault(tuple(sorted(missing)), []).append(name)
+        for missing, names in runs.items():
+            folder = self._run(missing, names)
+            self.keep(folder, missing, {name: wanted[name] for name in names})
+
+    def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
+        units = self._read.units
+        self._digests[name] = digest
+        return ([], list(units)) if self._kept is None else self._kept.sources(name, digest, units)
+
+    def without(self, name: str, digest: str) -> list[Unit]:
+        """The units of which no rows of a table are kept; those that are become its sources."""
+        self.sources[name], missing = self._found(name, digest)
+        return missing
+
+    def folder(self) -> Path:
+        """A new folder for rows that are made."""
+        self._runs += 1
+        folder = self._work / f"made-{self._runs}"
+        folder.mkdir()
+        return folder
+
+    def _run(self, units: Sequence[Unit], names: Sequence[str]) -> Path:
+        folder = self.folder()
+        captures = frozenset(name for unit in units for name in unit.captures)
+        self.captures_read |= captures
+        queries = {name: catalogue()[name].per_capture() for name in names if name in catalogue()}
+        spill = self._work / f"engine-{self._runs}"
+        spill.mkdir()
+        with self._engine(spill) as engine:
+            closed = closed_groups(engine, self._read, captures, spill)
+            if queries:
+                open_tables(engine, self._read, captures, closed, self._what)
+                engine.write(queries, folder)
+        for name in names:
+            table = name.removeprefix("closed_")
+            if name != table and closed is not None:
+                os.rename(closed / table, folder / name)
+        shutil.rmtree(spill, ignore_errors=True)
+        return folder
+
+    def keep(self, folder: Path, units: Sequence[Unit], digests: Mapping[str, str]) -> None:
+        """Take rows that were made for some units, and keep them if that is wanted."""
+        captures = frozenset(name for unit in units for name in unit.captures)
+        for name in digests:
+            paths = tuple(written(folder, name))
+            if paths:
+                self.sources[name].append(Source(paths, captures, True))
+        if self._kept is not None:
+            self._kept.add(folder, units, digests)
+
+    def tidy(self) -> None:
+        """Forget what is kept of captures that are gone, and put batches together when they are
+        many."""
+        if self._kept is None:
+            return
+        surveyed_units = _survey_units(self._read.digests)
+        self._kept.forget({unit.digest for unit in (*self._read.units, *surveyed_units)})
+        if len(self._kept) <= MAX_BATCHES:
+            return
+        memory = Kept(self._read.lake.folder, self._work)  # with what this run added
+        parts = (
+            (self._read.units, self._digests),
+            (surveyed_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),
+        )
+        with Desk(self._work) as desk:
+            for units, digests in parts:
+                folder = self.folder()
+                for name, digest in digests.items():
+                    sources, missing = memory.sources(name, digest, units)
+                    if missing:
+                        return  # somebody else changed it meanwhile
+                    desk.write({name: union(sources)}, folder)
+                memory.add(folder, units, digests)
+        memory.replace_all()
+
+
+def tallied_at_once(
+    engine: Engine, read: Read, names: Iterable[str], what: Selection
+) -> dict[str, pa.Table]:
+    """The rows of queries, of captures that are few and none of which was joined."""
+    open_tables(engine, read, read.captures, None, what)
+    return {name: settled(engine.table(catalogue()[name].per_capture())) for name in names}
+
+
+def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
+    """The rows of sources, in one table of these columns."""
+    if not sources:
+        return schema.empty_table()
+    names = ", ".join(f'"{name}"' for name in schema.names)
+    rows = settled(desk.table(f"SELECT {names} FROM ({union(sources)})"))
+    return rows.cast(schema)

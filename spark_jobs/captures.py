@@ -1,0 +1,282 @@
+"""Captures as a data source of Spark: the rows of any table of the lake, without landing.
+
+    spark.read.format("pulsar_pcap").option("table", "deliveries").load("captures/*.pcap")
+
+Spark finds the name by itself where this package is installed (`pyspark_pulsar_pcap`). Every
+capture is one partition, and files of a ring are one capture, as `dissector land` has it. The rows
+are those that landing would write, in their order, with the same `capture`; a schema that the
+caller gives chooses columns. A partition holds a few blocks of rows at a time, whatever its size.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, get_args
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from dissector.dissection import Options
+from dissector.errors import InputError, UsageError
+from dissector.schemas import TABLES
+from dissector.sources.rings import Chain, ChainMode
+from spark_jobs.schemas import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAME: Final = "pulsar_pcap"
+PROTOCOLS: Final = ("pulsar", "cursus")
+BATCH_ROWS: Final = 8192
+_PATHS: Final = ("path", "paths")
+_FLAGS: Final = {"true": True, "false": False}
+# Options of the dissection that are not the source's to set.
+_NOT_HERE: Final = ("decode_as", "follow_connection")
+_CHOICES: Final = {
+    "chain": get_args(ChainMode),
+    "protocol": ("auto", *PROTOCOLS),
+    "overlap": ("first", "last", "linux", "windows"),
+    "want_detail": ("none", "rare", "all"),
+}
+
+
+class PulsarPcap(DataSource):
+    """The format `pulsar_pcap`; options are those of `dissector land`, and `table`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        """All columns of the table.
+
+        Raises:
+            UsageError: an option is unknown or has no such value. InputError: no such file.
+        """
+        asked = Asked(self.options)
+        inputs_of(self.options)
+        return spark_schema(asked.table)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return CapturesReader(Asked(self.options), inputs_of(self.options), schema.fieldNames())
+
+
+class Asked:
+    """What the options of a read say: table, chain, cluster, options of the dissection.
+
+    Raises:
+        UsageError: one is unknown or has no such value.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        kinds = {
+            each.name: each.default for each in fields(Options) if each.name not in _NOT_HERE
+        }
+        values: dict[str, Any] = {}
+        self.table = "frames"
+        self.chain: ChainMode = "auto"
+        self.cluster: str | None = None
+        self.is_strict = True
+        for raw, text in given.items():
+            name = raw.lower()
+            if name in _CHOICES and text not in _CHOICES[name]:
+                raise _no_value(name, text, _CHOICES[name])
+            if name == "table":
+                if text not in TABLES:
+                    raise _no_value(name, text, tuple(TABLES))
+                self.table = text
+            elif name == "chain":
+                self.chain = text  # type: ignore[assignment]
+            elif name == "cluster":
+                self.cluster = text
+            elif name == "strict":
+                self.is_strict = _value(name, text, True)
+            elif name == "decode_as":
+                values[name] = dict(map(_port, filter(None, text.split(","))))
+            elif name in kinds:
+                values[name] = _value(name, text, kinds[name])
+            elif name not in _PATHS:
+                known = ("table", "chain", "cluster", "strict", "decode_as", *kinds)
+                raise UsageError(f"no option {raw}; there are {', '.join(known)}")
+        self.options = Options(**values)
+
+
+def _no_value(name: str, text: str, known: Sequence[str]) -> UsageError:
+    return UsageError(f"{name} cannot be {text!r}; choose one of {', '.join(known)}")
+
+
+def _value(name: str, text: str, default: Any) -> Any:
+    """The value of an option, of the type that its default has; numbers have none or a whole one."""
+    if isinstance(default, bool):
+        if text.lower() not in _FLAGS:
+            raise _no_value(name, text, tuple(_FLAGS))
+        return _FLAGS[text.lower()]
+    if isinstance(default, str):
+        return text
+    if not text.isdecimal():
+        raise UsageError(f"{name} cannot be {text!r}; write a whole number")
+    return int(text)
+
+
+def _port(text: str) -> tuple[int, str]:
+    port, sign, protocol = text.strip().partition("=")
+    if not sign or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"decode_as: {text!r} is no port and protocol; write 6655=pulsar")
+    if protocol not in PROTOCOLS:
+        raise _no_value("decode_as", protocol, PROTOCOLS)
+    return int(port), protocol
+
+
+def inputs_of(given: Mapping[str, str]) -> list[str]:
+    """The files, folders and patterns that are to be read, all of this machine's file system.
+
+    Raises:
+        InputError: there is none, or it lies elsewhere.
+    """
+    listed = json.loads(given["paths"]) if "paths" in given else []
+    inputs = [*([given["path"]] if "path" in given else []), *listed]
+    if not inputs:
+        raise InputError("no capture is named: .load('captures/*.pcap')")
+    return [_local(text) for text in inputs]
+
+
+def _local(text: str) -> str:
+    """A path as Python takes it; Spark's users write `file:/...` too."""
+    parts = urlsplit(text)
+    if parts.scheme == "file" and not os.path.lexists(text):
+        return unquote(parts.path)
+    if text == "-" or (parts.scheme and text.startswith(f"{parts.scheme}://")):
+        raise InputError(f"{text}: only files of a local or mounted folder can be read")
+    return text
+
+
+class Capture(InputPartition):
+    """One capture, a partition; its files by their full names."""
+
+    def __init__(self, chain: Chain | None) -> None:
+        super().__init__(chain)
+
+
+class CapturesReader(DataSourceReader):
+    """Reads captures, one partition each.
+
+    columns: of the table, in the order in which they are wanted.
+    """
+
+    def __init__(self, asked: Asked, inputs: Sequence[str], columns: Sequence[str]) -> None:
+        self._asked = asked
+        self._inputs = list(inputs)
+        self._columns = list(columns)
+
+    def partitions(self) -> list[InputPartition]:
+        """One per capture, the largest first.
+
+        Raises:
+            InputError: an input cannot be read, or with `strict` "false": none can.
+        """
+        from dissector.sources.files import is_file, raise_if_nothing
+        from dissector.sources.rings import chains
+
+        known = {column.name for column in TABLES[self._asked.table].columns}
+        if unknown := [name for name in self._columns if name not in known]:
+            raise UsageError(f"the table {self._asked.table} has no column {unknown[0]}")
+        found = chains(self._inputs, self._asked.chain)
+        raise_if_nothing(found.problems, len(found.chains))
+        if self._asked.is_strict and found.problems:
+            text = found.problems[0].text
+            raise InputError(f"{text}; .option('strict', 'false') reads the other captures")
+        for path in (path for chain in found.chains for path in chain.files):
+            if not is_file(path):
+                raise InputError(f"{path}: no file, and only files can be read again by a task")
+        ordered = sorted(found.chains, key=lambda chain: -chain.stored_bytes)
+        return [Capture(_absolute(chain)) for chain in ordered]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The rows of one capture.
+
+        Raises:
+            InputError: its files cannot be read any more, or are not those of before.
+        """
+        if partition.value is not None:
+            yield from rows_of(partition.value, self._asked, self._columns)
+
+
+def _absolute(chain: Chain) -> Chain:
+    """The chain with the full names of its files: a worker runs in a folder of its own."""
+    return chain._replace(files=tuple(os.path.abspath(name) for name in chain.files))
+
+
+def rows_of(chain: Chain, asked: Asked, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+    """The rows of a table of one capture, some thousand at a time."""
+    import pyarrow as pa
+
+    from dissector.lake.digest import ChainDigest
+    from dissector.schemas.arrow import arrow_schema
+    from dissector.schemas.rows import TableBuilder
+    from dissector.sources.account import Account
+    from dissector.sources.dissect import dissect
+
+    whole = arrow_schema(asked.table)
+    schema = pa.schema([whole.field(name) for name in columns])
+    capture = capture_of(chain) if "capture" in columns else None
+    digest, account = ChainDigest(), Account(chain.base_name, chain.shown_names)
+    builder = TableBuilder(asked.table, BATCH_ROWS)
+
+    def batch() -> pa.RecordBatch:
+        rows = builder.rows
+        found = builder.finish()
+        arrays = [
+            pa.repeat(pa.scalar(capture), rows)
+            if name == "capture"
+            else found.column(name).cast(schema.field(name).type)
+            for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    for block in dissect(chain, asked.options, digest=digest, cluster=asked.cluster):
+        account.add(block)
+        if block.table != asked.table:
+            continue
+        start = 0
+        while start < block.rows:
+            stop = min(block.rows, start + builder.room)
+            builder.append(block, start, stop)
+            start = stop
+            if not builder.room:
+                yield batch()
+                builder = TableBuilder(asked.table, BATCH_ROWS)
+    if capture is not None and capture != _id_of(chain, digest):
+        raise InputError(f"{chain.files[0]}: it was written to while it was read")
+    if account.is_unreadable:
+        raise InputError(account.missing[0])
+    if builder.rows:
+        yield batch()
+
+
+def _id_of(chain: Chain, digest: Any) -> str:
+    from dissector.sources.rings import capture_id
+
+    return capture_id(chain.base_name, digest.sha256())
+
+
+def capture_of(chain: Chain) -> str:
+    """The id that a lake would give to a capture; reads all of its bytes."""
+    from dissector.capture.reader import CaptureReader
+    from dissector.lake.digest import ChainDigest
+    from dissector.sources.files import Buffer, ChainReader, FileStart
+
+    digest, scout = ChainDigest(), CaptureReader()
+    with ChainReader(chain.files, digest) as reader:
+        for event in reader:
+            if isinstance(event, FileStart):
+                scout.start_file()
+            elif isinstance(event, Buffer):
+                scan = scout.feed(event.data, event.start, event.end, event.is_last)
+                while scan.is_more:
+                    scan = scout.feed(event.data, scan.consumed, event.end, event.is_last)
+                event.consumed, event.is_enough = scan.consumed, scout.is_over
+            else:
+                scout.finish_file()
+    return _id_of(chain, digest)

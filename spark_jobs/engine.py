@@ -1,0 +1,175 @@
+"""Spark as the engine of reports: the tables of a lake in, Parquet files out.
+
+It does for queries of any size what `dissector.queries.desk` does in one process, with the same
+text. What a query gives is written by Spark's tasks; only `table`, for what is known to be small,
+brings rows to the driver.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from dissector.errors import InputError
+from dissector.queries.catalogue import prelude
+from spark_jobs.schemas import spark_schema
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# Java's log2 is off by less than 1e-15 of itself, and the bucket is right with either octave near a
+# border of two: 32 * octave + 63 is 32 * (octave + 1) + 31. (log2 of 0 is null, which greatest
+# passes over.)
+FUNCTIONS: Final = (
+    "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN (a - pmod(a, b)) div b",
+    "histogram_octave(a BIGINT) RETURNS INT RETURN greatest(CAST(log2(a) AS INT) - 5, 0)",
+    "histogram_bucket(a BIGINT) RETURNS BIGINT RETURN CASE WHEN a >= 0 THEN "
+    "32 * histogram_octave(a) + shiftright(a, histogram_octave(a)) END",
+    "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
+    "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
+)
+# The files of a lake are told by name: no task of the cluster looks for them, whatever their
+# number, and no character of a name stands for others.
+READING: Final = {"__globPaths__": "false"}
+SETTINGS: Final = {
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": str((1 << 31) - 1),
+}
+AT_ONCE: Final = 4  # queries that wait for the cores at the same time
+
+
+class SparkDesk:
+    """A session over tables that the caller names; `Desk` does the same with DuckDB.
+
+    Args:
+        spark: the session; it is the caller's, and goes on.
+        folder: where rows that several queries read are written down.
+    """
+
+    name: Final = "spark"
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder.absolute()
+        self._views: list[str] = []
+        for key, value in SETTINGS.items():
+            spark.conf.set(key, value)
+        for function in FUNCTIONS:
+            spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {function}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in reversed(self._views):
+            self._spark.catalog.dropTempView(name)
+
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named."""
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """A small table, under a name that replaces what had it."""
+        self._name(name, self._spark.createDataFrame(rows))
+
+    def lake_table(
+        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: pa.Table
+    ) -> None:
+        """A view `lake_<table>` over all its files.
+
+        Args:
+            old_paths: files of schema version 1, which name their capture by their folder.
+        """
+        rows = self._parquet(paths, spark_schema(table))
+        if old_paths:
+            base = uri(str(Path(old_paths[0]).parent.parent))
+            old = self._parquet(old_paths, spark_schema(table), basePath=base)
+            cells = {"capture": "coalesce(origin_capture, capture)"}
+            rows = rows.unionByName(
+                old.selectExpr(*(f"{cells.get(name, name)} AS {name}" for name in rows.columns))
+            )
+        self._name(f"lake_{table}", rows)
+
+    def parquet_table(self, name: str, paths: Sequence[str], schema: pa.Schema) -> None:
+        """A view over files that this program wrote."""
+        self._name(name, self._parquet(paths, from_arrow_schema(schema)))
+
+    def view(self, name: str, query: str) -> None:
+        """A view, in the place of one of that name."""
+        self._name(name, self._spark.sql(query))
+
+    def prelude(self) -> None:
+        """The views that queries share, over tables that are there."""
+        for each in prelude():
+            self.view(each.name, each.query)
+
+    def table(self, query: str) -> pa.Table:
+        """All rows of a query that gives few."""
+        with _reading():
+            return self._spark.sql(query).toArrow()
+
+    def write(self, queries: Mapping[str, str], folder: Path) -> None:
+        """The rows of each query as Parquet files in a folder of its name in a folder."""
+
+        def write(name: str) -> None:
+            rows = self._spark.sql(queries[name])
+            target = uri(str(folder.absolute() / name))
+            with _reading():
+                rows.write.option("compression", "zstd").parquet(target)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            waiting = [pool.submit(write, name) for name in queries]
+            for future in waiting:
+                future.result()
+
+    def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        """What a function gives for each of some tasks, each a task of Spark."""
+        if not tasks:
+            return []
+        found: list[Result] = (
+            self._spark.sparkContext.parallelize(tasks, len(tasks)).map(function).collect()
+        )
+        return found
+
+    def _name(self, name: str, rows: DataFrame) -> None:
+        rows.createOrReplaceTempView(name)
+        self._views.append(name)
+
+    def _parquet(self, paths: Sequence[str], schema: StructType, **options: str) -> DataFrame:
+        if not paths:
+            return self._spark.createDataFrame([], schema)
+        reader = self._spark.read.schema(schema).options(**READING, **options)
+        with _reading():
+            return reader.parquet(*(uri(path) for path in paths))
+
+
+def uri(path: str) -> str:
+    """A path of this machine, which a cluster whose files lie elsewhere must not look for there."""
+    return f"file://{Path(path).absolute()}"
+
+
+class _reading:
+    """Errors of files, as errors of input."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        text = _reason(error)
+        if text:
+            raise InputError(
+                f"a file of the lake cannot be read, dissector lake verify tells which: {text}"
+            ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong with a file, in the words of an error of Spark; empty if it is none of files."""
+    condition: Any = getattr(error, "getCondition", lambda: None)()
+    text = str(error).split("\n")[0]
+    is_of_files = (condition or "").startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_"))
+    return text[:300] if is_of_files else ""

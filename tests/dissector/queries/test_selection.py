@@ -1,0 +1,119 @@
+"""Parts of a lake by time and topic, on hand-made rows."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dissector.errors import UsageError
+from dissector.queries.desk import Desk
+from dissector.queries.selection import Selection, full_name, selection_of, time_ns
+from dissector.queries.tables import columns_of, table_views
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+
+T = "persistent://public/default/t"
+S = 1_000_000_000
+
+
+def at(second: int) -> datetime:
+    return datetime(1970, 1, 1, 0, 0, second, tzinfo=UTC)
+
+
+def opened(engine: Any, what: Selection, **rows: list[dict[str, Any]]) -> Any:
+    """An engine with the views of a selection over rows of one capture, given by their table."""
+    for table in TABLES:
+        schema = arrow_schema(table)
+        given = [{"capture": "a", "connection_id": 0, **row} for row in rows.get(table, [])]
+        engine.register(f"lake_{table}", pa.Table.from_pylist(given, schema=schema))
+    engine.register("wanted", pa.table({"capture": ["a"]}))
+    what.register(engine)
+    for name, query in what.views(table_views()):
+        engine.view(name, query)
+    return engine
+
+
+def column(engine: Any, table: str, name: str) -> list[Any]:
+    found = engine.table(f"SELECT {name} FROM {table} ORDER BY {name} NULLS LAST")
+    values: list[Any] = found.column(0).to_pylist()
+    return values
+
+
+def check_times(engine: Any) -> None:
+    frames = [{"frame_no": second, "ts": at(second)} for second in range(5)]
+    connections = [
+        {"connection_id": number, "first_ts_ns": first * S, "last_ts_ns": last * S}
+        for number, (first, last) in enumerate([(0, 1), (1, 3), (4, 9), (5, 6)])
+    ]
+    # No row has a time between two µs: such a limit leaves those behind it.
+    what = Selection(S - 1, 3 * S)
+    opened(engine, what, frames=frames, connections=connections)
+    assert column(engine, "frames", "frame_no") == [1, 2]
+    opened(engine, Selection(2 * S, 5 * S), frames=frames, connections=connections)
+    assert column(engine, "connections", "connection_id") == [1, 2]
+    assert column(engine, "legs", "connection_id") == [1, 2]
+    assert column(engine, "frames", "frame_no") == [2, 3, 4]
+
+
+def check_topics(engine: Any) -> None:
+    """Those of rows, those learnt late of a producer and of a consumer; others' partitions not."""
+    topics = [T, f"{T}-partition-12", f"{T}-partition-x", f"{T}2", None, None, None,
+              f"{T}-partition-", f"{T}'; DROP", f"{T}-partition-1-partition-2"]  # fmt: skip
+    acks = [{"frame_no": n, "topic": topic, "ts": at(n)} for n, topic in enumerate(topics)]
+    exchanges = [{**row, "request_frame_no": row.pop("frame_no")} for row in map(dict, acks)]
+    exchanges[4] |= {"producer_id": 7, "incarnation": 0}
+    acks[5] |= {"consumer_id": 8, "incarnation": 0}
+    exchanges[6] |= {"producer_id": 9, "incarnation": 0}
+    rows: dict[str, list[dict[str, Any]]] = {
+        "exchanges": exchanges, "acks": acks,
+        "producers": [{"producer_id": 7, "incarnation": 0, "topic": T},
+                      {"producer_id": 9, "incarnation": 0, "topic": f"{T}2"}],
+        "consumers": [{"consumer_id": 8, "incarnation": 0, "topic": f"{T}-partition-3"}],
+        "notices": [{"ts": at(0)}],
+    }  # fmt: skip
+    opened(engine, Selection(topics=(T,)), **rows)
+    assert column(engine, "exchanges", "request_frame_no") == [0, 1, 4]
+    assert column(engine, "exchanges", "topic") == [T, T, f"{T}-partition-12"]
+    assert column(engine, "acks", "frame_no") == [0, 1, 5]
+    assert column(engine, "notices", "ts") == [at(0)], "what has no topic stays"
+    assert column(engine, "producers", "producer_id") == [7, 9], "names stay whole"
+    opened(engine, Selection(until_ns=2 * S, topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
+    assert column(engine, "acks", "frame_no") == []
+    opened(engine, Selection(topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
+    assert column(engine, "acks", "frame_no") == [8, 9]
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with Desk() as found:
+        yield found
+
+
+def test_since_is_in_and_until_is_not(desk: Desk) -> None:
+    check_times(desk)
+
+
+def test_a_topic_comes_with_its_partitions_and_with_names_learnt_late(desk: Desk) -> None:
+    check_topics(desk)
+
+
+def test_everything_is_left_as_it_is() -> None:
+    assert list(Selection().views(table_views())) == list(table_views())
+
+
+def test_selected_rows_have_all_columns(desk: Desk) -> None:
+    opened(desk, Selection(1, 2, (T,)))
+    for table in TABLES:
+        assert set(columns_of(table)) <= set(desk.table(f"SELECT * FROM {table}").schema.names)
+
+
+def test_options_are_read() -> None:
+    found = selection_of("1970-01-01T00:00:02", "1970-01-01T02:00+01:00", ["t", "x/y/z", T])
+    assert (found.since_ns, found.until_ns) == (2 * S, 3600 * S)
+    assert found.topics == (T, "persistent://x/y/z")
+    assert full_name("non-persistent://a/b/c") == "non-persistent://a/b/c"
+    assert selection_of().is_everything
+    with pytest.raises(UsageError, match="--since"):
+        time_ns("--since", "yesterday")
