@@ -5,6 +5,8 @@ text. What a query gives is written by Spark's tasks; only `table`, for what is 
 brings rows to the driver.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,6 +58,7 @@ class SparkDesk:
         self._spark = spark
         self._folder = folder.absolute()
         self._views: list[str] = []
+        self._settled: set[str] = set()
         for key, value in SETTINGS.items():
             spark.conf.set(key, value)
         for function in FUNCTIONS:
@@ -99,7 +102,8 @@ class SparkDesk:
         self._name(name, self._spark.sql(query))
 
     def prelude(self) -> None:
-        """The views that queries share, over tables that are there."""
+        """The views that queries share, over tables that are there; `write` settles those that
+        several of its queries read."""
         for each in prelude():
             self.view(each.name, each.query)
 
@@ -110,17 +114,39 @@ class SparkDesk:
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as Parquet files in a folder of its name in a folder."""
-
-        def write(name: str) -> None:
-            rows = self._spark.sql(queries[name])
-            target = uri(str(folder.absolute() / name))
-            with _reading():
-                rows.write.option("compression", "zstd").parquet(target)
-
+        self._settle(list(queries.values()))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            waiting = [pool.submit(write, name) for name in queries]
+            waiting = [
+                pool.submit(self._write, query, folder.absolute() / name)
+                for name, query in queries.items()
+            ]
             for future in waiting:
                 future.result()
+
+    def _settle(self, queries: Sequence[str]) -> None:
+        """Write down the views that are read more than once: Spark would make them again for each
+        place of a text that names them."""
+        readers = Counter(
+            view.name for text in queries for view in prelude() for _ in places(view.name, text)
+        )
+        for view in reversed(prelude()):
+            if readers[view.name]:
+                for inner in prelude():
+                    readers[inner.name] += len(places(inner.name, view.query))
+        for view in prelude():
+            if readers[view.name] > 1 and view.name not in self._settled:
+                target = self._folder / "settled" / view.name
+                rows = self._write(view.query, target)
+                self._name(view.name, self._spark.read.schema(rows.schema).parquet(uri(str(target))))
+                self._settled.add(view.name)
+            elif readers[view.name]:
+                self.view(view.name, view.query)  # over views that may be settled by now
+
+    def _write(self, query: str, target: Path) -> DataFrame:
+        rows = self._spark.sql(query)
+        with _reading():
+            rows.write.option("compression", "zstd").parquet(uri(str(target)))
+        return rows
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
         """What a function gives for each of some tasks, each a task of Spark."""
@@ -141,6 +167,11 @@ class SparkDesk:
         reader = self._spark.read.schema(schema).options(**READING, **options)
         with _reading():
             return reader.parquet(*(uri(path) for path in paths))
+
+
+def places(name: str, text: str) -> list[str]:
+    """Where a text reads a view, one for each."""
+    return re.findall(rf"\b(?:FROM|JOIN)\s+{name}\b", text)
 
 
 def uri(path: str) -> str:
