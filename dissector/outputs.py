@@ -7,6 +7,7 @@ whatever name or link it is given. Folders that a run makes again and again hold
 names: something else in them is somebody else's.
 """
 
+import ctypes
 import errno
 import os
 import stat
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES))
 STDIN: Final = "-"
 _STDIN_NUMBER: Final = 0
+# What file systems and kernels answer that cannot exchange two names (see renameat2(2)).
+_NO_EXCHANGE: Final = frozenset(
+    (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM, errno.EXDEV, errno.EBUSY)
+)
+_AT_WORKING_FOLDER: Final = -100  # AT_FDCWD
+_RENAME_EXCHANGE: Final = 2
 
 
 def new_file(path: Path, inputs: Iterable[str], *, is_forced: bool) -> Path:
@@ -83,6 +90,29 @@ def put(fresh: Path, place: Path, *, is_forced: bool) -> None:
             fresh.unlink()
             return
     os.replace(fresh, place)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two names stand for each other's file or folder, in one step.
+
+    Returns:
+        Whether it was done; where the system cannot, nothing was.
+
+    Raises:
+        OSError: it can, and did not.
+    """
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # an older or another C library
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    at = _AT_WORKING_FOLDER
+    if rename(at, names[0], at, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_EXCHANGE:
+        return False
+    raise OSError(code, os.strerror(code), str(other))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dissector.cli.exits import EXITS
 from dissector.lake.document import lake_page
 from dissector.notices import NOTICES
 from dissector.report.result import SECTIONS
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.schemas import TABLES
 from tests.dissector.report.made import RandomCapture, batch
 
@@ -117,7 +117,7 @@ COUNTED = ("outcomes", "_by_reason", "_by_protocol", "_by_start", "_by_end", "_b
 
 
 def test_every_number_of_a_report_is_explained() -> None:
-    summary = Summary()
+    summary = Numbers()
     tables = RandomCapture(4).tables
     for name in sorted(tables, key=lambda name: name != "frames"):
         summary.add(name, batch(name, tables[name]))

@@ -48,17 +48,20 @@ LAYERS = {
     "dissector.report": 5,
     "dissector.evidence": 5,
     "dissector.queries": 5,
+    "dissector.joining": 5,
     "dissector.tap": 5,
     "dissector.cli": 6,
     "dissector.__main__": 6,
     "spark_jobs": 6,
 }
-EDGES = ("sources", "lake", "report", "evidence", "queries", "tap", "cli")
+EDGES = ("sources", "lake", "report", "evidence", "queries", "joining", "tap", "cli")
 # An edge knows the core and no other edge, but for these.
 EDGES_THAT_MEET = {
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
     # One meaning of a number: what is shown while it happens is computed by the report's walks.
     "dissector.tap": {"sources", "lake", "report"},
+    "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
+    "dissector.report": {"joining"},  # sums are made of captures as they belong together
 }
 OPERATING_SYSTEM = {
     *("os", "io", "sys", "pathlib", "socket", "select", "threading", "asyncio", "subprocess"),
@@ -80,7 +83,7 @@ NUMBA_IN = {
     "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
-              "dissector.evidence", "dissector.queries", "dissector.tap", "dissector.cli",
+              "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap", "dissector.cli",
               "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
 MAX_LINE = 100

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dissector.cli.land import end_landing, landing_options, take_outcomes
+from dissector.cli.land import end_landing, landing_options, take_outcomes, tally_lake
 from dissector.cli.main import run
 from dissector.cli.options import Common, example
 from dissector.cli.reading import STDIN, Reading
@@ -40,6 +40,7 @@ def land(
     cluster: str | None,
     properties: bool,
     payload_sha256: bool,
+    tallies: bool,
     chain: str,
     master: str | None,
     archive: Path | None,
@@ -69,6 +70,8 @@ def land(
     take_outcomes(reading, outcomes)
     with open_lake(lake):
         pass  # clears what a task left that was stopped
+    if tallies and not is_interrupted:
+        tally_lake(lake, common)
     return end_landing(reading, outcomes, lake, is_interrupted)
 
 

@@ -60,9 +60,10 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
     if not names:
         return
     # What a report has, its sections tell: one of nothing has every number, too.
-    from dissector.report.summary import Summary
+    from dissector.report.parts import no_parts
+    from dissector.report.result import build
 
-    report = Summary().result()
+    report = build(no_parts())
     if is_of_lake:
         outcomes: dict[str, Any] = {
             f"{prefix}outcomes_{moment}": {}

@@ -164,13 +164,12 @@ def findings() -> Iterator[Finding]:
 
 
 def warm_up(common: Common) -> None:
-    """Compile every pass into the cache, by landing and counting the captures of the package."""
+    """Compile every pass into the cache, by landing the captures of the package."""
     from importlib.resources import as_file, files
 
     from dissector.cli.reading import Reading
     from dissector.jit import keep_file
     from dissector.lake.land import land_chains
-    from dissector.report.summary import Summary
     from dissector.tap.facts import FactSums
 
     with (
@@ -179,11 +178,9 @@ def warm_up(common: Common) -> None:
     ):
         captures = sorted(str(path) for path in folder.iterdir())
         reading = Reading(captures, common, "none")
-        numbers, sums = Summary(), FactSums()
-        for chain, block in reading.blocks("compiling", is_quiet=True, want_detail="all"):
-            numbers.add_block(block, chain.base_name)
+        sums = FactSums()
+        for _, block in reading.blocks("compiling", is_quiet=True, want_detail="all"):
             sums.add(block)
-        numbers.result()
         options = common.core_options(payload_sha256=True, properties=True)
         list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
     _warm_rare()

@@ -1,7 +1,10 @@
 """The command land: captures into a lake."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -76,6 +79,35 @@ def land_inputs(
     return reading, outcomes, is_interrupted
 
 
+@contextmanager
+def temporary_lake(
+    inputs: Sequence[str], common: Common, mode: str, want: dict[str, bool] | None = None
+) -> Iterator[tuple[Path, "Reading", bool]]:
+    """A lake of captures that is gone when the body is through.
+
+    Args:
+        want: as for `land_inputs`.
+
+    Yields:
+        The lake, the reading with its account, and whether the user stopped it.
+
+    Raises:
+        OutputError: it does not fit where temporary files lie; how much there is of it is said.
+    """
+    with TemporaryDirectory(prefix="dissector-") as folder:
+        lake = Path(folder) / "lake"
+        try:
+            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, want=want)
+        except OutputError as error:
+            room = sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
+            raise OutputError(
+                f"the tables of the captures do not fit into {Path(folder).parent}, of which they "
+                f"took {bytes_text(room)} so far: name another folder with TMPDIR, or land them in "
+                "a lake (dissector land) and name that with --lake"
+            ) from error
+        yield lake, reading, is_interrupted
+
+
 def compile_once(common: Common) -> None:
     """Compile what is not compiled before several processes would each do so, in silence."""
     from dissector.cli.compiling import is_wanted
@@ -108,6 +140,8 @@ def take_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
     outcomes.sort(key=lambda outcome: outcome.number)
     for outcome in outcomes:
         reading.account.merge(outcome.account)
+        if outcome.landed is not None:
+            reading.capture_ids[reading.chains[outcome.number]] = outcome.landed.capture_id
         _tell(outcome, reading.common.words)
     if outcomes and all(outcome.landed is None for outcome in outcomes):
         assert outcomes[0].error is not None
@@ -144,6 +178,9 @@ _LANDING: Final = (
     cluster_option,
     click.option("--properties", is_flag=True, help="Keep the properties of messages."),
     click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."),
+    click.option(
+        "--tallies", is_flag=True, help="Count at once, so that the next report has less to do."
+    ),
     private_option,
     chain_option,
     dissecting_options,
@@ -172,6 +209,7 @@ def land(
     cluster: str | None,
     properties: bool,
     payload_sha256: bool,
+    tallies: bool,
     chain: str,
 ) -> int:
     """Dissect captures into Parquet tables, the lake.
@@ -180,7 +218,18 @@ def land(
     """
     want = {"properties": properties, "payload_sha256": payload_sha256}
     reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, chain, cluster, want)
+    if tallies and not is_interrupted:
+        tally_lake(lake, common)
     return end_landing(reading, outcomes, lake, is_interrupted)
+
+
+def tally_lake(lake: Path, common: Common) -> None:
+    """Make and keep what reports need of the captures of a lake."""
+    from dissector.queries.desk import Desk
+    from dissector.report.making import tally
+
+    with TemporaryDirectory(prefix="dissector-") as work:
+        tally(lake, Path(work), partial(Desk, threads=common.jobs))
 
 
 def end_landing(

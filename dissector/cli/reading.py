@@ -49,6 +49,10 @@ class Reading:
         self.total_bytes = sum(chain.stored_bytes for chain in self.chains)
         self.capture_ids: dict[Chain, str] = {}
 
+    def files_of_captures(self) -> dict[str, tuple[str, ...]]:
+        """The paths of the files of each capture that was read to its end, by its id."""
+        return {name: tuple(chain.files) for chain, name in self.capture_ids.items()}
+
     def refuse_if_partial(self) -> None:
         """Raise if a part of the input is missing and the user wants all or nothing."""
         if self.common.is_strict and self.account.is_partial:

@@ -1,18 +1,20 @@
-"""Commands that give numbers: summary (in this process), report (by Spark), analyze (both ways)."""
+"""Commands that give numbers: summary, of captures or a lake; report, of a lake; analyze, of both."""
 
-import importlib
-import json
 import os
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dissector.cli.conditions import Condition, check_paths, met, read_conditions
+from dissector.cli.engines import Name, chosen, engine_option, opened, rows_of
 from dissector.cli.exits import EXIT_FAIL_ON
 from dissector.cli.lake import exit_of_unread
-from dissector.cli.land import land_inputs
+from dissector.cli.land import land_inputs, temporary_lake
 from dissector.cli.options import (
     Common,
     chain_option,
@@ -25,8 +27,11 @@ from dissector.cli.options import (
     speaking_options,
 )
 from dissector.cli.terminal import Paint, Words, steps_bar, terminal_width
-from dissector.errors import DependencyError, OutputError
+from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
+
+if TYPE_CHECKING:
+    from dissector.report.making import Asked
 
 _exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
 _fail_on_option = click.option(
@@ -37,6 +42,13 @@ _fail_on_option = click.option(
 )
 _master_option = click.option(
     "--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]"
+)
+_capture_option = click.option(
+    "--capture",
+    "captures",
+    multiple=True,
+    metavar="ID",
+    help="Read this capture of the lake only. Repeatable.",
 )
 _output_option = click.option(
     "-o",
@@ -77,30 +89,28 @@ def _judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Word
     return EXIT_FAIL_ON if found else code
 
 
-def _run_spark(
-    lake: Path,
-    output: Path,
-    master: str | None,
-    is_exact: bool,
-    captures: Sequence[str] = (),
-    **part: Any,
-) -> dict[str, Any]:
-    """Run all Spark jobs over a lake, or over some captures of it.
+def _made(
+    lake: Path, output: Path, engine: Name, master: str | None, asked: "Asked", common: Common,
+    *, is_forced: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Make the report of a lake and write it.
 
     Raises:
-        DependencyError: Spark or Java is missing.
+        DependencyError: the engine is missing.
     """
-    try:
-        job = importlib.import_module("spark_jobs.report")
-    except ImportError as error:
-        raise DependencyError(
-            f"{error.name or 'Spark'} is missing, a report needs it: "
-            "pip install 'pulsar-dissector[spark,jvm]'; `dissector summary` works without"
-        ) from error
-    result: dict[str, Any] = job.write_report(
-        lake, output, captures=captures, is_exact=is_exact, master=master, **part
-    )
-    return result
+    from dissector.lake.reader import open_lake
+    from dissector.report import making
+
+    with open_lake(lake) as there:
+        rows = rows_of(there)
+    name, why = chosen(engine, master, rows)
+    common.words.say(why)
+    with (
+        steps_bar("report", common.is_progress_shown) as step,
+        opened(name, master, rows, common.jobs) as engine_in,
+    ):
+        words = making.Words(common.words.say, step)
+        return making.write(lake, output, engine_in, asked, words, is_forced=is_forced)
 
 
 def check_output(folder: Path, *, is_forced: bool) -> None:
@@ -140,50 +150,67 @@ def _refuse_lake(output: Path, lake: Path) -> None:
     epilog=example(
         "dissector summary night.pcap\n"
         "dissector summary night.pcap --json | jq .send_latency.total\n"
+        "dissector summary --lake lake --capture c-night-0123456789ab\n"
         "dissector summary night.pcap --fail-on 'checksum_failures.total.mismatch > 0'"
     )
 )
-@inputs_argument
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option(
+    "--lake", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Read this lake instead of captures.",
+)  # fmt: skip
+@_capture_option
 @click.option("--json", "is_json", is_flag=True, help="Print the whole report as JSON.")
+@_exact_option
 @_fail_on_option
 @chain_option
 @dissecting_options
 def summary(
     common: Common,
     inputs: tuple[str, ...],
+    lake: Path | None,
+    captures: tuple[str, ...],
     is_json: bool,
+    exact: bool,
     fail_on: tuple[str, ...],
     chain: str,
 ) -> int:
-    """Print the numbers of a report, without Java."""
+    """Print the numbers of a report, without Java.
+
+    Captures are landed in a temporary folder ($TMPDIR) and counted there.
+    """
     conditions = read_conditions(fail_on)
     check_paths(conditions)
+    if bool(inputs) == (lake is not None):
+        raise UsageError("name captures, or a lake with --lake")
+    if captures and lake is None:
+        raise UsageError("--capture chooses from a lake: name it with --lake")
     from dissector.cli.outline import outline
-    from dissector.cli.reading import Reading
+    from dissector.lake.reader import open_lake
+    from dissector.queries.desk import Desk
+    from dissector.report import making
     from dissector.report.commands import Commands
-    from dissector.report.summary import Summary
+    from dissector.report.output import report_text
 
-    reading = Reading(inputs, common, chain)
-    numbers = Summary()
-    is_interrupted = False
-    try:
-        for found, block in reading.blocks("reading", want_detail="none"):
-            # The id is known at the end of a capture; until then its files stand for it.
-            numbers.add_block(block, "\n".join(found.shown_names))
-    except KeyboardInterrupt:
-        is_interrupted = True
-    code = reading.end(is_interrupted)
-    result = numbers.result(
-        {
-            "\n".join(found.shown_names): reading.capture_ids.get(found, found.base_name)
-            for found in reading.chains
-        }
-    )
+    with ExitStack() as stack:
+        reading, is_interrupted = None, False
+        if lake is None:
+            found = stack.enter_context(temporary_lake(inputs, common, chain))
+            lake, reading, is_interrupted = found
+        there = stack.enter_context(open_lake(lake))
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
+        result = making.made(
+            there,
+            work,
+            partial(Desk, threads=common.jobs),
+            making.Asked(captures, is_exact=exact),
+            has_memory=reading is None,
+        ).report
+        code = exit_of_unread(common, there) if reading is None else reading.end(is_interrupted)
     if is_json:
-        print(json.dumps(result, indent=1))
+        print(report_text(result), end="")
     else:
-        ids = reading.capture_ids
-        files = {ids.get(found, found.base_name): found.files for found in reading.chains}
+        files = None if reading is None else reading.files_of_captures()
         commands = Commands(result, inputs, files)
         for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
@@ -193,13 +220,7 @@ def summary(
 @click.command(epilog=example("dissector report --lake lake -o report"))
 @_lake_option
 @_output_option
-@click.option(
-    "--capture",
-    "captures",
-    multiple=True,
-    metavar="ID",
-    help="Read this capture only. Repeatable.",
-)
+@_capture_option
 @click.option("--since", metavar="T", help="Read from this time on, UTC: 2026-01-31T12:00.")
 @click.option("--until", metavar="T", help="Read up to this time, UTC.")
 @click.option(
@@ -215,6 +236,7 @@ def summary(
     is_flag=True,
     help="Read only captures that landed since the last report in DIR.",
 )
+@engine_option
 @_master_option
 @_exact_option
 @_fail_on_option
@@ -230,31 +252,32 @@ def report(
     until: str | None,
     topics: tuple[str, ...],
     is_new: bool,
+    engine: Name,
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
     force: bool,
 ) -> int:
-    """Run the Spark jobs over a lake.
+    """Write the report of a lake.
 
-    DIR gets report.html, report.json and tables/, in the place of an earlier report. Needs Java 17
-    or newer.
+    DIR gets report.html, report.json and tables/, in the place of an earlier report. What was made
+    of a capture is kept in the lake: the next report reads only what is new. Spark needs Java 17 or
+    newer.
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)
     from dissector.lake.reader import open_lake
+    from dissector.queries.selection import selection_of
+    from dissector.report.making import Asked
 
-    with open_lake(lake) as opened:  # what is wrong with it is said before Spark starts
-        code = 0 if captures else exit_of_unread(common, opened)
+    asked = Asked(captures, selection_of(since, until, topics), exact)
+    with open_lake(lake) as there:  # what is wrong with it is said before anything starts
+        code = 0 if captures else exit_of_unread(common, there)
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
-    part = {
-        "since": since, "until": until, "topics": topics, "is_new": is_new, "is_forced": force,
-    }  # fmt: skip
-    with steps_bar("sections", common.is_progress_shown) as step:
-        result = _run_spark(
-            lake, output, master, exact, captures, **part, tell=common.words.say, step=step
-        )
+    if is_new:
+        common.words.detail("--new is how every report is made: what is known is not read again")
+    result = _made(lake, output, engine, master, asked, common, is_forced=force)
     print(output / "report.html")
     return _judge(conditions, result, code, common.words)
 
@@ -267,6 +290,7 @@ def report(
 @inputs_argument
 @_output_option
 @cluster_option
+@engine_option
 @_master_option
 @_exact_option
 @_fail_on_option
@@ -279,6 +303,7 @@ def analyze(
     inputs: tuple[str, ...],
     output: Path,
     cluster: str | None,
+    engine: Name,
     master: str | None,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -296,15 +321,15 @@ def analyze(
     check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline
     from dissector.report.commands import Commands
+    from dissector.report.making import Asked
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)
-    common.words.say("running the Spark jobs")
-    with steps_bar("sections", common.is_progress_shown) as step:
-        result = _run_spark(
-            output / "lake", output / "report", master, exact, is_forced=force, step=step
-        )
+    result = _made(
+        output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
+        master, Asked(is_exact=exact), common, is_forced=force,
+    )  # fmt: skip
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")

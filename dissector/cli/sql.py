@@ -1,7 +1,6 @@
 """The command sql: questions in SQL about captures or a lake."""
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -167,15 +166,14 @@ def _engine(
         The engine, and what says at the end what was read and gives the exit code.
     """
     from dissector.cli.lake import exit_of_unread
-    from dissector.cli.land import land_inputs
+    from dissector.cli.land import temporary_lake
     from dissector.lake.reader import open_lake
 
     with ExitStack() as stack:
         reading = None
         if lake is None:
-            lake = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
-            want = {"properties": True}
-            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, want=want)
+            landed = temporary_lake(inputs, common, mode, {"properties": True})
+            lake, reading, is_interrupted = stack.enter_context(landed)
             if is_interrupted:
                 raise KeyboardInterrupt
         opened = stack.enter_context(open_lake(lake))

@@ -8,26 +8,33 @@ again is noticed. Captures of schema version 1 are written anew, also those that
 import fnmatch
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import OutputError, UsageError
 from dissector.lake.digest import Marks
-from dissector.lake.install import Stage, install, part_path, recover, refuse_links, writing_to
-from dissector.lake.locks import exclusive_lock
-from dissector.lake.manifest import Contained, Manifest, PartFile, read_manifests
+from dissector.lake.install import (
+    Stage,
+    install,
+    part_path,
+    recover,
+    refuse_links,
+    settle,
+    writing_to,
+)
+from dissector.lake.known import Known, read_manifests
+from dissector.lake.locks import exclusive_lock, shared_lock
+from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
 from dissector.lake.parquet import TableFiles
 from dissector.lake.parts import read_rows, with_previous_connections
 from dissector.lake.reader import Lake, must_be_a_lake
 from dissector.limits import ROW_GROUP_ROWS, ROW_GROUP_TEXT_BYTES
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema, in_memory_schema
-
-_PREFIX: Final = "compact-"
-_ID_DIGITS: Final = 12
 
 
 class Compacted(NamedTuple):
@@ -61,50 +68,85 @@ def compact(
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
-    with writing_to(folder), exclusive_lock(folder):
-        recover(folder)
-        named = [
-            capture
-            for capture in read_manifests(folder)[0]
-            if any(fnmatch.fnmatchcase(capture.capture_id, p) for p in patterns)
-        ]
-        chosen = [
-            capture
-            for capture in named
-            if most_bytes is None or sum(part.bytes for part in capture.files) <= most_bytes
-        ]
-        if len(chosen) < 2:
-            chosen = []
-        old = [c for c in named if c.schema_version < SCHEMA_VERSION and c not in chosen]
-        if not chosen and not old:
-            raise UsageError("fewer than two captures of the lake fit: nothing to compact")
-        for capture in old:
-            _write_anew(folder, capture.capture_id, [capture], _migrated(capture))
-        group = None
-        if chosen:
-            chosen.sort(key=lambda capture: (capture.first_ts_ns or 0, capture.capture_id))
-            contained = [inside for capture in chosen for inside in capture.captures()]
-            described = _manifest(chosen, contained, versions or {})
-            group = _write_anew(folder, described.capture_id, chosen, described)
-    return Compacted(group, tuple(capture.capture_id for capture in old))
+    known = Known(folder)
+    with writing_to(folder):
+        settle(folder)
+        made = None
+        while made is None:
+            # All is written while others read and add. What somebody removed or replaced by the
+            # time that we are alone is not put together: then it is chosen, and written, again.
+            with ExitStack() as stack:
+                with shared_lock(folder):
+                    works = _chosen(read_manifests(folder, known)[0], patterns, most_bytes)
+                    written = [
+                        stack.enter_context(_written(folder, work, versions or {}))
+                        for work in works
+                    ]
+                made = _install_all(folder, known, works, written)
+    group = made[-1] if len(works[-1]) > 1 else None
+    return Compacted(group, tuple(work[0].capture_id for work in works if len(work) == 1))
 
 
-def _write_anew(
-    folder: Path, capture_id: str, chosen: Sequence[Manifest], described: Manifest
-) -> Manifest:
-    """Write captures into files of this schema version, under one id and one manifest."""
-    stage = Stage(folder, capture_id)
+def _chosen(
+    captures: Sequence[Manifest], patterns: Sequence[str], most_bytes: int | None
+) -> list[list[Manifest]]:
+    """What is written under one id each: captures of schema version 1 that stay alone, a group.
+
+    Raises:
+        UsageError: there is nothing to do.
+    """
+    named = [c for c in captures if any(fnmatch.fnmatchcase(c.capture_id, p) for p in patterns)]
+    chosen = [
+        capture
+        for capture in named
+        if most_bytes is None or sum(part.bytes for part in capture.files) <= most_bytes
+    ]
+    if len(chosen) < 2:
+        chosen = []
+    old = [[c] for c in named if c.schema_version < SCHEMA_VERSION and c not in chosen]
+    if not chosen and not old:
+        raise UsageError("fewer than two captures of the lake fit: nothing to compact")
+    chosen.sort(key=lambda capture: (capture.first_ts_ns or 0, capture.capture_id))
+    return [*old, chosen] if chosen else old
+
+
+@contextmanager
+def _written(
+    folder: Path, chosen: Sequence[Manifest], versions: Mapping[str, str]
+) -> Iterator[tuple[Stage, Manifest]]:
+    """A stage with captures in files of this schema version, under one id and one manifest."""
+    described = _migrated(chosen[0])
+    if len(chosen) > 1:
+        contained = [inside for capture in chosen for inside in capture.captures()]
+        described = _manifest(chosen, contained, versions)
+    stage = Stage(folder, described.capture_id)
     try:
+        is_group = bool(described.replaces)
         files = [
-            part
-            for table in TABLES
-            for part in _write(folder, stage, table, chosen, bool(described.replaces))
+            part for table in TABLES for part in _write(folder, stage, table, chosen, is_group)
         ]
         manifest = described._replace(files=tuple(files))
-        install(folder, stage.make_ready(manifest, (capture.capture_id for capture in chosen)))
+        stage.prepare(manifest)
+        yield stage, manifest
     finally:
         stage.discard()
-    return manifest
+
+
+def _install_all(
+    folder: Path,
+    known: Known,
+    works: Sequence[Sequence[Manifest]],
+    written: Sequence[tuple[Stage, Manifest]],
+) -> list[Manifest] | None:
+    """Put what was written in the place of what it was written from; None if that changed."""
+    with exclusive_lock(folder):
+        recover(folder, is_alone=True)
+        there = {capture.capture_id: capture for capture in read_manifests(folder, known)[0]}
+        if any(there.get(each.capture_id) != each for work in works for each in work):
+            return None
+        for work, (stage, _) in zip(works, written, strict=True):
+            install(folder, stage.make_ready(capture.capture_id for capture in work))
+    return [manifest for _, manifest in written]
 
 
 def _migrated(capture: Manifest) -> Manifest:
@@ -114,7 +156,7 @@ def _migrated(capture: Manifest) -> Manifest:
 
 def _compact_id(contained: Sequence[Contained]) -> str:
     ids = "\n".join(sorted(capture.capture_id for capture in contained))
-    return _PREFIX + hashlib.sha256(ids.encode()).hexdigest()[:_ID_DIGITS]
+    return GROUP_PREFIX + hashlib.sha256(ids.encode()).hexdigest()[:ID_DIGITS]
 
 
 def _manifest(

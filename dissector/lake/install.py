@@ -6,11 +6,14 @@
                                                  list of captures that it replaces
     installed LAKE/_manifest/<id>.json           readers see it
 
-From staging to ready is one rename. From ready to installed, under the lake's exclusive lock:
-remove the manifests of what is replaced, replace the table folders, rename the manifest into
-place, delete the leftovers. Each step can be repeated: whoever opens the lake after a crash does
-it again from the start (`recover`), so a ready stage is never lost and nothing is seen half done.
-Removing captures is installing nothing in their place: a ready stage without a manifest.
+From staging to ready is one rename. From ready to installed: remove the manifests of what is
+replaced, replace the table folders, rename the manifest into place, delete the leftovers. Each step
+can be repeated: whoever opens the lake after a crash does it again from the start (`recover`), so a
+ready stage is never lost and nothing is seen half done. Removing captures is installing nothing in
+their place: a ready stage without a manifest.
+
+A capture that takes nothing's place is added while others read: what they found at the start stays
+where it is. What takes files away waits until nobody reads, and is made ready only then.
 """
 
 import errno
@@ -19,13 +22,22 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake.locks import LOCK_FILE, hold, is_held, left_behind
+from dissector.lake.known import mark_version
+from dissector.lake.locks import (
+    COMMIT_LOCK_FILE,
+    LOCK_FILE,
+    adding_lock,
+    exclusive_lock,
+    hold,
+    is_held,
+    left_behind,
+)
 from dissector.lake.manifest import (
     MANIFEST_FOLDER,
     Manifest,
@@ -74,28 +86,35 @@ class Stage:
 
     def __init__(self, lake: Path, name: str) -> None:
         self.lake = lake
+        self._ready_name = _REMOVAL
         lock: int | None = None
         while lock is None:
             self.folder = _new_folder(lake / STAGE_FOLDER, name)
             lock = hold(self.folder / _WRITER_LOCK)
         self._lock = lock
 
-    def make_ready(self, manifest: Manifest | None, replaces: Iterable[str]) -> Path:
-        """Complete the stage on disk; from here on it is installed, if need be by others.
+    def prepare(self, manifest: Manifest | None) -> None:
+        """See that all is on disk. It takes long, so no lock of the lake should be held.
 
         Args:
             manifest: None where captures are removed and nothing takes their place.
+        """
+        if manifest is not None:
+            self._ready_name = manifest.capture_id
+            (self.folder / _MANIFEST).write_text(to_json(manifest), "utf-8")
+        _sync_tree(self.folder)
+
+    def make_ready(self, replaces: Iterable[str]) -> Path:
+        """Complete a prepared stage; from here on it is installed, if need be by others.
 
         Returns:
             The ready folder.
         """
-        name = _REMOVAL
-        if manifest is not None:
-            name = manifest.capture_id
-            (self.folder / _MANIFEST).write_text(to_json(manifest), "utf-8")
-        others = sorted(set(replaces) - {name})
-        (self.folder / _REPLACES).write_text(json.dumps(others), "utf-8")
-        _sync_tree(self.folder)
+        name = self._ready_name
+        path = self.folder / _REPLACES
+        path.write_text(json.dumps(sorted(set(replaces) - {name})), "utf-8")
+        _sync(path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
+        _sync_folder(self.folder)
         unique = self.folder.name.rpartition(".")[2]
         ready = self.folder.with_name(f"{name}.{unique}{_READY}")
         self.folder.rename(ready)
@@ -129,40 +148,73 @@ def stages(lake: Path) -> list[Path]:
     return [stage for stage in found if stage.is_dir() and not stage.is_symlink()]
 
 
-def recover(lake: Path) -> list[str]:
-    """Install what is ready and delete what dead writers left; the exclusive lock is held.
+def ready_ids(lake: Path) -> set[str]:
+    """What stages wait for, or are being installed as."""
+    return {_id_of(stage) for stage in stages(lake) if stage.name.endswith(_READY)}
+
+
+def recover(lake: Path, *, is_alone: bool) -> bool:
+    """Install what is ready and delete what dead writers left.
+
+    Args:
+        is_alone: whether the exclusive lock is held; else that for adding captures is.
 
     Returns:
-        The ids of the captures that were installed.
+        Whether that was all; else something that takes files away waits for the exclusive lock.
     """
-    installed = []
+    is_all = True
     for stage in stages(lake):
         if not stage.name.endswith(_READY):
-            _clear(stage)
-        elif replaced_by(stage) is not None:
-            install(lake, stage)
-            installed.append(stage.name.removesuffix(_READY).rpartition(".")[0])
+            clear(stage)
+        elif (others := replaced_by(stage)) is not None:
+            if is_alone or not takes_away(lake, stage, _id_of(stage), others):
+                install(lake, stage)
+            else:
+                is_all = False
     remove_if_empty(lake / STAGE_FOLDER)
-    return installed
+    return is_all
 
 
-def _clear(stage: Path) -> None:
-    """Delete a stage whose writer is dead."""
+def settle(lake: Path) -> None:
+    """Finish what killed runs left, waiting for those who read only where files are taken away."""
+    with adding_lock(lake):
+        is_all = recover(lake, is_alone=False)
+    if not is_all:
+        with exclusive_lock(lake):
+            recover(lake, is_alone=True)
+
+
+def clear(stage: Path) -> None:
+    """Delete a stage if its writer is dead; no lock of the lake is needed."""
     lock = stage / _WRITER_LOCK
+    was_locked = lock.exists()  # looked at first: a writer may begin meanwhile
     with left_behind(lock) as is_dead:
-        if is_dead and lock.exists():
+        if is_dead and was_locked:
             shutil.rmtree(stage, ignore_errors=True)
         elif is_dead:
             remove_if_empty(stage)  # just begun, or killed while it began
 
 
+def takes_away(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
+    """Whether installing a stage takes files away that somebody may be reading."""
+    target = lake / MANIFEST_FOLDER / f"{capture}.json"
+    staged = stage / _MANIFEST
+    is_changed = staged.is_file() and target.is_file() and not _is_there(lake, staged, target)
+    return bool(replaces) or is_changed
+
+
+def _id_of(ready: Path) -> str:
+    return ready.name.removesuffix(_READY).rpartition(".")[0]
+
+
 def install(lake: Path, ready: Path) -> bool:
-    """Do, or do again, all steps from ready to installed; the exclusive lock is held.
+    """Do, or do again, all steps from ready to installed; the exclusive lock is held, or that for
+    adding where the stage takes nothing away.
 
     Returns:
         False if the same capture was there already and the stage was discarded.
     """
-    capture = ready.name.removesuffix(_READY).rpartition(".")[0]
+    capture = _id_of(ready)
     staged = ready / _MANIFEST
     manifests = lake / MANIFEST_FOLDER
     manifests.mkdir(exist_ok=True)
@@ -172,6 +224,7 @@ def install(lake: Path, ready: Path) -> bool:
         if _is_there(lake, staged, target):
             _delete(ready)
             return False
+        mark_version(lake)
         _delete_manifests(lake, (capture, *others))
         for table in TABLES:
             _replace_table(lake, ready / table, table, capture)
@@ -194,7 +247,8 @@ def remove_captures(lake: Path, captures: Iterable[str]) -> None:
     try:
         stage = Stage(lake, _REMOVAL)
         try:
-            install(lake, stage.make_ready(None, gone))
+            stage.prepare(None)
+            install(lake, stage.make_ready(gone))
         finally:
             stage.discard()
     except OSError as error:
@@ -248,7 +302,7 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
     Raises:
         error: one of its folders, or its lock, is a link.
     """
-    for name in (STAGE_FOLDER, MANIFEST_FOLDER, LOCK_FILE, *TABLES):
+    for name in (STAGE_FOLDER, MANIFEST_FOLDER, LOCK_FILE, COMMIT_LOCK_FILE, *TABLES):
         path = lake / name
         if path.is_symlink():
             raise error(

@@ -61,6 +61,7 @@ class Kept:
         self._folder = lake / SUMS
         self._work = work
         self._batches = self._read()
+        self._added = 0
         self._linked: dict[tuple[Path, str], tuple[str, ...] | None] = {}
 
     def _read(self) -> list[_Batch]:
@@ -81,7 +82,8 @@ class Kept:
         return found
 
     def __len__(self) -> int:
-        return len(self._batches)
+        """How many batches there were, and were added."""
+        return len(self._batches) + self._added
 
     def sources(
         self, table: str, digest: str, units: Iterable[Unit]
@@ -116,6 +118,8 @@ class Kept:
     def _verified(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
         found = []
         for name, sha256 in batch.tables[table][1].items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                return None
             target = self._work / "kept" / batch.folder.name / name
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +171,7 @@ class Kept:
         finally:
             if lock is not None:
                 os.close(lock)
+        self._added += 1
         return True
 
     def _remove_left(self) -> None:

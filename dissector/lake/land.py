@@ -6,7 +6,7 @@
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
-from dissector.lake.landing import Landed, Landing
+from dissector.lake.landing import Landed, Landing, Overtaken
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
@@ -54,9 +54,11 @@ def land_chain(
         InputError: nothing of the capture could be read; the lake is as it was.
         OutputError: the lake could not be written.
     """
-    with Landing(lake, chain.base_name) as landing:
-        account = _write(landing, chain, options, cluster, progress)
-        return account, _commit(landing, options, cluster)
+    while True:
+        with Landing(lake, chain.base_name) as landing:
+            account = _write(landing, chain, options, cluster, progress)
+            with suppress(Overtaken):  # then the size of what came meanwhile is known
+                return account, _commit(landing, options, cluster, is_last=chain.is_stdin)
 
 
 def land_strictly(
@@ -108,11 +110,14 @@ def _write(
     return account
 
 
-def _commit(landing: Landing, options: Options, cluster: str | None) -> Landed:
+def _commit(
+    landing: Landing, options: Options, cluster: str | None, *, is_last: bool = True
+) -> Landed:
     from importlib import metadata
 
     told = {**options.as_json(), "cluster": cluster}
-    return landing.commit(told, {"dissector": metadata.version("pulsar-dissector")})
+    versions = {"dissector": metadata.version("pulsar-dissector")}
+    return landing.commit(told, versions, is_last=is_last)
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:

@@ -21,13 +21,16 @@ from dissector.lake import manifest as manifests
 from dissector.lake.digest import ChainDigest, Marks
 from dissector.lake.install import (
     Stage,
+    clear,
     install,
-    needs_recovery,
     recover,
     refuse_links,
+    stages,
+    takes_away,
     writing_to,
 )
-from dissector.lake.locks import exclusive_lock, exclusive_lock_if_free
+from dissector.lake.known import Known, refuse_newer
+from dissector.lake.locks import adding_lock, adding_lock_if_free, exclusive_lock
 from dissector.lake.manifest import Contained, Manifest, PartFile
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
@@ -37,6 +40,11 @@ from dissector.schemas.builders import numbers
 INSTALLED: Final = "installed"
 UNCHANGED: Final = "unchanged"
 SHORTER: Final = "shorter"
+
+
+class Overtaken(Exception):
+    """Another landing put a capture of the same name into the lake meanwhile, and what was kept of
+    this one's bytes cannot tell whether the other is its beginning: landing it again can."""
 
 
 class LandingNotice(NamedTuple):
@@ -68,9 +76,7 @@ class Landing:
     digest: hashes the uncompressed input; whoever reads it calls `update` and `end_file`.
 
     Args:
-        is_tap: a rotation of a tap, which is compared with nothing: a lake of a year of rotations
-            is not read for each of them. It waits for no lock: a report over the lake, or its
-            compaction, may hold one for minutes.
+        is_tap: a rotation of a tap, which is compared with nothing, and waits for no lock.
 
     Raises:
         InputError: a newer program wrote the lake.
@@ -82,15 +88,16 @@ class Landing:
         self._base_name = base_name
         self._first_ts_ns: int | None = None
         self._last_ts_ns: int | None = None
+        self._known = Known(lake)
+        there: list[Manifest] = []
         with writing_to(lake):
             lake.mkdir(parents=True, exist_ok=True)
             refuse_links(lake, OutputError)
-            there: list[Manifest] = []
+            refuse_newer(lake)
             if not is_tap:
-                with exclusive_lock(lake):
-                    if needs_recovery(lake):
-                        recover(lake)
-                    there, _ = manifests.read_manifests(lake)
+                for stage in stages(lake):
+                    clear(stage)
+                there = self._known.alike(base_name)
             self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
@@ -139,7 +146,12 @@ class Landing:
         return tap_id or manifests.capture_id(self._base_name, self.digest.sha256())
 
     def commit(
-        self, options: Mapping[str, Any], versions: Mapping[str, str], tap_id: str | None = None
+        self,
+        options: Mapping[str, Any],
+        versions: Mapping[str, str],
+        tap_id: str | None = None,
+        *,
+        is_last: bool = True,
     ) -> Landed:
         """Finish the files and install the capture.
 
@@ -148,23 +160,33 @@ class Landing:
             versions: of the program; ours are added.
             tap_id: the capture's id if it is a tap's rotation (`tap_capture_id`), whose bytes have
                 no digest.
+            is_last: the bytes will not be read again.
+
+        Raises:
+            OutputError: the lake cannot be written.
+            Overtaken: not if is_last.
         """
         self.seal(tap_id)
         assert self._files is not None
         manifest = self._manifest(self._files, options, versions, tap_id)
-        if tap_id:
-            return self._leave_ready(manifest)
-        with writing_to(self._lake), exclusive_lock(self._lake):
-            recover(self._lake)
-            return self._install(manifest)
+        with writing_to(self._lake):
+            self._stage.prepare(manifest)
+            if tap_id:
+                return self._leave_ready(manifest)
+            with adding_lock(self._lake):
+                landed = self._install(manifest, is_alone=False, is_last=is_last)
+            if landed is None:
+                with exclusive_lock(self._lake):
+                    landed = self._install(manifest, is_alone=True, is_last=is_last)
+        assert landed is not None, "whoever is alone waits for nobody"
+        return landed
 
     def _leave_ready(self, manifest: Manifest) -> Landed:
-        """Complete a rotation on disk; while the lake is in use, others install it afterwards."""
-        with writing_to(self._lake):
-            self._stage.make_ready(manifest, ())
-            with exclusive_lock_if_free(self._lake) as is_ours:
-                if is_ours:
-                    recover(self._lake)
+        """Complete a rotation; while others change the lake, they install it afterwards."""
+        self._stage.make_ready(())
+        with adding_lock_if_free(self._lake) as is_ours:
+            if is_ours:
+                recover(self._lake, is_alone=False)
         return self._landed(manifest, INSTALLED, (), ())
 
     def _manifest(
@@ -190,12 +212,18 @@ class Landing:
             options=options,
         )
 
-    def _install(self, manifest: Manifest) -> Landed:
-        """Compare with what is there by now, then install; the exclusive lock is held."""
-        there, _ = manifests.read_manifests(self._lake)
+    def _install(self, manifest: Manifest, *, is_alone: bool, is_last: bool) -> Landed | None:
+        """Compare with what is there by now, then install; the lock for it is held.
+
+        Returns:
+            None if files are taken away, which needs the exclusive lock, and is_alone is false.
+        """
+        if not recover(self._lake, is_alone=is_alone):
+            return None
+        refuse_newer(self._lake)
         replaced: list[str] = []
         notices: list[LandingNotice] = []
-        for other in there:
+        for other in self._known.alike(manifest.base_name):
             for contained in other.captures():
                 if contained.base_name != manifest.base_name:
                     continue
@@ -210,9 +238,14 @@ class Landing:
                 elif how == "grown" or how == "same":
                     # (The same under another id: of a program that made other ids of names.)
                     replaced.append(contained.capture_id)
-                elif how == "other":
+                else:
+                    if not is_last and manifests.is_untold(self.digest, contained):
+                        raise Overtaken
                     notices.extend(_shared_files(manifest, contained))
-        ready = self._stage.make_ready(manifest, replaced)
+        others = set(replaced) - {manifest.capture_id}
+        if not is_alone and takes_away(self._lake, self._stage.folder, manifest.capture_id, others):
+            return None
+        ready = self._stage.make_ready(others)
         outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
         return self._landed(manifest, outcome, tuple(replaced), tuple(notices))
 

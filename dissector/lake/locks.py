@@ -1,14 +1,21 @@
-"""The lock of a lake: readers share it, whoever installs or removes captures has it alone."""
+"""The locks of a lake.
+
+`_lock` keeps files from being taken away: readers share it for as long as they read, and whoever
+adds a capture while it adds; whoever removes or replaces captures has it alone. `_lock_commit` is
+for one at a time of those who add. It is taken before `_lock`, and nobody who has `_lock` alone
+takes it, so that nobody waits in a circle, and those who remove find a moment between two who add.
+"""
 
 import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 LOCK_FILE: Final = "_lock"
+COMMIT_LOCK_FILE: Final = "_lock_commit"
 
 
 @contextmanager
@@ -38,19 +45,33 @@ def exclusive_lock(lake: Path) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive_lock_if_free(lake: Path) -> Iterator[bool]:
-    """Hold the lake alone if nobody reads or changes it just now; gives whether it is so."""
-    descriptor = _open_lock(lake, must_write=True)
-    assert descriptor is not None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = True
-    except BlockingIOError:
-        is_ours = False
-    try:
+def adding_lock(lake: Path) -> Iterator[None]:
+    """Hold what adding captures takes, waiting for others who add, or who remove; readers go on."""
+    with _adding(lake, 0) as is_ours:
+        assert is_ours
+        yield
+
+
+@contextmanager
+def adding_lock_if_free(lake: Path) -> Iterator[bool]:
+    """The same if nobody adds or removes just now; gives whether it is so."""
+    with _adding(lake, fcntl.LOCK_NB) as is_ours:
         yield is_ours
-    finally:
-        os.close(descriptor)
+
+
+@contextmanager
+def _adding(lake: Path, flags: int) -> Iterator[bool]:
+    with ExitStack() as stack:
+        is_ours = True
+        for name, kind in ((COMMIT_LOCK_FILE, fcntl.LOCK_EX), (LOCK_FILE, fcntl.LOCK_SH)):
+            descriptor = os.open(lake / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, kind | flags)
+            except BlockingIOError:
+                is_ours = False
+                break
+        yield is_ours
 
 
 def hold(path: Path) -> int | None:

@@ -8,7 +8,6 @@ equal captures.
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dissector.codecs.readable import plain_letters
@@ -20,21 +19,10 @@ MANIFEST_FOLDER: Final = "_manifest"
 _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
 # The id of a rotation of a tap; what comes before the last hyphen is the same for all of a run.
 ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
-_ID_DIGITS: Final = 12
+ID_DIGITS: Final = 12  # of the SHA-256, at the end of an id
+GROUP_PREFIX: Final = "compact-"  # of the ids of compacted groups
 
-_MEND: Final = "land the capture again, or take it out with `dissector lake rm`"
-
-
-class Unread(NamedTuple):
-    """A manifest that this program cannot read: of which capture, why, and what to do.
-
-    is_newer: a newer program wrote it.
-    """
-
-    capture_id: str
-    path: str
-    text: str
-    is_newer: bool
+MEND: Final = "land the capture again, or take it out with `dissector lake rm`"
 
 
 class NewerLake(InputError):
@@ -111,7 +99,7 @@ def capture_id(base_name: str, sha256: str) -> str:
         base_name: name of the files without folder and ring suffix, or `stdin`.
         sha256: of the uncompressed bytes of the chain, in hex.
     """
-    return f"c-{clean_base_name(base_name)}-{sha256[:_ID_DIGITS]}"
+    return f"c-{clean_base_name(base_name)}-{sha256[:ID_DIGITS]}"
 
 
 def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
@@ -163,7 +151,7 @@ def from_json(text: str, where: str) -> Manifest:
         content = json.loads(text)
         version = int(content["schema_version"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{where} is not a readable manifest: {error}; {_MEND}") from None
+        raise InputError(f"{where} is not a readable manifest: {error}; {MEND}") from None
     if version > SCHEMA_VERSION:
         raise NewerLake(
             f"{where} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
@@ -172,12 +160,12 @@ def from_json(text: str, where: str) -> Manifest:
     try:
         found = _read(content, version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where} is not a readable manifest: {error!r}; {_MEND}") from None
+        raise InputError(f"{where} is not a readable manifest: {error!r}; {MEND}") from None
     if not _is_sound(found):
-        raise InputError(f"{where} is not a readable manifest: it holds odd values; {_MEND}")
+        raise InputError(f"{where} is not a readable manifest: it holds odd values; {MEND}")
     names = (found.capture_id, *(name for part in found.files for name in part[:2]))
     if not all(map(is_plain_name, names)):
-        raise InputError(f"{where} is not a readable manifest: it names other folders; {_MEND}")
+        raise InputError(f"{where} is not a readable manifest: it names other folders; {MEND}")
     return found
 
 
@@ -197,38 +185,6 @@ def _is_sound(manifest: Manifest) -> bool:
         and all(isinstance(mapping, dict) for mapping in mappings)
         and all(isinstance(inside.capture_id, str) for inside in manifest.replaces)
     )
-
-
-def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:
-    """All captures of a lake, by id, and the manifests that cannot be read."""
-    found, unread = [], []
-    for path in sorted((lake / MANIFEST_FOLDER).glob("*.json")):
-        try:
-            capture = from_json(path.read_text("utf-8"), str(path))
-            if capture.capture_id != path.stem:
-                raise InputError(f"{path} is the manifest of {capture.capture_id}: rename it")
-            found.append(capture)
-        except InputError as error:
-            is_newer = isinstance(error, NewerLake)
-            unread.append(Unread(path.stem, str(path), str(error), is_newer))
-        except (OSError, UnicodeDecodeError) as error:
-            unread.append(
-                Unread(path.stem, str(path), f"cannot read {path}: {error}; {_MEND}", False)
-            )
-    return found, unread
-
-
-def read_manifests(lake: Path) -> tuple[list[Manifest], list[Unread]]:
-    """What known_and_unread gives, of a lake that is written to.
-
-    Raises:
-        InputError: a newer program wrote some of it: that may have other rules.
-    """
-    found, unread = known_and_unread(lake)
-    for each in unread:
-        if each.is_newer:
-            raise InputError(each.text)
-    return found, unread
 
 
 def _identity(capture: Manifest | Contained) -> dict[str, Any]:
@@ -289,8 +245,22 @@ def relation(new: ChainDigest, there: Contained) -> str:
             return "shorter" if source.chain_sha256 == new.sha256() else "other"
     # The bytes of the longer one are gone. Its marks up to the input's size settle it but for the
     # last step, a thousandth of the longer one's size.
+    return "shorter" if new.bytes and _marks_until(new.bytes, new, there) else "other"
+
+
+def is_untold(new: ChainDigest, there: Contained) -> bool:
+    """Whether a capture may be the beginning of an input, which cannot be told since its size was
+    not known when the input was read."""
+    is_shorter = there.sha256 is not None and there.bytes < new.bytes
+    if not is_shorter or new.at(there.bytes) is not None:
+        return False
+    return _marks_until(there.bytes, new, there) is not False
+
+
+def _marks_until(size: int, new: ChainDigest, there: Contained) -> bool | None:
+    """Whether two inputs have the same marks up to a size; None if there are no marks."""
     marks = new.marks()
     step = max(marks.step, there.marks.step)
-    ours, theirs = marks.coarser(step), there.marks.coarser(step)
-    ours = ours[: new.bytes // step]
-    return "shorter" if ours and ours == theirs[: len(ours)] else "other"
+    count = size // step
+    ours, theirs = marks.coarser(step)[:count], there.marks.coarser(step)[:count]
+    return ours == theirs if ours else None

@@ -3,6 +3,8 @@
 import errno
 import fnmatch
 import hashlib
+import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,22 +19,18 @@ from dissector.lake.install import (
     STAGE_FOLDER,
     needs_recovery,
     part_path,
+    ready_ids,
     recover,
     refuse_links,
     remove_captures,
     replaced_by,
+    settle,
     stages,
     writing_to,
 )
+from dissector.lake.known import Known, Unread, known_and_unread, read_manifests
 from dissector.lake.locks import exclusive_lock, shared_lock
-from dissector.lake.manifest import (
-    MANIFEST_FOLDER,
-    Manifest,
-    PartFile,
-    Unread,
-    known_and_unread,
-    read_manifests,
-)
+from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
 from dissector.lake.parts import is_schema_of, read_rows
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -64,17 +62,18 @@ class Lake(NamedTuple):
         Raises:
             InputError: one is a link or no file; a reader would follow the one, wait for the other.
         """
-        paths = [
-            part_path(self.folder, capture, part)
-            for capture in self.captures
-            for part in capture.files
-            if part.table == table
-        ]
-        for path in paths:
-            text = _odd(path)
-            if text:
-                raise InputError(f"{path} is {text}; see: dissector lake verify {self.folder}")
-        return [str(path) for path in paths]
+        paths = []
+        links = {entry.name for entry in _entries(self.folder / table) if entry.is_symlink()}
+        for capture in self.captures:
+            for part in capture.files:
+                if part.table != table:
+                    continue
+                path = part_path(self.folder, capture, part)
+                text = _odd(path, path.parent.name in links)
+                if text:
+                    raise InputError(f"{path} is {text}; see: dissector lake verify {self.folder}")
+                paths.append(str(path))
+        return paths
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a table; for small lakes and tests."""
@@ -101,7 +100,7 @@ def must_be_a_lake(folder: Path) -> None:
 
 @contextmanager
 def open_lake(folder: Path) -> Iterator[Lake]:
-    """Read a lake; nobody changes it meanwhile.
+    """Read a lake; nobody takes away what it holds meanwhile. What is added is not seen.
 
     Raises:
         InputError: there is no lake, or nothing of it can be read.
@@ -111,8 +110,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
     must_be_a_lake(folder)
     if needs_recovery(folder):
         try:
-            with exclusive_lock(folder):
-                recover(folder)
+            settle(folder)
         except OSError as error:
             # Whoever may only read sees what is installed.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -142,18 +140,29 @@ def verify(lake: Lake) -> list[Problem]:
     return problems + _strays(lake)
 
 
-def _odd(path: Path) -> str:
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What a folder holds, none if it is not there; what is a link needs no further look."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
+
+
+def _odd(path: Path, is_in_link: bool) -> str:
     """What a file is if it is not one of a lake; empty where it is, or is missing."""
-    if path.is_symlink() or path.parent.is_symlink():
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = stat.S_IFREG
+    if is_in_link or stat.S_ISLNK(mode):
         return "a link: what a lake holds lies inside it"
-    if path.exists() and not path.is_file():
-        return "no file"
-    return ""
+    return "" if stat.S_ISREG(mode) else "no file"
 
 
 def _wrong(path: Path, part: PartFile, version: int) -> str:
     """What is wrong with a file, empty if nothing is."""
-    text = _odd(path)
+    text = _odd(path, path.parent.is_symlink())
     if text:
         return text
     try:
@@ -180,15 +189,17 @@ def _strays(lake: Lake) -> list[Problem]:
     folders = {part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files}
     files = {part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
     unread = {each.capture_id for each in lake.unread}
+    found = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
+    # What was added since the lake was opened has its stage until it has its manifest.
+    added = ready_ids(lake.folder) | set(Known(lake.folder).names())
+    added -= {capture.capture_id for capture in lake.captures}
     problems = []
-    for table in TABLES:
-        for folder in _landings(lake.folder / table):
-            capture = _id_of(folder)
-            if folder not in folders and capture not in unread:
-                problems.append(Problem(capture, str(folder), _ORPHAN))
-            elif folder in folders:
-                others = sorted(set(folder.iterdir()) - files)
-                problems += [Problem(capture, str(path), _STRAY) for path in others]
+    for folder, capture in found:
+        if folder in folders:
+            others = sorted(set(folder.iterdir()) - files)
+            problems += [Problem(capture, str(path), _STRAY) for path in others]
+        elif capture not in unread and capture not in added:
+            problems.append(Problem(capture, str(folder), _ORPHAN))
     return problems + [
         Problem(STAGE_FOLDER, str(stage), "it waits to be installed, but its list is damaged")
         for stage in stages(lake.folder)
@@ -232,9 +243,11 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
+    known = Known(folder)
+    known.all()  # while others read; below only what changed since is read
     with writing_to(folder), exclusive_lock(folder):
-        recover(folder)
-        captures, unread = read_manifests(folder)
+        recover(folder, is_alone=True)
+        captures, unread = read_manifests(folder, known)
         chosen = {c.capture_id for c in captures if _is_named(c.capture_id, patterns)}
         chosen |= {each.capture_id for each in unread if _is_named(each.capture_id, patterns)}
         if before_ns is not None:

@@ -17,7 +17,8 @@ where `keys` names it. A query that lists rows says which come first, and how ma
     -- first: 50 by latency_ns desc, request_last_ns
     -- of: kind
 
-`of`, where it is given, names columns of which each value has its own first rows. Nulls are last.
+`of`, where it is given, names columns of which each value has its own first rows. Nulls are last. A
+tally that says so keeps all rows of each capture, and of the merged ones the first.
 """
 
 import hashlib
@@ -36,6 +37,8 @@ FUNCTIONS: Final = (
     "micros",  # (timestamp): µs since 1970
     "items",  # (array): how many; null for null
 )
+# Further columns of listed rows: their rank within their capture, and of all.
+RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
 _COMMENT: Final = re.compile(r"--.*")
 
@@ -52,7 +55,7 @@ class Query(NamedTuple):
     """A query of the catalogue.
 
     keys, sums, least, greatest: columns of a tally. first, order, of: of a list of rows, how many,
-    by (column, is_descending), of each value of which columns. digest: of all text that it depends
+    by (column, is_descending), of each value of which columns; of a tally where 0: all. digest: of all text that it depends
     on.
     """
 
@@ -71,7 +74,7 @@ class Query(NamedTuple):
     @property
     def is_list(self) -> bool:
         """Whether its rows are listed, and not summed."""
-        return self.first > 0
+        return self.first > 0 and not self.keys
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -82,7 +85,7 @@ class Query(NamedTuple):
     def per_capture(self) -> str:
         """The query as it is run over the tables of a lake."""
         if self.is_list:
-            return _ranked(f"(\n{self.text}\n)", ("capture", *self.of), self.order, self.first)
+            return self._foremost(f"(\n{self.text}\n)", ("capture", *self.of), RANKS[0])
         numbers = {*self.sums, *self.least, *self.greatest}
         cells = (
             f"TRY_CAST({name} AS BIGINT) AS {name}" if name in numbers else name
@@ -93,8 +96,9 @@ class Query(NamedTuple):
     def merged(self, source: str) -> str:
         """The query that puts rows of several captures together. source: the view of them."""
         if self.is_list:
-            return _ranked(source, self.of, self.order, self.first)
-        return self.added_up(source, self.keys)
+            return self._foremost(source, self.of, RANKS[1])
+        rows = self.added_up(source, self.keys)
+        return self._foremost(f"({rows})", self.of, RANKS[1]) if self.first else rows
 
     def added_up(self, source: str, keys: tuple[str, ...]) -> str:
         """The sums of sums, the least of the least, by some of the keys."""
@@ -105,16 +109,13 @@ class Query(NamedTuple):
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
         return f"SELECT {', '.join(cells)} FROM {source}{grouping}"
 
-
-def _ranked(
-    source: str, of: tuple[str, ...], order: tuple[tuple[str, bool], ...], count: int
-) -> str:
-    ordered = ", ".join(f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in order)
-    part = f"PARTITION BY {', '.join(of)} " if of else ""
-    return (
-        f"SELECT * FROM (SELECT *, row_number() OVER ({part}ORDER BY {ordered}) AS place "
-        f"FROM {source} AS listed) AS ranked WHERE place <= {count}"
-    )
+    def _foremost(self, source: str, of: tuple[str, ...], rank: str) -> str:
+        order = ", ".join(f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order)
+        part = f"PARTITION BY {', '.join(of)} " if of else ""
+        return (
+            f"SELECT * FROM (SELECT *, row_number() OVER ({part}ORDER BY {order}) AS {rank} "
+            f"FROM {source} AS listed) AS ranked WHERE {rank} <= {self.first}"
+        )
 
 
 def views(file: str) -> tuple[View, ...]:
@@ -131,7 +132,7 @@ def views(file: str) -> tuple[View, ...]:
 @cache
 def prelude() -> tuple[View, ...]:
     """The views that queries share, in the order in which they can be made."""
-    return views("prelude.sql")
+    return views("prelude.sql") + views("permits.sql") + views("consuming.sql")
 
 
 def _words(text: str) -> set[str]:

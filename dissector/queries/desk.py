@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
+OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 _PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
@@ -87,10 +89,7 @@ class Desk:
         if paths:
             parts.append(f"SELECT * FROM {parquet(paths)}")
         if old_paths:
-            parts.append(
-                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
-                f"FROM read_parquet({_listed(old_paths)}, hive_partitioning = true)"
-            )
+            parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
         self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
@@ -134,9 +133,10 @@ class Desk:
                 )
 
 
-def parquet(paths: Sequence[str]) -> str:
-    """Parquet files, as what a query reads from."""
-    return f"read_parquet({_listed(paths)}, hive_partitioning = false)"
+def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:
+    """Parquet files, as what a query reads from. is_old: the folder's name has the capture."""
+    how = "true" if is_old else "false"
+    return f"read_parquet({_listed(paths)}, hive_partitioning = {how})"
 
 
 def _listed(paths: Sequence[str]) -> str:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError, UsageError
+from dissector.queries.catalogue import View, views
+from dissector.queries.desk import OLD_CAPTURE, parquet, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,23 +42,9 @@ _EMPTY: Final = (
 )
 
 
-class View(NamedTuple):
-    """A ready view: its name, what one row of it is, and its query."""
-
-    name: str
-    row: str
-    query: str
-
-
 def ready_views() -> tuple[View, ...]:
     """The views of `views.sql`, in the order in which they can be made."""
-    text = resources.files("dissector.queries").joinpath("views.sql").read_text("utf-8")
-    found = []
-    for piece in text.split("\n\n-- ")[1:]:
-        head, _, query = piece.partition("\n")
-        name, _, row = head.partition(": ")
-        found.append(View(name, row, query.strip().rstrip(";")))
-    return tuple(found)
+    return views("views.sql")
 
 
 class Answer:
@@ -133,12 +120,9 @@ class Engine:
         self._connection.unregister("lent")
         parts = [f"FROM {_EMPTY}.{table}"]
         if paths:
-            parts.append(f"SELECT * FROM read_parquet({_list(paths)}, hive_partitioning = false)")
+            parts.append(f"SELECT * FROM {parquet(paths)}")
         if old_paths:
-            parts.append(
-                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture) "
-                f"FROM read_parquet({_list(old_paths)}, hive_partitioning = true)"
-            )
+            parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
         self._connection.execute(f"CREATE VIEW {table} AS {' UNION ALL BY NAME '.join(parts)}")
 
     def _shut_in(self, paths: Sequence[str]) -> None:
@@ -218,8 +202,7 @@ def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
 
 
 def _list(texts: Sequence[str]) -> str:
-    quoted = ("'" + text.replace("'", "''") + "'" for text in texts)
-    return f"[{', '.join(quoted)}]"
+    return f"[{', '.join(map(quoted, texts))}]"
 
 
 class _complaints:

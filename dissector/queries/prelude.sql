@@ -79,3 +79,342 @@ LEFT JOIN late_producers AS n
   ON n.capture = s.capture AND n.connection_id = s.connection_id
   AND n.producer_id = s.producer_id AND n.incarnation = s.incarnation
 WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_answered;
+
+-- mismatches: a frame whose checksum does not match, and what that is worth
+-- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
+-- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
+-- without an id proves nothing (drops are answered before the check). A consumer confirms by the
+-- ACK that ended this delivery, if that has a validation error; a normal ACK proves nothing, since
+-- some clients do not verify. What proves it may lie in another capture, and has no number then.
+WITH discarded AS (
+  SELECT
+    d.own_capture, d.own_connection_id, d.frame_no,
+    CASE WHEN d.ack_capture IS NULL THEN d.ack_frame_no END AS refused_frame_no
+  FROM deliveries AS d
+  WHERE
+    d.outcome = 'discarded'
+    AND EXISTS (
+      SELECT 1 FROM acks AS a
+      WHERE
+        a.validation_error = 'ChecksumMismatch'
+        AND a.capture = coalesce(d.ack_capture, d.own_capture)
+        AND a.connection_id = coalesce(d.ack_connection_id, d.own_connection_id)
+        AND a.frame_no = d.ack_frame_no
+    )
+)
+SELECT
+  f.capture, f.connection_id, f.frame_no, f.first_packet, f.last_packet, f.last_ts_ns AS at_ns,
+  f.direction, f.command, f.topic, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
+  f.ledger_id, f.entry_id, f.frame_bytes, f.checksum_note, f.crc32c_stored, f.crc32c_computed,
+  f.metadata_bytes, f.payload_bytes, coalesce(f.command = 'SEND', FALSE) AS is_send,
+  e.outcome AS send_outcome, e.error_code AS send_error_code,
+  CASE
+    WHEN r.frame_no IS NOT NULL THEN 'confirmed_by_peer'
+    WHEN e.outcome = 'error' AND e.error_code = 'ChecksumError' THEN 'confirmed_by_peer'
+    WHEN e.outcome = 'ok' THEN 'capture_artefact'
+    ELSE 'unconfirmed'
+  END AS verdict,
+  coalesce(
+    r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
+  ) AS evidence_frame_no
+FROM frames AS f
+LEFT JOIN exchanges AS e
+  ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
+  AND e.request_frame_no = f.frame_no
+LEFT JOIN discarded AS r
+  ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
+  AND r.frame_no = f.frame_no
+WHERE f.checksum = 'mismatch';
+
+-- logical_sends: a message, with the time from its first send to its first ok receipt
+-- A send is the same message as an earlier one within its topic and producer, if both are known;
+-- else within one incarnation of a producer. It counts where its first answered attempt came from.
+WITH settled AS (
+  SELECT
+    capture, topic, producer_name, client_ip, broker_ip, latency_ns AS logical_ns, bucket
+  FROM publishes
+  WHERE is_request AND is_first AND is_timed
+),
+waiting AS (
+  SELECT
+    u.unit, p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
+    p.client_ip, p.broker_ip, p.sequence_id, p.chunk_id, p.crc32c_stored, p.attempt,
+    p.request_last_ns,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.capture END AS own_capture,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.connection_id END AS own_connection,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.producer_id END AS own_producer,
+    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.incarnation END AS own_incarnation,
+    CASE WHEN p.outcome = 'ok' THEN p.response_last_ns END AS answered_ns
+  FROM publishes AS p
+  JOIN units AS u ON u.capture = p.capture
+  WHERE
+    p.is_request AND p.attempt IS NOT NULL AND NOT (p.is_first AND p.outcome = 'ok')
+    AND p.outcome <> 'other_side_not_captured'
+),
+attempts AS (
+  SELECT
+    w.*,
+    row_number() OVER (
+      PARTITION BY
+        unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
+        sequence_id, chunk_id, crc32c_stored
+      ORDER BY
+        answered_ns ASC NULLS LAST, connection_id ASC NULLS LAST, producer_id ASC NULLS LAST,
+        incarnation ASC NULLS LAST, capture ASC
+    ) AS place,
+    min(attempt) OVER message AS first_attempt,
+    min(request_last_ns) OVER message AS first_sent_ns
+  FROM waiting AS w
+  WINDOW message AS (
+    PARTITION BY
+      unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
+      sequence_id, chunk_id, crc32c_stored
+  )
+),
+later AS (
+  SELECT
+    capture, topic, producer_name, client_ip, broker_ip, answered_ns - first_sent_ns AS logical_ns
+  FROM attempts
+  WHERE place = 1 AND first_attempt = 1 AND answered_ns - first_sent_ns >= 0
+)
+SELECT * FROM settled
+UNION ALL
+SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
+
+-- refusals: an answer that refuses something, under the place of the answer
+-- Equal request_of, error_code, topic, subscription and of_... tell repeats of one request, also by
+-- several clients of one topic; publishes are refused one by one, and a request without a topic is
+-- told apart by its client. Clients repeat a refused request with growing pauses, at most a minute
+-- apart by default: a longer silence begins a new incident. A request in another capture has no
+-- frame here.
+WITH refused AS (
+  SELECT
+    u.unit, coalesce(e.response_capture, e.own_capture) AS capture,
+    coalesce(e.response_connection_id, e.own_connection_id) AS connection_id,
+    e.request_command, e.response_command, e.error_code, e.error_text,
+    coalesce(e.request_command, e.response_command) AS request_of,
+    coalesce(e.topic, p.late_topic, c.late_topic) AS topic,
+    coalesce(e.subscription, c.late_subscription) AS subscription, e.client_ip,
+    CASE WHEN e.kind = 'publish' THEN coalesce(e.producer_name, p.late_name) END AS of_producer,
+    CASE WHEN e.kind = 'publish' THEN e.sequence_id END AS of_sequence_id,
+    CASE WHEN coalesce(e.topic, p.late_topic, c.late_topic) IS NULL THEN e.client_ip END
+      AS of_client,
+    CASE WHEN e.response_capture IS NULL THEN e.request_frame_no END AS request_frame_no,
+    e.response_frame_no, e.response_last_ns AS at_ns
+  FROM exchanges AS e
+  JOIN units AS u ON u.capture = e.capture
+  LEFT JOIN late_producers AS p
+    ON p.capture = e.capture AND p.connection_id = e.connection_id
+    AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
+  LEFT JOIN late_consumers AS c
+    ON c.capture = e.capture AND c.connection_id = e.connection_id
+    AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
+  WHERE
+    (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
+    AND NOT EXISTS (
+      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
+    )
+),
+begun AS (
+  SELECT
+    r.*,
+    CASE
+      WHEN r.at_ns - lag(r.at_ns) OVER (
+        PARTITION BY
+          r.unit, r.request_of, r.error_code, r.topic, r.subscription, r.of_producer,
+          r.of_sequence_id, r.of_client
+        ORDER BY
+          r.at_ns ASC, r.capture ASC, r.response_frame_no ASC NULLS LAST, r.connection_id ASC,
+          r.request_frame_no ASC NULLS LAST
+      ) <= 120000000000 THEN 0
+      ELSE 1
+    END AS begins
+  FROM refused AS r
+)
+SELECT
+  b.*,
+  sum(b.begins) OVER (
+    PARTITION BY
+      b.unit, b.request_of, b.error_code, b.topic, b.subscription, b.of_producer,
+      b.of_sequence_id, b.of_client
+    ORDER BY
+      b.at_ns ASC, b.capture ASC, b.response_frame_no ASC NULLS LAST, b.connection_id ASC,
+      b.request_frame_no ASC NULLS LAST
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  ) AS incident_no
+FROM begun AS b;
+
+-- chains: from a client's first question for a topic to the producer or consumer open on it
+-- A chain is what one client asked for one topic, and the CONNECT of the connection on which it
+-- then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed. A
+-- step as old as two minutes belongs to another attempt: clients wait a minute at most between two.
+WITH steps AS (
+  SELECT
+    u.unit, e.capture, e.connection_id, e.own_capture, e.own_connection_id, e.request_command,
+    e.topic, e.client_ip, e.outcome, e.request_first_ns, e.response_last_ns, e.order_no,
+    e.request_frame_no,
+    CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END AS response_frame_no,
+    e.response_last_ns - e.request_first_ns AS took_ns,
+    e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.outcome = 'ok'
+      AND e.response_last_ns IS NOT NULL AS is_open,
+    sum(CASE WHEN e.request_command = 'CONNECT' THEN 1 ELSE 0 END) OVER (
+      PARTITION BY e.capture, e.connection_id ORDER BY e.request_first_ns ASC, e.order_no ASC
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS connect_no
+  FROM exchanges AS e
+  JOIN units AS u ON u.capture = e.capture
+  WHERE
+    e.request_command IN ('CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')
+    AND e.request_first_ns IS NOT NULL
+    AND NOT EXISTS (
+      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
+    )
+),
+asked AS (
+  SELECT
+    s.*, c.request_first_ns AS connect_ns, c.took_ns AS connect_took_ns,
+    c.outcome AS connect_outcome, c.request_frame_no AS connect_frame_no,
+    lag(s.request_first_ns) OVER asking AS before_ns, lag(s.is_open) OVER asking AS was_open
+  FROM steps AS s
+  LEFT JOIN steps AS c
+    ON c.request_command = 'CONNECT' AND c.capture = s.capture
+    AND c.connection_id = s.connection_id AND c.connect_no = s.connect_no
+  WHERE s.request_command <> 'CONNECT' AND s.topic IS NOT NULL
+  WINDOW asking AS (
+    PARTITION BY s.unit, s.client_ip, s.topic
+    ORDER BY s.request_first_ns ASC, s.order_no ASC, s.capture ASC, s.connection_id ASC
+  )
+),
+begun AS (
+  SELECT
+    a.*,
+    CASE
+      WHEN NOT a.was_open AND a.request_first_ns - a.before_ns <= 120000000000 THEN 0 ELSE 1
+    END AS begins
+  FROM asked AS a
+),
+numbered AS (
+  SELECT
+    b.*,
+    sum(b.begins) OVER (
+      PARTITION BY b.unit, b.client_ip, b.topic
+      ORDER BY b.request_first_ns ASC, b.order_no ASC, b.capture ASC, b.connection_id ASC
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS chain_no
+  FROM begun AS b
+),
+summed AS (
+  SELECT
+    n.unit, n.client_ip, n.topic, n.chain_no, count(*) AS steps,
+    min(n.request_first_ns) AS first_ns,
+    max(CASE WHEN n.begins = 1 THEN n.own_capture END) AS first_capture,
+    max(CASE WHEN n.begins = 1 THEN n.request_frame_no END) AS first_frame_no,
+    max(CASE WHEN n.is_open THEN n.own_capture END) AS capture,
+    max(CASE WHEN n.is_open THEN n.own_connection_id END) AS connection_id,
+    max(CASE WHEN n.is_open THEN n.request_command END) AS opened,
+    max(CASE WHEN n.is_open THEN n.response_last_ns END) AS last_ns,
+    max(CASE WHEN n.is_open THEN n.response_frame_no END) AS response_frame_no,
+    sum(CASE WHEN n.request_command IN ('LOOKUP', 'PARTITIONED_METADATA') THEN n.took_ns END)
+      AS lookup_ns,
+    sum(CASE WHEN n.request_command IN ('PRODUCER', 'SUBSCRIBE') THEN n.took_ns END) AS open_ns,
+    count(CASE WHEN n.request_command = 'LOOKUP' THEN 1 END) AS lookups,
+    count(CASE WHEN n.outcome = 'error' THEN 1 END) AS refused,
+    max(CASE WHEN n.is_open THEN n.connect_ns END) AS connect_ns,
+    max(CASE WHEN n.is_open THEN n.connect_took_ns END) AS connect_took_ns,
+    max(CASE WHEN n.is_open THEN n.connect_outcome END) AS connect_outcome,
+    max(CASE WHEN n.is_open THEN n.connect_frame_no END) AS connect_frame_no
+  FROM numbered AS n
+  GROUP BY n.unit, n.client_ip, n.topic, n.chain_no
+)
+SELECT
+  s.capture, s.connection_id, s.topic, s.client_ip, s.opened, s.first_ns,
+  s.last_ns - s.first_ns AS chain_ns, s.lookup_ns, s.open_ns,
+  CASE WHEN s.connect_ns >= s.first_ns THEN s.connect_took_ns END AS connect_took_ns, s.lookups,
+  s.refused + CASE WHEN s.connect_ns >= s.first_ns AND s.connect_outcome = 'error' THEN 1 ELSE 0 END
+    AS refused,
+  CASE
+    WHEN s.steps = 1 AND s.connect_ns >= s.first_ns THEN s.connect_frame_no
+    WHEN s.first_capture = s.capture THEN s.first_frame_no
+  END AS request_frame_no,
+  s.response_frame_no
+FROM summed AS s
+WHERE s.last_ns >= s.first_ns;
+
+-- attempts_to_connect: a connection, and whether it came to nothing
+-- That is one without a handshake and without a byte of payload either. Where nothing of the client
+-- was captured its part of the handshake is not known.
+SELECT
+  c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.first_ts_ns,
+  c.handshake_rtt_ns, coalesce(c.closed_first_by = 'broker', FALSE) AS is_closed_by_broker,
+  coalesce(c.started = 'syn' AND c.first_ts_ns IS NOT NULL, FALSE) AS is_opened,
+  c.handshake_rtt_ns IS NULL AND coalesce(c.protocol = 'none', FALSE)
+    AND coalesce(c.packets_to_broker > 0, TRUE) AS is_vain
+FROM connections AS c;
+
+-- storms: a client and a broker, and the most connections between them opened within ten seconds
+-- Going back in time a connection is within ten seconds of the present from its own time on, and no
+-- more so ten seconds before it.
+WITH changes AS (
+  SELECT
+    u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, a.is_vain, a.first_ts_ns AS at_ns,
+    1 AS change
+  FROM attempts_to_connect AS a
+  JOIN units AS u ON u.capture = a.capture
+  WHERE a.is_opened
+  UNION ALL
+  SELECT
+    u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, FALSE,
+    a.first_ts_ns - 10000000001, -1
+  FROM attempts_to_connect AS a
+  JOIN units AS u ON u.capture = a.capture
+  WHERE a.is_opened
+),
+counted AS (
+  SELECT
+    c.*,
+    sum(c.change) OVER (
+      PARTITION BY c.unit, c.client_ip, c.broker_ip, c.broker_port
+      ORDER BY c.at_ns DESC, c.change ASC
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS following
+  FROM changes AS c
+),
+ranked AS (
+  SELECT
+    c.*,
+    row_number() OVER (
+      PARTITION BY c.unit, c.client_ip, c.broker_ip, c.broker_port
+      ORDER BY c.following DESC, c.at_ns ASC, c.capture ASC
+    ) AS place,
+    count(*) OVER (PARTITION BY c.unit, c.client_ip, c.broker_ip, c.broker_port) AS opened,
+    count(CASE WHEN c.is_vain THEN 1 END) OVER (
+      PARTITION BY c.unit, c.client_ip, c.broker_ip, c.broker_port
+    ) AS vain
+  FROM counted AS c
+  WHERE c.change = 1
+)
+SELECT
+  r.capture, r.client_ip, r.broker_ip, r.broker_port, r.opened, r.vain,
+  r.following AS within_10_s, r.at_ns
+FROM ranked AS r
+WHERE r.place = 1;
+
+-- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
+SELECT
+  'producer' AS what, p.capture, p.connection_id, p.topic, p.name,
+  CAST(NULL AS STRING) AS subscription, p.closed_frame_no
+FROM producers AS p
+WHERE
+  p.closed_by = 'broker' AND p.refused_code IS NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM twins AS t WHERE t.capture = p.capture AND t.connection_id = p.connection_id
+  )
+UNION ALL
+SELECT
+  'consumer', c.capture, c.connection_id, c.topic, c.name, c.subscription, c.closed_frame_no
+FROM consumers AS c
+WHERE
+  c.closed_by = 'broker' AND c.refused_code IS NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM twins AS t WHERE t.capture = c.capture AND t.connection_id = c.connection_id
+  );

@@ -9,6 +9,7 @@ they become what the catalogue is written for, in SQL that all engines run:
   the first capture of their connection. `own_capture` and `own_connection_id` say where the row's
   frame lies, `response_…`, `previous_…` and `ack_…` where the other one lies if that is elsewhere;
   `order_no` orders the rows of a connection;
+- `moved` says of a joined connection, by each further place of its, under which it counts;
 - `legs` has every connection by every number that rows of frames and acks have, `producer_names`
   and `consumer_names` the names by all of them; `connections`, `producers`, `consumers` each once.
 """
@@ -44,6 +45,13 @@ CLOSED: Final[dict[str, tuple[str, ...]]] = {
 REPEATED: Final = ("frames", "acks", "messages")
 # Where the frame lies that closed a consumer of a joined connection.
 CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
+
+# A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
+MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
+_NOTHING_MOVED: Final = (
+    "SELECT capture, CAST(NULL AS BIGINT) AS connection_id, capture AS head_capture, "
+    "CAST(NULL AS BIGINT) AS head_connection_id FROM wanted WHERE FALSE"
+)
 
 
 def columns_of(table: str) -> list[str]:
@@ -83,11 +91,16 @@ def placed_columns(table: str) -> list[str]:
 
 
 def table_views(
-    *, has_rotations: bool = False, is_joined: bool = False, has_twins: bool = False
+    *,
+    has_others: bool = True,
+    has_rotations: bool = False,
+    is_joined: bool = False,
+    has_twins: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Name and query of the view of each table, in the order in which they can be made.
 
     Args:
+        has_others: whether files hold captures that do not count; without it `wanted` is not read.
         has_rotations: whether there is `rotations` (rotation, run).
         is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
             as `closed_<table>`.
@@ -95,7 +108,10 @@ def table_views(
             another capture has, too.
     """
     for table in TABLES:
-        yield f"own_{table}", _own(table, has_rotations)
+        rows = _own(table, has_rotations)
+        if has_others:
+            rows = f"SELECT r.* FROM ({rows}) AS r WHERE r.capture IN (SELECT capture FROM wanted)"
+        yield f"own_{table}", rows
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
         more = _placed(table) if table in ORDERED_BY else _closed_at(name)
@@ -114,19 +130,18 @@ def table_views(
         if has_twins and table == "connections":
             rows = _with_twins(rows)
         yield name, rows
+    yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
 
 
 def _own(table: str, has_rotations: bool) -> str:
-    """The rows of captures that count, under the capture that they count for."""
-    wanted = "SELECT capture FROM wanted"
+    """The rows of files under the capture that they count for."""
     if not has_rotations:
-        return f"SELECT r.* FROM lake_{table} AS r WHERE r.capture IN ({wanted})"
+        return f"SELECT r.* FROM lake_{table} AS r"
     cells = [f"r.{name}" for name in columns_of(table)]
     cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"
     return (
         f"SELECT {', '.join(cells)} FROM lake_{table} AS r "
-        "LEFT JOIN rotations AS t ON t.rotation = r.capture "
-        f"WHERE coalesce(t.run, r.capture) IN ({wanted})"
+        "LEFT JOIN rotations AS t ON t.rotation = r.capture"
     )
 
 

@@ -1,22 +1,23 @@
 """Verdicts by capture: what stands out in each one by itself, the worst first.
 
-Which of a hundred files is the bad one? Every part of a report carries its capture, so the numbers
-of one capture are those that the sections make of its rows alone, and its verdicts are those of
-`outlook` on these numbers: no rule stands twice.
+Which of a hundred files is the bad one? Every row of a query names its capture, so the numbers of
+one capture are those that the sections make of its rows alone, and its verdicts are those of
+`outlook` on these numbers: no rule stands twice. What comes of them depends on nothing else, so it
+is made once for each capture, and kept.
 """
 
+import heapq
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dissector.report.names import Names
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.outlook import remarks
-from dissector.report.parts import MAX_VERDICTS, Parts, no_parts
+from dissector.report.parts import MAX_VERDICTS, Parts, of_captures
+from dissector.report.result import SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 
 # Verdicts in words, the worst first.
@@ -33,55 +34,16 @@ JUDGED: Final = (
     "ack_latency",
     "connecting",
 )
-
-
-def _split(table: pa.Table) -> dict[str | None, pa.Table]:
-    """The rows of each capture, in the order of the table."""
-    if table.num_rows == 0:
-        return {}
-    coded = pc.dictionary_encode(table.column("capture").combine_chunks(), null_encoding="encode")
-    codes = coded.indices.to_numpy()
-    ordered = table.take(np.argsort(codes, kind="stable")).combine_chunks()
-    counts = np.bincount(codes, minlength=len(coded.dictionary))
-    starts = np.cumsum(counts) - counts
-    return {
-        name: ordered.slice(start, count)
-        for name, start, count in zip(
-            coded.dictionary.to_pylist(), starts.tolist(), counts.tolist(), strict=True
-        )
-    }
-
-
-def _frames(parts: Parts) -> pa.Table:
-    """The tally of frames, each where its connection counts: beside what was read of it."""
-    table = parts.tables["frames"]
-    if not parts.heads or not table.num_rows:
-        return table
-    places = [(row["capture"], row["connection_id"]) for row in table.to_pylist()]
-    heads = [parts.heads.get(place, place) for place in places]
-    for column, values in zip(("capture", "connection_id"), zip(*heads, strict=True), strict=True):
-        at = table.schema.get_field_index(column)
-        table = table.set_column(at, column, pa.array(values, table.schema.field(at).type))
-    return table
-
-
-def each_capture(parts: Parts) -> Iterator[tuple[str | None, Parts]]:
-    """The parts of every capture that has files; what has no capture is left out."""
-    tables, names = no_parts().tables, parts.names._asdict()
-    empty = tables | {name: table.slice(0, 0) for name, table in parts.tables.items()}
-    nameless = {name: table.slice(0, 0) for name, table in names.items()}
-    placed = parts.tables | {"frames": _frames(parts)}
-    mine = {
-        name: _split(table) for name, table in placed.items() if "capture" in table.schema.names
-    }  # fmt: skip
-    named = {name: _split(table) for name, table in names.items()}
-    for capture in sorted(mine["files"], key=nulls_last):
-        found = {name: each[capture] for name, each in mine.items() if capture in each}
-        known = {name: each[capture] for name, each in named.items() if capture in each}
-        yield (
-            capture,
-            parts._replace(tables=empty | found, names=Names(**(nameless | known)), limits={}),
-        )
+# What is kept of a capture: how bad it is, and its row of the list as JSON.
+KEPT: Final = pa.schema(
+    [
+        ("capture", pa.string()),
+        ("verdict", pa.string()),
+        ("bad", pa.int64()),
+        ("look", pa.int64()),
+        ("row_json", pa.string()),
+    ]
+)
 
 
 def _numbers(report: Row) -> Row:
@@ -139,28 +101,43 @@ def _verdict(capture: str | None, report: Row) -> Row:
     }
 
 
-def captures_judged(
-    parts: Parts, report: Row, sections: Mapping[str, Callable[[Parts], Row]]
-) -> dict[str, Any]:
+def judged(parts: Parts, capture: str | None) -> Row:
+    """The verdict of a capture as it is kept: a row of KEPT.
+
+    Args:
+        parts: of this capture alone.
+    """
+    report = {"sources": sources(parts)} | {name: make(parts) for name, make in SECTIONS.items()}
+    row = _verdict(capture, report)
+    kept = {name: row[name] for name in ("capture", "verdict", "bad", "look")}
+    return kept | {"row_json": json.dumps(row, ensure_ascii=False)}
+
+
+def all_judged(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The verdicts of all captures that have files, in the order of their names: rows of KEPT.
+
+    Args:
+        tables: the rows of each query per capture, not merged, and `files`.
+    """
+    rows = [judged(parts, capture) for capture, parts in of_captures(tables)]
+    return pa.Table.from_pylist(rows, KEPT)
+
+
+def section(rows: Iterable[Row]) -> Row:
     """What stands out in each capture: total and by_capture, the worst first.
 
     Args:
-        parts: settled (`result.settle`). report: made from all of them, with `sources`; sections:
-            what made it.
+        rows: of KEPT, in any order.
     """
-    listed = []
-    found = list(each_capture(parts))
-    for capture, mine in found:
-        if len(found) > 1:
-            sources = [row for row in report["sources"] if row["capture"] == capture]
-            made = {name: make(mine) for name, make in sections.items()}
-            listed.append(_verdict(capture, {"sources": sources, **made}))
-        else:
-            listed.append(_verdict(capture, report))
-    listed.sort(key=lambda row: (-row["bad"], -row["look"], nulls_last(row["capture"])))
-    found_of = Counter(row["verdict"] for row in listed)
-    total = {
-        "captures": len(listed),
-        "by_verdict": {word: found_of[word] for word in WORDS},
+    found = list(rows)
+    worst = heapq.nsmallest(
+        MAX_VERDICTS, found, lambda row: (-row["bad"], -row["look"], nulls_last(row["capture"]))
+    )
+    counts = Counter(row["verdict"] for row in found)
+    return {
+        "total": {
+            "captures": len(found),
+            "by_verdict": {word: counts[word] for word in WORDS},
+        },
+        "by_capture": [json.loads(row["row_json"]) for row in worst],
     }
-    return {"total": total, "by_capture": listed[:MAX_VERDICTS]}

@@ -1,13 +1,14 @@
 """A report over the captures of a lake: found or made, put together, judged, and written."""
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.compute as pc
 
 from dissector.errors import UsageError
 from dissector.joining.files import digests as digests_of
@@ -143,11 +144,20 @@ class Made(NamedTuple):
     unread: tuple[Any, ...] = ()
 
 
-def made(lake: Lake, work: Path, engine: EngineIn, asked: Asked, words: Words = SILENT) -> Made:
+def made(
+    lake: Lake,
+    work: Path,
+    engine: EngineIn,
+    asked: Asked,
+    words: Words = SILENT,
+    *,
+    has_memory: bool = True,
+) -> Made:
     """Make a report of an open lake.
 
     Args:
         work: a folder of the caller's, for what is made on the way.
+        has_memory: whether what is made is kept in the lake, which outlives this report.
 
     Raises:
         UsageError, InputError: what is asked for is not there, or cannot be read.
@@ -158,19 +168,20 @@ def made(lake: Lake, work: Path, engine: EngineIn, asked: Asked, words: Words = 
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, asked.captures)))
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
     words.step(0, 3, "what the captures hold")
-    kept = Kept(lake.folder, work)
+    kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
     names = {name: query.digest for name, query in catalogue().items()}
     words.step(1, 3, "the rows of new captures")
     maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection)
     maker.make(names)
+    words.tell(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
     is_whole = set(asked.sections) >= set(SECTIONS)
     with Desk(work) as desk:
         if is_whole:
             _judge(desk, maker, names, read)
         words.step(2, 3, "all captures together")
         parts = _parts(desk, maker, read)
-        verdicts = _verdicts(desk, maker) if is_whole else []
+        verdicts = _verdicts(desk, maker) if is_whole else None
         report = build(parts, asked.sections, verdicts)
         if not asked.selection.is_everything:
             report["selection"] = asked.selection.as_json()
@@ -189,6 +200,17 @@ def made(lake: Lake, work: Path, engine: EngineIn, asked: Asked, words: Words = 
     return Made(report, _closed_tables(maker) if is_whole else {})
 
 
+def tally(lake: Path, work: Path, engine: EngineIn) -> None:
+    """Make and keep what reports need of captures that landed, so that the next one is quick.
+
+    Raises:
+        InputError: the lake cannot be read.
+    """
+    with open_lake(lake) as there:
+        if there.captures:
+            made(there, work, engine, Asked())
+
+
 def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
     tables = {"files": read.known.files}
     for name, query in catalogue().items():
@@ -199,9 +221,8 @@ def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
     return Parts(tables, step_ns(*widest) if spans else step_ns(0, 0), steps)
 
 
-def _verdicts(desk: Desk, maker: Maker) -> list[Row]:
-    rows = desk.table(f"SELECT row_json FROM ({union(maker.sources[VERDICTS])}) ORDER BY capture")
-    return [json.loads(text) for text in rows.column("row_json").to_pylist()]
+def _verdicts(desk: Desk, maker: Maker) -> Row:
+    return judging.section(rows_of(desk, maker.sources[VERDICTS], judging.KEPT).to_pylist())
 
 
 def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> None:
@@ -210,8 +231,8 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
     missing = maker.without(VERDICTS, digest)
     if not missing:
         return
-    captures = sorted(name for unit in missing for name in unit.captures)
-    desk.register("judged", pa.table({"capture": pa.array(captures, pa.string())}))
+    captures = pa.array(sorted(name for unit in missing for name in unit.captures), pa.string())
+    desk.register("judged", pa.table({"capture": captures}))
     tables = {
         name: settled(desk.table(
             f"SELECT * FROM ({union(maker.sources[name])}) "
@@ -219,12 +240,9 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
         ))
         for name in catalogue()
     }  # fmt: skip
-    rows = judging.judged(tables, read.known.files, captures)
+    files = read.known.files.filter(pc.is_in(read.known.files.column("capture"), captures))
+    desk.register("verdict_rows", judging.all_judged({**tables, "files": files}))
     folder = maker.folder()
-    desk.register("verdict_rows", pa.table({
-        "capture": pa.array(captures, pa.string()),
-        "row_json": pa.array([json.dumps(row) for row in rows], pa.string()),
-    }))  # fmt: skip
     desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
     maker.keep(folder, missing, {VERDICTS: digest})
 
@@ -269,6 +287,3 @@ def write(
             output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )
     return found.report
-
-
-__all__ = ["Asked", "Iterable", "Made", "Words", "chosen_captures", "made", "write"]

@@ -1,9 +1,13 @@
-"""A report on disk: report.json, the lists as Parquet tables, the page; complete or not at all."""
+"""A report on disk: report.json, the lists as Parquet tables, the page; complete or not at all.
+
+It is written into a folder beside its place. Then the folders are exchanged by one rename, so that
+whoever opens the report finds all of the old one or all of the new one; what a killed run left is
+removed by the next. Where a file system cannot exchange (NFS, for one), and with --force among
+files of others, the pieces are renamed one by one: report.json as the last, which is never missing.
+"""
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import OutputError
-from dissector.outputs import refuse_foreign
+from dissector.outputs import exchange, refuse_foreign
+from dissector.report.parts import MAX_LISTED
+from dissector.report.text import report_text
+from dissector.report.workspace import workspace
 
 Writers = Mapping[str, Callable[[Path], None]]
 TABLES: Final = "tables"
@@ -23,14 +30,14 @@ NAMES: Final = frozenset((_MARK, _PAGE, TABLES, "state"))
 _SELECTION: Final = "selection"  # what was asked for, no numbers
 
 
-def report_text(report: dict[str, Any]) -> str:
-    """The text of report.json."""
-    return json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-
-
 def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Every list of every section, by `<section>_<list>`; totals are lists of one row."""
+    """Every list of every section, by `<section>_<list>`; totals are lists of one row.
+
+    So are `sources`, of no section, where report.json does not have all of them.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
+    if len(report.get("sources", ())) > MAX_LISTED:
+        found["sources"] = report["sources"]
     for section, content in report.items():
         if not isinstance(content, dict) or section == _SELECTION:
             continue
@@ -94,8 +101,8 @@ def write_report(
 ) -> None:
     """Write a report into a folder, in the place of one that is there.
 
-    Everything is written under a temporary name beside it first. A folder that holds something
-    else than a report is not touched, or with is_forced: what else it holds stays.
+    A folder that holds something else than a report is not touched, or with is_forced: what else it
+    holds stays.
 
     Args:
         more: further folders, by their place in the report and what writes them.
@@ -105,22 +112,17 @@ def write_report(
     """
     output = Path(os.path.realpath(output))  # a link stays one
     is_shared = check_report_folder(output, is_forced=is_forced)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-    except OSError as error:
-        raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
-    try:
-        _fill(stage, report, has_page, more or {})
-        os.chmod(stage, 0o777 & ~_umask())
-        if is_shared:
-            _replace_each(stage, output)
-        else:
-            _replace(stage, output)
-    except OSError as error:
-        raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+    with workspace(output) as work:
+        stage = work / "report"
+        try:
+            stage.mkdir()
+            _fill(stage, report, has_page, more or {})
+            if not output.exists():
+                os.rename(stage, output)
+            elif is_shared or not exchange(stage, output):
+                _put_each(stage, output)
+        except OSError as error:
+            raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
 
 
 def read_report(output: Path) -> dict[str, Any]:
@@ -159,36 +161,30 @@ def _is_report(folder: Path) -> bool:
         return False
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _put_each(stage: Path, output: Path) -> None:
+    """Put the pieces of a new report in the place of old ones, report.json last.
+
+    What else is there stays.
+    """
+    for name in sorted(NAMES, key=lambda name: name == _MARK):
+        new, place, old = stage / name, output / name, stage / f"{name}.old"
+        if not new.exists():
+            if os.path.lexists(place):
+                os.rename(place, old)
+        elif not os.path.lexists(place):
+            os.rename(new, place)
+        elif not exchange(new, place):
+            _replace(new, place, old)
 
 
-def _replace(stage: Path, output: Path) -> None:
-    """Put the new report in the place of the old one."""
-    if not output.exists():
-        os.rename(stage, output)
+def _replace(new: Path, place: Path, old: Path) -> None:
+    """Put a file or folder in the place of another one, which goes to `old` if it is a folder."""
+    if not place.is_dir():
+        os.replace(new, place)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{output.name}.old.", dir=output.parent))
-    os.rename(output, old / "report")
+    os.rename(place, old)
     try:
-        os.rename(stage, output)
+        os.rename(new, place)
     except OSError:
-        os.rename(old / "report", output)
+        os.rename(old, place)
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _replace_each(stage: Path, output: Path) -> None:
-    """Put the parts of a new report in the place of old ones; what else is there stays."""
-    old = Path(tempfile.mkdtemp(prefix=f".{output.name}.old.", dir=output.parent))
-    try:
-        for name in sorted(NAMES):
-            if (output / name).exists():
-                os.rename(output / name, old / name)
-            if (stage / name).exists():
-                os.rename(stage / name, output / name)
-    finally:
-        shutil.rmtree(old, ignore_errors=True)

@@ -1,13 +1,14 @@
 """What the numbers of a report are made from: the merged rows of every query of the catalogue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.queries.catalogue import Query, catalogue
-from dissector.report.numbers import Row
+from dissector.queries.catalogue import RANKS, Query, catalogue
+from dissector.report.numbers import Row, high, low, nulls_last, step_ns
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
@@ -20,20 +21,25 @@ MAX_PASSED_OVER: Final = 1000
 MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
+# Up to this many rows, sums in Python are made sooner than Arrow's.
+_FEW: Final = 50
+
+
 class Parts(NamedTuple):
     """What `dissector.report.result.build` needs.
 
     tables: the rows of each query by its name (columns of its header, keys first), and `files`:
-    capture_files. step_ns: width of the points of series over time. steps: the same of each
-    capture, for series of one connection: many nights may lie between two captures of a lake.
+    capture_files; of one capture among many as dicts, else as a table. step_ns: width of the points
+    of series over time. steps: the same of each capture, for series of one connection: many nights
+    may lie between two captures of a lake.
     """
 
-    tables: Mapping[str, pa.Table]
+    tables: Mapping[str, pa.Table | list[Row]]
     step_ns: int
     steps: Mapping[str | None, int] = MappingProxyType({})
 
     def rows(self, name: str, keys: Sequence[str] | None = None) -> list[Row]:
-        """Rows of a query.
+        """Rows of a query, which are the caller's to change.
 
         Args:
             keys: columns of a tally to sum up by; None: the rows as they are. A sum over nothing is
@@ -41,13 +47,58 @@ class Parts(NamedTuple):
         """
         query = catalogue().get(name)
         table = self.tables[name]
-        if keys is not None and query is not None:
-            table = _added_up(table, list(keys), query)
-        found: list[Row] = table.to_pylist()
-        for column in query.sums if query is not None else ():
-            for row in found:
+        if isinstance(table, pa.Table):
+            if keys is not None and query is not None and table.num_rows > _FEW:
+                table, keys = _added_up(table, list(keys), query), None
+            table = table.to_pylist()
+        else:
+            table = [row.copy() for row in table]
+        if query is None:
+            return table
+        if keys is not None:
+            return _summed(table, keys, query)
+        for column in query.sums:
+            for row in table:
                 row[column] = row[column] or 0
-        return found
+        for column in RANKS if query.is_list else ():
+            for row in table:
+                row.pop(column, None)
+        return table
+
+
+def _summed(rows: list[Row], keys: Sequence[str], query: Query) -> list[Row]:
+    """What `_added_up` makes of few rows, in the order in which their keys come first."""
+    found: dict[Any, Row] = {}
+    key_of = itemgetter(*keys) if keys else (lambda row: None)
+    for row in rows:
+        key = key_of(row)
+        mine = found.get(key)
+        if mine is None:
+            mine = found[key] = {name: row[name] for name in keys}
+            for name in query.sums:
+                mine[name] = row[name] or 0
+            for name in query.least + query.greatest:
+                mine[name] = row[name]
+            continue
+        for name in query.sums:
+            mine[name] += row[name] or 0
+        for name in query.least:
+            mine[name] = _chosen(min, mine[name], row[name])
+        for name in query.greatest:
+            mine[name] = _chosen(max, mine[name], row[name])
+    return list(found.values())
+
+
+def _chosen(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """The least or greatest of two values, either of which may be unknown."""
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
+def no_parts() -> Parts:
+    """The parts of nothing."""
+    return Parts({"files": [], **{name: [] for name in catalogue()}}, 1_000_000)
 
 
 def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
@@ -58,3 +109,26 @@ def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
     columns = [grouped.column(name) for name in keys]
     columns += [grouped.column(f"{name}_{how}") for name, how in wanted]
     return pa.table(columns, names=keys + [name for name, _ in wanted])
+
+
+def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Parts]]:
+    """The parts of every capture that has files, in the order of their names.
+
+    Args:
+        tables: the rows of each query per capture, not merged yet, and `files`.
+    """
+    mine: dict[str, dict[str | None, list[Row]]] = {}
+    for name, table in tables.items():
+        by_capture = mine[name] = {}
+        for row in table.to_pylist():
+            by_capture.setdefault(row["capture"], []).append(row)
+    for capture in sorted(mine["files"], key=nulls_last):
+        found = {name: rows.get(capture, []) for name, rows in mine.items()}
+        step = _span_step_ns(found["files"])
+        yield capture, Parts(found, step, {capture: step})
+
+
+def _span_step_ns(files: list[Row]) -> int:
+    """The step of series over time, from the span of files."""
+    first, last = low(row["first_ts_ns"] for row in files), high(row["last_ts_ns"] for row in files)
+    return step_ns(first or 0, last or 0)

@@ -11,10 +11,12 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
@@ -28,7 +30,8 @@ from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk, parquet, quoted
 from dissector.queries.selection import Selection
-from dissector.queries.tables import table_views
+from dissector.queries.tables import CLOSED as IN_PLACE
+from dissector.queries.tables import MOVED, table_views
 from dissector.queries.written import written
 from dissector.report.numbers import step_ns
 from dissector.schemas import TABLES
@@ -121,30 +124,35 @@ def _survey_units(digests: Mapping[str, str]) -> list[Unit]:
     return [Unit(_digest("survey", digest), (name,)) for name, digest in digests.items()]
 
 
-def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept, work: Path) -> Read:
+def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Read:
     """What is known of captures; reads the files of those of which nothing is kept."""
     settings = Settings(folder=work)
     mine = _survey_units(digests)
-    version = _JOINED
+    if kept is None and len(digests) == 1:
+        return _alone(lake, digests, work)
     tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
-    missing = {unit.captures[0] for unit in mine}
-    with Desk(work) as desk:
-        found = {name: kept.sources(name, version, mine) for name in survey.SCHEMAS}
+    missing = set(digests)
+    if kept is not None:
+        found = {name: kept.sources(name, _JOINED, mine) for name in survey.SCHEMAS}
         missing = {unit.captures[0] for _, left in found.values() for unit in left}
-        for name, (sources, _) in found.items():
-            for source in sources:
-                wanted = source.captures - missing
-                rows = settled(desk.table(_select(source._replace(captures=wanted, is_all=False))))
-                tables[name].append(rows.select(survey.SCHEMAS[name].names))
+        with Desk(work) as desk:
+            for name, (sources, _) in found.items():
+                known = [
+                    source._replace(captures=source.captures - missing, is_all=False)
+                    if source.captures & missing else source
+                    for source in sources
+                ]  # fmt: skip
+                tables[name].append(rows_of(desk, known, survey.SCHEMAS[name]))
     if missing:
         fresh = survey.known(source_of(lake, frozenset(missing)), settings)
         made = work / "survey"
         made.mkdir()
         for name, rows in fresh._asdict().items():
             tables[name].append(rows)
-            _write(rows, made / f"{name}.parquet")
-        new = [unit for unit in mine if unit.captures[0] in missing]
-        kept.add(made, new, dict.fromkeys(survey.SCHEMAS, version))
+            pq.write_table(rows, made / f"{name}.parquet", compression="zstd")
+        if kept is not None:
+            new = [unit for unit in mine if unit.captures[0] in missing]
+            kept.add(made, new, dict.fromkeys(survey.SCHEMAS, _JOINED))
     known = survey.Known(
         *(
             pa.concat_tables([each.cast(schema) for each in tables[name]] or [schema.empty_table()])
@@ -159,10 +167,19 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept, work: Path) -> 
     return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
 
 
-def _write(rows: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    pq.write_table(rows, path, compression="zstd")
+def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Read:
+    """One capture of which nothing is kept: it belongs together with no other."""
+    with Desk(work) as desk:
+        paths = lake.part_paths("capture_files")
+        desk.lake_table("capture_files", paths, (), arrow_schema("capture_files").empty_table())
+        files = settled(desk.table("SELECT * FROM lake_capture_files"))
+    empty = (survey.SCHEMAS[name].empty_table() for name in ("connections", "presence"))
+    known = survey.Known(files.cast(survey.SCHEMAS["files"]), *empty)
+    plan = survey.plan(known, partial(source_of, lake), Settings(folder=work))
+    together = tuple(
+        Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in units(plan, digests)
+    )
+    return Read(lake, digests, known, plan, together, whole_spans(files, plan))
 
 
 def _select(source: Source) -> str:
@@ -219,19 +236,34 @@ def open_tables(
     if closed is not None:
         joined = sorted(captures & read.plan.captures)
         engine.register("joined", pa.table({"capture": pa.array(joined, pa.string())}))
-        for name, schema in CLOSED_SCHEMAS.items():
-            engine.parquet_table(f"closed_{name}", written(closed, name), schema)
+        for name in {*chain.from_iterable(IN_PLACE.values()), "left_out"}:
+            engine.parquet_table(f"closed_{name}", written(closed, name), CLOSED_SCHEMAS[name])
+    if closed is not None:
+        moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
+        engine.register("closed_moved", _rows(moved, MOVED))
     twins = sorted(place for place in read.plan.twins if place[0] in captures)
     if twins:
-        columns = [pa.array(column) for column in zip(*twins, strict=True)]
-        engine.register("twins_elsewhere", pa.table(columns, ["capture", "connection_id"]))
+        engine.register("twins_elsewhere", _rows(twins, MOVED[:2]))
     what.register(engine)
+    there = {tap_run_of(i.capture_id) for each in lake.captures for i in each.captures()}
     views = table_views(
-        has_rotations=bool(rotations), is_joined=closed is not None, has_twins=bool(twins)
+        has_others=there != captures,
+        has_rotations=bool(rotations),
+        is_joined=closed is not None,
+        has_twins=bool(twins),
     )
     for name, query in what.views(views):
         engine.view(name, query)
     engine.prelude()
+
+
+def _rows(places: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    """Places of connections as a table."""
+    kinds = [pa.int64() if name.endswith("_id") else pa.string() for name in names]
+    return pa.table(
+        [pa.array([place[at] for place in places], kind) for at, kind in enumerate(kinds)],
+        list(names),
+    )
 
 
 def _close(task: tuple[Any, ...]) -> dict[str, int]:
@@ -269,6 +301,8 @@ class Maker:
         self._what = what
         self._runs = 0
         self.sources: dict[str, list[Source]] = {}
+        self._digests: dict[str, str] = {}
+        self.captures_read: set[str] = set()
 
     def make(self, digests: Mapping[str, str]) -> None:
         """Find or make the rows of queries, and of what joining closed, of all captures.
@@ -289,6 +323,7 @@ class Maker:
 
     def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
         units = self._read.units
+        self._digests[name] = digest
         return ([], list(units)) if self._kept is None else self._kept.sources(name, digest, units)
 
     def without(self, name: str, digest: str) -> list[Unit]:
@@ -306,6 +341,7 @@ class Maker:
     def _run(self, units: Sequence[Unit], names: Sequence[str]) -> Path:
         folder = self.folder()
         captures = frozenset(name for unit in units for name in unit.captures)
+        self.captures_read |= captures
         queries = {name: catalogue()[name].per_capture() for name in names if name in catalogue()}
         spill = self._work / f"engine-{self._runs}"
         spill.mkdir()
@@ -331,19 +367,36 @@ class Maker:
         if self._kept is not None:
             self._kept.add(folder, units, digests)
 
-    def tidy(self, digests: Mapping[str, str]) -> None:
-        """Put batches together when they are many, and forget those of captures that are gone.
-
-        digests: of everything that is wanted, by its name.
-        """
+    def tidy(self) -> None:
+        """Forget what is kept of captures that are gone, and put batches together when they are
+        many."""
         if self._kept is None:
             return
-        self._kept.forget({unit.digest for unit in self._read.units} | {unit.digest for unit in _survey_units(self._read.digests)})
+        surveyed_units = _survey_units(self._read.digests)
+        self._kept.forget({unit.digest for unit in (*self._read.units, *surveyed_units)})
+        if len(self._kept) <= MAX_BATCHES:
+            return
+        memory = Kept(self._read.lake.folder, self._work)  # with what this run added
+        parts = (
+            (self._read.units, self._digests),
+            (surveyed_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),
+        )
+        with Desk(self._work) as desk:
+            for units, digests in parts:
+                folder = self.folder()
+                for name, digest in digests.items():
+                    sources, missing = memory.sources(name, digest, units)
+                    if missing:
+                        return  # somebody else changed it meanwhile
+                    desk.write({name: union(sources)}, folder)
+                memory.add(folder, units, digests)
+        memory.replace_all()
 
 
 def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
     """The rows of sources, in one table of these columns."""
     if not sources:
         return schema.empty_table()
-    rows = settled(desk.table(f"SELECT {', '.join(schema.names)} FROM ({union(sources)})"))
+    names = ", ".join(f'"{name}"' for name in schema.names)
+    rows = settled(desk.table(f"SELECT {names} FROM ({union(sources)})"))
     return rows.cast(schema)

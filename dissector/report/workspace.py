@@ -25,21 +25,23 @@ def workspace(output: Path) -> Iterator[Path]:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         _remove_left(output)
-        folder = output.parent.absolute() / f".{output.name}.work.{secrets.token_hex(6)}"
-        folder.mkdir(mode=0o700)
-        lock = hold(folder / _LOCK)
+        lock = None
+        while lock is None:  # another run may take it for one that was left
+            folder = output.parent.absolute() / f".{output.name}.work.{secrets.token_hex(6)}"
+            folder.mkdir(mode=0o700)
+            lock = hold(folder / _LOCK)
     except OSError as error:
         raise OutputError(f"cannot write beside {output}: {error.strerror}") from error
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        os.close(lock)
 
 
 def _remove_left(output: Path) -> None:
     """Remove workspaces of runs that were killed."""
     for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
-        if (folder / _LOCK).exists() and not is_held(folder / _LOCK):
+        # Whoever has just made one and has no lock yet sees it gone, and makes another.
+        if not is_held(folder / _LOCK):
             shutil.rmtree(folder, ignore_errors=True)

@@ -21,8 +21,8 @@ from dissector.blocks import TableBlock
 from dissector.errors import DissectorError, OutputError
 from dissector.lake.install import recover
 from dissector.lake.landing import Landing
-from dissector.lake.locks import exclusive_lock_if_free
-from dissector.lake.manifest import clean_base_name, read_manifests, tap_capture_id
+from dissector.lake.locks import adding_lock_if_free
+from dissector.lake.manifest import clean_base_name, tap_capture_id
 from dissector.lake.writer import block_bytes
 
 QUEUE_BYTES: Final = 128 << 20
@@ -256,7 +256,6 @@ class Rotations:
 
 def _try_out(lake: Path) -> None:
     """Open the lake once, so that a wrong folder is said before anything is captured."""
-    with Landing(lake, "tap", is_tap=True), exclusive_lock_if_free(lake) as is_ours:
+    with Landing(lake, "tap", is_tap=True), adding_lock_if_free(lake) as is_ours:
         if is_ours:
-            recover(lake)
-            read_manifests(lake)
+            recover(lake, is_alone=False)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from dissector.dissection import Options
-from dissector.report.summary import Summary, is_wanted
+from tests.numbers import Numbers
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -123,7 +123,7 @@ def report_of(tape: Tape, tmp_path: Any) -> Row:
     """The report of a conversation."""
     path = tmp_path / "injected.pcap"
     path.write_bytes(capture(tape.records()))
-    summary = Summary()
+    summary = Numbers()
     (chain,) = chains([str(path)], "auto").chains
     for block in dissect(chain, Options()):
         if is_wanted(block):

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.report.outlook import remarks
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.report.verdict import BAD, GOOD, LOOK, Remark
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -38,7 +38,7 @@ NOT_CALM = {
 
 @functools.cache
 def said(case: Case) -> tuple[Remark, ...]:
-    summary = Summary()
+    summary = Numbers()
     (chain,) = chains([str(case.path)], "auto").chains
     for block in dissect(chain, Options(want_detail="none")):
         summary.add_block(block, case.name)

@@ -13,7 +13,7 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.report.parts import SETUP_COMMANDS
-from dissector.report.summary import Summary, is_wanted
+from tests.numbers import Numbers
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -28,7 +28,7 @@ def case_of(name: str) -> Case:
 @functools.cache
 def report_of(name: str) -> dict[str, Any]:
     """The report of a capture: what `dissector summary --json` prints."""
-    summary = Summary()
+    summary = Numbers()
     (chain,) = chains([str(case_of(name).path)], "auto").chains
     for block in dissect(chain, Options()):
         if is_wanted(block):
@@ -287,7 +287,7 @@ def test_both_sides_of_a_proxy_are_counted_once(side: str) -> None:
 
 def unread_report() -> dict[str, Any]:
     """A capture that kept 96 bytes of each packet: commands can be told, contents cannot."""
-    summary = Summary()
+    summary = Numbers()
     path = Case("pulsar", "var-snaplen96.pcap").path
     (chain,) = chains([str(path)], "auto").chains
     for block in dissect(chain, Options()):

@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.blocks import TableBlock
 from dissector.dissection import Dissection, Options
-from dissector.report.summary import TABLES, Summary
+from tests.numbers import Numbers
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.files import Buffer, ChainReader, FileEnd
 from tests.accounting import check, check_report
@@ -76,7 +76,7 @@ def examine(data: bytes, choice: int) -> None:
 
 def summarise(data: bytes) -> None:
     """The numbers of a capture file."""
-    summary = Summary()
+    summary = Numbers()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "night.pcap"
         path.write_bytes(data)

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.errors import InputError
-from dissector.report.summary import TABLES, Summary
+from tests.numbers import Numbers
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
@@ -26,7 +26,7 @@ each_sample = pytest.mark.parametrize("sample", CASES, ids=name_of)
 def check_all(folder: Path, *copies: bytes) -> None:
     """Rows of each capture and the report of all of them add up; one may be no capture at all."""
     path = folder / "tap.pcap"
-    summary = Summary()
+    summary = Numbers()
     for number, data in enumerate(copies):
         path.write_bytes(data)
         tables: Tables = {}

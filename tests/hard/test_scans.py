@@ -16,7 +16,7 @@ import pytest
 
 from dissector.dissection import Dissection, Options
 from dissector.protocols.framing_state import COUNTER_SLOT_STEPS
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from tests.hard.floods import SCANS, Flood, as_pcap
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ class Read:
 
     def __init__(self, flood: Flood) -> None:
         data = np.frombuffer(bytearray(as_pcap(flood)), np.uint8)
-        dissection, self.summary = Dissection(Options()), Summary()
+        dissection, self.summary = Dissection(Options()), Numbers()
         self.rows = 0
         dissection.start_file()
         _, blocks = dissection.feed(data, 0, len(data), True)

@@ -5,14 +5,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from spark_jobs import report
 from tests.dissector.report.made import RandomCapture, Tables, batch, write_lake
 
 
 def summarised(captures: dict[str, Tables], rows_at_once: int = 97) -> dict[str, Any]:
     """What the summary says about tables, fed in small batches, frames first."""
-    summary = Summary()
+    summary = Numbers()
     for capture_id, tables in captures.items():
         for name in sorted(tables, key=lambda name: name != "frames"):
             rows = tables[name]

@@ -306,7 +306,8 @@ class Pages(Records):
 class Cells(Records):
     """The last delivery of each id; cell = page * PAGE_ENTRIES + place in it.
 
-    delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*.
+    delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*;
+    last_ns: when it was complete; crc32c: as stored with the message, null if that is not known.
     """
 
     delivery: Int64Array
@@ -314,6 +315,8 @@ class Cells(Records):
     connection: Int64Array
     holder: Int64Array
     end: Int64Array
+    last_ns: Int64Array
+    crc32c: Int64Array
 
 
 class Nodes(Records):

@@ -4,13 +4,17 @@ A delivery is a message put in a client's queue; only its ack shows that it was 
 identity is (topic, subscription, ledger, entry), so an ack of any consumer of the subscription ends
 it. When an id is delivered again while its delivery is still open, the ack counts for the latest
 one; the older stays open, apart from identity, until its consumer goes.
+
+A broker that begins anew numbers its ledgers and entries from the start. The same id with another
+stored checksum is another message: nothing was delivered again, and when the older message was
+published says nothing about it.
 """
 
 from dissector.blocks import Int64Array
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_WORDS, NULL
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
 from dissector.protocols.pulsar.acks import bits_left
 from dissector.protocols.pulsar.consumers import packed_consumer
 from dissector.protocols.pulsar.consumption_rows import ConsumptionRows, Place
@@ -36,7 +40,12 @@ from dissector.protocols.pulsar.identities import (
     give_up_page,
     page_to_give_up,
 )
-from dissector.protocols.pulsar.published import leg_of, published_ns
+from dissector.protocols.pulsar.published import (
+    domain_of,
+    forget_published,
+    leg_of,
+    published_ns,
+)
 from dissector.protocols.pulsar.records import has_row, take_row
 from dissector.protocols.pulsar.redelivery import (
     cause_of_forgotten,
@@ -99,6 +108,58 @@ def has_identity(state: ConsumptionState, consumer: int, ledger: int, entry: int
 
 
 @kernel
+def _part_with(state: ConsumptionState, page: int, cell: int) -> None:
+    """The open delivery of an id that comes again is no longer the one that the id stands for."""
+    older = state.cells.delivery[cell]
+    if older != ABSENT:
+        state.deliveries.page[older] = ABSENT
+        state.deliveries.is_superseded[older] = 1
+        state.pages.open[page] -= 1
+
+
+@inlined
+def _sound_crc(state: ConsumptionState, delivery: int) -> int:
+    """The checksum stored with a message; null if it has none, or not the one of its bytes."""
+    deliveries = state.deliveries
+    if deliveries.checksum[delivery] == CHECKSUM_MISMATCH:
+        return NULL
+    return int(deliveries.crc32c[delivery])
+
+
+@inlined
+def _is_another(state: ConsumptionState, delivery: int, page: int, cell: int) -> bool:
+    """Whether the message that an id stood for before is not the one that it stands for now."""
+    if (state.pages.known[page] >> (cell & (PAGE_ENTRIES - 1))) & 1 == 0:
+        return False
+    before = state.cells.crc32c[cell]
+    now = _sound_crc(state, delivery)
+    return bool(before != NULL and now != NULL and before != now)
+
+
+@kernel
+def _forget_sends(
+    state: ConsumptionState, consumer: int, delivery: int, place: Place, cell: int
+) -> None:
+    """The SEND of the id's entry, if it was complete before the last delivery of the cell, was that
+    of the older message."""
+    deliveries = state.deliveries
+    ledger = deliveries.ledger[delivery]
+    entry = deliveries.entry[delivery]
+    connection = place.connection
+    leg = leg_of(state, connection)
+    topic = state.consumers.topic[consumer]
+    older = state.cells.delivery[cell]
+    if older != ABSENT and deliveries.published_ns[older] == NULL:
+        sent_ns = published_ns(state, topic, connection, ledger, entry, leg)
+        if sent_ns != NULL and sent_ns <= deliveries.last_ns[older]:
+            deliveries.published_ns[older] = sent_ns
+    until_ns = state.cells.last_ns[cell]
+    if topic >= 0:
+        forget_published(state, topic, ledger, entry, leg, until_ns)
+    forget_published(state, domain_of(NULL, connection), ledger, entry, leg, until_ns)
+
+
+@kernel
 def _recognise(
     state: ConsumptionState, group: int, consumer: int, delivery: int, page: int, cell: int
 ) -> None:
@@ -108,11 +169,7 @@ def _recognise(
         deliveries.previous_frame_no[delivery] = state.cells.frame_no[cell]
         deliveries.previous_connection[delivery] = state.cells.connection[cell]
         deliveries.cause[delivery] = cause_of_known(state, group, consumer, cell)
-        older = state.cells.delivery[cell]
-        if older != ABSENT:
-            deliveries.page[older] = ABSENT
-            deliveries.is_superseded[older] = 1
-            state.pages.open[page] -= 1
+        _part_with(state, page, cell)
     else:
         deliveries.cause[delivery] = cause_of_forgotten(state, group)
 
@@ -136,7 +193,11 @@ def _identify(
     state.consumers.page[consumer] = page
     bit = entry & (PAGE_ENTRIES - 1)
     cell = page * PAGE_ENTRIES + bit
-    if (pages.seen[page] >> bit) & 1:
+    is_another = _is_another(state, delivery, page, cell)
+    if is_another:
+        _forget_sends(state, consumer, delivery, place, cell)
+        _part_with(state, page, cell)
+    if not is_another and (pages.seen[page] >> bit) & 1:
         _recognise(state, group, consumer, delivery, page, cell)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = cause_of_unseen(state, group)
@@ -149,6 +210,8 @@ def _identify(
     state.cells.connection[cell] = connection
     state.cells.holder[cell] = packed_consumer(state, consumer)
     state.cells.end[cell] = END_OTHER
+    state.cells.last_ns[cell] = deliveries.last_ns[delivery]
+    state.cells.crc32c[cell] = _sound_crc(state, delivery)
     deliveries.page[delivery] = page
     topic = state.consumers.topic[consumer]
     leg = leg_of(state, connection)

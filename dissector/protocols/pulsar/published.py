@@ -102,6 +102,21 @@ def published_ns(
 
 
 @kernel
+def forget_published(
+    state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, until_ns: int
+) -> None:
+    """Drop what was noted of an entry, if its SEND was complete by a time.
+
+    topic: of domain_of.
+    """
+    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
+    place = entry & (PAGE_ENTRIES - 1)
+    if page != ABSENT and state.stamps[page * PAGE_ENTRIES + place] <= until_ns:
+        known = int(state.published.known[page])
+        state.published.known[page] = wrapped(known & ~bit_of(place))
+
+
+@kernel
 def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
     """What was noted of an entry; null if nothing was."""
     page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)

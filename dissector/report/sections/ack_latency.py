@@ -1,13 +1,11 @@
 """Ack latency: from a delivery to the ack that consumes it, and how acks were gathered."""
 
-from collections import Counter
 from typing import Any, Final
 
-from dissector.report.lags import lag_of, lag_rows
-from dissector.report.names import is_blind
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
+    high,
     instant,
     known,
     milliseconds,
@@ -16,9 +14,8 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import MAX_PASSED_OVER, Parts
-from dissector.report.tallies import ACK_COMMANDS, ACK_TIMES, rows
-from dissector.report.unread import unread, with_unread
+from dissector.report.parts import Parts
+from dissector.report.ways import is_blind, unread, with_unread
 
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
@@ -41,23 +38,14 @@ def _floor(commands: int, ids: int, is_all_answered: bool) -> float | None:
     return 0.0 if is_all_answered else None
 
 
-def _oldest_ms(deliveries: list[Row], ends_us: dict[str | None, int]) -> float | None:
+def _oldest_ms(deliveries: list[Row]) -> float | None:
     """How long the oldest delivery that nobody acknowledged had waited when its capture ended."""
-    ages = [
-        ends_us[row["capture"]] - row["at_us_min"]
-        for row in deliveries
-        if row["outcome"] == "unacked_at_end"
-        and row["at_us_min"] is not None
-        and row["capture"] in ends_us
-    ]
-    return milliseconds(max(0, *ages) * NS_PER_US) if ages else None
+    age_us = high(row["oldest_us"] for row in deliveries)
+    return None if age_us is None else milliseconds(age_us * NS_PER_US)
 
 
-def _group(deliveries: list[Row], commands: list[Row], ends_us: dict[str | None, int]) -> Row:
-    """The numbers of some deliveries, and of the ACK commands of the same consumers.
-
-    ends_us: when each capture ended.
-    """
+def _group(deliveries: list[Row], commands: list[Row]) -> Row:
+    """The numbers of some deliveries, and of the ACK commands of the same consumers."""
     outcomes: dict[str | None, int] = {}
     for row in deliveries:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["deliveries"]
@@ -80,7 +68,7 @@ def _group(deliveries: list[Row], commands: list[Row], ends_us: dict[str | None,
             count, ids, sum(row["ack_commands"] for row in commands) == answered
         ),
         "validation_errors": _validation_errors(commands),
-        "oldest_unacknowledged_ms": _oldest_ms(deliveries, ends_us),
+        "oldest_unacknowledged_ms": _oldest_ms(deliveries),
         "not_judged": known({**outcomes, "acked_without_latency": acked - latency["count"]}),
     }
 
@@ -94,25 +82,44 @@ def _validation_errors(commands: list[Row]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _by_outcome(deliveries: list[Row]) -> dict[str, int]:
-    """How many of listed deliveries have each outcome."""
-    return dict(sorted(Counter(row["outcome"] for row in deliveries).items()))
+def _lag(found: list[Row], which: str) -> Row:
+    """Last and highest lag of some rows; None where nothing of that kind was judged."""
+    newest: dict[tuple[Any, ...], Row] = {}
+    judged = [row for row in found if row["which"] == which and row["judged"]]
+    for row in judged:
+        log = (*(row[name] for name in _KEYS), row["partition"])
+        place = (row["last_us"], row["capture"])
+        if log not in newest or place > (newest[log]["last_us"], newest[log]["capture"]):
+            newest[log] = row
+    return {
+        f"lag_{which}_last": sum(row["last_lag"] for row in newest.values()) if newest else None,
+        f"lag_{which}_max": high(row["lag_max"] for row in judged),
+    }
 
 
-def _ends_us(parts: Parts) -> dict[str | None, int]:
-    """When each capture ended; captures that were joined end together."""
-    found: dict[str | None, int] = {}
-    for file in parts.tables["files"].select(["capture", "last_ts_ns"]).to_pylist():
-        if file["last_ts_ns"] is not None:
-            last = file["last_ts_ns"] // NS_PER_US
-            whole = parts.whole_of(file)
-            found[whole] = max(found.get(whole, last), last)
-    return found | {name: found[whole] for name, whole in parts.wholes.items() if whole in found}
+def _lags(found: list[Row]) -> Row:
+    """How far groups lag behind the end of their logs (Cursus).
+
+    Every partition has a log of its own: the last lag of a subscription is the sum of its
+    partitions' last ones. Where the log's end had not been seen, a row is counted as not judged.
+    """
+    return {
+        **_lag(found, "committed"),
+        **_lag(found, "delivered"),
+        "lag_not_judged": sum(row["unjudged"] for row in found) if found else None,
+    }
+
+
+_PASSED: Final = (
+    "capture", "connection_id", "consumer_id", "incarnation", "topic", "subscription",
+    "consumer_name", "ledger_id", "entry_id", "message_count", "outcome", "at_us", "frame_no",
+    "packet",
+)  # fmt: skip
 
 
 def _passed_over(parts: Parts) -> list[Row]:
     """Deliveries that were never acked although later ones to their consumer were, in order."""
-    found: list[Row] = parts.tables["passed_deliveries"].to_pylist()
+    found = [{name: row[name] for name in _PASSED} for row in parts.rows("passed_deliveries")]
     found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
     for row in found:
         row["ts"] = instant(row.pop("at_us") * NS_PER_US)
@@ -121,43 +128,38 @@ def _passed_over(parts: Parts) -> list[Row]:
 
 def ack_latency(parts: Parts) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription, passed_over."""
-    names = ["capture", *_KEYS, "outcome", "bucket"]
-    deliveries = rows(parts.tables["ack_times"], ACK_TIMES, names)
-    ends_us = _ends_us(parts)
-    names = [*_KEYS, "ack_type", "is_answered", "validation_error"]
-    commands = rows(parts.tables["ack_commands"], ACK_COMMANDS, names)
+    deliveries, commands, lags = map(parts.rows, ("ack_times", "ack_commands", "lags"))
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
     for place, found in enumerate((deliveries, commands)):
         for row in found:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[place].append(row)
-    lags = lag_rows(parts.tables["lags"])
     lags_of: dict[tuple[Any, ...], list[Row]] = {}
     for row in lags:
         lags_of.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
     listed = [
         {
             **dict(zip(_KEYS, key, strict=True)),
-            **_group(*found, ends_us),
-            **lag_of(lags_of.get(key, [])),
+            **_group(*found),
+            **_lags(lags_of.get(key, [])),
         }
         for key, found in groups.items()
     ]
     listed.sort(key=lambda row: (-row["acked"], nulls_last(*(row[name] for name in _KEYS))))
     section: dict[str, Any] = {
-        "total": {**_group(deliveries, commands, ends_us), **lag_of(lags)},
+        "total": {**_group(deliveries, commands), **_lags(lags)},
         "by_subscription": listed,
     }
-    count = unread(parts, "MESSAGE", "ack_times", "deliveries")
+    count = unread(parts, "MESSAGE")
     section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
-    count = unread(parts, "ACK", "ack_commands", "ack_commands")
+    count = unread(parts, "ACK")
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
     for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
-        if is_blind(parts.names, way):
+        if is_blind(parts, way):
             section["total"] = unseen(section["total"], *keys)
             section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
-    passed_over = _passed_over(parts)
-    section["total"]["passed_over"] = len(passed_over)
-    section["total"]["passed_over_by_outcome"] = _by_outcome(passed_over)
-    section["passed_over"] = passed_over[:MAX_PASSED_OVER]
+    passed = {row["outcome"]: row["passed_over"] for row in parts.rows("passed_delivery_counts")}
+    section["total"]["passed_over"] = sum(passed.values())
+    section["total"]["passed_over_by_outcome"] = dict(sorted(passed.items()))
+    section["passed_over"] = _passed_over(parts)
     return section

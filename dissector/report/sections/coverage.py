@@ -1,14 +1,13 @@
 """Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from dissector.report.names import blind, twin_count
+from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import Row, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts
-from dissector.report.tallies import CONNECTIONS, FRAMES, NOTICES, rows
+from dissector.report.ways import blind, twin_count
 
-_DECODED_PROTOCOLS = ("pulsar", "cursus")
+_DECODED_PROTOCOLS: Final = ("pulsar", "cursus")
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -57,7 +56,8 @@ def _dropped(files: list[Row]) -> int | None:
 
 def _connections(found: list[Row]) -> Row:
     """Sums over connections. found: rows of the tally `connections`."""
-    total = {name: sum(row[name] for row in found) for name in CONNECTIONS.sums}
+    sums = catalogue()["connections"].sums
+    total = {name: sum(row[name] for row in found) for name in sums}
     recognised = [row for row in found if row["protocol"] in _DECODED_PROTOCOLS]
     by_protocol: dict[str | None, int] = {}
     by_start: dict[str | None, int] = {}
@@ -71,7 +71,7 @@ def _connections(found: list[Row]) -> Row:
         "connections_by_start": known(by_start),
         "connections_by_end": known(by_end),
         "tls_opaque_connections": by_protocol.get("tls", 0),
-        **{name: value for name, value in total.items() if name != "packets"},
+        **total,
         "decoded_share": share(total["decoded_bytes"], total["stream_bytes"]),
         "decoded_share_of_recognised": share(
             sum(row["decoded_bytes"] for row in recognised),
@@ -116,52 +116,44 @@ def _notices(found: list[Row]) -> Row:
     }
 
 
-def _limits(notices: Row, limits: Mapping[str, int]) -> dict[str, int]:
-    """Bounds that were hit: of the dissection (notices that say so) and of this way to count."""
-    of_notices: dict[str | None, int] = {
+def _limits(notices: Row) -> dict[str, int]:
+    """Bounds of the dissection that were hit."""
+    return {
         code: count for code, count in notices["notices_by_code"].items() if code.endswith("_limit")
     }
-    of_notices.update(limits)
-    return known(of_notices)
 
 
 def _group(files: list[Row], connections: list[Row], frames: list[Row], notices: list[Row]) -> Row:
     return {**_files(files), **_connections(connections), **_frames(frames), **_notices(notices)}
 
 
+def _by(found: list[Row], key: str) -> dict[Any, list[Row]]:
+    groups: dict[Any, list[Row]] = {}
+    for row in found:
+        groups.setdefault(row[key], []).append(row)
+    return groups
+
+
 def coverage(parts: Parts) -> dict[str, Any]:
     """The section `coverage`: total, by_capture, by_protocol."""
-    files: list[Row] = parts.tables["files"].to_pylist()
-    connections = rows(parts.tables["connections"], CONNECTIONS)
-    frames = rows(
-        parts.tables["frames"], FRAMES, ["capture", "protocol", "direction", "command", "status"]
-    )
-    notices = rows(parts.tables["notices"], NOTICES)
+    names = ("files", "connections", "frames", "notices")
+    files, connections, frames, notices = tables = [parts.rows(name) for name in names]
     total = _group(files, connections, frames, notices)
-    lacking = blind(parts.names)
-    total["one_way_connections"] = {way: count for way, count in lacking.items() if count}
-    total["broker_leg_connections"] = twin_count(parts.names)
-    total["limits_hit"] = _limits(total, parts.limits)
-    captures = sorted({file["capture"] for file in files}, key=nulls_last)
+    total["one_way_connections"] = {way: count for way, count in blind(parts).items() if count}
+    total["broker_leg_connections"] = twin_count(parts)
+    total["limits_hit"] = _limits(total)
+    of_captures = [_by(found, "capture") for found in tables]
     by_capture = [
-        {
-            "capture": capture,
-            **_group(
-                *(
-                    [row for row in found if row["capture"] == capture]
-                    for found in (files, connections, frames, notices)
-                )
-            ),
-        }
-        for capture in captures
+        {"capture": capture, **_group(*(found.get(capture, []) for found in of_captures))}
+        for capture in sorted(of_captures[0], key=nulls_last)
     ]
-    protocols = sorted({row["protocol"] for row in connections}, key=nulls_last)
+    of_protocols, frames_of = _by(connections, "protocol"), _by(frames, "protocol")
     by_protocol = [
         {
             "protocol": protocol,
-            **_connections([row for row in connections if row["protocol"] == protocol]),
-            **_frames([row for row in frames if row["protocol"] == protocol]),
+            **_connections(of_protocols[protocol]),
+            **_frames(frames_of.get(protocol, [])),
         }
-        for protocol in protocols
+        for protocol in sorted(of_protocols, key=nulls_last)
     ]
     return {"total": total, "by_capture": by_capture, "by_protocol": by_protocol}

@@ -2,9 +2,6 @@
 
 from typing import Any, Final
 
-import pyarrow.compute as pc
-
-from dissector.report.names import is_blind, is_without_pulsar
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
@@ -16,9 +13,8 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import MAX_STALLS, Parts
-from dissector.report.tallies import BALANCES, LAST_BITS, LAST_ZERO, rows
-from dissector.report.unread import unread, with_unread
+from dissector.report.parts import Parts
+from dissector.report.ways import is_blind, is_without_pulsar, unread, with_unread
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -40,12 +36,16 @@ def _us(duration_us: int) -> float | None:
     return milliseconds(duration_us * NS_PER_US)
 
 
-def _times(durations_us: list[int]) -> Row:
-    """How many there were, how long together, and the longest."""
+def _times(consumers: list[Row], *kinds: str) -> Row:
+    """How many there were, how long together, and the longest.
+
+    kinds: names of counts of a consumer; beside each stand `<kind>_us` and `<kind>_us_max`.
+    """
+    longest = high(row[f"{kind}_us_max"] for row in consumers for kind in kinds)
     return {
-        "count": len(durations_us),
-        "total_ms": _us(sum(durations_us)),
-        "longest_ms": _us(max(durations_us)) if durations_us else None,
+        "count": sum(row[kind] for row in consumers for kind in kinds),
+        "total_ms": _us(sum(row[f"{kind}_us"] for row in consumers for kind in kinds)),
+        "longest_ms": None if longest is None else _us(longest),
     }
 
 
@@ -64,26 +64,20 @@ def is_judged(row: Row) -> bool:
     return bool(row["known_rows"] and (row["known_delivered"] or has_all))
 
 
-def _stalls(stalls: list[Row], consumers: list[Row]) -> Row:
+def _stalls(consumers: list[Row]) -> Row:
     """Stalls that a grant ended; `confirmed` are those after which a delivery came at once.
 
     consumers: those that were judged; where there are none everything is None.
     """
+    kinds = {
+        "confirmed": "confirmed", "unconfirmed": "unconfirmed", "open_at_end": "open_stall",
+        "idle_or_broker_limited": "quiet",
+    }  # fmt: skip
     if not consumers:
-        kinds = ("confirmed", "unconfirmed", "open_at_end", "idle_or_broker_limited")
         return {**_nothing(), **{kind: _nothing() for kind in kinds}}
     return {
-        **_times([row["stall_us"] for row in stalls]),
-        "confirmed": _times([row["stall_us"] for row in stalls if row["confirmed"]]),
-        "unconfirmed": _times([row["stall_us"] for row in stalls if not row["confirmed"]]),
-        "open_at_end": _times([row["open_stall_us"] for row in consumers if row["open_stall_us"]]),
-        "idle_or_broker_limited": {
-            "count": sum(row["quiets"] for row in consumers),
-            "total_ms": _us(sum(row["quiet_us"] for row in consumers)),
-            "longest_ms": _us(max(row["quiet_max_us"] for row in consumers))
-            if any(row["quiets"] for row in consumers)
-            else None,
-        },
+        **_times(consumers, "confirmed", "unconfirmed"),
+        **{name: _times(consumers, kind) for name, kind in kinds.items()},
     }
 
 
@@ -101,10 +95,9 @@ def _drift(row: Row) -> int | None:
     return max(0, row["available_max"] - row["first_grant"]) if is_whole else None
 
 
-def _group(consumers: list[Row], stalls: list[Row]) -> Row:
+def _group(consumers: list[Row]) -> Row:
     """The numbers of some consumer incarnations together."""
     judged = [row for row in consumers if is_judged(row)]
-    whose = {_identity(row) for row in judged}
     observed = sum(row["observed_us"] for row in judged)
     delivered = sum(row["known_delivered"] for row in judged)
     allowed = sum(max(0, row["start_balance"]) + row["known_granted"] for row in judged)
@@ -122,18 +115,18 @@ def _group(consumers: list[Row], stalls: list[Row]) -> Row:
         "overshoot": max(0, -min(least)) if least else None,
         "drift": high(_drift(row) for row in judged),
         "unacked_max": high(row["unacked_max"] for row in judged),
-        "stalls": _stalls([row for row in stalls if _identity(row) in whose], judged),
+        "stalls": _stalls(judged),
     }
 
 
-def _summed(consumers: list[Row], stalls: list[Row]) -> Row:
+def _summed(consumers: list[Row]) -> Row:
     """A group of several consumers, with how many of them could not be judged."""
     unknown = sum(not row["known_rows"] for row in consumers)
     partly = sum(bool(is_judged(row) and row["unknown_rows"]) for row in consumers)
     outside = sum(bool(row["known_rows"] and not is_judged(row)) for row in consumers)
     return {
         "consumers": len(consumers),
-        **_group(consumers, stalls),
+        **_group(consumers),
         "baseline_known": unknown + partly + outside == 0 if consumers else None,
         "not_judged": {
             "baseline_unknown": unknown,
@@ -143,12 +136,12 @@ def _summed(consumers: list[Row], stalls: list[Row]) -> Row:
     }
 
 
-def _consumer(row: Row, stalls: list[Row]) -> Row:
+def _consumer(row: Row) -> Row:
     names = ("consumer_name", "topic", "subscription", "subscription_type")
     return {
         **{name: row[name] for name in (*_IDENTITY, *names)},
         "first_grant": row["first_grant"],
-        **_group([row], stalls),
+        **_group([row]),
         "baseline_known": row["unknown_rows"] == 0,
         "not_judged": {"changes_of_unknown_balance": row["unknown_rows"]},
     }
@@ -169,16 +162,11 @@ def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
     row = chosen(consumers)
     if row is None:
         return None
-    table = parts.tables["balances"]
-    for name in _IDENTITY:
-        column = table.column(name)
-        matches = pc.is_null(column) if row[name] is None else pc.equal(column, row[name])
-        table = table.filter(matches)
     points = [
-        point for point in rows(table, BALANCES, ["point"])
-        if point["point"] is not None and point["available_after_max"] is not None
+        point for point in parts.rows("balances")
+        if _identity(point) == _identity(row) and point["at_ns"] is not None
     ]  # fmt: skip
-    points.sort(key=lambda point: int(point["point"]))
+    points.sort(key=lambda point: int(point["at_ns"]))
     step_ns = parts.steps.get(row["capture"], parts.step_ns)
     names = ("consumer_name", "topic", "subscription", "first_grant")
     return {
@@ -186,54 +174,42 @@ def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
         "step_ms": milliseconds(step_ns),
         "points": [
             {
-                "ts": instant(point["point"] * step_ns),
-                "available_min": point["available_after_min"],
-                "available_max": point["available_after_max"],
-                "available_last": (point["last_max"] & ((1 << LAST_BITS) - 1)) - LAST_ZERO,
+                "ts": instant(point["at_ns"]),
+                "available_min": point["available_min"],
+                "available_max": point["available_max"],
+                "available_last": point["available_last"],
             }
             for point in points
         ],
     }
 
 
-def _stall_rows(stalls: list[Row], consumers: dict[tuple[Any, ...], Row]) -> list[Row]:
+def _stall_rows(parts: Parts, consumers: list[Row]) -> list[Row]:
     """The longest stalls, each with the frames between which it lies; open ones end with none."""
-    still_open = [
-        {
-            **{name: row[name] for name in _IDENTITY}, "stall_us": row["open_stall_us"],
-            "start_us": row["open_stall_start_us"], "confirmed": None,
-            "start_frame_no": row["open_stall_frame"], "end_frame_no": None,
-        }
-        for row in consumers.values()
-        if row["open_stall_us"] and is_judged(row)
-    ]  # fmt: skip
     longest = sorted(
-        [*stalls, *still_open],
+        parts.rows("stalls"),
         key=lambda row: (-row["stall_us"], row["start_us"], nulls_last(*_identity(row))),
     )
+    whose = {_identity(row) for row in longest}
+    named = {_identity(row): row for row in consumers if _identity(row) in whose}
     names = ("consumer_name", "topic", "subscription")
     return [
         {
             **{name: row[name] for name in _IDENTITY},
-            **{name: consumers.get(_identity(row), {}).get(name) for name in names},
+            **{name: named.get(_identity(row), {}).get(name) for name in names},
             "start_ts": instant(row["start_us"] * NS_PER_US),
             "stall_ms": _us(row["stall_us"]),
             "confirmed": row["confirmed"],
             "start_frame_no": row["start_frame_no"],
             "end_frame_no": row["end_frame_no"],
         }
-        for row in longest[:MAX_STALLS]
+        for row in longest
     ]
 
 
 def permit_utilization(parts: Parts) -> dict[str, Any]:
     """The section `permit_utilization`: total, by_subscription, by_consumer, longest_stalls."""
-    consumers: list[Row] = parts.tables["consumers"].to_pylist()
-    stalls: list[Row] = parts.tables["stalls"].to_pylist()
-    by_consumer = {_identity(row): row for row in consumers}
-    stalls_of: dict[tuple[Any, ...], list[Row]] = {}
-    for row in stalls:
-        stalls_of.setdefault(_identity(row), []).append(row)
+    consumers = parts.rows("consumers")
     groups: dict[tuple[Any, Any], list[Row]] = {}
     for row in consumers:
         groups.setdefault((row["topic"], row["subscription"]), []).append(row)
@@ -242,29 +218,28 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
             "topic": topic,
             "subscription": subscription,
             "subscription_type": max(r["subscription_type"] or "" for r in group) or None,
-            **_summed(group, [s for row in group for s in stalls_of.get(_identity(row), [])]),
+            **_summed(group),
         }
         for (topic, subscription), group in groups.items()
     ]
     subscriptions.sort(
         key=lambda row: (-row["delivered"], nulls_last(row["topic"], row["subscription"]))
     )
-    listed = [_consumer(row, stalls_of.get(_identity(row), [])) for row in consumers]
+    listed = [_consumer(row) for row in consumers]
     listed.sort(key=lambda row: (-row["delivered"], nulls_last(*_identity(row))))
     section: dict[str, Any] = {
-        "total": _summed(consumers, stalls),
+        "total": _summed(consumers),
         "by_subscription": subscriptions,
         "by_consumer": listed,
-        "longest_stalls": _stall_rows(stalls, by_consumer),
+        "longest_stalls": _stall_rows(parts, consumers),
         "balance_over_time": _balance(parts, consumers),
     }
-    # Rows of deliveries and of permits say the same of MESSAGE frames.
-    count = unread(parts, "MESSAGE", "deliveries", "deliveries")
+    count = unread(parts, "MESSAGE")
     section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
     for way, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
-        if is_blind(parts.names, way):
+        if is_blind(parts, way):
             section["total"] = unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
                 section[name] = [unseen(row, *keys) for row in section[name]]
-    reason = _NOT_APPLICABLE if is_without_pulsar(parts.names) else None
+    reason = _NOT_APPLICABLE if is_without_pulsar(parts) else None
     return section | {"total": applicable(section["total"], reason)}

@@ -2,11 +2,9 @@
 
 from typing import Any, Final
 
-from dissector.report.names import is_blind
 from dissector.report.numbers import Row, known, nulls_last, timed, unseen
-from dissector.report.parts import ENTRIES, Parts
-from dissector.report.tallies import TRANSITS, rows
-from dissector.report.unread import unread, with_unread
+from dissector.report.parts import Parts
+from dissector.report.ways import is_blind, unread, with_unread
 
 _KEYS: Final = ("topic", "subscription")
 
@@ -33,9 +31,7 @@ def _group(found: list[Row]) -> Row:
 
 def publish_to_delivery(parts: Parts) -> dict[str, Any]:
     """The section `publish_to_delivery`: total, by_subscription."""
-    found = rows(
-        parts.tables["transits"], TRANSITS, [*_KEYS, "is_redelivered", "is_delayed", "bucket"]
-    )
+    found = parts.rows("transits")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in found:
         groups.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
@@ -49,19 +45,18 @@ def publish_to_delivery(parts: Parts) -> dict[str, Any]:
             nulls_last(*(row[name] for name in _KEYS)),
         )
     )
-    entries: list[Row] = parts.tables["entries"].to_pylist()
-    counts = {name: sum(row[name] for row in entries) for name in ENTRIES.names[1:]}
+    entries = parts.rows("entries")
     total = {
         **_group(found),
-        "entries_confirmed": counts["confirmed"],
-        "entries_delivered": counts["delivered"],
-        "entries_stored": counts["either"],
+        "entries_confirmed": sum(row["confirmed"] for row in entries),
+        "entries_delivered": sum(row["delivered"] for row in entries),
+        "entries_stored": sum(row["either"] for row in entries),
     }
     section: dict[str, Any] = {"total": total, "by_subscription": listed}
-    count = unread(parts, "MESSAGE", "transits", "deliveries")
+    count = unread(parts, "MESSAGE")
     of_deliveries = ("deliveries", "entries_delivered", "entries_stored")
     section = with_unread(section, "message_unread", count, "deliveries", of_deliveries)
-    if is_blind(parts.names, "to_client"):
+    if is_blind(parts, "to_client"):
         entries_counted = (name for name in total if name.startswith("entr"))
         section["total"] = unseen(section["total"], "deliveries", *entries_counted)
     return section

@@ -3,13 +3,9 @@
 import re
 from typing import Any, Final
 
-import pyarrow as pa
-
-from dissector.report.names import is_blind
 from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share, unseen
 from dissector.report.parts import MAX_EXAMPLES, Parts
-from dissector.report.tallies import DELIVERIES, PLACEHOLDERS, RECONSUMED, REDELIVER_REQUESTS, rows
-from dissector.report.unread import unread, with_unread
+from dissector.report.ways import is_blind, unread, with_unread
 
 # Causes that say the application asked for it; the others come from the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -20,6 +16,12 @@ _KINDS: Final = {"DLQ": "dead_letter_publishes", "RETRY": "retry_publishes"}
 _OF_DELIVERIES: Final = (
     "deliveries", "messages", "redelivered", "redelivered_messages", "asked_for", "infrastructure",
     "counted_by_broker", "seen_before", "compacted_out",
+)  # fmt: skip
+
+_EXAMPLE: Final = (
+    "capture", "connection_id", "frame_no", "previous_frame_no", "packet", "at_us", "topic",
+    "subscription", "consumer_id", "incarnation", "consumer_name", "ledger_id", "entry_id",
+    "message_count", "redelivery_count", "redelivery_cause",
 )  # fmt: skip
 
 Group = tuple[Any, ...]
@@ -51,7 +53,7 @@ def _aside(parts: Parts, pairs: set[Group]) -> list[Row]:
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
     keys = ["topic", "real_topic", "real_subscription", "has_reconsume_times"]
     found = []
-    for row in rows(parts.tables["reconsumed"], RECONSUMED, keys):
+    for row in parts.rows("reconsumed", keys):
         kind, topic, subscription = _origin(row, origins)
         if kind is not None:
             found.append(
@@ -156,45 +158,24 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
 
 def _examples(parts: Parts) -> list[Row]:
     """The first redelivered entries, to look at."""
-    found: list[Row] = parts.tables["redelivered"].to_pylist()
+    found = [{name: row[name] for name in _EXAMPLE} for row in parts.rows("redelivered")]
     found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
     for row in found:
         row["ts"] = instant(row.pop("at_us") * NS_PER_US)
     return found[:MAX_EXAMPLES]
 
 
-def _with_age(parts: Parts) -> pa.Table:
-    """The tally of deliveries, with whether their consumer was opened before the capture."""
-    names = ("capture", "connection_id", "consumer_id", "incarnation")
-    older = {
-        tuple(row[name] for name in names)
-        for row in parts.names.consumers.select([*names, "opened_frame_no"]).to_pylist()
-        if row["opened_frame_no"] is None
-    }
-    table = parts.tables["deliveries"]
-    keys = zip(*(table.column(name).to_pylist() for name in names), strict=True)
-    return table.append_column("is_older", pa.array([key in older for key in keys], pa.bool_()))
-
-
 def redelivery(parts: Parts) -> dict[str, Any]:
     """The section `redelivery`: total, by_topic, by_subscription, examples."""
-    keys = ["topic", "subscription"]
-    deliveries = rows(
-        _with_age(parts),
-        DELIVERIES,
-        [*keys, "is_redelivered", "redelivery_cause", "outcome", "is_older"],
-    )
-    requests = rows(parts.tables["redeliver_requests"], REDELIVER_REQUESTS, keys)
+    deliveries = parts.rows("deliveries")
+    requests = parts.rows("redeliver_requests")
     pairs = {
         (row["topic"], row["subscription"])
         for row in (*deliveries, *requests)
         if row["topic"] is not None and row["subscription"] is not None
     }
     aside = _aside(parts, pairs)
-    emptied = {
-        row["topic"]: row["placeholders"]
-        for row in rows(parts.tables["placeholders"], PLACEHOLDERS, ["topic"])
-    }
+    emptied = {row["topic"]: row["placeholders"] for row in parts.rows("placeholders")}
     by_topic = _listed(deliveries, requests, aside, ("topic",))
     section: dict[str, Any] = {
         "total": {
@@ -205,9 +186,9 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
         "examples": _examples(parts),
     }
-    count = unread(parts, "MESSAGE", "deliveries", "deliveries")
+    count = unread(parts, "MESSAGE")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
-    if is_blind(parts.names, "to_client"):
+    if is_blind(parts, "to_client"):
         section["total"] = unseen(section["total"], *_OF_DELIVERIES)
         for name in ("by_topic", "by_subscription"):
             section[name] = [unseen(row, *_OF_DELIVERIES) for row in section[name]]

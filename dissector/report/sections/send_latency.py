@@ -2,10 +2,6 @@
 
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from dissector.report.names import is_blind
 from dissector.report.numbers import (
     NOT_JUDGED,
     NS_PER_MINUTE,
@@ -22,8 +18,9 @@ from dissector.report.numbers import (
     quantile_ns,
     unseen,
 )
+from dissector.queries.catalogue import catalogue
 from dissector.report.parts import MAX_PASSED_OVER, Parts
-from dissector.report.tallies import LOGICAL, SEND_MINUTES, SEND_POINTS, SENDS, TRANSMITS, rows
+from dissector.report.ways import is_blind
 
 GROUPINGS: Final = {
     "total": (),
@@ -41,8 +38,8 @@ _MESSAGES_OF: Final = {
     "by_client": "client",
     "by_broker": "broker",
 }
-# A list of groups has its minutes only up to this many cells; the total always has them.
-MAX_MINUTE_CELLS: Final = 20_000
+# A list of groups has its windows of time only up to this many minutes; the total always has them.
+MAX_MINUTE_CELLS: Final = 2_000
 
 Group = tuple[Any, ...]
 Cells = dict[Group, list[Row]]
@@ -101,28 +98,30 @@ class _Lists:
     def __init__(self, parts: Parts, grouping: str) -> None:
         keys = list(GROUPINGS[grouping])
         group = tuple(keys)
-        tables = parts.tables
         self.grouping = grouping
         self.keys = group
-        self.sends = _grouped(rows(tables["sends"], SENDS, [*keys, "outcome"]), group)
-        minutes = rows(tables["send_minutes"], SEND_MINUTES, [*keys, "minute", "bucket"])
-        self.minutes = _grouped(minutes, group)
-        self.transmits = _grouped(rows(tables["transmits"], TRANSMITS, [*keys, "bucket"]), group)
-        self.logical = _grouped(rows(tables["logical"], LOGICAL, [*keys, "bucket"]), group)
-        self.messages = _messages(tables["messages"], _MESSAGES_OF[grouping], group)
-        exact = tables["exact"]
-        chosen = exact.filter(pc.equal(exact.column("grouping"), grouping)).to_pylist()
-        self.exact = {(row["measure"], *(row[key] for key in keys)): row for row in chosen}
+        self.sends = _grouped(parts.rows("sends", [*keys, "outcome"]), group)
+        self.minutes = _grouped(parts.rows("send_minutes", [*keys, "minute", "bucket"]), group)
+        self.transmits = _grouped(parts.rows("transmits", [*keys, "bucket"]), group)
+        self.logical = _grouped(parts.rows("logical", [*keys, "bucket"]), group)
+        self.messages = _messages(parts, _MESSAGES_OF[grouping], group)
+        exact = parts.rows("exact") if "exact" in parts.tables else []
+        self.exact = {
+            (row["measure"], *(row[key] for key in keys)): row
+            for row in exact
+            if row["grouping"] == grouping
+        }
         cells = len({(key, row["minute"]) for key, found in self.minutes.items() for row in found})
         self.has_minutes = grouping == "total" or cells <= MAX_MINUTE_CELLS
 
 
-def _messages(table: pa.Table, grouping: str, keys: tuple[str, ...]) -> dict[Group, int]:
-    found: dict[Group, int] = {}
-    for row in table.filter(pc.equal(table.column("grouping"), grouping)).to_pylist():
-        key = tuple(row[name] for name in keys)
-        found[key] = found.get(key, 0) + (row["messages"] or 0)
-    return found
+def _messages(parts: Parts, grouping: str, keys: Group) -> dict[Group, int]:
+    found = parts.rows("messages", ["grouping", *keys])
+    return {
+        tuple(row[key] for key in keys): row["messages"]
+        for row in found
+        if row["grouping"] == grouping
+    }
 
 
 def _group(lists: _Lists, key: Group) -> Row:
@@ -137,7 +136,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["sends"]
         contents[row["outcome"]] = contents.get(row["outcome"], 0) + row["messages"]
     requests = [row for row in sends if row["outcome"] != "orphan_response"]
-    total = {name: sum(row[name] for row in requests) for name in SENDS.sums}
+    total = {name: sum(row[name] for row in requests) for name in catalogue()["sends"].sums}
     not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
     not_judged["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
     is_unread = 0 < total["sends"] == total["counts_unknown"]
@@ -182,9 +181,9 @@ def _group(lists: _Lists, key: Group) -> Row:
 def _over_time(parts: Parts) -> Row:
     """The series behind the plot: finer than minutes where the capture is short."""
     points: dict[int, list[Row]] = {}
-    for row in rows(parts.tables["send_points"], SEND_POINTS, ["point", "bucket"]):
-        if row["point"] is not None:
-            points.setdefault(row["point"], []).append(row)
+    for row in parts.rows("send_points", ["at_ns", "bucket"]):
+        if row["at_ns"] is not None:
+            points.setdefault(row["at_ns"] // parts.step_ns, []).append(row)
     return {
         "step_ms": milliseconds(parts.step_ns),
         "points": [
@@ -196,7 +195,7 @@ def _over_time(parts: Parts) -> Row:
 
 def _passed_over(parts: Parts) -> list[Row]:
     """Sends that were never answered although later ones of their producer were, in order."""
-    found: list[Row] = parts.tables["passed_over"].to_pylist()
+    found = parts.rows("passed_over")
     found.sort(key=lambda row: (row["at_ns"], nulls_last(row["capture"], row["request_frame_no"])))
     for row in found:
         row["ts"] = instant(row.pop("at_ns"))
@@ -219,10 +218,11 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         ]
         groups.sort(key=lambda row: (-row["sends"], nulls_last(*(row[key] for key in keys))))
         section[grouping] = groups
-    passed_over = _passed_over(parts)
-    section["total"]["passed_over"] = len(passed_over)
-    section["passed_over"] = passed_over[:MAX_PASSED_OVER]
-    if is_blind(parts.names, "to_broker"):
+    section["total"]["passed_over"] = sum(
+        row["passed_over"] for row in parts.rows("passed_over_counts")
+    )
+    section["passed_over"] = _passed_over(parts)[:MAX_PASSED_OVER]
+    if is_blind(parts, "to_broker"):
         keys = ("sends", "messages", "request_bytes", "resent")
         for name, found in section.items():
             if name == "passed_over":

@@ -4,7 +4,7 @@ from typing import Any
 
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from tests.dissector.report import made
 
 PLAIN = Paint("never")
@@ -12,7 +12,7 @@ FRAME: dict[str, Any] = {"connection_id": 0, "frame_no": 1, "status": "complete"
 
 
 def lines_of(**tables: list[dict[str, Any]]) -> list[str]:
-    summary = Summary()
+    summary = Numbers()
     for table, rows in tables.items():
         summary.add(table, made.batch(table, rows), "night")
     return list(outline(summary.result(), PLAIN))
@@ -83,7 +83,7 @@ def test_what_the_capture_lacks_is_said() -> None:
 
 def test_lines_fit_the_terminal_and_nothing_is_lost_or_broken_apart() -> None:
     sends = [made.publish(topic=f"persistent://tenant/space/{'long-' * 9}{n}") for n in range(2)]
-    summary = Summary()
+    summary = Numbers()
     summary.add("exchanges", made.batch("exchanges", sends), "night")
     summary.add("frames", made.batch("frames", [FRAME]), "night")
     report = summary.result()
@@ -111,7 +111,7 @@ def test_codes_and_words_of_one_thing_are_the_same_everywhere() -> None:
 
 
 def test_the_same_next_step_is_told_once() -> None:
-    summary = Summary()
+    summary = Numbers()
     summary.add("frames", made.batch("frames", [FRAME]), "night")
     report = summary.result()
     report["coverage"]["total"]["one_way_connections"] = {"to_broker": 1}

@@ -11,6 +11,7 @@ import pytest
 
 from dissector.blocks import TableBlock
 from dissector.errors import InputError, OutputError
+from dissector.lake import known
 from dissector.lake.install import STAGE_FOLDER
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing
 from dissector.lake.manifest import MANIFEST_FOLDER, tap_capture_id
@@ -168,12 +169,24 @@ def test_a_taps_rotation_has_the_taps_id_and_no_digest(tmp_path: Path) -> None:
         assert lake.captures[0].sha256 is None and lake.captures[0].sources == ()
 
 
-def test_a_lake_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+def test_a_lake_of_a_newer_schema_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     landed = land(tmp_path, "a.pcap", content(700))
     path = tmp_path / MANIFEST_FOLDER / f"{landed.capture_id}.json"
     path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99'))
     with pytest.raises(InputError, match="schema version 99"):
-        Landing(tmp_path, "b.pcap")
+        Landing(tmp_path, "a.pcap")
+    # Captures of other names are not read: that a newer program landed any, the lake itself says.
+    with Landing(tmp_path, "b.pcap") as early:
+        feed(early, content(300))
+        with monkeypatch.context() as newer:
+            newer.setattr(known, "SCHEMA_VERSION", 99)
+            known.mark_version(tmp_path)
+        for refused in (lambda: Landing(tmp_path, "b.pcap"), lambda: early.commit({}, {})):
+            with pytest.raises(InputError, match="schema version 99"):
+                refused()
+    assert len(list((tmp_path / MANIFEST_FOLDER).iterdir())) == 1
     with pytest.raises(InputError, match="newer"), open_lake(tmp_path):
         pass
 

@@ -2,14 +2,17 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from dissector.lake.locks import (
+    COMMIT_LOCK_FILE,
     LOCK_FILE,
+    adding_lock,
+    adding_lock_if_free,
     exclusive_lock,
-    exclusive_lock_if_free,
     hold,
     is_held,
     left_behind,
@@ -45,11 +48,33 @@ def test_a_held_file_is_held_until_it_is_closed(tmp_path: Path) -> None:
     assert not is_held(path)
 
 
-def test_a_lock_that_is_taken_is_not_waited_for(tmp_path: Path) -> None:
-    with shared_lock(tmp_path), exclusive_lock_if_free(tmp_path) as is_ours:
+def test_one_adds_at_a_time_beside_those_who_read(tmp_path: Path) -> None:
+    with shared_lock(tmp_path), adding_lock(tmp_path):
+        assert could_lock(tmp_path, fcntl.LOCK_SH) and not could_lock(tmp_path, fcntl.LOCK_EX)
+        with adding_lock_if_free(tmp_path) as is_ours:
+            assert not is_ours
+    with exclusive_lock(tmp_path), adding_lock_if_free(tmp_path) as is_ours:
         assert not is_ours
-    with exclusive_lock_if_free(tmp_path) as is_ours:
-        assert is_ours and not could_lock(tmp_path, fcntl.LOCK_SH)
+    with adding_lock_if_free(tmp_path) as is_ours:
+        assert is_ours and not could_lock(tmp_path, fcntl.LOCK_EX)
+    assert could_lock(tmp_path, fcntl.LOCK_EX)
+
+
+def test_who_waits_to_add_does_not_keep_out_who_removes(tmp_path: Path) -> None:
+    """Else a stream of small captures would never leave a moment for a removal."""
+    with exclusive_lock(tmp_path):
+        pass
+    adding = os.open(tmp_path / COMMIT_LOCK_FILE, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(adding, fcntl.LOCK_EX)
+    waiting = os.fork()
+    if waiting == 0:
+        os.close(adding)
+        with adding_lock(tmp_path):
+            os._exit(0)
+    time.sleep(0.2)
+    assert could_lock(tmp_path, fcntl.LOCK_EX)
+    os.close(adding)
+    assert os.waitpid(waiting, 0)[1] == 0
 
 
 def test_what_is_cleared_before_it_is_locked_is_not_held(

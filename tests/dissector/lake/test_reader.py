@@ -86,7 +86,7 @@ def test_removing_by_id_by_glob_and_by_age(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no capture"):
         remove(tmp_path, before_ns=last)
     assert remove(tmp_path, before_ns=last + 1).gone == (ids["b"],)
-    assert set(tree(tmp_path)) == {"_lock"}
+    assert set(tree(tmp_path)) == {"_lock", "_lock_commit"}
     with open_lake(tmp_path) as lake:
         assert lake.captures == () and lake.table("frames").num_rows == 0
 
@@ -307,10 +307,10 @@ def test_whoever_may_only_read_reads_what_is_there(
     land(tmp_path, "a", content(300))
     (tmp_path / "_tmp" / "c-x.0123").mkdir(parents=True)
 
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("dissector.lake.reader.recover", refused)
+    monkeypatch.setattr("dissector.lake.install.recover", refused)
     with open_lake(tmp_path) as lake:
         assert len(lake.captures) == 1
 
@@ -319,9 +319,9 @@ def test_what_cannot_be_finished_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     land(tmp_path, "a", content(300))
     (tmp_path / "_tmp" / "c-x.0123").mkdir(parents=True)
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("dissector.lake.reader.recover", broken)
+    monkeypatch.setattr("dissector.lake.install.recover", broken)
     with pytest.raises(OutputError, match="cannot finish what a crash left"), open_lake(tmp_path):
         pass

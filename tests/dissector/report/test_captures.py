@@ -9,13 +9,13 @@ from dissector.report.captures import JUDGED, WORDS, captures_judged, each_captu
 from dissector.report.outlook import remarks
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS, build, settle
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.report.verdict import BAD, LOOK
 from tests.dissector.report import made
 
 
-def summed(tables_of: dict[str, made.Tables]) -> Summary:
-    summary = Summary()
+def summed(tables_of: dict[str, made.Tables]) -> Numbers:
+    summary = Numbers()
     for name, tables in tables_of.items():
         for table in sorted(tables, key=lambda table: table != "frames"):
             summary.add(table, made.batch(table, tables[table]), name)
@@ -106,9 +106,9 @@ def test_the_list_is_bounded_and_the_total_says_of_how_many(
 
 
 def test_a_report_of_nothing_and_of_some_sections_has_no_verdicts_to_give() -> None:
-    found = Summary().result()["verdicts"]
+    found = Numbers().result()["verdicts"]
     assert found["by_capture"] == [] and found["total"]["captures"] == 0
-    assert "verdicts" not in build(Summary().parts(), ["errors"])
+    assert "verdicts" not in build(Numbers().parts(), ["errors"])
 
 
 def test_a_capture_without_an_id_has_a_verdict_too() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dissector.report.explained import REASONS, SENTENCES, explained, not_judged
 from dissector.report.result import SECTIONS
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import report_of
@@ -52,7 +52,7 @@ def test_numbers_stand_with_their_denominator() -> None:
 
 
 def test_what_was_not_captured_is_not_nothing() -> None:
-    found = Summary()
+    found = Numbers()
     leg = {"connection_id": 0, "protocol": "pulsar", "started": "syn", "packets_to_broker": 5,
            "packets_to_client": 0, "first_ts_ns": 1, "last_ts_ns": 2}  # fmt: skip
     found.add("connections", made.batch("connections", [leg]))
@@ -63,7 +63,7 @@ def test_what_was_not_captured_is_not_nothing() -> None:
     assert report["send_latency"]["total"]["sends"] == 0
     assert "nothing is known" in report["errors"]["about"]
     assert report["coverage"]["total"]["one_way_connections"] == {"to_client": 1}
-    found = Summary()
+    found = Numbers()
     found.add("connections", made.batch("connections", [
         leg | {"packets_to_broker": None, "packets_to_client": 5}
     ]))  # fmt: skip
@@ -82,7 +82,7 @@ def test_reasons_are_listed_by_how_many_they_concern() -> None:
 
 
 def test_where_no_frame_was_decoded_nothing_was_judged() -> None:
-    report = Summary().result()
+    report = Numbers().result()
     abouts = [report[section]["about"] for section in SECTIONS]
     assert not any("Nothing was left unjudged" in about for about in abouts)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dissector.report import lags as lags_module
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.report.tallies import OTHERS
 from tests.dissector.report import made
 
@@ -24,7 +24,7 @@ def delivery(frame_no: int, lag: int | None, **values: Any) -> dict[str, Any]:
 def latency_of(
     acks: list[dict[str, Any]], deliveries: list[dict[str, Any]], capture: str = "c-one"
 ) -> dict[str, Any]:
-    summary = Summary()
+    summary = Numbers()
     summary.add("acks", made.batch("acks", acks), capture)
     found = [{key: row[key] for key in row if key != "action"} for row in deliveries]
     summary.add("deliveries", made.batch("deliveries", found), capture)
@@ -61,7 +61,7 @@ def test_other_protocols_empty_batches_and_readers_without_a_group_have_no_lag()
 def test_logs_beyond_the_bound_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lags_module, "MAX_KEYS", 2)
     for count, limits in ((2, {}), (5, {"summary_keys_limit": 3})):
-        summary = Summary()
+        summary = Numbers()
         for partition in range(count):
             rows = [ack(1 + partition, partition, 7)]
             summary.add("acks", made.batch("acks", rows), "c-one")

@@ -7,7 +7,7 @@ import pytest
 from dissector.buckets import bucket_of
 from dissector.report.outlook import many, remarks, spoken
 from dissector.report.result import SECTIONS
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
 from tests.dissector.report import made
 from tests.dissector.report.verdicts.reports import decoded, empty, of
@@ -110,7 +110,7 @@ def test_a_report_of_cursus_alone_speaks_its_language() -> None:
 
 def test_every_remark_leads_to_a_section() -> None:
     tables = made.RandomCapture(9).tables
-    summary = Summary()
+    summary = Numbers()
     for name in sorted(tables, key=lambda name: name != "frames"):
         summary.add(name, made.batch(name, tables[name]))
     found = remarks(summary.result())
@@ -141,7 +141,7 @@ def refused(command: str, code: str, frame_no: int, **values: Any) -> dict[str, 
 
 
 def report_of(*rows: dict[str, Any]) -> dict[str, Any]:
-    summary = Summary()
+    summary = Numbers()
     summary.add("exchanges", made.batch("exchanges", rows), "c-one")
     summary.add("frames", made.batch("frames", [{"connection_id": 0, "frame_no": 1}]), "c-one")
     return summary.result()
@@ -158,7 +158,7 @@ def test_refused_sends_are_not_among_the_slowest() -> None:
 
 
 def test_a_consumer_that_was_refused_and_nothing_delivered() -> None:
-    summary = Summary()
+    summary = Numbers()
     row = {"connection_id": 0, "incarnation": 0, "topic": "t", "refused_code": "NOT_COORDINATOR"}
     summary.add("consumers", made.batch("consumers", [row]), "c-one")
     assert summary.result()["redelivery"]["total"]["deliveries"] == 0

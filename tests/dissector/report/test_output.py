@@ -10,13 +10,13 @@ import pytest
 from dissector.errors import OutputError
 from dissector.report import output
 from dissector.report.output import arrow_value, lists, report_text, write_report
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from tests.dissector.report import made
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    summary = Summary()
+    summary = Numbers()
     tables = made.RandomCapture(6, 60, 60).tables
     for name in sorted(tables, key=lambda name: name != "frames"):
         summary.add(name, made.batch(name, tables[name]), "c-one")

@@ -19,7 +19,7 @@ from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATU
 from dissector.report.outlook import remarks
 from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
 from dissector.report.result import SECTIONS
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
 
@@ -31,7 +31,7 @@ FRAME = {"connection_id": 0, "frame_no": 1, "protocol": "pulsar", "status": "com
 
 
 def report_of(*captures: made.Tables) -> dict[str, Any]:
-    summary = Summary()
+    summary = Numbers()
     for number, given in enumerate(captures):
         tables = {"frames": [FRAME]} | given
         for name in sorted(tables, key=lambda name: name != "frames"):

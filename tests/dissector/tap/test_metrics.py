@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_met
 from dissector.dissection import Options
 from dissector.errors import OutputError, UsageError
 from dissector.report.summary import TABLES as COUNTED
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -154,7 +154,7 @@ def test_counters_are_the_rows_of_the_tables(name):
 
 
 def report_of(name: str) -> dict:
-    summary = Summary()
+    summary = Numbers()
     (chain,) = chains([str(CAPTURES / name)]).chains
     for block in dissect(chain, Options()):
         if block.table in COUNTED:

@@ -15,7 +15,7 @@ from dissector.report.sections.errors import INCIDENT_PAUSE_NS, incidents
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS
 from dissector.report.sections.slowest import LISTS
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from tests.dissector import observed
 from tests.dissector.report import made
 from tests.naive import report as naive
@@ -57,7 +57,7 @@ def tables_of(name: str) -> made.Tables:
 
 @cache
 def report_of(name: str) -> dict[str, Any]:
-    summary = Summary()
+    summary = Numbers()
     tables = tables_of(name)
     for table in sorted(tables, key=lambda table: table != "frames"):
         rows = tables[table]
@@ -242,7 +242,7 @@ def test_entries_of_topics_that_are_not_persistent_have_no_identity() -> None:
 
 def test_messages_put_aside_are_counted_under_any_name_and_in_batches() -> None:
     """C++ says where they come from and no count; Go puts dead letters into batches."""
-    summary = Summary()
+    summary = Numbers()
     sends = [
         {"topic": "t-s-DLQ", "real_topic": "t", "message_count": 3},
         {"topic": "aside", "real_topic": "t", "message_count": 1},

@@ -12,7 +12,7 @@ from dissector.report.parts import Parts
 from dissector.report.sections import ack_latency, publish_to_delivery
 from dissector.report.sections.connecting import BURST, chains, connecting
 from dissector.report.sections.requests import requests
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.report.tallies import ACK_TIMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import report_of, tables_of
@@ -105,7 +105,7 @@ def test_first_deliveries_are_timed_from_their_publish(name: str) -> None:
 def test_how_long_acks_may_have_been_kept_back(
     commands: int, ids: int, all_answered: bool, floor: float | None
 ) -> None:
-    found = Summary()
+    found = Numbers()
     rows = [
         {"connection_id": 1, "frame_no": min(number, commands - 1), "action": "ack",
          "ledger_id": 1, "entry_id": number, "ack_type": "Individual",
@@ -178,7 +178,7 @@ def legs(times_ms: list[int], **more: Any) -> list[dict[str, Any]]:
 
 
 def section_of(connections: list[dict[str, Any]]) -> dict[str, Any]:
-    found = Summary()
+    found = Numbers()
     found.add("connections", made.batch("connections", connections))
     section: dict[str, Any] = found.result()["connecting"]
     return section

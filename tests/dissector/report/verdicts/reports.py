@@ -4,12 +4,12 @@ import copy
 from typing import Any
 
 from dissector.report.outlook import remarks
-from dissector.report.summary import Summary
+from tests.numbers import Numbers
 from dissector.report.verdict import Remark
 
 
 def empty() -> dict[str, Any]:
-    return copy.deepcopy(Summary().result())
+    return copy.deepcopy(Numbers().result())
 
 
 def decoded() -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Which engine counts: DuckDB in this process, or Spark, on one machine or many."""
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from dissector.errors import DependencyError, UsageError
+from dissector.queries.desk import Desk
+
+if TYPE_CHECKING:
+    from dissector.lake.reader import Lake
+    from dissector.report.tallied import Engine
+
+Name = Literal["auto", "duckdb", "spark"]
+# A lake of more rows than this is shared out: below it, Spark starts while DuckDB is through.
+LARGE_ROWS: Final = 100_000_000
+# What spark-submit sets for the program that it runs.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["auto", "duckdb", "spark"]),
+    default="auto",
+    show_default=True,
+    help="Count with DuckDB in this process, or with Spark.",
+)
+
+
+def rows_of(lake: "Lake") -> int:
+    """How many rows the captures of a lake have, all tables together."""
+    return sum(part.rows for capture in lake.captures for part in capture.files)
+
+
+def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
+    """The engine, and the sentence that says which one and why.
+
+    Args:
+        master: of Spark, if the user named one. rows: of the lake.
+
+    Raises:
+        UsageError: DuckDB has no master.
+    """
+    if name == "duckdb" and master is not None:
+        raise UsageError("--master is of Spark: leave it or --engine duckdb out")
+    if name != "auto":
+        return name, f"engine: {name}, as told"
+    if master is not None:
+        return "spark", "engine: spark, since --master names where"
+    if _SUBMITTED in os.environ:
+        return "spark", "engine: spark, which started this program"
+    if rows > LARGE_ROWS:
+        return "spark", f"engine: spark, for {rows:,} rows; --engine duckdb counts in this process"
+    return "duckdb", f"engine: duckdb, for {rows:,} rows; --engine spark shares the work out"
+
+
+@contextmanager
+def opened(
+    name: str, master: str | None, rows: int, jobs: int
+) -> Iterator[Callable[[Path], AbstractContextManager["Engine"]]]:
+    """What gives an engine, given a folder for what it writes on its way.
+
+    Args:
+        rows: of the lake, by which Spark's memory is chosen. jobs: threads of DuckDB.
+
+    Raises:
+        DependencyError: Spark or Java is missing.
+    """
+    if name == "duckdb":
+        yield partial(Desk, threads=jobs)
+        return
+    module = _spark("spark_jobs.session")
+    with module.started(master, rows, "dissector-report") as spark:
+        yield partial(_spark("spark_jobs.engine").SparkDesk, spark)
+
+
+def _spark(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DependencyError(
+            f"{error.name or 'Spark'} is missing: pip install 'pulsar-dissector[spark,jvm]'; "
+            "--engine duckdb and `dissector summary` work without"
+        ) from error

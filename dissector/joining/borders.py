@@ -1,0 +1,223 @@
+"""Frames at the border of two captures of one connection.
+
+Some are in both; of one that begins in the first and ends in the second, others tell more. Where
+packets were sent again at the border, the second capture begins with bytes that the first one has;
+frames of these bytes are left out of the second. A frame that the end of the first cut is left out
+of the first, if the second has all of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from dissector.joining.links import Place, Row, Seam, begin_of, distance, end_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+_WRAP: Final = 1 << 32
+
+Frame = tuple[str, int, int]  # capture, connection, number
+Way = tuple[str, int, str]  # capture, connection, direction
+LEFT_OUT: Final = pa.schema(
+    [("capture", pa.string()), ("connection_id", pa.int64()), ("frame_no", pa.int64())]
+)
+_TOLD: Final = LEFT_OUT.append(pa.field("message_count", pa.int64()))
+_WINDOWS: Final = pa.schema(
+    [
+        ("capture", pa.string()), ("connection_id", pa.int64()), ("direction", pa.string()),
+        ("low", pa.int64()), ("high", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+class Overlap(NamedTuple):
+    """Bytes that are in two captures; in each, stream offsets of the first one and behind the last.
+
+    before, after: (capture, connection); shift: what an offset of the second is more in the first.
+    """
+
+    before: Place
+    after: Place
+    direction: str
+    in_before: tuple[int, int]
+    in_after: tuple[int, int]
+    shift: int
+
+    def windows(self) -> dict[Way, tuple[int, int]]:
+        """Where in both streams to look for frames."""
+        return {
+            (*self.before, self.direction): self.in_before,
+            (*self.after, self.direction): self.in_after,
+        }
+
+
+def overlaps(seams: Iterable[Seam], connections: Iterable[Row]) -> list[Overlap]:
+    """Where two captures of a connection have the same bytes."""
+    rows = {(row["capture"], row["connection_id"]): row for row in connections}
+    found = []
+    for seam in seams:
+        if seam.missing is None or seam.missing >= 0:
+            continue
+        before, after = rows[seam.before], rows[seam.after]
+        way = seam.direction
+        origin = before[f"isn_{way}"]
+        origin = before[f"first_seq_{way}"] if origin is None else (origin + 1) % _WRAP
+        end = _unwrapped(distance(origin, end_of(before, way)), before[f"stream_bytes_{way}"])
+        start = after[f"first_seq_{way}"]
+        first = distance(start, begin_of(after, way))
+        border = distance(start, end_of(before, way))
+        if end is None or first is None or border is None:
+            continue
+        shift = end - border
+        found.append(
+            Overlap(seam.before, seam.after, way, (first + shift, end), (first, border), shift)
+        )
+    return found
+
+
+def _unwrapped(offset: int | None, length: int | None) -> int | None:
+    """A stream offset of which only the lowest 32 bits are known, near the stream's length."""
+    if offset is None or length is None:
+        return offset
+    return offset + _WRAP * round((length - offset) / _WRAP)
+
+
+def repeated(found: Iterable[Overlap], frames: Iterable[Row]) -> list[Frame]:
+    """The frames to leave out. frames: those of `windows`, of both captures."""
+    by_way: dict[Way, list[Row]] = defaultdict(list)
+    for row in frames:
+        by_way[row["capture"], row["connection_id"], row["direction"]].append(row)
+    left_out: list[Frame] = []
+    for one in found:
+        before = by_way[(*one.before, one.direction)]
+        after = by_way[(*one.after, one.direction)]
+        whole = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
+        again = {row["stream_offset"] + one.shift for row in after}
+        left_out += [_key(row) for row in after if row["stream_offset"] + one.shift in whole]
+        left_out += [
+            _key(row)
+            for row in before
+            if row["status"] == "cut_by_end" and row["stream_offset"] in again
+        ]
+    return sorted(left_out)
+
+
+def _key(row: Mapping[str, Any]) -> Frame:
+    return row["capture"], row["connection_id"], row["frame_no"]
+
+
+def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row]) -> list[Row]:
+    """Deliveries that end in the next capture, with the messages in them that their own bytes do
+    not tell: as the publish of the same entry says it, or another delivery of all of it.
+
+    Args:
+        unread: deliveries without message_count.
+        sends: publishes and receipts of their group, with chain: a receipt may be in another
+            capture than its send. deliveries: of the same entries, message_count known.
+    """
+    known: dict[tuple[int, int], set[int]] = defaultdict(set)
+    asked: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+    stored: list[tuple[tuple[int, int, int], tuple[int, int]]] = []
+    for row in sends:
+        entry = (row["ledger_id"], row["entry_id"])
+        sent = (row["chain"], row["producer_id"], row["sequence_id"])
+        if row["message_count"] is not None:
+            asked[sent].add(row["message_count"])
+            if row["ledger_id"] is not None:
+                known[entry].add(row["message_count"])
+        elif row["ledger_id"] is not None:
+            stored.append((sent, entry))
+    for sent, entry in stored:
+        known[entry] |= asked[sent]
+    for row in deliveries:
+        known[row["ledger_id"], row["entry_id"]].add(row["message_count"])
+    found = []
+    for row in unread:
+        said = known[row["ledger_id"], row["entry_id"]]
+        if len(said) == 1:
+            found.append({**row, "message_count": next(iter(said))})
+    return found
+
+
+def find_left_out(db: "duckdb.DuckDBPyConnection", seams: Sequence[Seam]) -> None:
+    """Make the table left_out: the frames that are there twice.
+
+    Args:
+        db: with connections and seams of the group, and all_frames.
+    """
+    found = []
+    if any(seam.missing is not None and seam.missing < 0 for seam in seams):
+        rows = db.sql(
+            "SELECT connections.* FROM connections SEMI JOIN (SELECT before_capture AS capture, "
+            "before_connection_id AS connection_id FROM seams WHERE missing < 0 UNION ALL "
+            "SELECT after_capture, after_connection_id FROM seams WHERE missing < 0) "
+            "USING (capture, connection_id)"
+        )
+        found = overlaps(seams, rows.to_arrow_table().to_pylist())
+    windows = {way: window for one in found for way, window in one.windows().items()}
+    left_out: list[Frame] = []
+    if windows:
+        given = [(*way, *window) for way, window in windows.items()]
+        db.register("windows", _table(given, _WINDOWS))
+        near = db.sql(
+            "SELECT capture, connection_id, direction, frame_no, stream_offset, status "
+            "FROM all_frames JOIN windows USING (capture, connection_id, direction) "
+            "WHERE stream_offset >= low AND stream_offset < high"
+        )
+        left_out = repeated(found, near.to_arrow_table().to_pylist())
+    db.register("found", _table(left_out, LEFT_OUT))
+    db.execute("CREATE TABLE left_out AS FROM found")
+
+
+def find_told(db: "duckdb.DuckDBPyConnection") -> None:
+    """Make the table told: what deliveries cost that end in the next capture.
+
+    Args:
+        db: with frames, deliveries, exchanges, seams and placed.
+    """
+    db.execute(
+        """
+        CREATE TABLE unread AS
+        WITH border AS (
+          SELECT before_capture AS capture, before_connection_id AS connection_id FROM seams
+          WHERE direction = 'to_client'
+        ),
+        cut AS (
+          SELECT capture, connection_id, frame_no
+          FROM frames SEMI JOIN border USING (capture, connection_id)
+          WHERE status = 'cut_by_end' AND command = 'MESSAGE'
+        )
+        SELECT capture, connection_id, frame_no, ledger_id, entry_id, crc32c_stored
+        FROM deliveries SEMI JOIN cut USING (capture, connection_id, frame_no)
+        WHERE message_count IS NULL AND ack_set IS NULL
+        """
+    )
+    unread = db.table("unread").to_arrow_table().to_pylist()
+    told: list[Row] = []
+    if unread:
+        entries = "(SELECT DISTINCT ledger_id, entry_id FROM unread)"
+        sends = db.sql(
+            "SELECT p.chain, e.ledger_id, e.entry_id, e.producer_id, e.sequence_id, "
+            "e.message_count FROM exchanges AS e JOIN placed AS p USING (capture, connection_id) "
+            f"LEFT JOIN {entries} AS u USING (ledger_id, entry_id) WHERE e.kind = 'publish' "
+            "AND (u.entry_id IS NOT NULL OR e.outcome IN ('unanswered_at_end', 'lost_in_gap'))"
+        )
+        others = db.sql(
+            f"SELECT ledger_id, entry_id, message_count FROM deliveries SEMI JOIN {entries} "
+            "USING (ledger_id, entry_id) WHERE message_count IS NOT NULL AND ack_set IS NULL"
+        )
+        told = counts(
+            unread, sends.to_arrow_table().to_pylist(), others.to_arrow_table().to_pylist()
+        )
+    keys = [(*_key(row), row["message_count"]) for row in told]
+    db.register("costs", _table(keys, _TOLD))
+    db.execute("CREATE TABLE told AS FROM costs")
+
+
+def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema
+    )

@@ -1,0 +1,209 @@
+"""Close over captures what one capture alone cannot know.
+
+The rows of a group of captures go in one order through the `replay`. What comes back are the rows
+of `exchanges`, `deliveries` and `permits` that one capture over all of them would have had. In them
+capture, connection_id and incarnation are those of the joined connection (the place of its first
+part); own_capture and own_connection_id say where the frame lies, and response_capture, ack_capture
+and previous_capture where the other one lies, if that is elsewhere.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.blocks import Int64Array
+from dissector.joining import borders, merged, replay, subjects
+from dissector.joining.endings import find_events
+from dissector.joining.feeding import input_rows
+from dissector.joining.files import Settings, Source, database, make_views, text, write
+from dissector.joining.holes import find_holes
+from dissector.joining.links import Plan
+from dissector.joining.places import Places, nullable, place
+from dissector.joining.replay_cursus import AllReplays
+from dissector.joining.serials import numbers
+from dissector.limits import NULL, REORDER_WINDOW_MS
+from dissector.schemas.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    import duckdb
+
+_WINDOW_NS: Final = REORDER_WINDOW_MS * 1_000_000
+CLOSED: Final = ("exchanges", "deliveries", "permits")
+# Where a row's frames lie: its own one, and others that it names if they are in another capture
+# (the connection of a previous delivery: wherever it is). The frame of a row orders the rows of a
+# connection, by its number in all captures that were joined.
+_OTHERS: Final[dict[str, tuple[str, ...]]] = {
+    "exchanges": ("response",), "deliveries": ("previous", "ack"), "permits": (),
+}  # fmt: skip
+_READ: Final = ("connections", "notices", "exchanges", "permits", "frames", "acks", "deliveries",
+                "messages")  # fmt: skip
+# Tables that name frames, of which some may be in another capture, too.
+_ONCE: Final = ("frames", "acks", "deliveries", "messages")
+
+
+def closed_schema(table: str) -> pa.Schema:
+    """The columns of the closed rows of a table."""
+    schema = arrow_schema(table)
+    names = [f"{other}_{what}" for other in _OTHERS[table] for what in ("capture", "connection_id")]
+    fields = [
+        pa.field(name, pa.string() if name.endswith("capture") else pa.int64())
+        for name in ("own_capture", "own_connection_id", *names, "order_no")
+        if name not in schema.names
+    ]
+    return pa.schema([*schema, *fields])
+
+
+SCHEMAS: Final = {
+    **{name: closed_schema(name) for name in CLOSED},
+    **subjects.SCHEMAS,
+    "connections": merged.CONNECTIONS,
+    "behind": merged.CONNECTIONS,
+    "left_out": borders.LEFT_OUT,
+    "changes": merged.CHANGES,
+    "cut": merged.CUT,
+    "skipped": merged.SKIPPED,
+}
+
+
+class Target(NamedTuple):
+    """Where the rows of a group go: folder/<table>/<name>.parquet, for each table of SCHEMAS."""
+
+    folder: Path
+    name: str
+
+    def path(self, table: str) -> Path:
+        """The file of a table."""
+        return self.folder / table / f"{self.name}.parquet"
+
+
+def close_group(source: Source, part: Plan, target: Target, settings: Settings) -> dict[str, int]:
+    """Read a group of captures and write its rows, closed; returns the rows of each table.
+
+    Args:
+        source: the files of the group's captures.
+        part: the plan of this group alone.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+    """
+    with database(settings) as db:
+        make_views(db, source, _READ, "all_")
+        db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
+        place(db, part)
+        borders.find_left_out(db, part.seams)
+        counts = {"left_out": _settle_once(db, target)}
+        find_events(db)
+        find_holes(db)
+        borders.find_told(db)
+        (group,) = part.groups
+        places = Places(db)
+        more: dict[str, list[pa.Table]] = defaultdict(list)
+        counts |= _write_closed(
+            _replayed(input_rows(db, is_in_turn=group.is_in_turn)), places, target, more
+        )
+        for name, query in subjects.queries(db, more).items():
+            counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
+        db.execute(merged.MERGED)
+        for name, query in (
+            ("connections", "FROM merged ORDER BY capture, connection_id"),
+            ("behind", merged.BEHIND),
+            ("cut", merged.CUT_QUERY),
+            ("skipped", merged.SKIPPED_QUERY),
+            ("changes", _changes(db, target)),
+        ):
+            counts[name] = write(db, query, SCHEMAS[name], target.path(name))
+    return counts
+
+
+def _settle_once(db: "duckdb.DuckDBPyConnection", target: Target) -> int:
+    """Make the tables without the frames that are left out."""
+    query = "FROM left_out ORDER BY capture, connection_id, frame_no"
+    count = write(db, query, borders.LEFT_OUT, target.path("left_out"))
+    without = " ANTI JOIN left_out USING (capture, connection_id, frame_no)" if count else ""
+    for table in _READ[1:]:
+        db.execute(f"CREATE VIEW {table} AS FROM all_{table}{without if table in _ONCE else ''}")
+    return count
+
+
+def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
+    for name in CLOSED:
+        path = text(str(target.path(name)).replace("[", "[[]"))
+        db.execute(f"CREATE VIEW closed_{name} AS FROM read_parquet({path})")
+    return merged.changes()
+
+
+def _replayed(batches: Iterable[pa.Table]) -> Iterator[replay.Told]:
+    run = AllReplays(_WINDOW_NS)
+    for batch in batches:
+        yield from run.feed(batch)
+    yield from run.finish()
+
+
+def _write_closed(
+    told: Iterable[replay.Told], places: Places, target: Target, more: dict[str, list[pa.Table]]
+) -> dict[str, int]:
+    """Write the rows of CLOSED as they come; those of other tables are put to `more`."""
+    counts = dict.fromkeys(CLOSED, 0)
+    with ExitStack() as stack:
+        writers = {}
+        for name in CLOSED:
+            target.path(name).parent.mkdir(parents=True, exist_ok=True)
+            writer = pq.ParquetWriter(target.path(name), SCHEMAS[name], compression="zstd")
+            writers[name] = stack.enter_context(writer)
+        for name, rows in told:
+            if name in writers:
+                writers[name].write_table(placed_rows(name, rows, places))
+                counts[name] += rows.num_rows
+            else:
+                more[name].append(rows)
+    return counts
+
+
+def placed_rows(table: str, rows: pa.Table, places: Places) -> pa.Table:
+    """Rows of the replay with their places: head, own, and those of other frames that they name."""
+    chains = _column(rows, "connection_id")
+    if table == "exchanges":
+        asked = _column(rows, "request_rank")
+        ranks = np.where(asked == NULL, _column(rows, "response_rank"), asked)
+    else:
+        ranks = _column(rows, "rank")
+    heads = places.head_ranks(chains)
+    ranks = np.where(ranks == NULL, heads, ranks)
+    columns: dict[str, Any] = {
+        "connection_id": places.of_heads(chains, "connection_id"),
+        "capture": places.captures(heads),
+        "own_capture": places.captures(ranks),
+        "own_connection_id": nullable(places.connections(ranks, chains)),
+        "origin_capture": pa.nulls(rows.num_rows, pa.string()),
+    }
+    if table == "exchanges":
+        for name in ("client_ip", "broker_ip"):
+            columns[name] = places.of_heads(chains, name)
+    for name in _OTHERS[table]:
+        other = _column(rows, f"{name}_rank")
+        is_there = (other != NULL) & (other != ranks)
+        # A previous delivery may be on another connection, which is told wherever it is.
+        is_free = name == "previous"
+        its = places.connections(other, _column(rows, f"{name}_connection_id") if is_free else chains)
+        columns[f"{name}_capture"] = places.captures(np.where(is_there, other, NULL))
+        columns[f"{name}_connection_id"] = nullable(its if is_free else np.where(is_there, its, NULL))
+    schema = SCHEMAS[table]
+    return pa.table(
+        [_cast(columns.get(name, rows.column(name) if name in rows.schema.names else None), kind)
+         for name, kind in zip(schema.names, schema.types, strict=True)],
+        schema=schema,
+    )  # fmt: skip
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    return column.cast(kind) if column.type != kind else column
+
+
+def _column(rows: pa.Table, name: str) -> Int64Array:
+    return numbers(rows.column(name).combine_chunks())

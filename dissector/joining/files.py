@@ -1,0 +1,180 @@
+"""The Parquet files of some captures as tables for DuckDB: each row with its capture."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.errors import DependencyError
+from dissector.lake.manifest import ROTATION, Manifest, tap_run_of, to_json
+from dissector.lake.reader import Lake
+from dissector.schemas import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH_ROWS: Final = 1 << 16
+_SQL_TYPES: Final = {
+    "bigint": "BIGINT",
+    "boolean": "BOOLEAN",
+    "string": "VARCHAR",
+    "timestamp[us, UTC]": "TIMESTAMPTZ",
+    "array<bigint>": "BIGINT[]",
+    "array<string>": "VARCHAR[]",
+    "map<string,bigint>": "MAP(VARCHAR, BIGINT)",
+    "map<string,string>": "MAP(VARCHAR, VARCHAR)",
+}
+
+
+class Settings(NamedTuple):
+    """What DuckDB may use: memory as it writes sizes, threads, and a folder where it puts what does
+    not fit into memory (None: nowhere)."""
+
+    memory: str = "1GB"
+    threads: int = 1
+    folder: Path | None = None
+
+
+class Source(NamedTuple):
+    """The files of some captures, by table; those of schema version 1 name their capture by their
+    folder. only: captures whose rows are wanted, if the files hold others, too."""
+
+    files: dict[str, tuple[str, ...]]
+    old_files: dict[str, tuple[str, ...]]
+    only: tuple[str, ...] | None
+    has_rotations: bool
+
+    def query(self, table: str) -> str:
+        """SQL that gives the rows of a table; `place` tells those of one file and frame apart, in
+        their order.
+
+        Rotations of a tap continue each other, so that all of one run are one capture here.
+        """
+        columns = [column.name for column in TABLES[table].columns]
+        empty = ", ".join(
+            f"NULL::{_SQL_TYPES[column.type]} AS {column.name}" for column in TABLES[table].columns
+        )
+        parts = [f"SELECT {empty}, NULL::BIGINT AS place WHERE false"]
+        if self.files.get(table):
+            parts.append(
+                "SELECT *, file_row_number AS place FROM "
+                f"read_parquet({_list(self.files[table])}, hive_partitioning = false, "
+                "file_row_number = true)"
+            )
+        if self.old_files.get(table):
+            parts.append(
+                "SELECT * REPLACE (coalesce(origin_capture, capture) AS capture), "
+                f"file_row_number AS place FROM read_parquet({_list(self.old_files[table])}, "
+                "hive_partitioning = true, hive_types_autocast = false, union_by_name = true, "
+                "file_row_number = true)"
+            )
+        rows = " UNION ALL BY NAME ".join(parts)
+        if self.has_rotations:
+            pattern = f"^{ROTATION.pattern}$"
+            rows = (
+                f"SELECT * REPLACE (regexp_replace(capture, {text(pattern)}, '\\1') AS capture) "
+                f"FROM ({rows})"
+            )
+        chosen = f"SELECT {', '.join(columns)}, place FROM ({rows})"
+        if self.only is None:
+            return chosen
+        return f"{chosen} WHERE capture IN ({', '.join(map(text, self.only))})"
+
+
+def names_in(capture: Manifest) -> frozenset[str]:
+    """What the rows of a capture of a lake call theirs: the ids of those that were compacted into
+    it, and of rotations of a tap that of the run."""
+    return frozenset(tap_run_of(inside.capture_id) for inside in capture.captures())
+
+
+def digests(captures: Iterable[Manifest]) -> dict[str, str]:
+    """What tells whether the rows of a capture are still those that were read, by its name."""
+    found: dict[str, list[str]] = {}
+    for capture in captures:
+        digest = hashlib.sha256(to_json(capture).encode()).hexdigest()
+        for name in names_in(capture):
+            found.setdefault(name, []).append(digest)
+    return {name: digest_of(sorted(texts)) for name, texts in found.items()}
+
+
+def digest_of(value: object) -> str:
+    """A digest of something that can be written as JSON."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+def source_of(lake: Lake, captures: frozenset[str]) -> Source:
+    """The files of some captures of a lake, by the names that rows have.
+
+    Raises:
+        InputError: one is a link or no file.
+    """
+    chosen = [capture for capture in lake.captures if names_in(capture) & captures]
+    new = lake._replace(captures=tuple(c for c in chosen if c.schema_version != 1))
+    old = lake._replace(captures=tuple(c for c in chosen if c.schema_version == 1))
+    held = frozenset[str]().union(*map(names_in, chosen))
+    return Source(
+        {table: tuple(new.part_paths(table)) for table in TABLES},
+        {table: tuple(old.part_paths(table)) for table in TABLES},
+        tuple(sorted(captures)) if held - captures else None,
+        any(ROTATION.fullmatch(each.capture_id) for c in chosen for each in c.captures()),
+    )
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """A database of its own in memory.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise DependencyError("duckdb is missing: pip install duckdb") from error
+    options: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": settings.memory,
+        "threads": settings.threads,
+        "temp_directory": "" if settings.folder is None else str(settings.folder),
+        "preserve_insertion_order": "false",
+        "autoinstall_known_extensions": "false",
+    }
+    with duckdb.connect(config=options) as found:
+        yield found
+
+
+def make_views(
+    db: "duckdb.DuckDBPyConnection", source: Source, tables: Iterable[str], prefix: str = ""
+) -> None:
+    """Tables of a source as views of their names."""
+    for table in tables:
+        db.execute(f"CREATE VIEW {prefix}{table} AS {source.query(table)}")
+
+
+def write(
+    db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema, path: Path
+) -> int:
+    """Write what a query gives as a Parquet file; returns its rows."""
+    count = 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in db.sql(query).to_arrow_reader(BATCH_ROWS):
+            writer.write_table(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
+            count += batch.num_rows
+    return count
+
+
+def text(value: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _list(paths: Sequence[str]) -> str:
+    """Paths as they are: what looks like a pattern in them is none."""
+    plain = (re.sub(r"([\[*?])", r"[\1]", path) for path in paths)
+    return f"[{', '.join(map(text, plain))}]"

@@ -1,0 +1,344 @@
+"""Which captures of a lake belong together, and which of their connections are one.
+
+A connection that lasted over a file's end is a row in each capture: open at the end of one, begun
+in the middle in the next, between the same ends, its sequence numbers going on. Captures are also
+put together where the same message was published, stored or delivered in both. Captures of one
+*group* are read one behind the other (`replay`); connections that continue each other are one
+*chain*, which stands under the place of its first connection, its *head*.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+Row = dict[str, Any]
+Place = tuple[str, int]
+
+WAYS: Final = ("to_broker", "to_client")
+_WRAP: Final = 1 << 32
+# Bytes that may be missing, or be there twice, between two captures of one connection.
+MAX_SEAM_BYTES: Final = 1 << 24
+# How far the clocks of two files may disagree, and how long a connection may be silent between
+# them if no sequence number tells whether it is the same.
+SLACK_NS: Final = 1_000_000_000
+MAX_SILENCE_NS: Final = 300 * 1_000_000_000
+
+COLUMNS: Final = (
+    "capture", "connection_id", "connection_key", "protocol", "started", "ended", "first_ts_ns",
+    "last_ts_ns",
+    *(f"{name}_{way}"
+      for name in ("isn", "first_seq", "last_seq", "fin_packet", "stream_bytes") for way in WAYS),
+)  # fmt: skip
+
+
+class Seam(NamedTuple):
+    """Where a connection goes over from one capture to the next; missing: bytes of the direction
+    between both, negative if some are in both, null where it is not known."""
+
+    before: Place
+    after: Place
+    direction: str
+    missing: int | None
+
+
+class Group(NamedTuple):
+    """Captures in the order in which they are read, each with the earliest time that its frames
+    can have (0 = any): they come after those of the capture that it continues."""
+
+    number: int
+    captures: tuple[str, ...]
+    floors: tuple[int, ...]
+    is_in_turn: bool
+
+
+class Plan(NamedTuple):
+    """Groups of two captures or more; the head of each connection that continues another one, by
+    its place (all others are heads); where connections go over. copies: captures that show the same
+    traffic as another one, which are not put together with any; twins: their connections that are
+    in the other one."""
+
+    groups: tuple[Group, ...]
+    moved: dict[Place, Place]
+    seams: tuple[Seam, ...]
+    copies: tuple[str, ...]
+    twins: frozenset[Place] = frozenset()
+
+    @property
+    def captures(self) -> frozenset[str]:
+        """All captures that are in a group."""
+        return frozenset(name for group in self.groups for name in group.captures)
+
+    @property
+    def wholes(self) -> dict[str, str]:
+        """The first capture of its group, by each capture of a group."""
+        return {name: group.captures[0] for group in self.groups for name in group.captures}
+
+
+NOTHING: Final = Plan((), {}, (), ())
+
+
+def distance(before: int | None, after: int | None) -> int | None:
+    """Bytes from one sequence number to another; negative if it is behind."""
+    if before is None or after is None:
+        return None
+    found = (after - before) % _WRAP
+    return found - _WRAP if found >= _WRAP // 2 else found
+
+
+def end_of(row: Row, way: str) -> int | None:
+    """The sequence number that comes next in a direction: a SYN and a FIN have one each."""
+    last: int | None = row[f"last_seq_{way}"]
+    if last is None and row[f"isn_{way}"] is not None:
+        last = (row[f"isn_{way}"] + 1) % _WRAP
+    if last is not None and row[f"fin_packet_{way}"] is not None:
+        last = (last + 1) % _WRAP
+    return last
+
+
+def begin_of(row: Row, way: str) -> int | None:
+    """The sequence number of the first byte of a direction that began before its capture.
+
+    The first packet is not always the first in the stream: one that was sent again, or overtaken,
+    comes behind it.
+    """
+    first: int | None = row[f"first_seq_{way}"]
+    last, length = row[f"last_seq_{way}"], row.get(f"stream_bytes_{way}")
+    if first is None or last is None or length is None:
+        return first
+    least: int = (last - length) % _WRAP
+    ahead = distance(least, first)
+    return least if ahead is not None and 0 < ahead <= MAX_SEAM_BYTES else first
+
+
+def missing(before: Row, after: Row, way: str) -> int | None:
+    """Bytes of a direction between the end of one connection row and the begin of another."""
+    return distance(end_of(before, way), begin_of(after, way))
+
+
+def continues(before: Row, after: Row) -> bool:
+    """Whether a connection row goes on where another one of equal ends stopped."""
+    if before["capture"] == after["capture"]:
+        return False
+    if after["started"] != "midstream":
+        return False
+    silence = after["first_ts_ns"] - before["last_ts_ns"]
+    if silence < -SLACK_NS:
+        return False
+    known = [found for way in WAYS if (found := missing(before, after, way)) is not None]
+    if before["ended"] != "capture_end":
+        # Acknowledgements of the end, and its repetitions, come behind it.
+        is_tail = after["protocol"] == "none" and silence <= MAX_SILENCE_NS and bool(known)
+        return is_tail and all(abs(found) <= 1 for found in known)
+    if not known:
+        return bool(silence <= MAX_SILENCE_NS)
+    return all(abs(found) <= MAX_SEAM_BYTES for found in known)
+
+
+def is_copy(one: Row, other: Row) -> bool:
+    """Whether two connection rows of equal ends hold, for the most part, the same bytes."""
+    if one["capture"] == other["capture"]:
+        return False
+    for way in WAYS:
+        spans = []
+        for row in (one, other):
+            length = distance(row[f"first_seq_{way}"], row[f"last_seq_{way}"])
+            spans.append(length)
+        shift = distance(one[f"first_seq_{way}"], other[f"first_seq_{way}"])
+        if shift is None or None in spans:
+            continue
+        first, second = (int(span or 0) for span in spans)
+        shared = min(first, shift + second) - max(0, shift)
+        if min(first, second) > 0 and 2 * shared > min(first, second):
+            return True
+    return False
+
+
+class _Sets:
+    """Names that are put together, step by step."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def top(self, name: str) -> str:
+        while (above := self._above.get(name, name)) != name:
+            self._above[name] = self._above.get(above, above)
+            name = above
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        first, second = sorted((self.top(one), self.top(other)))
+        self._above[second] = first
+
+
+def _by_key(connections: Iterable[Row]) -> list[list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in connections:
+        found[row["connection_key"]].append(row)
+    for rows in found.values():
+        rows.sort(key=lambda row: (row["first_ts_ns"], row["last_ts_ns"], row["capture"]))
+    return [rows for _, rows in sorted(found.items()) if len({r["capture"] for r in rows}) > 1]
+
+
+def is_at_once(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether two spans of time are one for the better part of the shorter. Two taps of the same
+    traffic run at once; what is sent again right behind a border is not seen twice."""
+    shared = min(one[1], other[1]) - max(one[0], other[0])
+    shorter = min(one[1] - one[0], other[1] - other[0])
+    return shared > 0 and 2 * shared >= shorter
+
+
+def _span(row: Row) -> tuple[int, int]:
+    return row["first_ts_ns"], row["last_ts_ns"]
+
+
+def find_twins(connections: Iterable[Row]) -> set[Place]:
+    """Connections whose bytes another capture, earlier by name, holds too."""
+    found = set()
+    for rows in _by_key(connections):
+        for place, row in enumerate(rows):
+            for other in rows[place + 1 :]:
+                if other["first_ts_ns"] > row["last_ts_ns"]:
+                    break
+                if is_at_once(_span(row), _span(other)) and is_copy(row, other):
+                    later = max(row, other, key=lambda each: each["capture"])
+                    found.add((later["capture"], later["connection_id"]))
+    return found
+
+
+def find_seams(connections: Iterable[Row]) -> list[Seam]:
+    """Where connections go over from one capture to the next, both directions of each."""
+    found = []
+    for rows in _by_key(connections):
+        waiting: list[Row] = []
+        for row in rows:
+            before = next((each for each in reversed(waiting) if continues(each, row)), None)
+            if before is not None:
+                waiting.remove(before)
+                first, second = ((each["capture"], each["connection_id"]) for each in (before, row))
+                is_over = before["ended"] != "capture_end"
+                found += [
+                    Seam(first, second, way, None if is_over else missing(before, row, way))
+                    for way in WAYS
+                ]
+            waiting.append(row)
+    return found
+
+
+def _in_order(
+    captures: Iterable[str], spans: dict[str, tuple[int, int]], after: dict[str, set[str]]
+) -> list[str]:
+    """Captures by their first packet, but each behind those that it continues."""
+    names = set(captures)
+    left = {name: len(after[name] & names) for name in names}
+    followers: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        for before in after[name] & names:
+            followers[before].append(name)
+    ready = [(spans[name][0], name) for name in names if not left[name]]
+    heapq.heapify(ready)
+    found: list[str] = []
+    while ready:
+        _, name = heapq.heappop(ready)
+        found.append(name)
+        for follower in followers[name]:
+            left[follower] -= 1
+            if not left[follower]:
+                heapq.heappush(ready, (spans[follower][0], follower))
+    # Captures that continue each other both ways cannot be told apart by it.
+    return found + sorted(names - set(found), key=lambda name: (spans[name][0], name))
+
+
+def _group(
+    number: int, names: Iterable[str], spans: dict[str, tuple[int, int]], after: dict[str, set[str]]
+) -> Group:
+    ordered = _in_order(names, spans, after)
+    ends: dict[str, int] = {}
+    floors = []
+    is_in_turn = True
+    latest = None
+    for name in ordered:
+        floor = max((ends.get(before, 0) for before in after[name]), default=0)
+        floors.append(floor)
+        first = max(floor, spans[name][0])
+        ends[name] = max(floor, spans[name][1])
+        if latest is not None and first < latest:
+            is_in_turn = False
+        latest = max(latest or 0, ends[name])
+    return Group(number, tuple(ordered), tuple(floors), is_in_turn)
+
+
+def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dict[str, str]:
+    """What each capture is part of by its connections alone, by the name of one of its captures:
+    captures that were made at once stand for themselves, as they may show the same traffic."""
+    copies = {place[0] for place in find_twins(connections)}
+    sets = _Sets()
+    for seam in find_seams([row for row in connections if row["capture"] not in copies]):
+        sets.join(seam.before[0], seam.after[0])
+    members: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(spans, key=lambda name: spans[name]):
+        members[sets.top(name)].append(name)
+    found = {}
+    for top, names in members.items():
+        is_one = not any(is_at_once(spans[one], spans[two]) for one, two in pairwise(names))
+        found |= {name: top if is_one else name for name in names}
+    return found
+
+
+def plan(
+    connections: Sequence[Row],
+    spans: dict[str, tuple[int, int]],
+    shared: Iterable[Iterable[str]] = (),
+    views: Iterable[Sequence[str]] = (),
+    twins: Iterable[Place] = (),
+) -> Plan:
+    """What is to be read together.
+
+    Args:
+        connections: rows with COLUMNS: those whose ends are in several captures are enough.
+        spans: times of the first and the last packet of each capture, ns.
+        shared: captures that have messages in common.
+        views: captures that show the same messages at once; the first of each set is read, if the
+            captures were made at once.
+        twins: connections of the others that are there in the first.
+    """
+    seen_twice = {
+        name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
+    }
+    again = find_twins(connections).union(place for place in twins if place[0] in seen_twice)
+    copies = seen_twice | {place[0] for place in again}
+    rows = [row for row in connections if row["capture"] not in copies]
+    seams = find_seams(rows)
+    sets = _Sets()
+    after: dict[str, set[str]] = defaultdict(set)
+    for seam in seams:
+        sets.join(seam.before[0], seam.after[0])
+        after[seam.after[0]].add(seam.before[0])
+    for names in shared:
+        known = [name for name in names if name not in copies]
+        for name in known[1:]:
+            sets.join(known[0], name)
+    members: dict[str, list[str]] = defaultdict(list)
+    for name in spans:
+        members[sets.top(name)].append(name)
+    groups = [
+        _group(number, names, spans, after)
+        for number, (_, names) in enumerate(
+            sorted((top, names) for top, names in members.items() if len(names) > 1)
+        )
+    ]
+    moved = _moved(groups, seams)
+    return Plan(tuple(groups), moved, tuple(seams), tuple(sorted(copies)), frozenset(again))
+
+
+def _moved(groups: Sequence[Group], seams: Iterable[Seam]) -> dict[Place, Place]:
+    """The head of each connection that continues one of a capture that is read before it."""
+    before = {seam.after: seam.before for seam in seams}
+    ranks = {name: rank for group in groups for rank, name in enumerate(group.captures)}
+    moved: dict[Place, Place] = {}
+    for place in sorted(before, key=lambda place: (ranks[place[0]], place)):
+        earlier = before[place]
+        if ranks[earlier[0]] < ranks[place[0]]:
+            moved[place] = moved.get(earlier, earlier)
+    return moved

@@ -1,0 +1,137 @@
+"""Connections of a group as one each, and what joining changed, as SQL."""
+
+from typing import Final
+
+import pyarrow as pa
+
+from dissector.joining.links import WAYS
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+
+CONNECTIONS: Final = arrow_schema("connections")
+# How the rows of one connection become one; whatever is not named here is the first that is known.
+_LEAST: Final = ("first_ts_ns",)
+_GREATEST: Final = ("last_ts_ns", "max_message_bytes")
+_OF_THE_LAST: Final = ("ended", "ended_packet")
+_NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
+_NAMES: Final = tuple(column.name for column in TABLES["connections"].columns)
+_PLACE: Final = ("capture", "connection_id")
+_SUMMED: Final = frozenset(
+    name for name in _NAMES if name.endswith(WAYS) and not name.startswith(_NOT_SUMMED)
+)
+
+# A connection whose directions ended in different captures is closed, though it was open at the
+# end of each; else what the capture says in which it ended.
+_ENDED_AT: Final = "CASE WHEN ended <> 'capture_end' THEN rank END"
+_IS_CLOSED: Final = (
+    f"min({_ENDED_AT}) IS NULL AND max(fin_packet_to_broker) IS NOT NULL "
+    "AND max(fin_packet_to_client) IS NOT NULL"
+)
+_LAST_FIN: Final = "greatest(fin_packet_to_broker, fin_packet_to_client)"
+_CLOSED: Final = {"ended": "'fin'", "ended_packet": f"arg_max({_LAST_FIN}, rank)"}
+
+
+def _one(name: str) -> str:
+    """A column of a connection, of those of its parts."""
+    if name in _SUMMED:
+        value = f"sum({name})::BIGINT"
+    elif name in _LEAST:
+        value = f"min({name})"
+    elif name in _GREATEST:
+        value = f"max({name})"
+    elif name in _OF_THE_LAST:
+        value = (
+            f"CASE WHEN {_IS_CLOSED} THEN {_CLOSED[name]} WHEN min({_ENDED_AT}) IS NULL "
+            f"THEN arg_max_null({name}, rank) ELSE arg_min_null({name}, {_ENDED_AT}) END"
+        )
+    elif name == "protocol":
+        known = "CASE WHEN protocol NOT IN ('none', 'unknown') THEN rank END"
+        value = f"coalesce(arg_min(protocol, {known}), arg_max(protocol, rank))"
+    else:
+        value = f"arg_min({name}, rank)"
+    return f"{value} AS {name}"
+
+
+_PARTS: Final = "connections AS c JOIN placed AS p USING (capture, connection_id)"
+_IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_connection_id"
+# One row per joined connection, under its head.
+MERGED: Final = f"""
+CREATE TABLE merged AS
+WITH parts AS (
+  SELECT c.*, p.rank, p.head_capture, p.head_connection_id, count(*) OVER (PARTITION BY p.chain)
+    AS count
+  FROM {_PARTS}
+)
+SELECT {", ".join(_NAMES)} FROM parts WHERE count = 1
+UNION ALL BY NAME
+SELECT head_capture AS capture, head_connection_id AS connection_id,
+  {", ".join(_one(name) for name in _NAMES if name not in _PLACE)}
+FROM parts WHERE count > 1 GROUP BY head_capture, head_connection_id
+"""
+# Those that lie behind one, as they are named in the rows of frames and acks.
+BEHIND: Final = f"""
+SELECT c.* REPLACE (m.leg AS leg, m.twin_connection_id AS twin_connection_id)
+FROM {_PARTS}
+JOIN merged AS m ON m.capture = p.head_capture AND m.connection_id = p.head_connection_id
+WHERE NOT ({_IS_HEAD}) ORDER BY c.capture, c.connection_id
+"""
+
+COUNTERS: Final = (
+    "exchanges_answered_later", "deliveries_ended_later", "redeliveries_recognised",
+    "publishes_recognised", "balances_carried",
+)  # fmt: skip
+# Rows of joined captures by outcome (of permits: by event), each by itself and joined.
+CHANGES: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("capture", "moment", "table", "value")),
+        *((name, pa.int64()) for name in ("rows", *COUNTERS)),
+    ]
+)
+# Frames of joined captures that the end of the capture cut, and bytes before the first frame.
+_DIRECTION: Final = (
+    ("capture", pa.string()), ("connection_id", pa.int64()), ("direction", pa.string()),
+)  # fmt: skip
+CUT: Final = pa.schema(
+    [
+        *_DIRECTION,
+        ("command", pa.string()),
+        *((name, pa.int64()) for name in ("frame_no", "frame_bytes", "producer_id", "consumer_id")),
+    ]
+)
+SKIPPED: Final = pa.schema([*_DIRECTION, ("bytes", pa.int64())])
+_CONDITIONS: Final = {
+    "exchanges": {"exchanges_answered_later": "response_capture IS NOT NULL"},
+    "deliveries": {
+        "deliveries_ended_later": "ack_capture IS NOT NULL",
+        "redeliveries_recognised": "previous_capture IS NOT NULL",
+        "publishes_recognised": "publish_to_delivery_ns IS NOT NULL",
+    },
+    "permits": {"balances_carried": "baseline_known"},
+}
+CUT_QUERY: Final = f"""
+SELECT {", ".join(CUT.names)} FROM frames WHERE status = 'cut_by_end'
+ORDER BY capture, frame_no
+"""
+SKIPPED_QUERY: Final = f"""
+SELECT {", ".join(SKIPPED.names)} FROM notices WHERE code = 'midstream_start'
+ORDER BY ALL
+"""
+
+
+def changes() -> str:
+    """The query for CHANGES, of the tables all_exchanges, closed_exchanges and so on."""
+    parts = []
+    for table, conditions in _CONDITIONS.items():
+        value = "event" if table == "permits" else "outcome"
+        for moment, rows in (("before", f"all_{table}"), ("after", f"closed_{table}")):
+            sums = []
+            for name in COUNTERS:
+                condition = conditions.get(name, "false")
+                if moment == "before" and "_capture" in condition:
+                    condition = "false"
+                sums.append(f"count(*) FILTER (WHERE {condition}) AS {name}")
+            parts.append(
+                f"SELECT capture, '{moment}' AS moment, '{table}' AS \"table\", {value} AS value, "
+                f'count(*) AS "rows", {", ".join(sums)} FROM {rows} GROUP BY capture, {value}'
+            )
+    return f"{' UNION ALL '.join(parts)} ORDER BY ALL"

@@ -1,0 +1,151 @@
+"""Where the connections of a group are: their capture's rank, their chain, and its head.
+
+A chain is one connection over several captures, a rank the place of a capture in its group. The
+replay knows frames by both; here they become captures and connections again.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dissector.blocks import Int64Array
+from dissector.joining.links import WAYS, Plan
+from dissector.limits import NULL
+
+if TYPE_CHECKING:
+    import duckdb
+
+_NUMBER: Final = pa.int64()
+_TEXT: Final = pa.string()
+
+# Every connection of the group. is_read: one of its chain has frames; goes_on, comes_from: whether
+# a direction goes on in the next capture, or from the one before, without a gap.
+_PLACED: Final = """
+CREATE TABLE placed AS
+WITH each AS (
+  SELECT r.rank, r.floor_ns, c.capture, c.connection_id, c.protocol, c.client_ip, c.broker_ip,
+    coalesce(m.head_capture, c.capture) AS head_capture,
+    coalesce(m.head_connection_id, c.connection_id) AS head_connection_id
+  FROM connections AS c JOIN ranks AS r USING (capture)
+  LEFT JOIN moved AS m USING (capture, connection_id)
+),
+heads AS (
+  SELECT head_capture, head_connection_id, client_ip AS head_client_ip, broker_ip AS head_broker_ip,
+    row_number() OVER (ORDER BY rank, connection_id) - 1 AS chain
+  FROM each WHERE capture = head_capture AND connection_id = head_connection_id
+),
+onward AS (
+  SELECT before_capture AS capture, before_connection_id AS connection_id,
+    bool_or(direction = 'to_broker') AS goes_on_to_broker,
+    bool_or(direction = 'to_client') AS goes_on_to_client
+  FROM seams WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
+),
+backward AS (
+  SELECT after_capture AS capture, after_connection_id AS connection_id,
+    bool_or(direction = 'to_broker') AS comes_from_to_broker,
+    bool_or(direction = 'to_client') AS comes_from_to_client
+  FROM seams WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
+)
+SELECT each.*, head_client_ip, head_broker_ip, chain,
+  bool_or(protocol = 'cursus') OVER of_chain AS is_cursus,
+  bool_or(protocol IN ('pulsar', 'cursus')) OVER of_chain AS is_read,
+  coalesce(goes_on_to_broker, false) AS goes_on_to_broker,
+  coalesce(goes_on_to_client, false) AS goes_on_to_client,
+  coalesce(comes_from_to_broker, false) AS comes_from_to_broker,
+  coalesce(comes_from_to_client, false) AS comes_from_to_client
+FROM each JOIN heads USING (head_capture, head_connection_id)
+LEFT JOIN onward USING (capture, connection_id)
+LEFT JOIN backward USING (capture, connection_id)
+WINDOW of_chain AS (PARTITION BY chain)
+"""
+
+
+def place(db: "duckdb.DuckDBPyConnection", part: Plan) -> None:
+    """Make the tables ranks, seams and placed.
+
+    Args:
+        db: with connections of the group.
+        part: the plan of one group.
+    """
+    (group,) = part.groups
+    seams = sorted(part.seams)
+    moved = sorted(part.moved.items())
+    tables = {
+        "ranks": {
+            "capture": pa.array(group.captures, _TEXT),
+            "rank": pa.array(range(len(group.captures)), _NUMBER),
+            "floor_ns": pa.array(group.floors, _NUMBER),
+        },
+        "seams": {
+            "before_capture": pa.array([seam.before[0] for seam in seams], _TEXT),
+            "before_connection_id": pa.array([seam.before[1] for seam in seams], _NUMBER),
+            "after_capture": pa.array([seam.after[0] for seam in seams], _TEXT),
+            "after_connection_id": pa.array([seam.after[1] for seam in seams], _NUMBER),
+            "direction": pa.array([seam.direction for seam in seams], _TEXT),
+            "missing": pa.array([seam.missing for seam in seams], _NUMBER),
+        },
+        "moved": {
+            "capture": pa.array([each[0][0] for each in moved], _TEXT),
+            "connection_id": pa.array([each[0][1] for each in moved], _NUMBER),
+            "head_capture": pa.array([each[1][0] for each in moved], _TEXT),
+            "head_connection_id": pa.array([each[1][1] for each in moved], _NUMBER),
+        },
+    }
+    for name, columns in tables.items():
+        db.register(name, pa.table(columns))
+    db.execute(_PLACED)
+
+
+class Places:
+    """The way back from ranks and chains to captures and connections, for columns of numbers."""
+
+    def __init__(self, db: "duckdb.DuckDBPyConnection") -> None:
+        """db: after `place`."""
+        names = db.sql("SELECT capture FROM ranks ORDER BY rank").to_arrow_table()
+        self._captures = names.column(0).combine_chunks()
+        rows = db.sql("SELECT chain, rank, connection_id FROM placed ORDER BY chain, rank")
+        found = rows.to_arrow_table()
+        self._keys = self._key(_numbers(found, "rank"), _numbers(found, "chain"))
+        self._connections = _numbers(found, "connection_id")
+        self.heads = db.sql(
+            "SELECT rank, connection_id, head_client_ip AS client_ip, head_broker_ip AS broker_ip "
+            "FROM placed WHERE capture = head_capture AND connection_id = head_connection_id "
+            "ORDER BY chain"
+        ).to_arrow_table()
+        self._head_ranks = _numbers(self.heads, "rank")
+
+    def _key(self, ranks: Int64Array, chains: Int64Array) -> Int64Array:
+        return chains * len(self._captures) + ranks
+
+    def captures(self, ranks: Int64Array) -> pa.Array:
+        """The captures of ranks; NULL stays."""
+        return self._captures.take(nullable(ranks))
+
+    def connections(self, ranks: Int64Array, chains: Int64Array) -> Int64Array:
+        """The connections of chains in the captures of ranks, NULL where there is none."""
+        known = (ranks != NULL) & (chains != NULL)
+        keys = self._key(np.where(known, ranks, 0), np.where(known, chains, 0))
+        at = np.minimum(np.searchsorted(self._keys, keys), max(0, len(self._keys) - 1))
+        return np.where(known & (self._keys[at] == keys), self._connections[at], NULL)
+
+    def of_heads(self, chains: Int64Array, column: str) -> pa.Array:
+        """A column of the heads of chains: capture, connection_id, client_ip or broker_ip."""
+        if column == "capture":
+            return self.captures(self._head_ranks[chains])
+        return self.heads.column(column).combine_chunks().take(pa.array(chains))
+
+    def head_ranks(self, chains: Int64Array) -> Int64Array:
+        """The ranks of the heads of chains."""
+        found: Int64Array = self._head_ranks[chains]
+        return found
+
+
+def nullable(values: Int64Array) -> pa.Array:
+    """Numbers as Arrow has them, NULL as null."""
+    return pa.array(values, mask=values == NULL)
+
+
+def _numbers(rows: pa.Table, name: str) -> Int64Array:
+    found: Int64Array = rows.column(name).combine_chunks().to_numpy().astype(np.int64)
+    return found

@@ -1,0 +1,72 @@
+"""What is read together: the captures of a lake in units, each of which is counted by itself.
+
+A unit is a group of captures that belong together (`links`), or one capture. What is found in the
+rows of a unit depends on nothing else, so that it can be kept until the unit changes.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from dissector.joining.files import digest_of
+from dissector.joining.links import Plan, Seam
+from dissector.joining.survey import capture_spans
+
+
+class Unit(NamedTuple):
+    """Captures that are counted together; digest: of all that decides what is found in them."""
+
+    captures: tuple[str, ...]
+    digest: str
+
+
+def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
+    """All captures, given with their digests, in units."""
+    found = []
+    seams: dict[str, list[Seam]] = defaultdict(list)
+    for seam in whole.seams:
+        seams[seam.after[0]].append(seam)
+    for group in whole.groups:
+        content = [
+            [(name, captures[name]) for name in group.captures],
+            [list(group.floors), group.is_in_turn],
+            sorted(
+                (seam.before, seam.after, seam.direction, seam.missing or 0, seam.missing is None)
+                for name in group.captures
+                for seam in seams[name]
+            ),
+        ]
+        found.append(Unit(group.captures, digest_of(content)))
+    twins: dict[str, list[int]] = defaultdict(list)
+    for capture, connection in sorted(whole.twins):
+        twins[capture].append(connection)
+    for name in sorted(captures.keys() - whole.captures):
+        found.append(Unit((name,), digest_of([name, captures[name], twins[name]])))
+    return found
+
+
+def part_of(whole: Plan, captures: frozenset[str]) -> Plan:
+    """The plan of some units, by all their captures."""
+    return Plan(
+        tuple(group for group in whole.groups if group.captures[0] in captures),
+        {place: head for place, head in whole.moved.items() if place[0] in captures},
+        tuple(seam for seam in whole.seams if seam.after[0] in captures),
+        (),
+        frozenset(place for place in whole.twins if place[0] in captures),
+    )
+
+
+def whole_spans(files: pa.Table, whole: Plan) -> dict[str, tuple[int, int]]:
+    """Times of the first and the last packet of what each capture is part of, ns; 0 if none.
+
+    Args:
+        files: rows of capture_files.
+    """
+    found = capture_spans(files)
+    for group in whole.groups:
+        known = [found[name] for name in group.captures if found[name] != (0, 0)]
+        span = (min(s[0] for s in known), max(s[1] for s in known)) if known else (0, 0)
+        found |= dict.fromkeys(group.captures, span)
+    return found

@@ -1,0 +1,434 @@
+"""Frames of a lake through the passes of a dissection once more, captures one behind the other.
+
+A capture alone cannot know what came before it: which topic a producer writes to, how many permits
+a consumer had, which request an answer belongs to. Here the rows of `frames` of several captures
+become the columns that the passes over registry, exchanges and consumption read in a dissection,
+in one order, with one number per connection however many captures it lasted; so the same code gives
+the rows that one capture over all of them would have had.
+
+Input: rows in order (`INPUT`), of four kinds. A frame is followed by its ids (of `acks`) and by
+what its delivery cost (of `deliveries`); events stand between frames. Output: rows by their table.
+Frames are named by capture (`rank` in the group) and by their own number, connections by chain.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.blocks import ByteArray, Int64Array, TableBlock
+from dissector.findings import Findings
+from dissector.limits import NULL
+from dissector.protobuf.descriptors import descriptors, enum_names
+from dissector.protocols import PROTOCOLS
+from dissector.protocols.columns import (
+    CHECKSUM_NAMES,
+    DIRECTION_NAMES,
+    STATUS_NAMES,
+    TO_CLIENT,
+    FrameColumns,
+    IdColumns,
+    new_frame_columns,
+    new_id_columns,
+)
+from dissector.protocols.pulsar.commands import (
+    COMMANDS,
+    MESSAGE,
+    PRODUCER,
+    PRODUCER_SUCCESS,
+    REDELIVER,
+    SEND,
+    SUBSCRIBE,
+    CommandNames,
+)
+from dissector.protocols.pulsar.consumption import PulsarConsumption
+from dissector.protocols.pulsar.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.facts import named
+from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.rules import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
+from dissector.schemas.rows import arrow_batch
+from dissector.joining.places import nullable
+from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
+
+# Kinds of input rows, in the order in which those of one frame stand.
+FRAME: Final = 0
+ID: Final = 1  # a message id of an ACK or REDELIVER frame
+COST: Final = 2  # of a MESSAGE frame: what it cost, and the ack set that came with it
+EVENT: Final = 3  # behind the frame whose number it has; event_code is a number of EVENT_*
+LEG: Final = 4  # before everything of a connection: it is the broker's leg of a proxied pair
+
+NUMBERS: Final = (
+    "rank", "chain", "frame_no", "kind", "event_code", "frames_missing", "first_ts_ns",
+    "last_ts_ns", "stream_offset", "frame_bytes", "request_id", "producer_id", "consumer_id",
+    "incarnation", "sequence_id", "highest_sequence_id", "ledger_id", "entry_id", "partition",
+    "message_count", "permits", "redelivery_count", "producer_epoch", "crc32c_stored", "chunk_id",
+    "chunk_count", "txn_most_bits", "txn_least_bits", "repl_source_ledger_id",
+    "repl_source_entry_id", "deliver_at_ms", "batch_size",
+)  # fmt: skip
+FLAGS: Final = ("retransmitted", "is_batch")
+TEXTS: Final = (
+    "command", "direction", "status", "error_code", "ack_type", "validation_error", "checksum",
+    "topic", "subscription", "producer_name", "consumer_name", "replicated_from", "error_text",
+    "detail",
+)  # fmt: skip
+INPUT: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in NUMBERS),
+        *((name, pa.bool_()) for name in FLAGS),
+        ("is_cursus", pa.bool_()),  # which passes read it, see replay_cursus
+        *((name, pa.string()) for name in TEXTS),
+        ("ack_set", pa.list_(pa.int64())),
+    ]
+)
+_COPIED: Final = tuple(
+    name
+    for name in NUMBERS
+    if name not in ("rank", "chain", "frame_no", "kind", "event_code", "incarnation", "batch_size")
+)
+_ENUMS: Final = {
+    "error_code": "ServerError",
+    "ack_type": "CommandAck.AckType",
+    "validation_error": "CommandAck.ValidationError",
+}
+_KNOWN: Final = {"direction": DIRECTION_NAMES, "status": STATUS_NAMES, "checksum": CHECKSUM_NAMES}
+# Fields without a column of their own, by their name in `detail`.
+_SAID: Final = {
+    "subType": ("subscription_type", "CommandSubscribe.SubType"),
+    "initialPosition": ("initial_position", "CommandSubscribe.InitialPosition"),
+    "durable": ("is_durable", ""),
+    "priority_level": ("priority_level", ""),
+    "producer_access_mode": ("access_mode", "ProducerAccessMode"),
+    "topic_epoch": ("topic_epoch", ""),
+    "last_sequence_id": ("last_sequence_id", ""),
+    "producer_ready": ("is_ready", ""),
+    "is_active": ("is_active", ""),
+    "availablePermits": ("available_permits", ""),
+    "unackedMessages": ("unacked_messages", ""),
+    "txn_action": ("txn_action", "TxnAction"),
+    "watcher_id": ("watcher_id", ""),
+    "watch_id": ("watcher_id", ""),
+    "session_id": ("watcher_id", ""),
+}
+_RESPONSES: Final = {
+    "PARTITIONED_METADATA_RESPONSE": "CommandPartitionedTopicMetadataResponse.LookupType",
+    "LOOKUP_RESPONSE": "CommandLookupTopicResponse.LookupType",
+}
+# What a field means that the sender left out, by command.
+_DEFAULTS: Final = {
+    "PRODUCER_SUCCESS": {"is_ready": 1},
+    "SUBSCRIBE": {"is_durable": 1, "initial_position": 0},
+    "PRODUCER": {"access_mode": 0},
+    "ACTIVE_CONSUMER_CHANGE": {"is_active": 0},
+}
+REPLICATED: Final = 8  # bit of has_property
+
+
+@cache
+def said_by() -> tuple[str, ...]:
+    """The commands whose `detail` says something that the passes read."""
+    messages = descriptors().messages
+    base = messages["BaseCommand"]
+    wanted = _SAID.keys()
+    return tuple(
+        command.name
+        for command in COMMANDS
+        if command.name in _RESPONSES
+        or (
+            command.number in base
+            and any(field.name in wanted for field in messages[base[command.number].of].values())
+        )
+    )
+
+# Columns that name frames, and where their capture goes.
+_FRAME_NAMES: Final = {
+    "exchanges": (("request_frame_no", "request_rank"), ("response_frame_no", "response_rank")),
+    "deliveries": (
+        ("frame_no", "rank"),
+        ("previous_frame_no", "previous_rank"),
+        ("ack_frame_no", "ack_rank"),
+    ),
+    "permits": (("frame_no", "rank"),),
+    "producers": (),
+    "consumers": (),
+}
+TABLES: Final = tuple(_FRAME_NAMES)
+# Which incarnation of the whole a capture's own incarnation is.
+INCARNATIONS: Final = "incarnations"
+INCARNATION: Final = pa.schema(
+    [
+        (name, pa.int64())
+        for name in (
+            "rank", "chain", "consumer_id", "producer_id", "own_incarnation", "incarnation",
+        )
+    ]
+)  # fmt: skip
+Told = tuple[str, pa.Table]  # a table's name, and rows of it
+
+
+@cache
+def _enum(name: str) -> dict[str, int]:
+    return {text: number for number, text in enum_names(name).items()}
+
+
+@cache
+def _commands() -> dict[str, int]:
+    return {command.name: command.number for command in COMMANDS}
+
+
+def _command_number(text: str | None) -> int:
+    if text is None:
+        return NULL
+    known = _commands().get(text)
+    return int(text.removeprefix("UNKNOWN_")) if known is None else known
+
+
+def _number_of(text: str | None, enum: str) -> int:
+    """The number of an enumeration's value; a value without a name is its digits."""
+    if text is None:
+        return NULL
+    known = _enum(enum).get(text)
+    return (int(text) if text.lstrip("-").isdecimal() else NULL) if known is None else known
+
+
+class Replay:
+    """The passes over one group of captures: `feed` batches in order, then `finish`.
+
+    window_ns: how long an answer that was captured before its request waits for it.
+    """
+
+    def __init__(self, window_ns: int) -> None:
+        place = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
+        self._protocol = place
+        self._names = Names()
+        self._registry = PulsarRegistry(place)
+        self._exchanges = PulsarExchanges(place, window_ns)
+        self._consumption = PulsarConsumption(place)
+        self._commands = CommandNames()
+        self._findings = Findings()
+        self._serials = Serials()
+        self._rules = rule_columns()
+        self._held: pa.Table | None = None
+
+    def feed(self, batch: pa.Table) -> Iterator[Told]:
+        """Take rows (INPUT); gives the rows that closed."""
+        rows = batch if self._held is None else pa.concat_tables([self._held, batch])
+        kinds = rows.column("kind").to_numpy()
+        # The ids of the last frame may be in the next batch.
+        starts = np.flatnonzero((kinds != ID) & (kinds != COST))
+        cut = int(starts[-1]) if len(starts) else 0
+        self._held = rows.slice(cut)
+        if cut:
+            yield from self._advance(rows.slice(0, cut).combine_chunks())
+
+    def finish(self) -> Iterator[Told]:
+        """The rest."""
+        if self._held is not None and self._held.num_rows:
+            yield from self._advance(self._held.combine_chunks())
+        self._held = None
+        blocks = named(self._registry.finish(self._findings), self._commands)
+        blocks += named(self._exchanges.finish(self._findings), self._commands)
+        blocks += self._consumption.finish(self._findings)
+        yield from self._tables(blocks)
+
+    def _advance(self, rows: pa.Table) -> Iterator[Told]:
+        kinds = rows.column("kind").to_numpy()
+        for chain in rows.filter(pa.array(kinds == LEG)).column("chain").to_pylist():
+            self._exchanges.set_leg(chain, True)
+            self._consumption.set_leg(chain, True)
+        is_row = (kinds == FRAME) | (kinds == EVENT)
+        count = int(is_row.sum())
+        if not count:
+            return
+        # The frame that each row belongs to.
+        owner = np.cumsum(is_row) - 1
+        _, frames = new_frame_columns(count)
+        main = rows.filter(pa.array(is_row)).combine_chunks()
+        sources = self._fill(frames, main)
+        ids, words = self._ids(frames, rows, kinds, owner)
+        texts = self._exchanges.read_texts(frames, count, sources)
+        found = self._findings
+        names = self._names.texts
+        blocks = named(self._registry.advance(frames, count, names, sources, found), self._commands)
+        blocks += named(self._exchanges.pair(frames, count, texts, names, found), self._commands)
+        blocks += self._consumption.advance(frames, count, ids, words, names, found)
+        yield from self._tables(blocks)
+        yield self._incarnations(frames, main, count)
+
+    def _fill(
+        self, frames: FrameColumns, rows: pa.Table
+    ) -> tuple[ByteArray, ByteArray, ByteArray, ByteArray]:
+        """The columns of frames and events; returns the bytes that spans of text point into."""
+        count = rows.num_rows
+        cells: dict[str, Int64Array] = {
+            name: numbers(rows.column(name).combine_chunks()) for name in NUMBERS
+        }
+        text = {name: rows.column(name).combine_chunks() for name in TEXTS}
+        is_event = cells["kind"] == EVENT
+        frames.connection_id[:count] = cells["chain"]
+        frames.protocol[:count] = self._protocol
+        for name in _COPIED:
+            getattr(frames, name)[:count] = cells[name]
+        for name, known in _KNOWN.items():
+            getattr(frames, name)[:count] = place_in(text[name], list(known))
+        for name, enum in _ENUMS.items():
+            values = by_text(text[name], partial(_number_of, enum=enum))
+            getattr(frames, name)[:count] = values
+        for name in FLAGS:
+            getattr(frames, name)[:count] = numbers(rows.column(name).combine_chunks())
+        command = by_text(text["command"], _command_number)
+        frames.command[:count] = np.where(is_event, cells["event_code"], command)
+        frames.side[:count] = frames.direction[:count] == TO_CLIENT
+        serials = np.full(count, NULL, np.int64)
+        is_frame = ~is_event
+        serials[is_frame] = self._serials.number(
+            cells["rank"][is_frame], cells["frame_no"][is_frame]
+        )
+        frames.frame_no[:count] = serials
+        frames.status[:count] = np.where(is_event, cells["frames_missing"], frames.status[:count])
+        frames.id_count[:count] = 0
+        is_copy = cells["repl_source_ledger_id"] != NULL
+        frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)
+        self._fill_names(frames, text, command, count)
+        self._fill_said(frames, text, count)
+        return self._fill_spans(frames, text["error_text"], count)
+
+    def _fill_names(
+        self, frames: FrameColumns, text: dict[str, pa.Array], command: Int64Array, count: int
+    ) -> None:
+        """Names as the wire had them: the rows of a lake also have those that were known before."""
+        slot = np.clip(command, 0, len(self._rules.subject) - 1)
+        own = (command >= 0) & (self._rules.subject[slot] == 0)
+        own |= (command == PRODUCER) | (command == SUBSCRIBE)
+        asks = own & (self._rules.request_key[slot] != -1)
+        speaks = np.isin(command, (PRODUCER, PRODUCER_SUCCESS, SEND, MESSAGE))
+        for name, mask in (
+            ("topic", asks), ("subscription", asks), ("consumer_name", asks),
+            ("producer_name", speaks),
+        ):  # fmt: skip
+            codes = np.where(mask, self._names.codes(text[name]), NULL)
+            getattr(frames, f"wire_{name}")[:count] = codes
+        frames.replicated_from[:count] = self._names.codes(text["replicated_from"])
+
+    def _fill_said(self, frames: FrameColumns, text: dict[str, pa.Array], count: int) -> None:
+        """Fields of rare commands, from the JSON text of the frame."""
+        commands = text["command"]
+        for name, values in _DEFAULTS.items():
+            mask = pc.fill_null(pc.equal(commands, name), False).to_numpy(zero_copy_only=False)
+            for column, value in values.items():
+                getattr(frames, column)[:count][mask] = value
+        details = text["detail"]
+        for row in np.flatnonzero(details.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            try:
+                said = json.loads(details[row].as_py())
+            except ValueError:
+                continue  # a very long text is cut
+            command = commands[row].as_py()
+            if not isinstance(said, dict):
+                continue
+            for key, value in said.items():
+                column, enum = _SAID.get(key, ("", ""))
+                if key == "response" and command in _RESPONSES and isinstance(value, str):
+                    frames.response[row] = _number_of(value, _RESPONSES[command])
+                elif column and isinstance(value, str) and enum:
+                    getattr(frames, column)[row] = _number_of(value, enum)
+                elif column and isinstance(value, int):
+                    getattr(frames, column)[row] = int(value)
+
+    def _fill_spans(
+        self, frames: FrameColumns, texts: pa.Array, count: int
+    ) -> tuple[ByteArray, ByteArray, ByteArray, ByteArray]:
+        frames.source[:count] = 0
+        data = bytearray()
+        for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            value = texts[row].as_py().encode()
+            frames.error_text_at[row] = len(data)
+            frames.error_text_bytes[row] = len(value)
+            data += value
+        found = np.frombuffer(bytes(data) or b"\0", np.uint8)
+        return found, found, found, found
+
+    def _ids(
+        self, frames: FrameColumns, rows: pa.Table, kinds: Int64Array, owner: Int64Array
+    ) -> tuple[IdColumns, Int64Array]:
+        """Ids of ACK and REDELIVER frames, and costs and ack sets of MESSAGE frames."""
+        sets = rows.column("ack_set").combine_chunks()
+        words = np.concatenate((numbers(sets.values), np.zeros(1, np.int64)))
+        starts = np.asarray(sets.offsets.to_numpy(), np.int64)
+        lengths = np.diff(starts)
+        has_set = sets.is_valid().to_numpy(zero_copy_only=False)
+        counts = np.where(has_set, lengths, NULL)
+        places = np.flatnonzero(kinds == ID)
+        _, ids = new_id_columns(max(1, len(places)))
+        ids.parent[: len(places)] = owner[places]
+        for name in ("ledger_id", "entry_id", "partition", "batch_size"):
+            values = numbers(rows.column(name).combine_chunks())
+            getattr(ids, name)[: len(places)] = values[places]
+        ids.ack_set_at[: len(places)] = starts[:-1][places]
+        ids.ack_set_count[: len(places)] = counts[places]
+        parents = owner[places]
+        if len(places):
+            first = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
+            frames.first_id[parents[first]] = first
+            frames.id_count[parents[first]] = np.diff(np.append(first, len(parents)))
+        # A redelivery request for everything is a row without an id.
+        for parent in parents[ids.ledger_id[: len(places)] == NULL].tolist():
+            if frames.command[parent] == REDELIVER:
+                frames.id_count[parent] = 0
+        costs = np.flatnonzero(kinds == COST)
+        values = numbers(rows.column("message_count").combine_chunks())
+        frames.message_permits[owner[costs]] = values[costs]
+        frames.ack_set_at[owner[costs]] = starts[:-1][costs]
+        frames.ack_set_count[owner[costs]] = counts[costs]
+        return ids, words
+
+    def _tables(self, blocks: list[TableBlock]) -> Iterator[Told]:
+        """Blocks as rows; frames are named by capture and own number."""
+        for block in blocks:
+            if block.table not in _FRAME_NAMES or not block.rows:
+                continue
+            block.columns.pop("closing_row", None)
+            more: dict[str, Any] = {}
+            for column, _ in _FRAME_NAMES[block.table][:1]:
+                more["order_no"] = nullable(np.asarray(block.columns[column]))
+            if block.table == "consumers":
+                # The number of the frame that closed it stays that of the whole, to be in order.
+                ranks, own = self._serials.places(np.asarray(block.columns["closed_frame_no"]))
+                more |= {"rank": nullable(ranks), "order_no": nullable(own)}
+            for column, rank in _FRAME_NAMES[block.table]:
+                ranks, own = self._serials.places(np.asarray(block.columns[column]))
+                block.columns[column] = own
+                more[rank] = nullable(ranks)
+            rows = pa.Table.from_batches([arrow_batch(block)])
+            for name, values in more.items():
+                rows = rows.append_column(name, values)
+            yield block.table, rows
+
+    def _incarnations(self, frames: FrameColumns, rows: pa.Table, count: int) -> Told:
+        """Which incarnation of the whole each own incarnation is, of the frames of a batch."""
+        own = numbers(rows.column("incarnation").combine_chunks())
+        ranks = numbers(rows.column("rank").combine_chunks())
+        producer = frames.producer_id[:count]
+        consumer = frames.consumer_id[:count]
+        kind = np.where(consumer != NULL, CONSUMER_SUBJECT, PRODUCER_SUBJECT)
+        number = np.where(consumer != NULL, consumer, producer)
+        known = (own != NULL) & (number != NULL) & (frames.incarnation[:count] != NULL)
+        cells = np.stack(
+            (ranks, frames.connection_id[:count], kind, number, own, frames.incarnation[:count])
+        )
+        found = np.unique(cells[:, known], axis=1)
+        is_consumer = found[2] == CONSUMER_SUBJECT
+        return INCARNATIONS, pa.table(
+            {
+                "rank": pa.array(found[0]),
+                "chain": pa.array(found[1]),
+                "consumer_id": pa.array(found[3], mask=~is_consumer),
+                "producer_id": pa.array(found[3], mask=is_consumer),
+                "own_incarnation": pa.array(found[4]),
+                "incarnation": pa.array(found[5]),
+            },
+            schema=INCARNATION,
+        )

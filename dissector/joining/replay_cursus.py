@@ -1,0 +1,253 @@
+"""Frames of Cursus in a lake through its correlation once more, captures one behind the other.
+
+As `replay` does for Pulsar. What a command or an answer said stands in the columns of its row and
+in its `detail`; of batches, what correlation needs stands in the rows of deliveries (their offsets)
+and exchanges (whether an answer was wanted), and comes as rows behind the frame.
+
+What is not in a lake stays unknown: lags are those of each capture by itself.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.codecs.names import NameTable
+from dissector.findings import Findings
+from dissector.limits import NULL
+from dissector.protocols import PROTOCOLS
+from dissector.protocols.columns import (
+    DIRECTION_NAMES,
+    STATUS_NAMES,
+    TO_BROKER,
+    TO_CLIENT,
+    FrameColumns,
+    new_frame_columns,
+)
+from dissector.protocols.cursus.answers import Ack, Answer
+from dissector.protocols.cursus.bodies import BodyColumns
+from dissector.protocols.cursus.commands import (
+    BATCH,
+    KEEPALIVE,
+    NUMBER,
+    RESPONSE_ERROR,
+    RESPONSE_JSON,
+    RESPONSE_OK,
+    STREAM_CONTROL,
+)
+from dissector.protocols.cursus.correlation import Correlation
+from dissector.protocols.cursus.effects import Effects
+from dissector.protocols.cursus.lines import KEY_VALUE, Line
+from dissector.protocols.cursus.readings import Reading, Readings
+from dissector.protocols.cursus.rows import Gathered
+from dissector.joining import replay
+from dissector.joining.replay import COST, EVENT, Told
+from dissector.joining.serials import Serials, by_text, numbers, place_in
+
+NAME: Final = "cursus"
+_ANSWERS: Final = (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON, STREAM_CONTROL)
+_NAMES: Final = ("topic", "subscription", "producer_name", "consumer_name")
+_COPIED: Final = (
+    "first_ts_ns", "last_ts_ns", "frame_bytes", "stream_offset", "partition", "producer_epoch",
+    "sequence_id", "highest_sequence_id", "message_count", "entry_id",
+)  # fmt: skip
+# Columns that arguments of a command fill, by the argument's name.
+_ARGUMENTS: Final = (
+    (b"topic", "topic"), (b"group", "subscription"), (b"producerId", "producer_name"),
+    (b"member", "consumer_name"), (b"partition", "partition"), (b"seqNum", "sequence_id"),
+    (b"epoch", "producer_epoch"),
+)  # fmt: skip
+# What `detail` says that is no argument.
+_SAID: Final = frozenset(
+    ("word", "envelope", "grammar", "implemented", "offsets", "message_bytes", "payload", "batch")
+)
+
+
+def said(row: dict[str, Any]) -> dict[str, Any]:
+    """The detail of a frame; empty where there is none, or where it was too long."""
+    try:
+        found = json.loads(row["detail"] or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def line_of(row: dict[str, Any], command: int) -> Line:
+    """A command as it was read, from its row of frames."""
+    detail = said(row)
+    arguments = {
+        name.encode(): str(value).encode()
+        for name, value in detail.items()
+        if name not in _SAID and not isinstance(value, dict | list)
+    }
+    for name, column in _ARGUMENTS:
+        if row[column] is not None:
+            arguments.setdefault(name, str(row[column]).encode())
+    if row["entry_id"] is not None:
+        arguments.setdefault(b"offset", str(row["entry_id"] + 1).encode())
+    offsets = detail.get("offsets")
+    entries = None
+    if isinstance(offsets, dict):
+        pairs = [(name.removeprefix("P"), offset) for name, offset in offsets.items()]
+        entries = tuple(
+            (int(name), offset)
+            for name, offset in pairs
+            if name.isdecimal() and isinstance(offset, int)
+        )
+    return Line(command, None, arguments, None, entries, KEY_VALUE, b"")
+
+
+def answer_of(row: dict[str, Any], command: int) -> Answer:
+    """An answer as it was read, from its row of frames."""
+    fields: dict[str, Any] = {
+        name: value.encode() if isinstance(value, str) else value
+        for name, value in said(row).items()
+    }
+    for name, column in _ARGUMENTS:
+        if row[column] is not None:
+            fields.setdefault(name.decode(), str(row[column]).encode())
+    ack = None
+    if command == RESPONSE_JSON and row["entry_id"] is not None:
+        ack = Ack(
+            row["entry_id"], row["producer_epoch"] or 0, (row["producer_name"] or "").encode(),
+            row["sequence_id"] or 0, row["highest_sequence_id"] or 0,
+        )  # fmt: skip
+    text = row["error_text"]
+    is_error = command == RESPONSE_ERROR or row["error_code"] is not None or text is not None
+    return Answer(
+        command, fields, is_error, row["error_code"], None if text is None else text.encode(), ack
+    )
+
+
+class CursusReplay(replay.Replay):
+    """The passes over one group of captures: `feed` batches in order, then `finish`."""
+
+    def __init__(self) -> None:
+        self._protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == NAME)
+        names = NameTable()
+        self._again = Readings(names, self._protocol, False, "none")
+        self._codes = self._again.codes
+        self._findings = Findings()
+        self._gathered = Gathered(names)
+        self._effects = Effects(self._gathered, self._codes, self._findings)
+        self._correlation = Correlation(self._gathered, self._effects, self._again, self._protocol)
+        self._serials = Serials()
+        self._held: pa.Table | None = None
+
+    def finish(self) -> Iterator[Told]:
+        """The rest."""
+        if self._held is not None and self._held.num_rows:
+            yield from self._advance(self._held.combine_chunks())
+        self._held = None
+        self._correlation.finish(self._findings)
+        self._effects.finish()
+        yield from self._tables(self._gathered.subjects() + self._gathered.relations())
+
+    def _advance(self, rows: pa.Table) -> Iterator[Told]:
+        kinds = rows.column("kind").to_numpy()
+        is_row = (kinds == replay.FRAME) | (kinds == EVENT)
+        count = int(is_row.sum())
+        if not count:
+            return
+        owner = np.cumsum(is_row) - 1
+        main = rows.filter(pa.array(is_row)).combine_chunks()
+        _, frames = new_frame_columns(count)
+        self._fill_frames(frames, main)
+        bodies = self._again.opening.bodies = BodyColumns.new(count, NULL)
+        self._fill_bodies(frames, bodies, rows, kinds, owner)
+        readings = self._readings(frames, main)
+        self._correlation.advance(frames, count, count, readings)
+        yield from self._tables(self._gathered.subjects() + self._gathered.relations())
+
+    def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
+        count = rows.num_rows
+        cells = {name: numbers(rows.column(name).combine_chunks()) for name in replay.NUMBERS}
+        text = {name: rows.column(name).combine_chunks() for name in replay.TEXTS}
+        is_event = cells["kind"] == EVENT
+        frames.connection_id[:count] = cells["chain"]
+        frames.protocol[:count] = self._protocol
+        for name in _COPIED:
+            getattr(frames, name)[:count] = cells[name]
+        frames.last_packet[:count] = NULL
+        frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
+        frames.direction[:count] = place_in(text["direction"], list(DIRECTION_NAMES))
+        frames.side[:count] = frames.direction[:count] == TO_CLIENT
+        command = by_text(text["command"], lambda name: NUMBER.get(name, NULL) if name else NULL)
+        frames.command[:count] = np.where(is_event, cells["event_code"], command)
+        status = place_in(text["status"], list(STATUS_NAMES))
+        frames.status[:count] = np.where(is_event, cells["frames_missing"], status)
+        serials = np.full(count, NULL, np.int64)
+        serials[~is_event] = self._serials.number(
+            cells["rank"][~is_event], cells["frame_no"][~is_event]
+        )
+        frames.frame_no[:count] = serials
+        for name in _NAMES:
+            codes = by_text(text[name], lambda each: self._codes.of((each or "").encode()))
+            getattr(frames, name)[:count] = codes
+
+    def _fill_bodies(
+        self, frames: FrameColumns, bodies: BodyColumns, rows: pa.Table, kinds: Any, owner: Any
+    ) -> None:
+        """What rows behind a batch say of it: its offsets, and whether an answer was wanted."""
+        names = ("entry_id", "message_count", "permits", "redelivery_count", "producer_name",
+                 "sequence_id")  # fmt: skip
+        costs = rows.filter(pa.array(kinds == COST)).select(names).to_pylist()
+        owners = owner[kinds == COST].tolist()
+        for row, cost in zip(owners, costs, strict=True):
+            if frames.direction[row] == TO_BROKER:
+                bodies.acks[row] = cost["permits"]
+                bodies.idempotent[row] = cost["redelivery_count"]
+                continue
+            bodies.records[row] = cost["message_count"] or 0
+            if cost["entry_id"] is not None:
+                bodies.first_offset[row] = cost["entry_id"]
+                bodies.last_offset[row] = cost["entry_id"] + (cost["message_count"] or 1) - 1
+            producer = self._codes.of((cost["producer_name"] or "").encode())
+            # The epoch is the batch's; records of other producers have others.
+            if cost["sequence_id"] is not None and producer == frames.producer_name[row]:
+                bodies.first_seq[row] = cost["sequence_id"]
+                bodies.first_producer[row] = producer
+                bodies.first_epoch[row] = frames.producer_epoch[row]
+
+    def _readings(self, frames: FrameColumns, rows: pa.Table) -> dict[int, Reading]:
+        found = {}
+        commands = frames.command[: rows.num_rows].tolist()
+        names = {"detail", "error_code", "error_text", "entry_id", "highest_sequence_id"}
+        names |= {column for _, column in _ARGUMENTS}
+        kept = rows.select(sorted(names)).to_pylist()
+        for row, command in enumerate(commands):
+            if frames.frame_no[row] == NULL or command in (BATCH, KEEPALIVE):
+                continue
+            if command in _ANSWERS:
+                found[row] = Reading(answer=answer_of(kept[row], command))
+            elif command != NULL:
+                found[row] = Reading(line=line_of(kept[row], command))
+        return found
+
+
+class AllReplays:
+    """The passes of both protocols over one group of captures."""
+
+    def __init__(self, window_ns: int) -> None:
+        self._pulsar = replay.Replay(window_ns)
+        self._cursus: CursusReplay | None = None
+
+    def feed(self, batch: pa.Table) -> Iterator[Told]:
+        """Take rows (replay.INPUT); gives the rows that closed."""
+        is_cursus = batch.column("is_cursus").combine_chunks().fill_null(False)
+        if self._cursus is None and not is_cursus.true_count:
+            yield from self._pulsar.feed(batch)
+            return
+        if self._cursus is None:
+            self._cursus = CursusReplay()
+        yield from self._cursus.feed(batch.filter(is_cursus))
+        yield from self._pulsar.feed(batch.filter(pc.invert(is_cursus)))
+
+    def finish(self) -> Iterator[Told]:
+        """The rest."""
+        if self._cursus is not None:
+            yield from self._cursus.finish()
+        yield from self._pulsar.finish()

@@ -1,0 +1,215 @@
+"""Captures that have messages in common, by what went over the wire in them.
+
+The same message is the same producer's with the same number, or the same entry of the same topic
+and ledger, and in either case one with the same checksum (CRC32C, as it was stored with it): brokers
+that begin anew number ledgers, entries and sends alike. Where no checksum was sent, only messages
+that two captures show at the same moment are the same.
+"""
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from dissector.joining.links import Place
+
+if TYPE_CHECKING:
+    import duckdb
+
+# A message that is sent again comes later than this; at a second tap it is seen within it.
+_AT_ONCE_US: Final = 50_000
+
+# Between which numbers the messages of a capture lie. kind: `sent`: sequence ids of a producer
+# (name); `stored`, `got`: entries of a ledger that were published, or delivered to a subscription
+# (name).
+PRESENCE: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("capture", "kind", "topic", "name")),
+        *((name, pa.int64()) for name in ("ledger_id", "least", "greatest", "rows")),
+        *((name, pa.int64()) for name in ("first_us", "last_us")),
+    ]
+)
+_RANGE: Final = "count(*) AS rows, epoch_us(min(ts)) AS first_us, epoch_us(max(ts)) AS last_us"
+SENDS_PRESENCE: Final = f"""
+SELECT capture, 'sent' AS kind, topic, producer_name AS name, NULL AS ledger_id,
+  min(sequence_id) AS least, max(sequence_id) AS greatest, {_RANGE}
+FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL AND producer_name IS NOT NULL
+  AND sequence_id IS NOT NULL
+GROUP BY capture, topic, producer_name
+UNION ALL BY NAME
+SELECT capture, 'stored' AS kind, topic, NULL AS name, ledger_id,
+  min(entry_id) AS least, max(entry_id) AS greatest, {_RANGE}
+FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL AND entry_id >= 0
+  AND NOT starts_with(topic, 'non-')
+GROUP BY capture, topic, ledger_id
+UNION ALL BY NAME
+SELECT capture, 'got' AS kind, topic, subscription AS name, ledger_id,
+  min(entry_id) AS least, max(entry_id) AS greatest, {_RANGE}
+FROM deliveries WHERE topic IS NOT NULL AND entry_id >= 0 AND NOT starts_with(topic, 'non-')
+GROUP BY capture, topic, subscription, ledger_id
+ORDER BY capture, kind, topic, name, ledger_id
+"""
+
+# Ranges of numbers in which other captures have some, too: of each what lies between the first and
+# the last number that can be in another. Captures that are one whole already are one here.
+_OVERLAPS: Final = """
+CREATE TABLE common AS
+WITH held AS (
+  SELECT w.whole, c.cluster, p.topic, p.kind = 'sent' AS is_sent,
+    CASE WHEN p.kind = 'sent' THEN p.name END AS producer_name, p.ledger_id,
+    min(p.least) AS least, max(p.greatest) AS greatest
+  FROM presence AS p JOIN clusters AS c USING (capture) JOIN wholes AS w USING (capture)
+  GROUP BY ALL
+),
+beside AS (
+  SELECT *, max(greatest) OVER (earlier ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until,
+    lead(least) OVER earlier AS next
+  FROM held
+  WINDOW earlier AS (
+    PARTITION BY cluster, topic, is_sent, producer_name, ledger_id ORDER BY least, greatest, whole
+  )
+)
+SELECT w.capture, b.cluster, b.topic, b.is_sent, b.producer_name, b.ledger_id,
+  CASE WHEN b.until >= b.least THEN b.least ELSE b.next END AS low,
+  CASE WHEN b.next <= b.greatest THEN b.greatest ELSE least(b.greatest, b.until) END AS high
+FROM beside AS b JOIN wholes AS w USING (whole)
+JOIN clusters AS c ON c.capture = w.capture AND c.cluster IS NOT DISTINCT FROM b.cluster
+WHERE b.until >= b.least OR b.next <= b.greatest
+"""
+_TOUCHED: Final = """
+SELECT DISTINCT o.capture FROM common AS o JOIN presence AS p
+  ON p.capture = o.capture AND p.topic = o.topic AND (p.kind = 'sent') = o.is_sent
+  AND p.ledger_id IS NOT DISTINCT FROM o.ledger_id
+  AND (NOT o.is_sent OR p.name = o.producer_name)
+  AND p.least <= o.high AND p.greatest >= o.low
+"""
+
+# Rows of publishes and deliveries in these ranges, by what a message is known by.
+_ROWS: Final = (
+    """
+CREATE TABLE published AS
+SELECT e.capture, e.connection_id, epoch_us(e.ts) AS us, o.cluster, e.topic, e.producer_name,
+  e.sequence_id, e.chunk_id, e.crc32c_stored
+FROM exchanges AS e JOIN common AS o
+  ON e.capture = o.capture AND e.topic = o.topic AND e.producer_name = o.producer_name
+  AND e.sequence_id BETWEEN o.low AND o.high
+WHERE o.is_sent AND e.kind = 'publish'
+""",
+    """
+CREATE TABLE stored AS
+SELECT e.capture, e.connection_id, epoch_us(e.ts) AS us, o.cluster, e.topic, e.ledger_id,
+  e.entry_id, e.crc32c_stored
+FROM exchanges AS e JOIN common AS o
+  ON e.capture = o.capture AND e.topic = o.topic
+  AND e.ledger_id IS NOT DISTINCT FROM o.ledger_id AND e.entry_id BETWEEN o.low AND o.high
+WHERE NOT o.is_sent AND e.kind = 'publish'
+""",
+    """
+CREATE TABLE got AS
+SELECT d.capture, d.connection_id, epoch_us(d.ts) AS us, o.cluster, d.topic, d.ledger_id,
+  d.entry_id, d.crc32c_stored, d.subscription
+FROM deliveries AS d JOIN common AS o
+  ON d.capture = o.capture AND d.topic = o.topic
+  AND d.ledger_id IS NOT DISTINCT FROM o.ledger_id AND d.entry_id BETWEEN o.low AND o.high
+WHERE NOT o.is_sent
+""",
+    "CREATE VIEW delivered AS FROM got WHERE subscription IS NOT NULL",
+    "CREATE VIEW entries AS SELECT * FROM stored UNION ALL BY NAME SELECT * EXCLUDE subscription"
+    " FROM got",
+)
+_MESSAGE: Final = "cluster, topic, producer_name, sequence_id, chunk_id, crc32c_stored"
+_ENTRY: Final = "cluster, topic, ledger_id, entry_id, crc32c_stored"
+_KEYS: Final = {"published": _MESSAGE, "delivered": f"{_ENTRY}, subscription", "entries": _ENTRY}
+
+
+class Shared(NamedTuple):
+    """Captures that have messages in common; views: those that have them since they show the same
+    traffic at two places, such as both sides of a proxy, the clients' side first; twins:
+    connections of views that are there in the first one, too."""
+
+    captures: list[list[str]]
+    views: list[list[str]]
+    twins: list[Place]
+
+
+def overlapping(db: "duckdb.DuckDBPyConnection") -> frozenset[str]:
+    """The captures whose presence overlaps that of others.
+
+    Args:
+        db: with presence (PRESENCE), clusters (capture, cluster: captures of different labels have
+            nothing in common) and wholes (capture, whole: captures known to belong together).
+    """
+    db.execute(_OVERLAPS)
+    rows = db.execute(_TOUCHED).fetchall()
+    return frozenset(row[0] for row in rows)
+
+
+def shared_captures(db: "duckdb.DuckDBPyConnection") -> Shared:
+    """Captures that have messages in common: the same one published, or delivered to the same
+    subscription, in both, or published in one and delivered in the other.
+
+    Args:
+        db: after `overlapping`, with exchanges and deliveries of the captures that it names.
+    """
+    for query in _ROWS:
+        db.execute(query)
+    found: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for table, is_same in (("published", 1), ("delivered", 1), ("entries", 0)):
+        for captures, count, at_once in db.execute(_sets(table)).fetchall():
+            found[tuple(captures)][0] += is_same * count
+            found[tuple(captures)][1] += is_same * at_once
+    views = [names for names, (count, at_once) in sorted(found.items()) if 2 * at_once > count]
+    ordered, twins = _twins(db, views) if views else ([], [])
+    return Shared([list(names) for names in sorted(found)], ordered, twins)
+
+
+def _sets(table: str) -> str:
+    """Sets of captures that have something in common, with how often the same message went over
+    the wire in all of them, and how often at the same time."""
+    # Of one that was published here and delivered there, moments say nothing.
+    without = f"max(us) - min(us) <= {_AT_ONCE_US}" if table != "entries" else "false"
+    return f"""
+    WITH each AS (
+      SELECT list_sort(list_distinct(list(capture))) AS captures, max(us) - min(us) AS spread
+      FROM {table} GROUP BY {_KEYS[table]}
+      HAVING count(DISTINCT capture) > 1
+        AND (crc32c_stored IS NOT NULL OR {without})
+    )
+    SELECT captures, count(*), count(*) FILTER (WHERE spread <= {_AT_ONCE_US})
+    FROM each GROUP BY captures
+    """
+
+
+def _twins(
+    db: "duckdb.DuckDBPyConnection", views: list[tuple[str, ...]]
+) -> tuple[list[list[str]], list[Place]]:
+    """Views, the clients' side first, and the connections that the others repeat.
+
+    A publish passes the clients' side before, a delivery after the brokers'.
+    """
+    first: Counter[tuple[tuple[str, ...], str]] = Counter()
+    seen: dict[tuple[str, ...], set[Place]] = defaultdict(set)
+    for table, order in (("published", "us, capture"), ("delivered", "-us, capture")):
+        rows: list[Any] = db.execute(
+            f"""
+            WITH each AS (
+              SELECT list_sort(list_distinct(list(capture))) AS captures,
+                list_distinct(list((capture, connection_id))) AS places,
+                first(capture ORDER BY {order}) AS nearest
+              FROM {table} GROUP BY {_KEYS[table]}
+              HAVING count(DISTINCT capture) > 1 AND max(us) - min(us) <= {_AT_ONCE_US}
+            )
+            SELECT captures, nearest, place[1], place[2], count(*)
+            FROM (SELECT captures, nearest, unnest(places) AS place FROM each)
+            GROUP BY ALL
+            """
+        ).fetchall()
+        for captures, nearest, capture, connection, count in rows:
+            first[tuple(captures), nearest] += count
+            seen[tuple(captures)].add((capture, connection))
+    ordered, twins = [], set()
+    for names in views:
+        kept = max(names, key=lambda name: (first[names, name], -names.index(name)))
+        ordered.append([kept, *(name for name in names if name != kept)])
+        twins |= {found for found in seen[names] if found[0] != kept}
+    return ordered, sorted(twins)

@@ -1,0 +1,137 @@
+"""What is known of captures before any of their rows are joined, and which belong together by it.
+
+Of each capture three small tables are kept: its files, its connections, and a *presence*: between
+which numbers its messages lie, by topic and producer, ledger and subscription. Only where two
+captures' presences overlap can a message be in both; rows are read of these alone (`shared`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from dissector.joining import links
+from dissector.joining.files import Settings, Source, database, make_views
+from dissector.joining.links import Plan
+from dissector.joining.shared import PRESENCE, SENDS_PRESENCE, overlapping, shared_captures
+from dissector.schemas.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    import duckdb
+
+_CONNECTIONS: Final = pa.schema([arrow_schema("connections").field(name) for name in links.COLUMNS])
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+    "files": arrow_schema("capture_files"),
+    "connections": _CONNECTIONS,
+    "presence": PRESENCE,
+}
+
+# Connections whose ends are in several captures, if one of them can go on there or be there twice.
+_CANDIDATES: Final = """
+WITH several AS (
+  SELECT connection_key FROM connections GROUP BY connection_key HAVING count(DISTINCT capture) > 1
+),
+timed AS (
+  SELECT connection_key, started, first_ts_ns, max(last_ts_ns) OVER (
+    PARTITION BY connection_key ORDER BY first_ts_ns, last_ts_ns, capture
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ) AS until_ns
+  FROM connections SEMI JOIN several USING (connection_key)
+),
+wanted AS (
+  SELECT connection_key FROM timed GROUP BY connection_key
+  HAVING bool_or(started = 'midstream') OR bool_or(until_ns >= first_ts_ns)
+)
+SELECT connections.* FROM connections SEMI JOIN wanted USING (connection_key)
+ORDER BY capture, connection_id
+"""
+
+
+class Known(NamedTuple):
+    """What is known of some captures: tables of SCHEMAS, of which rows can be kept per capture."""
+
+    files: pa.Table
+    connections: pa.Table
+    presence: pa.Table
+
+
+def known(source: Source, settings: Settings) -> Known:
+    """Read what is known of the captures of a source.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+    """
+    with database(settings) as db:
+        make_views(db, source, ("capture_files", "connections", "exchanges", "deliveries"))
+        return Known(
+            _table(db, "FROM capture_files ORDER BY capture, file_index", SCHEMAS["files"]),
+            _table(db, "FROM connections ORDER BY capture, connection_id", _CONNECTIONS),
+            _table(db, SENDS_PRESENCE, PRESENCE),
+        )
+
+
+def plan(known: Known, open_source: Callable[[frozenset[str]], Source], settings: Settings) -> Plan:
+    """Which captures belong together.
+
+    Args:
+        known: of all captures.
+        open_source: takes names of captures whose rows are wanted.
+    """
+    spans = capture_spans(known.files)
+    if len(spans) < 2:
+        return links.NOTHING
+    with database(settings) as db:
+        db.register("connections", known.connections)
+        rows = _table(db, _CANDIDATES, _CONNECTIONS).to_pylist()
+        wholes = links.wholes(rows, spans)
+        for name, table in (
+            ("presence", known.presence),
+            ("clusters", _clusters(known.files)),
+            ("wholes", _pairs(wholes)),
+        ):
+            db.register(name, table)
+        names = overlapping(db)
+        if not names:
+            return links.plan(rows, spans)
+        make_views(db, open_source(names), ("exchanges", "deliveries"))
+        shared = shared_captures(db)
+    return links.plan(rows, spans, shared.captures, shared.views, shared.twins)
+
+
+def capture_spans(files: pa.Table) -> dict[str, tuple[int, int]]:
+    """Times of the first and the last packet of each capture (rows of capture_files); 0 if none."""
+    found: dict[str, tuple[int, int]] = {}
+    for row in files.select(["capture", "first_ts_ns", "last_ts_ns"]).to_pylist():
+        first, last = row["first_ts_ns"], row["last_ts_ns"]
+        if first is None or last is None:
+            found.setdefault(row["capture"], (0, 0))
+            continue
+        before = found.get(row["capture"], (0, 0))
+        known = before if before != (0, 0) else (first, last)
+        found[row["capture"]] = (min(known[0], first), max(known[1], last))
+    return found
+
+
+def _clusters(files: pa.Table) -> pa.Table:
+    """The label of each capture's cluster: the greatest, if files disagree."""
+    rows = sorted({(row["capture"], row["cluster"] or "") for row in files.to_pylist()})
+    labels = {name: label or None for name, label in rows}
+    return pa.table(
+        {
+            "capture": pa.array(labels.keys(), pa.string()),
+            "cluster": pa.array(labels.values(), pa.string()),
+        }
+    )
+
+
+def _pairs(wholes: Mapping[str, str]) -> pa.Table:
+    return pa.table(
+        {
+            "capture": pa.array(wholes.keys(), pa.string()),
+            "whole": pa.array(wholes.values(), pa.string()),
+        }
+    )
+
+
+def _table(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema) -> pa.Table:
+    return db.sql(query).to_arrow_table().select(schema.names).cast(schema)

@@ -1,0 +1,203 @@
+"""The captures of a lake, by their manifests: all, or those that an input may be a version of.
+
+A manifest is read once and again only where its file changed, so that what was decided without the
+lock of the lake is looked at again under it for the price of a listing.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dissector.errors import InputError
+from dissector.lake.locks import LOCK_FILE
+from dissector.lake.manifest import (
+    GROUP_PREFIX,
+    ID_DIGITS,
+    MANIFEST_FOLDER,
+    MEND,
+    Manifest,
+    NewerLake,
+    clean_base_name,
+    from_json,
+)
+from dissector.schemas import SCHEMA_VERSION
+
+_SUFFIX: Final = ".json"
+_MOST_DIGITS: Final = 9  # of the number of a schema version
+
+
+class Unread(NamedTuple):
+    """A manifest that this program cannot read: of which capture, why, and what to do.
+
+    is_newer: a newer program wrote it.
+    """
+
+    capture_id: str
+    path: str
+    text: str
+    is_newer: bool
+
+
+class _Read(NamedTuple):
+    """What a file was when it was read (inode, size, times), and what it holds."""
+
+    file: tuple[int, ...]
+    content: Manifest | Unread
+
+
+class Known:
+    """The manifests of a lake that were read so far."""
+
+    def __init__(self, lake: Path) -> None:
+        self._folder = os.path.join(lake, MANIFEST_FOLDER)
+        self._read: dict[str, _Read] = {}
+
+    def all(self) -> tuple[list[Manifest], list[Unread]]:
+        """All captures of the lake, by id, and the manifests that cannot be read."""
+        found = self._of(self.names())
+        captures = [each for each in found if isinstance(each, Manifest)]
+        return captures, [each for each in found if isinstance(each, Unread)]
+
+    def alike(self, base_name: str) -> list[Manifest]:
+        """The captures of a base name, and the groups that captures of it were compacted into.
+
+        The others are not opened: the ids of captures begin with their base name, and a group
+        whose text does not hold the name is not read further.
+
+        Raises:
+            InputError: a newer program wrote one of them: that may have other rules.
+        """
+        begin = f"c-{clean_base_name(base_name)}-"
+        size = len(begin) + ID_DIGITS
+        names = self.names((begin, GROUP_PREFIX))
+        groups = [name for name in names if name.startswith(GROUP_PREFIX)]
+        wanted = [name for name in names if name.startswith(begin) and len(name) == size]
+        wanted += [name for name in groups if self._names_within(name, base_name)]
+        found = self._of(wanted)
+        _refuse_newer(found)
+        return [each for each in found if isinstance(each, Manifest)]
+
+    def names(self, begins: str | tuple[str, ...] = "") -> list[str]:
+        """The ids of all manifests that begin so, in order."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        some = (name for name in names if name.startswith(begins))
+        return sorted(name.removesuffix(_SUFFIX) for name in some if name.endswith(_SUFFIX))
+
+    def _of(self, names: Iterable[str]) -> list[Manifest | Unread]:
+        """What the manifests of some ids hold, but of those that went away meanwhile."""
+        found: list[Manifest | Unread] = []
+        for name in names:
+            path = self._path(name)
+            try:
+                status = os.stat(path)
+                file = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                known = self._read.get(name)
+                if known is None or known.file != file:
+                    known = self._read[name] = _Read(file, _content(name, path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                found.append(_unread(name, path, f"cannot read {path}: {error}; {MEND}"))
+                continue
+            found.append(known.content)
+        return found
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name + _SUFFIX)
+
+    def _names_within(self, group: str, base_name: str) -> bool:
+        """Whether the manifest of a group may name a base name. (It is as long as its captures are
+        many: reading its bytes takes a hundredth of what understanding them takes.)"""
+        try:
+            with open(self._path(group), "rb") as file:
+                text = file.read()
+        except OSError:
+            return True  # whoever reads it says why that is not possible
+        plain = json.dumps(base_name, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return plain in text or json.dumps(base_name).encode() in text
+
+
+def _content(name: str, path: str) -> Manifest | Unread:
+    """A manifest, or why it cannot be read.
+
+    Raises:
+        OSError: of the system.
+    """
+    try:
+        with open(path, "rb") as file:
+            capture = from_json(file.read().decode("utf-8"), path)
+        if capture.capture_id != name:
+            raise InputError(f"{path} is the manifest of {capture.capture_id}: rename it")
+    except InputError as error:
+        return _unread(name, path, str(error), isinstance(error, NewerLake))
+    except UnicodeDecodeError as error:
+        return _unread(name, path, f"cannot read {path}: {error}; {MEND}")
+    return capture
+
+
+def _unread(name: str, path: str, text: str, is_newer: bool = False) -> Unread:
+    return Unread(name, path, text, is_newer)
+
+
+def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:
+    """All captures of a lake, by id, and the manifests that cannot be read."""
+    return Known(lake).all()
+
+
+def read_manifests(lake: Path, known: Known | None = None) -> tuple[list[Manifest], list[Unread]]:
+    """All captures of a lake that is written to, and the manifests that cannot be read.
+
+    Args:
+        known: what was read of them before.
+
+    Raises:
+        InputError: a newer program wrote some of it: that may have other rules.
+    """
+    found, unread = (known or Known(lake)).all()
+    _refuse_newer(unread)
+    return found, unread
+
+
+def _refuse_newer(found: Iterable[Manifest | Unread]) -> None:
+    for each in found:
+        if isinstance(each, Unread) and each.is_newer:
+            raise InputError(each.text)
+
+
+# -- the version of a lake, for those who do not read all of its manifests
+
+
+def refuse_newer(lake: Path) -> None:
+    """Refuse a lake that a newer program writes to. Its lock file says the highest schema version
+    that was ever landed there; that of a lake of before this rule is empty.
+
+    Raises:
+        NewerLake: it is newer than this program.
+    """
+    version = _version(lake / LOCK_FILE)
+    if version > SCHEMA_VERSION:
+        raise NewerLake(
+            f"{lake} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
+            "use the version of dissector that wrote the lake, or a newer one"
+        )
+
+
+def mark_version(lake: Path) -> None:
+    """Let the lock file say that this schema version was landed; a lock for changes is held."""
+    path = lake / LOCK_FILE
+    if _version(path) < SCHEMA_VERSION:
+        path.write_text(f"{SCHEMA_VERSION}\n", "ascii")
+
+
+def _version(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_DIGITS + 1).strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdigit() else 0

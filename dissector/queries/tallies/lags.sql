@@ -1,0 +1,41 @@
+-- lags: how far a group (Cursus) lags behind the end of a log, by what it committed or was handed
+-- keys: capture, topic, subscription, partition, which
+-- sums: judged, unjudged
+-- greatest: lag_max, last_lag, last_us
+-- Where the log's end had not been seen there is no lag. Members of groups have no consumer id; a
+-- delivery of nothing, which names no entry, and one to nobody's group have none either.
+WITH found AS (
+  SELECT
+    capture, connection_id, named_topic AS topic, named_subscription AS subscription, partition,
+    'committed' AS which, frame_no, micros(ts) AS at_us, lag
+  FROM acknowledged
+  WHERE action = 'ack' AND consumer_id IS NULL AND named_subscription IS NOT NULL
+  UNION ALL
+  SELECT
+    capture, connection_id, named_topic, named_subscription, partition, 'delivered', order_no,
+    micros(ts), lag
+  FROM received
+  WHERE entry_id IS NOT NULL AND consumer_id IS NULL AND named_subscription IS NOT NULL
+),
+placed AS (
+  SELECT
+    f.*,
+    CASE WHEN lag IS NOT NULL THEN
+      row_number() OVER (
+        PARTITION BY capture, topic, subscription, partition, which
+        ORDER BY
+          CASE WHEN lag IS NULL THEN 1 ELSE 0 END ASC, at_us DESC, frame_no DESC,
+          connection_id DESC, lag DESC
+      )
+    END AS place
+  FROM found AS f
+)
+SELECT
+  capture, topic, subscription, partition, which,
+  count(lag) AS judged,
+  count(*) - count(lag) AS unjudged,
+  max(lag) AS lag_max,
+  max(CASE WHEN place = 1 THEN lag END) AS last_lag,
+  max(CASE WHEN lag IS NOT NULL THEN at_us END) AS last_us
+FROM placed
+GROUP BY capture, topic, subscription, partition, which

@@ -1,0 +1,18 @@
+-- reconsumed: publishes by topic, and by what their properties say that they come from
+-- keys: topic, real_topic, real_subscription, has_reconsume_times
+-- sums: publishes, messages
+SELECT
+  f.capture, coalesce(f.topic, n.late_topic) AS topic, f.real_topic, f.real_subscription,
+  f.reconsume_times IS NOT NULL AS has_reconsume_times,
+  count(*) AS publishes,
+  sum(f.message_count) AS messages
+FROM frames AS f
+LEFT JOIN late_producers AS n
+  ON n.capture = f.capture AND n.connection_id = f.connection_id
+  AND n.producer_id = f.producer_id AND n.incarnation = f.incarnation
+WHERE
+  f.command = 'SEND'
+  AND NOT EXISTS (
+    SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
+  )
+GROUP BY ALL

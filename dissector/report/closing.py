@@ -1,0 +1,102 @@
+"""The section `closing`: what joining captures changed."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from dissector.joining.links import Plan
+from dissector.joining.merged import COUNTERS
+from dissector.protocols.cursus.commands import NAMES
+from dissector.report.explained import joined_about
+
+Row = dict[str, Any]
+# Commands that only Cursus has; a frame that is one of them keeps its place though it is cut.
+_CURSUS: Final = frozenset(NAMES) - {"UNKNOWN", "SUBSCRIBE"}
+MAX_STRADDLING: Final = 10_000
+
+
+def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The section `closing` of the report.
+
+    Args:
+        plan: of all captures of the report.
+        captures: their names.
+        found: changes, cut and skipped of those that were joined (see `dissector.joining.merged`).
+    """
+    seams = {(seam.before, seam.after) for seam in plan.seams}
+    straddling = _straddling(plan, found["cut"], found["skipped"])
+    lost = [row for row in straddling if row["fate"] == "lost"]
+    made: dict[str, Any] = {
+        "total": {
+            "captures": len(set(captures)),
+            "captures_joined": len(plan.captures),
+            "groups": len(plan.groups),
+            "connections_continued": len(seams),
+            "bytes_missing_between": sum(max(0, seam.missing or 0) for seam in plan.seams),
+            "frames_straddling": len(straddling),
+            "frames_lost": len(lost),
+            **_changed(found["changes"]),
+        },
+        "groups": [
+            {"group": group.number, "captures": list(group.captures)} for group in plan.groups
+        ],
+        "copies": [{"capture": name} for name in plan.copies],
+        "straddling": straddling[:MAX_STRADDLING],
+    }
+    return {"about": joined_about(made), **made}
+
+
+def _changed(changes: pa.Table) -> dict[str, Any]:
+    found: dict[str, Any] = dict.fromkeys(COUNTERS, 0)
+    outcomes: dict[str, Counter[str]] = {
+        f"{prefix}outcomes_{moment}": Counter()
+        for prefix in ("", "delivery_")
+        for moment in ("before", "after")
+    }
+    for row in changes.to_pylist():
+        for name in COUNTERS:
+            found[name] += row[name] if row["moment"] == "after" else -row[name]
+        prefix = {"exchanges": "", "deliveries": "delivery_"}.get(row["table"])
+        if prefix is not None:
+            outcomes[f"{prefix}outcomes_{row['moment']}"][str(row["value"])] += row["rows"]
+    return found | {name: dict(sorted(counts.items())) for name, counts in outcomes.items()}
+
+
+def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
+    """Frames that begin in one capture and end in the next, one per direction at most where
+    nothing is missing between them."""
+    key = ("capture", "connection_id", "direction")
+    begun_at = {tuple(row[name] for name in key): row for row in _sorted(cut)}
+    rest_at = {tuple(row[name] for name in key): row["bytes"] for row in _sorted(skipped)}
+    found = []
+    for seam in sorted(plan.seams):
+        begun = begun_at.get((*seam.before, seam.direction))
+        rest = rest_at.get((*seam.after, seam.direction))
+        if begun is None and (rest or 0) <= max(0, -(seam.missing or 0)):
+            continue  # what was skipped is in a frame that the first capture has
+        command = begun["command"] if begun else None
+        is_named = begun is not None and (
+            begun["producer_id"] is not None or begun["consumer_id"] is not None
+        )
+        is_counted = command in _CURSUS or (command in ("SEND", "MESSAGE") and is_named)
+        found.append(
+            {
+                "capture": seam.before[0], "connection_id": seam.before[1],
+                "next_capture": seam.after[0], "next_connection_id": seam.after[1],
+                "direction": seam.direction, "command": command,
+                "frame_no": begun["frame_no"] if begun else None,
+                "frame_bytes": begun["frame_bytes"] if begun else None,
+                "skipped_bytes": rest,
+                # What tells whose it is counts, as a frame does that a snap length cut.
+                "fate": "counted" if is_counted else "lost",
+            }
+        )  # fmt: skip
+    return found
+
+
+def _sorted(rows: pa.Table) -> list[Row]:
+    order = "frame_no" if "frame_no" in rows.schema.names else "bytes"
+    found: list[Row] = rows.sort_by([("capture", "ascending"), (order, "ascending")]).to_pylist()
+    return found

@@ -1,0 +1,1 @@
+"""Two-way Pulsar traffic of any size, made fast: `python -m tests.busy FRAMES FILE`."""

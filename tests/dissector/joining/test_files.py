@@ -1,0 +1,64 @@
+"""Files of a lake as tables: of either schema version, compacted, rotations, odd names."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dissector.joining.files import Settings, database, digests, make_views, names_in, source_of
+from dissector.lake.reader import open_lake
+from dissector.schemas.arrow import arrow_schema
+from tests.dissector.lake.samples import compacted, landed
+from tests.dissector.lake.version_1 import as_version_1
+
+SAMPLES = ("pulsar-apache/java-j12_nack.pcap", "pulsar-apache/java-j24_unload.pcap")
+NEW = {"previous_connection_id"}  # which version 1 did not have
+
+
+def read(lake: Path, table: str, only: int | None = None) -> Counter[str]:
+    """The rows of a table, without what differs between versions or in a group."""
+    with open_lake(lake) as opened, database(Settings()) as db:
+        names = sorted(digests(opened.captures))
+        source = source_of(opened, frozenset(names[:only]))
+        make_views(db, source, [table])
+        rows = db.sql(f"SELECT * EXCLUDE place FROM {table}").to_arrow_table()
+        assert rows.schema.names == arrow_schema(table).names
+    found = rows.to_pylist()
+    for row in found:
+        row["origin_capture"] = None
+        for name in NEW & row.keys():
+            row[name] = None
+    return Counter(str(sorted(row.items(), key=lambda item: item[0])) for row in found)
+
+
+@pytest.mark.parametrize("table", ["frames", "deliveries", "capture_files"])
+def test_rows_are_the_same_in_either_version_in_both_and_in_a_group(
+    table: str, tmp_path: Path
+) -> None:
+    new = landed(tmp_path / "new [of] *?'s", SAMPLES)
+    lakes = [compacted(new, tmp_path / "group")]
+    with open_lake(new) as opened:
+        first = opened.captures[0].capture_id
+    for name, old in (("old", ()), ("both", (first,))):
+        shutil.copytree(new, tmp_path / name)
+        lakes.append(as_version_1(tmp_path / name, *old))
+    shutil.copytree(lakes[0], tmp_path / "old-group")
+    lakes.append(as_version_1(tmp_path / "old-group"))
+    wanted, one = read(new, table), read(new, table, 1)
+    assert wanted.total() > one.total() > 0
+    for lake in lakes:
+        found, part = read(lake, table), read(lake, table, 1)
+        if table == "capture_files":  # says the version of each
+            assert (found.total(), part.total()) == (wanted.total(), one.total())
+        else:
+            assert (found, part) == (wanted, one), (lake.name, table)
+
+
+def test_files_of_other_captures_are_not_opened(tmp_path: Path) -> None:
+    lake = landed(tmp_path, SAMPLES)
+    with open_lake(lake) as opened:
+        second = opened.captures[1].capture_id
+        assert names_in(opened.captures[1]) == {second}
+        shutil.rmtree(lake / "frames" / f"landing={second}")
+    assert read(lake, "frames", 1).total() > 0

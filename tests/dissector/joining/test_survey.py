@@ -1,0 +1,44 @@
+"""What is known of captures, and which of them belong together by it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dissector.joining import survey
+from dissector.joining.files import Settings, digests, source_of
+from dissector.joining.planning import units
+from dissector.lake.reader import open_lake
+from tests.dissector.joining.cutting import land, land_cut, planned, read
+
+# Of one broker each, begun anew: topics, ledgers, entries and producers have equal names.
+ANEW = ("cpp-s03_batch_none.pcap", "tap-mirror-batch_none.pcap", "cpp-s30_latency_mix.pcap")
+
+
+def test_what_is_known_can_be_kept_for_each_capture(tmp_path: Path) -> None:
+    cut = land_cut("java-j24_unload.pcap", (203, 300), tmp_path, tmp_path)
+    with open_lake(tmp_path) as lake:
+        names = frozenset(digests(lake.captures))
+        whole = survey.known(source_of(lake, names), Settings())
+        for table, schema in survey.SCHEMAS.items():
+            parts = []
+            for name in sorted(names):
+                own = survey.known(source_of(lake, frozenset([name])), Settings())
+                parts += getattr(own, table).to_pylist()
+            assert getattr(whole, table).schema.equals(schema)
+            assert sorted(map(str, getattr(whole, table).to_pylist())) == sorted(map(str, parts))
+        found = planned(lake)
+        assert [set(group.captures) for group in found.groups] == [set(cut.captures)]
+        assert len(units(found, digests(lake.captures))) == 1
+
+
+def test_rows_are_read_only_where_presences_overlap(tmp_path: Path) -> None:
+    """Of two captures of other topics nothing but what is known of them is read."""
+    for name in ("java-j24_unload.pcap", "java-j12_nack.pcap"):
+        land(read(name), name, tmp_path, tmp_path)
+    with open_lake(tmp_path) as lake:
+        known = survey.known(source_of(lake, frozenset(digests(lake.captures))), Settings())
+        for table in ("exchanges", "deliveries", "connections"):
+            shutil.rmtree(tmp_path / table)
+        found = survey.plan(known, lambda names: source_of(lake, names), Settings())
+    assert found.groups == () and found.copies == ()

@@ -1,0 +1,83 @@
+"""One id, two messages: a broker that begins anew numbers ledgers and entries from the start."""
+
+from typing import Any
+
+import pytest
+
+from dissector.protocols.columns import CHECKSUM_MISMATCH, CHECKSUM_OK
+from tests.wire.frames import STEP_NS
+from tests.wire.talk import Talk
+
+
+def talked(*checksums: int | None, **more: Any) -> list[dict[str, Any]]:
+    """Deliveries of one id, each with a stored checksum of its own."""
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.flow(1000)
+    for checksum in checksums:
+        talk.message(0, crc32c_stored=checksum, checksum=CHECKSUM_OK, **more)
+    return sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
+
+
+@pytest.mark.parametrize(
+    ("checksums", "again"),
+    [
+        ((5, 5), [0, 1]), ((5, 6), [0, 0]), ((5, 6, 6), [0, 0, 1]), ((5, 6, 5), [0, 0, 0]),
+        ((5, None), [0, 1]), ((None, 5), [0, 1]),
+    ],
+)  # fmt: skip
+def test_another_checksum_is_another_message(
+    checksums: tuple[int | None, ...], again: list[int]
+) -> None:
+    rows = talked(*checksums)
+    assert [row["is_redelivered"] for row in rows] == again
+    assert [row["previous_frame_no"] is not None for row in rows] == [bool(one) for one in again]
+
+
+def test_a_checksum_that_its_bytes_do_not_have_tells_nothing() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.flow(1000)
+    talk.message(0, crc32c_stored=5, checksum=CHECKSUM_MISMATCH)
+    talk.message(0, crc32c_stored=6, checksum=CHECKSUM_OK)
+    assert [row["is_redelivered"] for row in talk.rows()["deliveries"]] == [0, 1]
+
+
+def test_what_the_broker_counts_it_delivered_before() -> None:
+    rows = talked(5, 6, redelivery_count=1)
+    assert [row["redelivery_cause"] for row in rows] == ["pre_capture"] * 2
+
+
+def test_an_ack_ends_the_later_message_and_the_older_one_stays_open() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.flow(1000)
+    for checksum in (5, 6):
+        talk.message(0, crc32c_stored=checksum, checksum=CHECKSUM_OK)
+    talk.ack(0)
+    rows = sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
+    assert [row["outcome"] for row in rows] == ["unacked_at_end", "acked"]
+
+
+@pytest.mark.parametrize("receipt_comes_first", [True, False])
+def test_when_the_older_message_was_published_says_nothing_of_the_later(
+    receipt_comes_first: bool,
+) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.flow(1000)
+    talk.produce()
+    for number, checksum in enumerate((5, 6)):
+        talk.send(number, crc32c_stored=checksum)
+        if receipt_comes_first:
+            talk.receipt(number, entry=0)
+        talk.message(0, crc32c_stored=checksum, checksum=CHECKSUM_OK)
+        if not receipt_comes_first:
+            talk.receipt(number, entry=0)
+    rows = sorted(talk.rows()["deliveries"], key=lambda row: row["frame_no"])
+    took = (2 if receipt_comes_first else 1) * STEP_NS
+    assert [row["publish_to_delivery_ns"] for row in rows] == [took, took]

@@ -1,0 +1,184 @@
+"""A report reads what is new and remembers the rest: however a lake came to be, it is one report."""
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+
+from dissector.lake.kept import SUMS
+from dissector.lake.manifest import MANIFEST_FOLDER
+from dissector.queries import catalogue as queries
+from dissector.schemas import TABLES
+from tests.reports import differences, reported
+from tests.spark_jobs.cutting import land, land_cut, read
+
+SEED = 7
+# Cut where no frame straddles: behind whole frames of both directions.
+CUTS = {
+    "java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,),
+    "cpp-c40_killed_Failover.pcap": (19,),
+    "../cursus/go-group_rebalance_two_consumers.pcap": (331,),
+}  # fmt: skip
+WHOLE = ("java-j23_errors.pcap",)
+
+
+class Apart(NamedTuple):
+    """lake: of CUTS in parts, and of WHOLE; folder, report: what is reported about it."""
+
+    lake: Path
+    folder: Path
+    report: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Apart:
+    root = tmp_path_factory.mktemp("apart")
+    for name, places in CUTS.items():
+        land_cut(name, places, root / "lake", root)
+    for name in WHOLE:
+        land(read(name), name.partition(".")[0], root / "lake", root)
+    report = reported(root / "lake", root / "report")
+    return Apart(root / "lake", root / "report", report)
+
+
+def hand_over(source: Path, target: Path, captures: Iterable[str]) -> None:
+    """What landing these captures does to a lake."""
+    for name in captures:
+        for table in TABLES:
+            (target / table).mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source / table / f"landing={name}", target / table / f"landing={name}")
+        (target / MANIFEST_FOLDER).mkdir(exist_ok=True)
+        shutil.copy(source / MANIFEST_FOLDER / f"{name}.json", target / MANIFEST_FOLDER)
+
+
+def closed_rows(report: Path) -> dict[str, Counter[str]]:
+    return {
+        folder.name: Counter(
+            json.dumps(row, default=str, sort_keys=True)
+            for row in pq.read_table(folder).to_pylist()
+        )
+        for folder in (report / "tables").glob("closed_*")
+    }
+
+
+def of(name: str) -> str:
+    """The sample that a capture is a part of."""
+    return name.partition("-part")[0]
+
+
+def names_of(lake: Path) -> list[str]:
+    return sorted(path.stem for path in (lake / MANIFEST_FOLDER).iterdir())
+
+
+@contextmanager
+def out_of_reach(lake: Path, captures: Iterable[str]) -> Iterator[None]:
+    """Files of these captures cannot be opened: they are not there."""
+    moved = [(lake / table / f"landing={name}", lake / f"{table}-{name}")
+             for name in captures for table in TABLES]  # fmt: skip
+    for source, target in moved:
+        source.rename(target)
+    try:
+        yield
+    finally:
+        for source, target in moved:
+            target.rename(source)
+
+
+def test_any_order_of_landing_gives_the_report_of_all(apart: Apart, tmp_path: Path) -> None:
+    names = names_of(apart.lake)
+    random.Random(SEED).shuffle(names)
+    lake, told = tmp_path / "lake", []
+    found: dict[str, Any] = {}
+    for first, last in ((0, 2), (2, 5), (5, len(names))):
+        fresh = {of(name) for name in names[first:last]}
+        known = [name for name in names[:first] if of(name) not in fresh]
+        hand_over(apart.lake, lake, names[first:last])
+        with out_of_reach(lake, known):
+            found = reported(lake, tmp_path / "new", tell=told.append)
+        assert told[-1] == f"captures read: {last - len(known)} of {last}"
+    assert differences(found, apart.report) == []
+    assert closed_rows(tmp_path / "new") == closed_rows(apart.folder)
+    # Nothing landed: nothing is read, whatever became of the files.
+    with out_of_reach(lake, names):
+        assert reported(lake, tmp_path / "new", tell=told.append) == found
+    assert told[-1] == f"captures read: 0 of {len(names)}"
+
+
+def test_captures_that_leave_a_lake_leave_its_report(apart: Apart, tmp_path: Path) -> None:
+    names = names_of(apart.lake)
+    gone = [name for name in names if "j24_unload" in name]
+    hand_over(apart.lake, tmp_path / "lake", names)
+    reported(tmp_path / "lake", tmp_path / "first")
+    for name in gone:
+        (tmp_path / "lake" / MANIFEST_FOLDER / f"{name}.json").unlink()
+    later = reported(tmp_path / "lake", tmp_path / "later")
+    hand_over(apart.lake, tmp_path / "anew", set(names) - set(gone))
+    assert differences(later, reported(tmp_path / "anew", tmp_path / "other")) == []
+
+
+def test_what_was_damaged_is_made_again(apart: Apart, tmp_path: Path) -> None:
+    shutil.copytree(apart.lake, tmp_path / "lake")
+    chance = random.Random(SEED)
+    for file in sorted((tmp_path / "lake" / SUMS).rglob("*.parquet")):
+        data = bytearray(file.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        file.unlink()
+        file.write_bytes(data)
+    assert differences(reported(tmp_path / "lake", tmp_path / "report"), apart.report) == []
+
+
+def test_a_changed_query_alone_is_run_again(
+    apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(apart.lake, tmp_path / "lake")
+    known = queries.catalogue()
+    changed = known["transmits"]._replace(digest="changed")
+    ran: list[str] = []
+    monkeypatch.setattr(
+        queries.Query, "per_capture", lambda self, was=queries.Query.per_capture: (
+            ran.append(self.name), was(self))[1],
+    )  # fmt: skip
+    for module in ("tallied", "making"):
+        monkeypatch.setattr(
+            f"dissector.report.{module}.catalogue", lambda: {**known, "transmits": changed}
+        )
+    assert differences(reported(tmp_path / "lake", tmp_path / "report"), apart.report) == []
+    assert ran == ["transmits"]
+
+
+def test_parts_of_a_lake_are_counted_anew_and_not_kept(apart: Apart, tmp_path: Path) -> None:
+    before = sorted((apart.lake / SUMS).rglob("*"))
+    topic = apart.report["send_latency"]["by_topic"][0]["topic"]
+    found = reported(apart.lake, tmp_path / "report", topics=(topic,))
+    assert {row["topic"] for row in found["send_latency"]["by_topic"]} == {topic}
+    assert found["selection"]["topics"] == [topic]
+    exact = reported(apart.lake, tmp_path / "report", exact=True)
+    assert exact["send_latency"]["total"]["sends"] == apart.report["send_latency"]["total"]["sends"]
+    assert sorted((apart.lake / SUMS).rglob("*")) == before
+
+
+def test_many_batches_become_few(
+    apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dissector.report.tallied.MAX_BATCHES", 3)
+    lake, names = tmp_path / "lake", names_of(apart.lake)
+    for name in names:
+        hand_over(apart.lake, lake, [name])
+        found = reported(lake, tmp_path / "report")
+        assert len(list((lake / SUMS).glob("*/index.json"))) <= 5
+    assert differences(found, apart.report) == []
+
+
+def test_a_lake_that_cannot_be_written_is_reported_all_the_same(
+    apart: Apart, tmp_path: Path
+) -> None:
+    hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
+    (tmp_path / "lake" / SUMS).write_text("in the way")
+    assert differences(reported(tmp_path / "lake", tmp_path / "report"), apart.report) == []

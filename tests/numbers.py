@@ -1,0 +1,99 @@
+"""The numbers of a report over rows that a test has in memory, by the queries that users get."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from dissector.blocks import TableBlock
+from dissector.queries.catalogue import catalogue
+from dissector.queries.desk import Desk
+from dissector.queries.tables import table_views
+from dissector.report.captures import all_judged, section
+from dissector.report.numbers import step_ns
+from dissector.report.parts import Parts
+from dissector.report.result import build
+from dissector.report.tallied import settled
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.rows import arrow_batch
+
+
+class Numbers:
+    """Rows of tables as they come; one capture or more, none of which goes on in another."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+
+    def add_block(self, block: TableBlock, capture: str = "c") -> None:
+        """Take in a block of rows of the core."""
+        self.add(block.table, arrow_batch(block), capture)
+
+    def add(self, table: str, rows: pa.RecordBatch | pa.Table, capture: str = "c") -> None:
+        """Take in rows of one table; columns that they lack are null."""
+        schema = arrow_schema(table)
+        columns = []
+        for field in schema:
+            if field.name == "capture":
+                columns.append(pa.array([capture] * rows.num_rows, pa.string()))
+            elif field.name in rows.schema.names:
+                columns.append(rows.column(field.name))
+            else:
+                columns.append(pa.nulls(rows.num_rows, field.type))
+        made = pa.table(columns, names=schema.names)
+        self._rows[table].append(made.cast(schema))
+
+    def parts(self) -> Parts:
+        """What the sections take."""
+        return self._made()[0]
+
+    def result(self) -> dict[str, Any]:
+        """The report's JSON."""
+        parts, tallies = self._made()
+        return build(parts, verdicts=section(all_judged(tallies).to_pylist()))
+
+    def _made(self) -> tuple[Parts, Mapping[str, pa.Table]]:
+        tables = {
+            name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
+            for name in TABLES
+        }
+        captures = sorted({n for rows in tables.values() for n in rows.column("capture").to_pylist()})
+        files = tables["capture_files"]
+        spans = {name: _span(files, name) for name in captures}
+        with Desk(threads=1) as desk:
+            _open(desk, tables, {name: step_ns(*span) for name, span in spans.items()})
+            tallies, merged = {}, {"files": files}
+            for name, query in catalogue().items():
+                tallies[name] = settled(desk.table(query.per_capture()))
+                desk.register("kept_rows", tallies[name])
+                merged[name] = settled(desk.table(query.merged("kept_rows")))
+        known = [span for span in spans.values() if span != (0, 0)]
+        whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
+        steps = {name: step_ns(*span) for name, span in spans.items()}
+        return Parts(merged, step_ns(*whole), steps), tallies | {"files": files}
+
+
+def _open(desk: Desk, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) -> None:
+    names = pa.array(list(steps), pa.string())
+    for name, rows in tables.items():
+        desk.register(f"lake_{name}", rows)
+    desk.register("units", pa.table({"capture": names, "unit": names}))
+    widths = pa.array(list(steps.values()), pa.int64())
+    desk.register("steps", pa.table({"capture": names, "step_ns": widths}))
+    for name, query in table_views(has_others=False):
+        desk.view(name, query)
+    desk.prelude()
+
+
+def _span(files: pa.Table, capture: str) -> tuple[int, int]:
+    rows = [row for row in files.to_pylist() if row["capture"] == capture]
+    times = [row[n] for row in rows for n in ("first_ts_ns", "last_ts_ns") if row[n] is not None]
+    return (min(times), max(times)) if times else (0, 0)
+
+
+@cache
+def empty_report() -> dict[str, Any]:
+    """The report of nothing."""
+    return Numbers().result()

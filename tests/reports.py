@@ -1,0 +1,47 @@
+"""Reports of lakes, as the commands make them, without the command line."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from dissector.queries.desk import Desk
+from dissector.queries.selection import selection_of
+from dissector.report import making
+from dissector.report.tallied import Engine
+
+
+def reported(
+    lake: Path,
+    output: Path,
+    engine: Callable[[Path], AbstractContextManager[Engine]] = Desk,
+    *,
+    captures: tuple[str, ...] = (),
+    since: str | None = None,
+    until: str | None = None,
+    topics: tuple[str, ...] = (),
+    exact: bool = False,
+    tell: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """What report.json says about a lake."""
+    asked = making.Asked(captures, selection_of(since, until, topics), exact)
+    words = making.Words(tell, lambda *_: None)
+    making.write(lake, output, engine, asked, words, has_page=False)
+    content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
+    return content
+
+
+def differences(left: Any, right: Any, path: str = "") -> list[str]:
+    """Where two JSON values differ, as short texts."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        found = [f"{path}: {key} on one side" for key in sorted(left.keys() ^ right.keys())]
+        for key in left.keys() & right.keys():
+            found += differences(left[key], right[key], f"{path}.{key}")
+        return found
+    if isinstance(left, list) and isinstance(right, list):
+        found = [] if len(left) == len(right) else [f"{path}: {len(left)} and {len(right)} rows"]
+        for place, (one, other) in enumerate(zip(left, right, strict=False)):
+            found += differences(one, other, f"{path}[{place}]")
+        return found
+    return [] if left == right else [f"{path}: {left!r} and {right!r}"]
