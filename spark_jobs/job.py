@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dissector.errors import DissectorError, UsageError
 from dissector.lake.reader import Lake, open_lake
+from dissector.places import local
 from dissector.report.names import CONSUMERS, LEGS, PRODUCERS
 from dissector.report.output import TABLES, read_report, write_report
 from dissector.report.result import build
@@ -264,8 +265,12 @@ def parser(description: str) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--lake", required=True, metavar="DIR", help="the lake to read")
-    options.add_argument("-o", "--output", required=True, metavar="DIR", help="where to write")
+    options.add_argument(
+        "--lake", required=True, type=local, metavar="DIR", help="the lake to read"
+    )
+    options.add_argument(
+        "-o", "--output", required=True, type=local, metavar="DIR", help="where to write"
+    )
     options.add_argument(
         "--capture", action="append", default=[], metavar="ID", help="only this one (repeatable)"
     )
@@ -298,10 +303,10 @@ def _tell_step(done: int, total: int, what: str) -> None:
 def started(args: argparse.Namespace, name: str) -> Iterator[SparkSession]:
     """A session for a lake of this size; one that runs already is used and left running."""
     with open_lake(Path(args.lake)) as lake:
-        size = lake_bytes(lake)
+        rows = lake.rows()
         args.unread = lake.unread
     running = SparkSession.getActiveSession()
-    spark = running or session.start(args.master, size, name)
+    spark = running or session.start(args.master, rows, name)
     try:
         yield spark
     finally:
@@ -322,10 +327,10 @@ def main(
         options.add_argument(
             "--new", action="store_true", help="read only captures that landed since the last run"
         )
-    args = options.parse_args(argv)
-    args.page = has_page
     name = f"dissector-{Path(sys.argv[0]).stem}"
     try:
+        args = options.parse_args(argv)
+        args.page = has_page
         with started(args, name) as spark:
             run_job(spark, args)
     except DissectorError as error:
