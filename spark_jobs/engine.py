@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from dissector.errors import InputError
 from dissector.queries.catalogue import prelude
 from spark_jobs.schemas import spark_schema
+from spark_jobs.uris import to_write
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -85,7 +86,7 @@ class SparkDesk:
         """
         rows = self._parquet(paths, spark_schema(table))
         if old_paths:
-            base = uri(str(Path(old_paths[0]).parent.parent))
+            base = to_write(Path(old_paths[0]).parent.parent)
             old = self._parquet(old_paths, spark_schema(table), basePath=base)
             cells = {"capture": "coalesce(origin_capture, capture)"}
             rows = rows.unionByName(
@@ -137,7 +138,7 @@ class SparkDesk:
             if readers[view.name] > 1 and view.name not in self._settled:
                 target = self._folder / "settled" / view.name
                 rows = self._write(view.query, target)
-                self._name(view.name, self._spark.read.schema(rows.schema).parquet(uri(str(target))))
+                self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_write(target)))
                 self._settled.add(view.name)
             elif readers[view.name]:
                 self.view(view.name, view.query)  # over views that may be settled by now
@@ -145,7 +146,7 @@ class SparkDesk:
     def _write(self, query: str, target: Path) -> DataFrame:
         rows = self._spark.sql(query)
         with _reading():
-            rows.write.option("compression", "zstd").parquet(uri(str(target)))
+            rows.write.option("compression", "zstd").parquet(to_write(target))
         return rows
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
@@ -166,17 +167,12 @@ class SparkDesk:
             return self._spark.createDataFrame([], schema)
         reader = self._spark.read.schema(schema).options(**READING, **options)
         with _reading():
-            return reader.parquet(*(uri(path) for path in paths))
+            return reader.parquet(*map(to_write, paths))
 
 
 def places(name: str, text: str) -> list[str]:
     """Where a text reads a view, one for each."""
     return re.findall(rf"\b(?:FROM|JOIN)\s+{name}\b", text)
-
-
-def uri(path: str) -> str:
-    """A path of this machine, which a cluster whose files lie elsewhere must not look for there."""
-    return f"file://{Path(path).absolute()}"
 
 
 class _reading:

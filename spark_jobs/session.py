@@ -14,7 +14,8 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -297,3 +298,17 @@ def start(
             f"Spark did not start with master {chosen} and Java {java.version} at {java.home} "
             f"({java.source}): {first}; `dissector doctor` says what is missing"
         ) from error
+
+
+@contextmanager
+def started(
+    master: str | None, rows: int, name: str, more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """`start`; a session that runs already is used, and left running."""
+    running = SparkSession.getActiveSession()
+    spark = running or start(master, rows, name, more)
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
