@@ -72,6 +72,9 @@ class SparkDesk:
         for name in reversed(self._views):
             self._spark.catalog.dropTempView(name)
 
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named."""
+
     def register(self, name: str, rows: pa.Table) -> None:
         """A small table, under a name that replaces what had it."""
         self._name(name, self._spark.createDataFrame(rows))

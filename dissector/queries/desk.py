@@ -20,6 +20,7 @@ R = TypeVar("R")
 
 # Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
+FEW_ROWS: Final = 300_000
 _PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
@@ -51,6 +52,7 @@ class Desk:
             import duckdb
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._kind = "VIEW"
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
         run("SET autoinstall_known_extensions = false")
@@ -103,10 +105,18 @@ class Desk:
         """What a function gives for each task."""
         return [function(task) for task in tasks]
 
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named.
+
+        Few rows are read once, and what views of them give is put down once: to plan a query over
+        views costs more than to run it over few rows.
+        """
+        self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
+
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""
         with _reading():
-            self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+            self._connection.execute(f"CREATE OR REPLACE {self._kind} {name} AS {query}")
 
     def prelude(self) -> None:
         """The views that queries share, over tables that are there."""

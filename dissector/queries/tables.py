@@ -107,15 +107,11 @@ def table_views(
         has_twins: whether there is `twins_elsewhere` (capture, connection_id), connections that
             another capture has, too.
     """
-    for table in TABLES:
-        rows = _own(table, has_rotations)
-        if has_others:
-            rows = f"SELECT r.* FROM ({rows}) AS r WHERE r.capture IN (SELECT capture FROM wanted)"
-        yield f"own_{table}", rows
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
         more = _placed(table) if table in ORDERED_BY else _closed_at(name)
-        rows = f"SELECT r.*{more} FROM own_{table} AS r"
+        own = _own(table, has_rotations=has_rotations, has_others=has_others)
+        rows = f"SELECT r.*{more} FROM {own} AS r"
         if is_joined and name in CLOSED:
             names = placed_columns(table) if table in ORDERED_BY else columns_of(table)
             cells = ", ".join([*names, *(CLOSED_AT if name == "consumers" else ())])
@@ -133,16 +129,18 @@ def table_views(
     yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
 
 
-def _own(table: str, has_rotations: bool) -> str:
-    """The rows of files under the capture that they count for."""
-    if not has_rotations:
-        return f"SELECT r.* FROM lake_{table} AS r"
-    cells = [f"r.{name}" for name in columns_of(table)]
-    cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"
-    return (
-        f"SELECT {', '.join(cells)} FROM lake_{table} AS r "
-        "LEFT JOIN rotations AS t ON t.rotation = r.capture"
-    )
+def _own(table: str, *, has_rotations: bool, has_others: bool) -> str:
+    """What to select from: the rows of files that count, under the capture that they count for."""
+    source = f"lake_{table}"
+    if has_rotations:
+        cells = [f"r.{name}" for name in columns_of(table)]
+        cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"
+        rows = f"{source} AS r LEFT JOIN rotations AS t ON t.rotation = r.capture"
+        source = f"(SELECT {', '.join(cells)} FROM {rows})"
+    if has_others:
+        wanted = "r.capture IN (SELECT capture FROM wanted)"
+        source = f"(SELECT r.* FROM {source} AS r WHERE {wanted})"
+    return source
 
 
 def _with_twins(rows: str) -> str:

@@ -33,6 +33,7 @@ from dissector.report.tallied import (
     rows_of,
     settled,
     surveyed,
+    tallied_at_once,
     union,
 )
 from dissector.report.workspace import workspace
@@ -170,8 +171,10 @@ def made(
     words.step(0, 3, "what the captures hold")
     kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
-    names = {name: query.digest for name, query in catalogue().items()}
     words.step(1, 3, "the rows of new captures")
+    if not has_memory and len(read.captures) == 1:
+        return Made(_of_one(read, work, engine, asked), {})
+    names = {name: query.digest for name, query in catalogue().items()}
     maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection)
     maker.make(names)
     words.tell(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
@@ -200,6 +203,18 @@ def made(
     return Made(report, _closed_tables(maker) if is_whole else {})
 
 
+def _of_one(read: Read, work: Path, engine: EngineIn, asked: Asked) -> Row:
+    """The report of one capture of which nothing is kept: what queries give is all there is."""
+    with engine(work) as opened:
+        tables = tallied_at_once(opened, read, catalogue(), asked.selection)
+    tables["files"] = read.known.files
+    verdicts = judging.section(judging.all_judged(tables).to_pylist())
+    report = build(Parts(tables, *_steps(read)), asked.sections, verdicts)
+    if not asked.selection.is_everything:
+        report["selection"] = asked.selection.as_json()
+    return report
+
+
 def tally(lake: Path, work: Path, engine: EngineIn) -> None:
     """Make and keep what reports need of captures that landed, so that the next one is quick.
 
@@ -215,10 +230,14 @@ def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
     tables = {"files": read.known.files}
     for name, query in catalogue().items():
         tables[name] = settled(desk.table(query.merged(f"({union(maker.sources[name])})")))
-    spans = [span for span in read.spans.values() if span != (0, 0)]
+    return Parts(tables, *_steps(read))
+
+
+def _steps(read: Read) -> tuple[int, dict[str | None, int]]:
+    """The width of the points of series over time: of all captures, and of each."""
+    spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
     widest = min(first for first, _ in spans), max(last for _, last in spans)
-    steps = {name: step_ns(*span) for name, span in read.spans.items()}
-    return Parts(tables, step_ns(*widest) if spans else step_ns(0, 0), steps)
+    return step_ns(*widest), {name: step_ns(*span) for name, span in read.spans.items()}
 
 
 def _verdicts(desk: Desk, maker: Maker) -> Row:

@@ -49,6 +49,9 @@ _JOINED: Final = "1"
 class Engine(Protocol):
     """What runs the queries: DuckDB (`dissector.queries.desk`), or Spark (`spark_jobs.engine`)."""
 
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named."""
+
     def register(self, name: str, rows: pa.Table) -> None:
         """A small table."""
 
@@ -216,6 +219,7 @@ def open_tables(
     )
     new = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version != 1))
     old = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version == 1))
+    engine.expect(sum(part.rows for capture in lake.captures for part in capture.files))
     for table in TABLES:
         empty = arrow_schema(table).empty_table()
         engine.lake_table(table, new.part_paths(table), old.part_paths(table), empty)
@@ -391,6 +395,14 @@ class Maker:
                     desk.write({name: union(sources)}, folder)
                 memory.add(folder, units, digests)
         memory.replace_all()
+
+
+def tallied_at_once(
+    engine: Engine, read: Read, names: Iterable[str], what: Selection
+) -> dict[str, pa.Table]:
+    """The rows of queries, of captures that are few and none of which was joined."""
+    open_tables(engine, read, read.captures, None, what)
+    return {name: settled(engine.table(catalogue()[name].per_capture())) for name in names}
 
 
 def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
