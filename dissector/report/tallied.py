@@ -356,7 +356,7 @@ class Maker:
                 engine.write(queries, folder)
         for name in names:
             table = name.removeprefix("closed_")
-            if name != table and closed is not None:
+            if name not in queries and closed is not None:
                 os.rename(closed / table, folder / name)
         shutil.rmtree(spill, ignore_errors=True)
         return folder
