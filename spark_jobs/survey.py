@@ -24,6 +24,7 @@ from spark_jobs.planning import Unit
 from spark_jobs.shared import got_of, sends_of
 from spark_jobs.state import Memory
 from spark_jobs.tables import LakeTables
+from spark_jobs.uris import to_read
 from spark_jobs.workspace import Workspace
 
 _CONNECTIONS: Final = pa.schema([arrow_schema("connections").field(name) for name in links.COLUMNS])
@@ -163,7 +164,7 @@ class Keeper:
         for name in names:
             new = self._work.folder(f"{_NEW}/{name}") if name in rows else None
             self._extend(name, kept, new)
-        return {name: spark.read.parquet(str(self._place(name))) for name in names}
+        return {name: spark.read.parquet(to_read(self._place(name))) for name in names}
 
     def _extend(self, name: str, kept: frozenset[str], new: Path | None) -> None:
         old = self._memory.folder

@@ -13,6 +13,7 @@ from dissector.errors import UsageError
 from dissector.lake.manifest import ROTATION, Manifest, tap_run_of
 from dissector.lake.reader import Lake
 from spark_jobs.schemas import spark_schema
+from spark_jobs.uris import to_read, to_write
 
 CONNECTION: Final = ["capture", "connection_id"]
 # Where a row's frames lie if captures are joined: its own one, and others that it names if they are
@@ -127,12 +128,12 @@ class LakeTables:
         new = [c for c in self.lake.captures if c.schema_version != 1]
         parts = []
         if new or not old:
-            paths = self.lake._replace(captures=tuple(new)).part_paths(table)
+            paths = map(to_read, self.lake._replace(captures=tuple(new)).part_paths(table))
             parts.append(self.spark.read.schema(schema).parquet(*paths))
         if old:
             # Their folders are named capture=<id>, which their files do not have as a column.
-            paths = self.lake._replace(captures=tuple(old)).part_paths(table)
-            folder = str(Path(self.lake.folder) / table)
+            paths = map(to_read, self.lake._replace(captures=tuple(old)).part_paths(table))
+            folder = to_write(Path(self.lake.folder) / table)
             rows = self.spark.read.schema(schema).option("basePath", folder).parquet(*paths)
             rows = rows.withColumn("capture", F.coalesce("origin_capture", "capture"))
             parts.append(rows.select(*schema.names))

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from dissector.errors import OutputError
 from dissector.lake.locks import hold, is_held
 from spark_jobs.counting import AT_ONCE
+from spark_jobs.uris import to_read, to_write
 
 _LOCK: Final = "_lock"
 # A lake of less than this has rows that fit into any memory, however many columns they have.
@@ -50,8 +51,8 @@ class Workspace:
             folder.mkdir(parents=True)
             pq.write_table(found, folder / "part-00000.parquet", compression="zstd")
         else:
-            rows.write.option("compression", "zstd").parquet(str(folder))
-        return rows.sparkSession.read.schema(rows.schema).parquet(str(folder))
+            rows.write.option("compression", "zstd").parquet(to_write(folder))
+        return rows.sparkSession.read.schema(rows.schema).parquet(to_read(folder))
 
     def all_settled(self, rows: Mapping[str, DataFrame], prefix: str = "") -> dict[str, DataFrame]:
         """Several DataFrames by name, some of them written at the same time."""

@@ -43,6 +43,7 @@ LAYERS = {
     "dissector.merging": 4,
     "dissector.findings": 3,
     "dissector.outputs": 5,
+    "dissector.places": 5,
     "dissector.sources": 5,
     "dissector.lake": 5,
     "dissector.report": 5,

@@ -12,6 +12,7 @@ import click
 from dissector.cli.options import (
     Command,
     Common,
+    LocalPath,
     chain_option,
     cluster_option,
     dissecting_options,
@@ -171,7 +172,7 @@ _LANDING: Final = (
     click.option(
         "--lake",
         required=True,
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False, path_type=Path),
         metavar="DIR",
         help="Write to this lake.",
     ),

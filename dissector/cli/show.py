@@ -9,6 +9,7 @@ import click
 from dissector.cli import expression, select
 from dissector.cli.options import (
     Common,
+    LocalPath,
     Whole,
     chain_option,
     dissecting_options,
@@ -266,7 +267,7 @@ _count_option = click.option(
     "-w",
     "--write",
     "slice_path",
-    type=click.Path(dir_okay=False),
+    type=LocalPath(dir_okay=False),
     metavar="FILE.pcapng",
     help="Write the packets behind these, raw without --redact.",
 )

@@ -1,0 +1,88 @@
+"""Spark reads and writes here, whatever its cluster's default is and whatever a folder is called."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from spark_jobs import archive, coverage, land, latency, uris, workspace
+from tests.spark_jobs.conftest import Apart
+from tests.spark_jobs.test_report import differences
+
+NAMES = ("plain", "a b", "p%20q", "x[ab]y", "s{1,2}", "st*r", "q?", "n\u00e4chte-\u591c", "a:b",
+         "h#h", "back\\slash", "c,d", "a+b&c=d")  # fmt: skip
+
+
+@contextmanager
+def default_elsewhere(spark: Any) -> Iterator[None]:
+    """As on a cluster whose files are in an HDFS that cannot be reached."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", "hdfs://nowhere.invalid:8020")
+    try:
+        yield
+    finally:
+        settings.set("fs.defaultFS", before)
+
+
+def test_paths_are_of_files_here() -> None:
+    assert uris.to_write("/a b/c%d") == "file:///a b/c%d"
+    assert uris.to_read("/x[1]/*.parquet") == "file:///x\\[1\\]/\\*.parquet"
+    assert uris.to_send("/a b/\u591c") == "file:///a%20b/%E5%A4%9C"
+    assert uris.to_write("x") == f"file://{Path.cwd()}/x"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_of_any_name_is_read_and_written(spark: Any, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name / "landing=1"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"v": [1, 2]}), folder / "part-0.parquet")
+    with default_elsewhere(spark):
+        reader = spark.read.schema("v bigint").option("basePath", uris.to_write(tmp_path / name))
+        rows = reader.parquet(uris.to_read(folder / "part-0.parquet"))
+        rows.write.parquet(uris.to_write(tmp_path / name / "out"))
+        assert spark.read.parquet(uris.to_read(tmp_path / name / "out")).count() == 2
+    assert list((tmp_path / name / "out").glob("*.parquet"))
+
+
+def test_a_report_is_made_where_the_default_file_system_is_elsewhere(
+    spark: Any, apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "SMALL_BYTES", 0)  # rows on the way are written by Spark
+    lake = tmp_path / "lake [1] n\u00e4chte 100%"
+    lake.symlink_to(apart.lake)
+    with default_elsewhere(spark):
+        with pytest.raises(Exception, match="nowhere.invalid"):  # it is elsewhere indeed
+            spark.read.parquet(str(apart.lake / "frames")).count()
+        assert latency.main(["--lake", str(lake), "-o", str(tmp_path / "report {2}")]) == 0
+    found = json.loads((tmp_path / "report {2}" / "report.json").read_text("utf-8"))
+    assert differences(found["send_latency"], apart.report["send_latency"]) == []
+
+
+@pytest.mark.parametrize(
+    ("main", "given"),
+    [
+        (coverage.main, ["--lake", "hdfs://h/lake", "-o", "x"]),
+        (coverage.main, ["--lake", "lake", "-o", "s3a://b/x"]),
+        (archive.main, ["-o", "s3a://b/x.tar"]),
+        (land.main, ["night.pcap", "--lake", "gs://b/lake"]),
+        (land.main, ["night.pcap", "--lake", "lake", "--archive", "s3a://b/x.tar"]),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else each.__module__,
+)
+def test_a_job_refuses_an_address_in_one_line(
+    main: Any, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(given) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "is an address" in said
+    assert list(tmp_path.iterdir()) == []
