@@ -124,10 +124,10 @@ name came in between, it decides by what is there then.
 
 | who | holds | waits for |
 |---|---|---|
-| reading: `report`, `sql`, `lake verify` | `_lock`, shared, while it reads | removing, replacing |
-| adding a capture: `land`, a tap's rotation | `_lock_commit`, then `_lock` shared, to install it | adding, removing, replacing |
-| removing or replacing: `lake rm`, a capture that has grown | `_lock` alone, to install it | all of them |
-| `lake compact` | `_lock` shared while it writes, then alone | reading, to install it |
+| reads: `report`, `sql`, `lake verify` | `_lock`, shared, while it reads | who takes away |
+| adds: `land`, a tap's rotation | `_lock_commit`, then `_lock` shared, to install | who adds or takes away |
+| takes away: `lake rm`, a grown capture | `_lock` alone, to install | all of them |
+| `lake compact` | `_lock` shared to write, then alone to install | who reads or adds |
 
 What was there when a reader came stays until it goes, and what is added meanwhile it does not see.
 So nobody waits for a report to land a new capture; a capture that has grown takes files away, and
