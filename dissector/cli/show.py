@@ -302,7 +302,8 @@ def frames(
     from dissector.cli.slicing import Slice
 
     redacted = common.core_options() if is_redact_asked() else None
-    with rereadable(inputs) as files, Slice(slice_path, inputs, force, redacted) as slice:
+    slice = Slice(slice_path, inputs, force, redacted)
+    with rereadable(inputs) as files:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
         common.words.say(slice.write())
         return code

@@ -36,7 +36,7 @@ def test_a_folder_called_like_an_address_is_named_from_the_root() -> None:
 
 
 def test_what_to_write_instead_of_a_file_address_is_said() -> None:
-    with pytest.raises(UsageError, match="write /a b/night.pcap$"):
+    with pytest.raises(UsageError, match=r"write /a b/night\.pcap$"):
         local("file:///a%20b/night.pcap")
 
 

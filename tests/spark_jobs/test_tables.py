@@ -23,7 +23,7 @@ def capture(name: str, files: str, inside: Sequence[Manifest] = ()) -> Manifest:
     """A capture of files, each given by the letter that is its digest."""
     sources = tuple(SourceFile(f"{letter}.pcap", 1, letter, letter) for letter in files)
     held = tuple(Contained(*(getattr(each, f) for f in Contained._fields)) for each in inside)
-    return Manifest(name, name, 1, 1, None, Marks(256, ()), sources, 0, 1, (), {}, {}, held)
+    return Manifest(name, name, 1, 1, None, Marks(256), sources, 0, 1, (), {}, {}, held)
 
 
 @pytest.mark.parametrize(
