@@ -22,6 +22,8 @@ import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.findings import Findings
+from dissector.joining.places import nullable
+from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
 from dissector.limits import NULL
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS
@@ -51,8 +53,6 @@ from dissector.protocols.pulsar.facts import named
 from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.rules import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
 from dissector.schemas.rows import arrow_batch
-from dissector.joining.places import nullable
-from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
 
 # Kinds of input rows, in the order in which those of one frame stand.
 FRAME: Final = 0
@@ -67,7 +67,8 @@ NUMBERS: Final = (
     "incarnation", "sequence_id", "highest_sequence_id", "ledger_id", "entry_id", "partition",
     "message_count", "permits", "redelivery_count", "producer_epoch", "crc32c_stored", "chunk_id",
     "chunk_count", "txn_most_bits", "txn_least_bits", "repl_source_ledger_id",
-    "repl_source_entry_id", "deliver_at_ms", "batch_size",
+    "repl_source_entry_id", "publish_time_ms", "deliver_at_ms",
+    "batch_size",
 )  # fmt: skip
 FLAGS: Final = ("retransmitted", "is_batch")
 TEXTS: Final = (
@@ -142,6 +143,7 @@ def said_by() -> tuple[str, ...]:
             and any(field.name in wanted for field in messages[base[command.number].of].values())
         )
     )
+
 
 # Columns that name frames, and where their capture goes.
 _FRAME_NAMES: Final = {
