@@ -39,6 +39,7 @@ from dissector.protocols.columns import (
 )
 from dissector.protocols.pulsar.commands import (
     COMMANDS,
+    FREQUENT,
     MESSAGE,
     PRODUCER,
     PRODUCER_SUCCESS,
@@ -125,6 +126,8 @@ _DEFAULTS: Final = {
     "PRODUCER": {"access_mode": 0},
     "ACTIVE_CONSUMER_CHANGE": {"is_active": 0},
 }
+# Names that are read of commands which ask for something by them.
+ASKED: Final = ("topic", "subscription", "consumer_name")
 REPLICATED: Final = 8  # bit of has_property
 
 
@@ -194,6 +197,11 @@ def _number_of(text: str | None, enum: str) -> int:
         return NULL
     known = _enum(enum).get(text)
     return (int(text) if text.lstrip("-").isdecimal() else NULL) if known is None else known
+
+
+def frequent() -> tuple[str, ...]:
+    """The commands that name nothing of ASKED themselves, though their rows do."""
+    return tuple(command.name for command in COMMANDS if command.number in FREQUENT)
 
 
 class Replay:
@@ -307,10 +315,7 @@ class Replay:
         own |= (command == PRODUCER) | (command == SUBSCRIBE)
         asks = own & (self._rules.request_key[slot] != -1)
         speaks = np.isin(command, (PRODUCER, PRODUCER_SUCCESS, SEND, MESSAGE))
-        for name, mask in (
-            ("topic", asks), ("subscription", asks), ("consumer_name", asks),
-            ("producer_name", speaks),
-        ):  # fmt: skip
+        for name, mask in (*((name, asks) for name in ASKED), ("producer_name", speaks)):
             codes = np.where(mask, self._names.codes(text[name]), NULL)
             getattr(frames, f"wire_{name}")[:count] = codes
         frames.replicated_from[:count] = self._names.codes(text["replicated_from"])
