@@ -67,7 +67,8 @@ NUMBERS: Final = (
     "incarnation", "sequence_id", "highest_sequence_id", "ledger_id", "entry_id", "partition",
     "message_count", "permits", "redelivery_count", "producer_epoch", "crc32c_stored", "chunk_id",
     "chunk_count", "txn_most_bits", "txn_least_bits", "repl_source_ledger_id",
-    "repl_source_entry_id", "deliver_at_ms", "batch_size",
+    "repl_source_entry_id", "publish_time_ms", "deliver_at_ms",
+    "batch_size",
 )  # fmt: skip
 FLAGS: Final = ("retransmitted", "is_batch")
 TEXTS: Final = (

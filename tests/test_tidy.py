@@ -84,8 +84,8 @@ NUMBA_IN = {
     "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
-              "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap", "dissector.cli",
-              "spark_jobs")  # fmt: skip
+              "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap",
+              "dissector.cli", "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
 MAX_LINE = 100
 MAX_FUNCTION = 60
