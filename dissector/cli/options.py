@@ -294,6 +294,8 @@ chain_option = click.option(
     show_default=True,
     help="Join ring files to one capture, or all, or none.",
 )
+
+
 def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     from dissector.sources.files import readable
 

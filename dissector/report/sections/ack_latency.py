@@ -113,9 +113,10 @@ def _ends_us(parts: Parts) -> dict[str | None, int]:
 def _passed_over(parts: Parts) -> list[Row]:
     """Deliveries that were never acked although later ones to their consumer were, in order."""
     found: list[Row] = parts.tables["passed_deliveries"].to_pylist()
-    found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
+    found.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
     for row in found:
-        row["ts"] = instant(row.pop("at_us") * NS_PER_US)
+        at_us = row.pop("at_us")  # none: its packet carries no time
+        row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
     return found
 
 

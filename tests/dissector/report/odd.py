@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from dissector.buckets import bucket_of
 from dissector.schemas import TABLES, Column
 from dissector.schemas.column import NEVER
 from tests.dissector.report.made import RandomCapture, Row, Tables, write_lake
@@ -82,6 +83,10 @@ class OddTables:
                 change = getattr(self, f"_{kind}")
                 if change(row, column, seen[column.name]):
                     self._note(table, kind)
+            if "latency_bucket" in row:  # whoever writes rows derives it
+                latency = row["latency_ns"]
+                is_known = latency is not None and latency >= 0
+                row["latency_bucket"] = int(bucket_of(latency)) if is_known else None
 
     def _null(self, row: Row, column: Column, seen: list[Any]) -> bool:
         if column.null == NEVER:
