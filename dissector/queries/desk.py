@@ -157,6 +157,13 @@ class Desk:
 
     def _write(self, query: str, target: Path) -> None:
         with _reading():
+            rows = self._connection.sql(query)
+            # Sums of 64 bits have 128 in DuckDB; Parquet would have them as fractions.
+            kinds = zip(rows.columns, rows.types, strict=True)
+            wide = [name for name, kind in kinds if str(kind) == "HUGEINT"]
+            if wide:
+                narrow = ", ".join(f"TRY_CAST({name} AS BIGINT) AS {name}" for name in wide)
+                query = f"SELECT * REPLACE ({narrow}) FROM ({query})"
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
