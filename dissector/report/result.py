@@ -41,7 +41,7 @@ def sources(parts: Parts) -> list[Row]:
              "packets", "first_packet", "snaplen", "is_truncated")  # fmt: skip
     found = parts.rows("files")
     # Rotations of a tap are one capture, and each has a first file.
-    found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"], row["first_packet"]))
+    found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"], row["first_ts_ns"]))
     return [{name: row[name] for name in names} for row in found]
 
 
