@@ -8,6 +8,7 @@ import pyarrow as pa
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
+from dissector.report.tallied import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -49,7 +50,10 @@ class Asked:
         found: list[Row] = self._desk.table(catalogue()[query].per_capture()).to_pylist()
         return found
 
-    def view(self, name: str) -> list[Row]:
-        """The rows of a view of the prelude."""
-        found: list[Row] = self._desk.table(f"SELECT * FROM {name}").to_pylist()
+    def tables(self) -> dict[str, pa.Table]:
+        """What all queries of the catalogue give, as sections take it."""
+        found = {}
+        for name, query in catalogue().items():
+            self._desk.register("kept", self._desk.table(query.per_capture()))
+            found[name] = settled(self._desk.table(query.merged("kept")))
         return found
