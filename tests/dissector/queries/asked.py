@@ -37,7 +37,9 @@ class Asked:
             rows = [{"capture": CAPTURE, **row} for row in tables.get(table, ())]
             names |= {row["capture"] for row in rows}
             batch = made.batch(table, rows, is_coded=False)
-            self._desk.register(f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table)))
+            self._desk.register(
+                f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table))
+            )
         known = pa.array(sorted(names), pa.string())
         units = pa.array(["u"] * len(known), pa.string())
         steps = pa.array([step_ns] * len(known), pa.int64())
