@@ -27,8 +27,10 @@ DEAR: Final = ("permit_changes",)  # views that cost more to make than to write 
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
-    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 "
-    "ELSE length(ltrim(bin(a), '0')) - 6 END",
+    # The logarithm of what lies just below a power of two may be that of the power.
+    "histogram_power(a) AS least(62, CAST(floor(log2(greatest(a, 64)) + 1e-9) AS BIGINT))",
+    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 ELSE histogram_power(a) - 5 "
+    "- CASE WHEN (CAST(1 AS BIGINT) << histogram_power(a)) > a THEN 1 ELSE 0 END END",
     "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
     "CAST((histogram_octave(a) << 5) + (a >> histogram_octave(a)) AS BIGINT) END",
     "micros(a) AS epoch_us(a)",
@@ -155,6 +157,13 @@ class Desk:
 
     def _write(self, query: str, target: Path) -> None:
         with _reading():
+            rows = self._connection.sql(query)
+            # Sums of 64 bits have 128 in DuckDB; Parquet would have them as fractions.
+            kinds = zip(rows.columns, rows.types, strict=True)
+            wide = [name for name, kind in kinds if str(kind) == "HUGEINT"]
+            if wide:
+                narrow = ", ".join(f"TRY_CAST({name} AS BIGINT) AS {name}" for name in wide)
+                query = f"SELECT * REPLACE ({narrow}) FROM ({query})"
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
