@@ -12,7 +12,6 @@ from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 T = TypeVar("T")

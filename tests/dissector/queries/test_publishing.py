@@ -190,9 +190,7 @@ def test_the_fifty_slowest_of_each_list_come_with_their_packets(asking: Asking) 
     ]
     refused = made.publish(outcome="error", latency_ns=SECOND, request_frame_no=9001)
     other = made.publish(kind="request", latency_ns=SECOND, request_frame_no=9003, producer_id=None)
-    frames = [
-        {"connection_id": 0, "frame_no": n, "last_packet": 10_000 + n} for n in range(400)
-    ]
+    frames = [{"connection_id": 0, "frame_no": n, "last_packet": 10_000 + n} for n in range(400)]
     asking.put({"c": {"exchanges": [*sends, refused, other], "frames": frames}})
     section = slowest(asking.parts(["slow"]))
     wanted = sorted((each["latency_ns"] for each in sends), reverse=True)[:50]
