@@ -123,7 +123,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
             capture), and frames, acks, deliveries, exchanges and messages of the group.
         is_in_turn: whether captures come one behind the other.
     """
-    db.execute(_DETAILS.format(commands=", ".join(map(text, replay.said_by()))))
+    db.execute(_DETAILS.format(commands=_texts(replay.said_by())))
     parts = [_frames(), _ids(), _costs(), *_batches(), _told(), _holes(), _events()]
     query = _TURNS.format(rows=" UNION ALL ".join(parts), event=replay.EVENT)
     query += (_IN_TURN if is_in_turn else _BY_TIME).format(names=", ".join(replay.INPUT.names))
@@ -133,7 +133,15 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
 
 def _frames() -> str:
     own = [column.name for column in TABLES["frames"].columns]
-    return _FRAMES.format(columns=_columns(own, "f", kind=str(replay.FRAME), detail="d.detail"))
+    # Of frequent commands the names that the wire did not have are not carried along.
+    frequent = f"NOT p.is_cursus AND f.command IN ({_texts(replay.frequent())})"
+    more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
+    more |= {"kind": str(replay.FRAME), "detail": "d.detail"}
+    return _FRAMES.format(columns=_columns(own, "f", **more))
+
+
+def _texts(values: Iterable[str]) -> str:
+    return ", ".join(map(text, values))
 
 
 def _ids() -> str:

@@ -279,7 +279,7 @@ def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dic
     members: dict[str, list[str]] = defaultdict(list)
     for name in sorted(spans, key=lambda name: spans[name]):
         members[sets.top(name)].append(name)
-    found = {}
+    found: dict[str, str] = {}
     for top, names in members.items():
         is_one = not any(is_at_once(spans[one], spans[two]) for one, two in pairwise(names))
         found |= {name: top if is_one else name for name in names}

@@ -137,17 +137,18 @@ def prelude() -> tuple[View, ...]:
     return views("prelude.sql") + views("permits.sql") + views("consuming.sql")
 
 
-def _words(text: str) -> set[str]:
+def words(text: str) -> set[str]:
+    """The names in a query, and whatever else is spelt like one."""
     return set(_WORD.findall(_COMMENT.sub("", text).lower()))
 
 
 def used_views(text: str) -> tuple[View, ...]:
     """The views of the prelude that a text needs, those that they need before them."""
     found: list[View] = []
-    wanted = _words(text)
+    wanted = words(text)
     for view in reversed(prelude()):
         if view.name in wanted:
-            wanted |= _words(view.query)
+            wanted |= words(view.query)
             found.insert(0, view)
     return tuple(found)
 

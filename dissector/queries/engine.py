@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError, UsageError
-from dissector.queries.catalogue import View, views
-from dissector.queries.desk import OLD_CAPTURE, parquet, quoted
+from dissector.queries.catalogue import View, prelude, used_views, views, words
+from dissector.queries.desk import FUNCTIONS, OLD_CAPTURE, parquet, quoted
+from dissector.queries.tables import table_views
+from dissector.schemas import TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,6 +47,21 @@ _EMPTY: Final = (
 def ready_views() -> tuple[View, ...]:
     """The views of `views.sql`, in the order in which they can be made."""
     return views("views.sql")
+
+
+def _definition(view: View) -> str:
+    """A ready view by itself: what it shares with reports is part of it, not a view of its own."""
+    if not used_views(view.query):
+        return view.query
+    known = {f"lake_{table}": f"SELECT * FROM main.{table}" for table in TABLES}
+    known |= dict(table_views(has_others=False)) | {each.name: each.query for each in prelude()}
+    needed: list[str] = []
+    wanted = words(view.query)
+    for name in reversed(known):
+        if name in wanted:
+            wanted |= words(known[name])
+            needed.insert(0, f"{name} AS ({known[name]})")
+    return f"WITH {', '.join(needed)} {view.query}"
 
 
 class Answer:
@@ -105,8 +122,10 @@ class Engine:
                 f"a file of the lake cannot be read, dissector lake verify tells which: "
                 f"{_sentence(str(error))}"
             ) from None
+        for function in FUNCTIONS:
+            self._connection.execute(f"CREATE MACRO {function}")
         for view in ready_views():
-            self._connection.execute(f"CREATE VIEW {view.name} AS {view.query}")
+            self._connection.execute(f"CREATE VIEW {view.name} AS {_definition(view)}")
         self._shut_in(
             [path for each in (files, old_files) for some in each.values() for path in some]
         )

@@ -50,7 +50,7 @@ CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
 MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
 _NOTHING_MOVED: Final = (
     "SELECT capture, CAST(NULL AS BIGINT) AS connection_id, capture AS head_capture, "
-    "CAST(NULL AS BIGINT) AS head_connection_id FROM wanted WHERE FALSE"
+    "CAST(NULL AS BIGINT) AS head_connection_id FROM lake_connections WHERE FALSE"
 )
 
 

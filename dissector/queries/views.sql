@@ -1,5 +1,6 @@
 -- Views over the tables of a lake, in the SQL that DuckDB and Spark share.
--- Each begins with a line `-- name: what one row is`; a view may use those above it.
+-- Each begins with a line `-- name: what one row is`; a view may use those above it and the views
+-- that the queries of reports share.
 
 -- sends: one SEND with its receipt, or the reason why there is none
 SELECT
@@ -65,41 +66,17 @@ SELECT
 FROM deliveries AS d
 WHERE d.is_redelivered;
 
--- stalls: one time during which a consumer had no permits left
-WITH balances AS (
-  SELECT p.*, lag(p.available_after) OVER consumer AS available_before
-  FROM permits AS p
-  WINDOW consumer AS (
-    PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation ORDER BY p.frame_no
-  )
-),
-edges AS (
-  SELECT
-    b.*,
-    CASE WHEN b.available_after <= 0 AND coalesce(b.available_before, 1) > 0 THEN 1 ELSE 0 END
-      AS begins
-  FROM balances AS b
-  WHERE b.available_after IS NOT NULL
-),
-runs AS (
-  SELECT
-    e.*,
-    sum(e.begins) OVER (
-      PARTITION BY e.capture, e.connection_id, e.consumer_id, e.incarnation ORDER BY e.frame_no
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS stall_no
-  FROM edges AS e
-)
+-- stalls: one time during which a consumer had no permits left, until a grant or the end
+-- confirmed: messages were waiting; null where no grant came. The report's are those of a second.
 SELECT
-  r.capture, r.connection_id, r.consumer_id, r.incarnation, r.topic, r.subscription, r.stall_no,
-  min(r.ts) AS began, min(CASE WHEN r.available_after > 0 THEN r.ts END) AS ended,
-  min(r.frame_no) AS began_frame_no,
-  min(CASE WHEN r.available_after > 0 THEN r.frame_no END) AS ended_frame_no,
-  min(r.available_after) AS least_available
-FROM runs AS r
-WHERE r.stall_no > 0
-GROUP BY
-  r.capture, r.connection_id, r.consumer_id, r.incarnation, r.topic, r.subscription, r.stall_no;
+  s.capture, s.connection_id, s.consumer_id, s.incarnation, n.topic, n.subscription,
+  s.start_ts AS began, s.end_ts AS ended, s.lasted_us / 1e3 AS lasted_ms, s.confirmed,
+  s.start_frame_no AS began_frame_no, s.end_frame_no AS ended_frame_no
+FROM permit_spans AS s
+LEFT JOIN permit_names AS n
+  ON n.capture = s.capture AND n.connection_id = s.connection_id
+  AND n.consumer_id = s.consumer_id AND n.incarnation = s.incarnation
+WHERE s.is_exhausted AND (s.confirmed IS NOT NULL OR NOT s.is_ended);
 
 -- wrong_checksums: one frame whose CRC32C does not match its bytes
 SELECT

@@ -6,10 +6,10 @@ State of one consumer incarnation, moved by its rows in order:
   permits, and as exhausted while the balance is 0 or less.
 - a stall begins when the balance of an active consumer falls to 0 or less, and ends with the grant
   that lifts it above 0. The next delivery decides whether it is confirmed: soon after the grant
-  (CONFIRM_US) messages must have waited for it.
+  (CONFIRM_US) messages must have waited for it. Another stall before it leaves it unconfirmed.
 - silence begins with a balance above 0 that no delivery follows, and ends with the next delivery.
-Times are microseconds; a row that is older than the one before it moves no time. The Spark job
-says the same with window functions; a test holds both equal.
+Times are microseconds; a row that is older than the one before it moves no time. The tap walks as
+rows come; `dissector/queries/permits.sql` says the same of a lake, and a test holds both equal.
 """
 
 from typing import Final
@@ -229,6 +229,7 @@ def walk(
                     one[ENDED_FRAME] = rows[FRAME_NO, row]
                 one[STALL_START_US] = NULL
         elif is_active and available <= 0:
+            found = _judge_stall(one, stalls, found, slot, 0)
             one[STALL_START_US] = at_us
             one[STALL_START_FRAME] = rows[FRAME_NO, row]
         one[IS_ACTIVE] = 1 if is_active else 0

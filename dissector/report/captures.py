@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.outlook import remarks
 from dissector.report.parts import MAX_VERDICTS, Parts, of_captures
@@ -33,6 +34,9 @@ JUDGED: Final = (
     "errors",
     "ack_latency",
     "connecting",
+)
+_NAMES: Final = frozenset(
+    ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
 # What is kept of a capture: how bad it is, and its row of the list as JSON.
 KEPT: Final = pa.schema(
@@ -107,17 +111,35 @@ def judged(parts: Parts, capture: str | None) -> Row:
     Args:
         parts: of this capture alone.
     """
-    report = {"sources": sources(parts)} | {name: make(parts) for name, make in SECTIONS.items()}
+    report = {"sources": sources(parts)}
+    for name in (*JUDGED, "requests"):
+        report[name] = SECTIONS[name](parts)
     row = _verdict(capture, report)
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}
+
+
+def rows_to_judge(query: Query, source: str) -> str:
+    """The query of the rows of each capture that its verdict needs.
+
+    Histograms are added up over names and times, which no total tells: they are most of all rows.
+
+    Args:
+        source: the view of the rows of the query per capture.
+    """
+    left_out = [name for name in query.keys if name in _NAMES]
+    if "bucket" not in query.keys or not left_out:
+        return f"SELECT * FROM {source}"
+    keys = dict.fromkeys(("capture", *query.keys))
+    rows = query.added_up(source, tuple(name for name in keys if name not in left_out))
+    return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
 
 
 def all_judged(tables: Mapping[str, pa.Table]) -> pa.Table:
     """The verdicts of all captures that have files, in the order of their names: rows of KEPT.
 
     Args:
-        tables: the rows of each query per capture, not merged, and `files`.
+        tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
     """
     rows = [judged(parts, capture) for capture, parts in of_captures(tables)]
     return pa.Table.from_pylist(rows, KEPT)

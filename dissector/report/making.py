@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.compute as pc
 
 from dissector.errors import UsageError
+from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.lake.kept import Kept
 from dissector.lake.manifest import Manifest
@@ -27,6 +28,7 @@ from dissector.report.result import SECTIONS, build
 from dissector.report.tallied import (
     CHANGED,
     CLOSED,
+    JOINED,
     EngineIn,
     Maker,
     Read,
@@ -39,6 +41,7 @@ from dissector.report.tallied import (
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
+_JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
 
 
@@ -194,7 +197,7 @@ def made(
             ]
         if is_whole and len(read.captures) > 1:
             changes = {
-                name: rows_of(desk, maker.sources.get(f"closed_{name}", ()), closing.SCHEMAS[name])
+                name: rows_of(desk, maker.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
                 for name in CHANGED
             }
             report["closing"] = closing.section(read.plan, read.captures, changes)
@@ -250,17 +253,21 @@ def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> No
     missing = maker.without(VERDICTS, digest)
     if not missing:
         return
-    captures = pa.array(sorted(name for unit in missing for name in unit.captures), pa.string())
-    desk.register("judged", pa.table({"capture": captures}))
-    tables = {
-        name: settled(desk.table(
-            f"SELECT * FROM ({union(maker.sources[name])}) "
-            "WHERE capture IN (SELECT capture FROM judged)"
-        ))
-        for name in catalogue()
-    }  # fmt: skip
-    files = read.known.files.filter(pc.is_in(read.known.files.column("capture"), captures))
-    desk.register("verdict_rows", judging.all_judged({**tables, "files": files}))
+    captures = sorted(name for unit in missing for name in unit.captures)
+    files, rows = read.known.files, [judging.KEPT.empty_table()]
+    for start in range(0, len(captures), _JUDGED_AT_ONCE):
+        some = pa.array(captures[start : start + _JUDGED_AT_ONCE], pa.string())
+        desk.register("judged", pa.table({"capture": some}))
+        tables = {
+            name: settled(desk.table(judging.rows_to_judge(query, (
+                f"(SELECT * FROM ({union(maker.sources[name])}) AS kept "
+                "WHERE capture IN (SELECT capture FROM judged)) AS mine"
+            ))))
+            for name, query in catalogue().items()
+        }  # fmt: skip
+        tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
+        rows.append(judging.all_judged(tables))
+    desk.register("verdict_rows", pa.concat_tables(rows))
     folder = maker.folder()
     desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
     maker.keep(folder, missing, {VERDICTS: digest})
@@ -272,10 +279,10 @@ def _closed_tables(maker: Maker) -> dict[str, Callable[[Path], None]]:
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
-            sources = maker.sources.get(f"closed_{name}", ())
+            sources = maker.sources.get(f"{JOINED}{name}", ())
             query = union(sources) or "SELECT * FROM empty_rows"
             with Desk() as desk:
-                desk.register("empty_rows", closing.SCHEMAS[name].empty_table())
+                desk.register("empty_rows", CLOSED_SCHEMAS[name].empty_table())
                 desk.write({"part-00000": query}, folder)
 
         return write

@@ -1,6 +1,7 @@
 """What the numbers of a report are made from: the merged rows of every query of the catalogue."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -31,12 +32,14 @@ class Parts(NamedTuple):
     tables: the rows of each query by its name (columns of its header, keys first), and `files`:
     capture_files; of one capture among many as dicts, else as a table. step_ns: width of the points
     of series over time. steps: the same of each capture, for series of one connection: many nights
-    may lie between two captures of a lake.
+    may lie between two captures of a lake. only_totals: whether lists and series over time, which
+    no verdict needs, may be left out.
     """
 
     tables: Mapping[str, pa.Table | list[Row]]
     step_ns: int
     steps: Mapping[str | None, int] = MappingProxyType({})
+    only_totals: bool = False
 
     def rows(self, name: str, keys: Sequence[str] | None = None) -> list[Row]:
         """Rows of a query, which are the caller's to change.
@@ -111,21 +114,37 @@ def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
     return pa.table(columns, names=keys + [name for name, _ in wanted])
 
 
+class _OfOne(dict[str, list[Row]]):
+    """The rows of one capture by the name of their query; those that nobody asks for stay Arrow."""
+
+    def __init__(self, split: Callable[[str], dict[Any, list[Row]]], capture: str | None) -> None:
+        super().__init__()
+        self._split = split
+        self._capture = capture
+
+    def __missing__(self, name: str) -> list[Row]:
+        found = self[name] = self._split(name).get(self._capture, [])
+        return found
+
+
 def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Parts]]:
-    """The parts of every capture that has files, in the order of their names.
+    """The parts of every capture that has files, in the order of their names, for its totals.
 
     Args:
         tables: the rows of each query per capture, not merged yet, and `files`.
     """
-    mine: dict[str, dict[str | None, list[Row]]] = {}
-    for name, table in tables.items():
-        by_capture = mine[name] = {}
-        for row in table.to_pylist():
-            by_capture.setdefault(row["capture"], []).append(row)
-    for capture in sorted(mine["files"], key=nulls_last):
-        found = {name: rows.get(capture, []) for name, rows in mine.items()}
-        step = _span_step_ns(found["files"])
-        yield capture, Parts(found, step, {capture: step})
+
+    @cache
+    def split(name: str) -> dict[Any, list[Row]]:
+        found: dict[Any, list[Row]] = {}
+        for row in tables[name].to_pylist():
+            found.setdefault(row["capture"], []).append(row)
+        return found
+
+    for capture in sorted(split("files"), key=nulls_last):
+        mine = _OfOne(split, capture)
+        step = _span_step_ns(mine["files"])
+        yield capture, Parts(mine, step, {capture: step}, only_totals=True)
 
 
 def _span_step_ns(files: list[Row]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dissector.report.numbers import Row
 from dissector.report.parts import MAX_LISTED
 
-MAX_LIST_BYTES: Final = 300_000  # of the text of one list, so that hundreds of captures stay small
+MAX_LIST_BYTES: Final = 250_000  # of the text of one list, so that hundreds of captures stay small
 # Series over time in rows of lists. All of a list's rows have theirs, or none.
 SERIES: Final = ("per_minute", "per_hour", "per_day")
 Listed = dict[str, dict[str, int]]

@@ -142,6 +142,8 @@ def coverage(parts: Parts) -> dict[str, Any]:
     total["one_way_connections"] = {way: count for way, count in blind(parts).items() if count}
     total["broker_leg_connections"] = twin_count(parts)
     total["limits_hit"] = _limits(total)
+    if parts.only_totals:
+        return {"total": total}
     of_captures = [_by(found, "capture") for found in tables]
     by_capture = [
         {"capture": capture, **_group(*(found.get(capture, []) for found in of_captures))}

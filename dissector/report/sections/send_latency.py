@@ -112,7 +112,8 @@ class _Lists:
             if row["grouping"] == grouping
         }
         cells = len({(key, row["minute"]) for key, found in self.minutes.items() for row in found})
-        self.has_minutes = grouping == "total" or cells <= MAX_MINUTE_CELLS
+        is_short = grouping == "total" or cells <= MAX_MINUTE_CELLS
+        self.has_minutes = is_short and not parts.only_totals
 
 
 def _messages(parts: Parts, grouping: str, keys: Group) -> dict[Group, int]:
@@ -206,12 +207,14 @@ def send_latency(parts: Parts) -> dict[str, Any]:
     """The section `send_latency`: total, its lists, and passed_over."""
     section: dict[str, Any] = {}
     for grouping, keys in GROUPINGS.items():
+        if keys and parts.only_totals:
+            continue
         lists = _Lists(parts, grouping)
         if grouping == "total":
             section["total"] = _group(lists, ())
             buckets = histogram(lists.minutes.get((), []), "latencies")
             section["total"]["latency_histogram"] = [list(item) for item in sorted(buckets.items())]
-            section["total"]["over_time"] = _over_time(parts)
+            section["total"]["over_time"] = None if parts.only_totals else _over_time(parts)
             continue
         groups = [
             {**dict(zip(keys, key, strict=True)), **_group(lists, key)} for key in lists.sends

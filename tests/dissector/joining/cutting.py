@@ -17,7 +17,7 @@ from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS, Target, close_group
 from dissector.joining.files import Settings, digests, source_of
 from dissector.joining.links import Plan
-from dissector.joining.planning import part_of
+from dissector.joining.planning import parts_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake
 from dissector.sources.rings import Chain
@@ -98,10 +98,9 @@ def planned(lake: Lake, captures: Iterable[str] = ()) -> Plan:
 
 def closed(lake: Lake, plan: Plan, folder: Path) -> dict[str, pa.Table]:
     """The rows of all groups of a plan, closed one after the other."""
-    for group in plan.groups:
-        names = frozenset(group.captures)
-        target = Target(folder, f"group-{group.number}")
-        close_group(source_of(lake, names), part_of(plan, names), target, Settings())
+    for number, part in enumerate(parts_of(plan)):
+        target = Target(folder, f"group-{number}")
+        close_group(source_of(lake, part.captures), part, target, Settings())
     return {
         name: pa.concat_tables(
             [schema.empty_table()]

@@ -14,12 +14,13 @@ NAMES = (
     "cpp-s30_latency_mix-wireloss.pcap.gz",
 )  # fmt: skip
 DAMAGED = "mut-snap200-java-j03_batch_lz4.pcap"  # cut by a snap length: it has notices
+STUCK = "../pulsar/fake-f20_stuck_consumer.pcap"  # messages wait until its consumer grants again
 
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The lake; tests only read it."""
     folder = tmp_path_factory.mktemp("sql") / "lake"
-    captures = [str(SAMPLES / name) for name in (*NAMES, DAMAGED)]
+    captures = [str(SAMPLES / name) for name in (*NAMES, DAMAGED, STUCK)]
     assert run(["land", *captures, "--lake", str(folder)]) == 0
     yield folder

@@ -6,16 +6,19 @@ import signal
 import threading
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from dissector.cli.sql import engine_over
 from dissector.errors import UsageError
 from dissector.lake.reader import open_lake
 from dissector.queries.engine import Engine, ready_views
+from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.cli.conftest import truth
 from tests.dissector.queries.conftest import NAMES, SAMPLES
+from tests.numbers import Numbers
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "sql.md"
 EMPTY = {table: arrow_schema(table).empty_table() for table in TABLES}
@@ -123,3 +126,34 @@ def test_an_interrupt_ends_a_long_query_and_the_engine_goes_on(engine, query):
         timer.join()
         signal.signal(signal.SIGINT, before)
     assert rows(engine, "SELECT 1 AS n") == [{"n": 1}]
+
+
+def test_stalls_are_those_of_the_report(engine, lake):
+    numbers = Numbers()
+    with open_lake(lake) as opened:
+        for capture in opened.captures:
+            alone = opened._replace(captures=(capture,))
+            for table in TABLES:
+                for path in alone.part_paths(table):
+                    numbers.add(table, pq.ParquetFile(path).read(), capture.capture_id)
+    total = permit_utilization(numbers.parts())
+    (row,) = rows(
+        engine,
+        "SELECT count(*) FILTER (confirmed) AS confirmed, "
+        "count(*) FILTER (NOT confirmed) AS unconfirmed, count(*) - count(confirmed) AS open, "
+        "sum(lasted_ms) FILTER (confirmed IS NOT NULL) AS total_ms "
+        "FROM stalls WHERE lasted_ms >= 1000",
+    )
+    stalls = total["total"]["stalls"]
+    assert row["confirmed"] == stalls["confirmed"]["count"] > 0
+    assert (row["unconfirmed"], row["open"]) == (
+        stalls["unconfirmed"]["count"], stalls["open_at_end"]["count"]
+    )  # fmt: skip
+    assert row["total_ms"] == pytest.approx(stalls["total_ms"])
+    listed = rows(
+        engine,
+        "SELECT capture, connection_id, consumer_id, incarnation, topic, subscription, confirmed, "
+        "lasted_ms AS stall_ms, began_frame_no AS start_frame_no, ended_frame_no AS end_frame_no "
+        "FROM stalls WHERE lasted_ms >= 1000 ORDER BY lasted_ms DESC, began",
+    )
+    assert listed == [{name: row[name] for name in listed[0]} for row in total["longest_stalls"]]
