@@ -148,8 +148,14 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
         f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL '.join(parts)}) "
         "ORDER BY time, rank, turn, frame_no, kind, place"
     )
+    # Pieces of one size, however many threads there are: rows come out in the order of pieces.
+    held = replay.INPUT.empty_table()
     for batch in db.sql(query).to_arrow_reader(BATCH_ROWS):
-        yield pa.Table.from_batches([batch]).cast(replay.INPUT)
+        held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(replay.INPUT)])
+        while held.num_rows >= BATCH_ROWS:
+            yield held.slice(0, BATCH_ROWS)
+            held = held.slice(BATCH_ROWS)
+    yield held
 
 
 def _columns(own: Iterable[str], **more: str) -> str:

@@ -1,5 +1,7 @@
 """Captures landed apart and joined have the rows of the whole; on whatever places they are cut."""
 
+import hashlib
+import pickle
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -11,11 +13,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dissector.joining.closing import CLOSED
+from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
+from dissector.joining.files import Settings, source_of
 from dissector.joining.links import Plan
+from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
 from tests.dissector.joining.cutting import (
     Cut,
+    by_client,
     closed,
     cut_places,
     land,
@@ -108,10 +113,44 @@ def test_rows_joined_are_those_of_the_whole_but_for_frames_that_straddle(
         differences(cut, plan, root, is_exact=True)
 
 
+def test_clients_of_one_broker_in_captures_of_their_own_are_one_by_their_messages(
+    tmp_path: Path,
+) -> None:
+    """One consumer was killed, the other got what it held: no connection goes on, but entries
+    with their checksums were delivered in both, at the same time."""
+    name = "cpp-c40_killed_Shared.pcap"
+    for number, part in enumerate(by_client(read(name), lambda port: port % 3 > 0)):
+        land(part, f"part{number}", tmp_path / "lake", tmp_path)
+    with open_lake(tmp_path / "lake") as lake:
+        plan = planned(lake)
+        (group,) = plan.groups
+        assert not group.is_in_turn and plan.seams == ()
+        found = closed(lake, plan, tmp_path / "closed")
+    for table in CLOSED:
+        assert rows_of(found[table]) == rows_of(whole(name)[table])
+    elsewhere = [row for row in found["deliveries"].to_pylist() if row["previous_capture"]]
+    assert len(elsewhere) > 10
+
+
 def test_frames_that_were_sent_again_at_a_border_count_once(tmp_path: Path) -> None:
     _, plan = landed("node-flex.pcap", [72], tmp_path)
     with open_lake(tmp_path / "lake") as lake:
         assert closed(lake, plan, tmp_path / "closed")["left_out"].num_rows == 3
+
+
+def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path) -> None:
+    _, plan = landed("java-j24_unload.pcap", [203], tmp_path)
+    (part,) = parts_of(plan)
+    digests = []
+    with open_lake(tmp_path / "lake") as lake:
+        for threads in (1, 2):
+            target = Target(tmp_path / str(threads), "group")
+            task = (source_of(lake, part.captures), part, target, Settings(threads=threads))
+            counts = close_group(*pickle.loads(pickle.dumps(task)))
+            assert counts.keys() == SCHEMAS.keys() and counts["deliveries"] > 50
+            files = [target.path(name).read_bytes() for name in SCHEMAS]
+            digests.append([hashlib.sha256(data).hexdigest() for data in files])
+    assert digests[0] == digests[1]
 
 
 @settings(max_examples=12)
