@@ -141,7 +141,9 @@ class SparkDesk:
             if readers[view.name] > 1 and view.name not in self._settled:
                 target = self._folder / "settled" / view.name
                 rows = self._write(view.query, target)
-                self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_write(target)))
+                self._name(
+                    view.name, self._spark.read.schema(rows.schema).parquet(to_write(target))
+                )
                 self._settled.add(view.name)
             elif readers[view.name]:
                 self.view(view.name, view.query)  # over views that may be settled by now
@@ -195,8 +197,10 @@ class _reading:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong with a file, in the words of an error of Spark; empty if it is none of files."""
+    """What is wrong with a file, in the words of an error of Spark; empty if it is of none."""
     condition: Any = getattr(error, "getCondition", lambda: None)()
     text = str(error).split("\n")[0]
-    is_of_files = (condition or "").startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_"))
+    is_of_files = (condition or "").startswith(
+        ("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_")
+    )
     return text[:300] if is_of_files else ""

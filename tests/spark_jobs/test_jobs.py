@@ -7,6 +7,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from spark_jobs.counting import collected
+from spark_jobs.joined import CLOSED
+from spark_jobs.tables import bucket, floor_div
 
 from dissector.cli.main import run
 from dissector.lake.reader import open_lake
@@ -22,10 +25,7 @@ from spark_jobs import (
     report,
     round_trips,
 )
-from spark_jobs.counting import collected
-from spark_jobs.joined import CLOSED
 from spark_jobs.schemas import SPARK_TYPES, spark_schema
-from spark_jobs.tables import bucket, floor_div
 from tests.dissector.lake.samples import landed
 from tests.spark_jobs.test_report import differences, reported
 

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 import pyarrow.parquet as pq
-
 from spark_jobs.joined import CLOSED, closed_schema, merged_connections
+
 from tests.spark_jobs.conftest import CUTS, WHOLE, Apart
 from tests.spark_jobs.cutting import land, read
 from tests.spark_jobs.test_jobs import summary

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.numbers import Numbers
 from spark_jobs import report
 from tests.dissector.report.made import RandomCapture, Tables, batch, write_lake
+from tests.numbers import Numbers
 
 
 def summarised(captures: dict[str, Tables], rows_at_once: int = 97) -> dict[str, Any]:

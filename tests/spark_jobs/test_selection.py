@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from spark_jobs.selection import Selection, full_name, selected, selection_of, time_ns
+
 from dissector.cli.main import run
 from dissector.errors import UsageError
-from spark_jobs.selection import Selection, full_name, selected, selection_of, time_ns
 from tests.spark_jobs.cutting import SAMPLES
 
 T = "persistent://public/default/t"

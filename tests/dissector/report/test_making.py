@@ -1,4 +1,4 @@
-"""A report reads what is new and remembers the rest: however a lake came to be, it is one report."""
+"""A report reads what is new and remembers the rest: however a lake came to be, it is the same."""
 
 import json
 import random
