@@ -8,6 +8,7 @@ import pyarrow as pa
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
+from dissector.report.tallied import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -48,6 +49,10 @@ class Asked:
         """What a query of the catalogue gives per capture."""
         found: list[Row] = self._desk.table(catalogue()[query].per_capture()).to_pylist()
         return found
+
+    def gives(self, query: str) -> pa.Schema:
+        """The columns that the text of a query gives, before its header chooses."""
+        return settled(self._desk.table(catalogue()[query].text)).schema
 
     def view(self, name: str) -> list[Row]:
         """The rows of a view of the prelude."""
