@@ -32,7 +32,7 @@ help:
 	@echo 'make demo      install, then the whole pipeline on the sample captures, into demo/'
 	@echo 'make test      install, then linter, types, all tests, and the kernels once more: with'
 	@echo '               bounds checks, and without the compiler'
-	@echo 'make bench     speed and memory per kind of traffic, as a table'
+	@echo 'make bench     speed and memory per kind of traffic and of reports, as tables'
 	@echo 'make fuzz MINUTES=n   hostile input into every layer, guided by coverage'
 	@echo 'make clean     remove what the others made'
 
@@ -87,6 +87,7 @@ test-plain: $(VENV)/.dev-installed
 
 bench: install $(VENV)/.dev-installed
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.reportbench
 
 MINUTES ?= 10
 

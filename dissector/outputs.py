@@ -9,20 +9,24 @@ names: something else in them is somebody else's.
 
 import ctypes
 import errno
+import fcntl
+import glob
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from dissector.errors import OutputError
+from dissector.lake.locks import left_behind
 
 if TYPE_CHECKING:
     from dissector.sources.inputs import Named
 
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES))
 STDIN: Final = "-"
+_UNFINISHED: Final = ".unfinished"
 _STDIN_NUMBER: Final = 0
 # What file systems and kernels answer that cannot exchange two names (see renameat2(2)).
 _NO_EXCHANGE: Final = frozenset(
@@ -116,21 +120,48 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def written(place: Path, *, is_forced: bool) -> Iterator[BinaryIO]:
-    """A file that gets its name when the body is through, and leaves nothing if that fails.
+def written(
+    place: Path, *, is_forced: bool, opener: Callable[[str, int], int] | None = None
+) -> Iterator[BinaryIO]:
+    """A file that gets its name when the body is through, and leaves nothing if that fails. What a
+    run left that was killed here, the next one that writes a file of this name removes.
+
+    Args:
+        opener: as `open` takes it.
 
     Raises:
         OutputError: something of this name came meanwhile, and --force was not given.
         OSError: it could not be written.
     """
-    fresh = place.with_name(f".{place.name[:100]}.{os.urandom(6).hex()}")
+    begin = f".{place.name[:100]}."
+    for left in place.parent.glob(f"{glob.escape(begin)}*{_UNFINISHED}"):
+        remove_left(left)
+    fresh, lock = _begun(place, begin, opener)
     try:
-        with fresh.open("xb") as file:
+        with open(os.dup(lock), "wb") as file:
             yield file
         put(fresh, place, is_forced=is_forced)
     finally:
         with suppress(OSError):
             fresh.unlink()
+        os.close(lock)
+
+
+def _begun(place: Path, begin: str, opener: Callable[[str, int], int] | None) -> tuple[Path, int]:
+    """A new file and its descriptor, which holds a lock on it for as long as it is open."""
+    while True:
+        fresh = place.with_name(f"{begin}{os.urandom(6).hex()}{_UNFINISHED}")
+        with open(fresh, "xb", opener=opener) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:  # else taken for left behind, just now
+                return fresh, os.dup(file.fileno())
+
+
+def remove_left(unfinished: Path) -> None:
+    """Remove a file that a run was writing when it was killed; those of living runs are locked."""
+    with suppress(OSError), left_behind(unfinished) as is_left:
+        if is_left:
+            unfinished.unlink()
 
 
 def refuse_input(path: Path, inputs: Iterable[str]) -> None:

@@ -20,9 +20,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from dissector.errors import OutputError
+from dissector.errors import DissectorError, OutputError
 from dissector.jit import cache_folder, module_digest, read_kept
 from dissector.outputs import new_file, written
+from dissector.places import local
+from spark_jobs.uris import to_send
 
 DISTRIBUTION: Final = "pulsar-dissector"
 PACKAGES: Final = ("dissector", "spark_jobs")
@@ -37,7 +39,7 @@ def settings_of(archive: Path | None) -> dict[str, str]:
     if archive is None:
         return {}
     return {
-        "spark.archives": f"{archive.absolute()}#{UNPACKED}",
+        "spark.archives": f"{to_send(archive)}#{UNPACKED}",
         "spark.executorEnv.PYTHONPATH": f"{UNPACKED}/lib",
         "spark.executorEnv.DISSECTOR_CACHE": f"{UNPACKED}/kernels",
     }
@@ -141,12 +143,14 @@ def write(output: Path, is_compressed: bool | None = None, *, is_forced: bool = 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the archive."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="*.tar or *.tar.gz")
+    parser.add_argument(
+        "-o", "--output", required=True, type=local, metavar="FILE", help="*.tar or *.tar.gz"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
-    args = parser.parse_args(argv)
     try:
+        args = parser.parse_args(argv)
         write(Path(args.output), is_forced=args.force)
-    except OutputError as error:
+    except DissectorError as error:
         print(f"archive.py: {error}", file=sys.stderr)
         return error.exit_code
     return 0

@@ -5,6 +5,8 @@ text. What a query gives is written by Spark's tasks; only `table`, for what is 
 brings rows to the driver.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,7 @@ from pyspark.sql.types import StructType
 from dissector.errors import InputError
 from dissector.queries.catalogue import prelude
 from spark_jobs.schemas import spark_schema
+from spark_jobs.uris import to_write
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -56,6 +59,7 @@ class SparkDesk:
         self._spark = spark
         self._folder = folder.absolute()
         self._views: list[str] = []
+        self._settled: set[str] = set()
         for key, value in SETTINGS.items():
             spark.conf.set(key, value)
         for function in FUNCTIONS:
@@ -85,7 +89,7 @@ class SparkDesk:
         """
         rows = self._parquet(paths, spark_schema(table))
         if old_paths:
-            base = uri(str(Path(old_paths[0]).parent.parent))
+            base = to_write(Path(old_paths[0]).parent.parent)
             old = self._parquet(old_paths, spark_schema(table), basePath=base)
             cells = {"capture": "coalesce(origin_capture, capture)"}
             rows = rows.unionByName(
@@ -102,7 +106,8 @@ class SparkDesk:
         self._name(name, self._spark.sql(query))
 
     def prelude(self) -> None:
-        """The views that queries share, over tables that are there."""
+        """The views that queries share, over tables that are there; `write` settles those that
+        several of its queries read."""
         for each in prelude():
             self.view(each.name, each.query)
 
@@ -113,17 +118,39 @@ class SparkDesk:
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as Parquet files in a folder of its name in a folder."""
-
-        def write(name: str) -> None:
-            rows = self._spark.sql(queries[name])
-            target = uri(str(folder.absolute() / name))
-            with _reading():
-                rows.write.option("compression", "zstd").parquet(target)
-
+        self._settle(list(queries.values()))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            waiting = [pool.submit(write, name) for name in queries]
+            waiting = [
+                pool.submit(self._write, query, folder.absolute() / name)
+                for name, query in queries.items()
+            ]
             for future in waiting:
                 future.result()
+
+    def _settle(self, queries: Sequence[str]) -> None:
+        """Write down the views that are read more than once: Spark would make them again for each
+        place of a text that names them."""
+        readers = Counter(
+            view.name for text in queries for view in prelude() for _ in places(view.name, text)
+        )
+        for view in reversed(prelude()):
+            if readers[view.name]:
+                for inner in prelude():
+                    readers[inner.name] += len(places(inner.name, view.query))
+        for view in prelude():
+            if readers[view.name] > 1 and view.name not in self._settled:
+                target = self._folder / "settled" / view.name
+                rows = self._write(view.query, target)
+                self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_write(target)))
+                self._settled.add(view.name)
+            elif readers[view.name]:
+                self.view(view.name, view.query)  # over views that may be settled by now
+
+    def _write(self, query: str, target: Path) -> DataFrame:
+        rows = self._spark.sql(query)
+        with _reading():
+            rows.write.option("compression", "zstd").parquet(to_write(target))
+        return rows
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
         """What a function gives for each of some tasks, each a task of Spark."""
@@ -143,12 +170,12 @@ class SparkDesk:
             return self._spark.createDataFrame([], schema)
         reader = self._spark.read.schema(schema).options(**READING, **options)
         with _reading():
-            return reader.parquet(*(uri(path) for path in paths))
+            return reader.parquet(*map(to_write, paths))
 
 
-def uri(path: str) -> str:
-    """A path of this machine, which a cluster whose files lie elsewhere must not look for there."""
-    return f"file://{Path(path).absolute()}"
+def places(name: str, text: str) -> list[str]:
+    """Where a text reads a view, one for each."""
+    return re.findall(rf"\b(?:FROM|JOIN)\s+{name}\b", text)
 
 
 class _reading:

@@ -1,23 +1,26 @@
-"""Land many captures on a cluster: one chain of files per task, the largest first.
+"""Land many captures on a cluster: one stage, one chain of files per task, the largest first.
 
     spark-submit spark_jobs/land.py INPUT... --lake LAKE
     python -m spark_jobs.land INPUT... --lake LAKE --master spark://host:7077 --archive FILE
 
 Options, output and exit codes are those of `dissector land`, and so are the bytes in the lake: each
-task calls the same function. It stages a capture beside the lake and installs it under the lake's
-lock, and what is there already is left as it is; so a task that Spark runs again, or twice at once,
-changes nothing. Captures and the lake must lie in folders that all machines see by the same names.
+task calls the same function. It stages a capture beside the lake, under a name of its own, and
+installs it under the lake's lock; what is there already is left as it is. So a task that Spark runs
+again, or twice at once (`spark.speculation`), changes nothing. Captures and the lake must lie in
+folders that all machines see by the same names.
 """
 
 import importlib
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.sql import SparkSession
 
 from dissector.dissection import Options
@@ -28,7 +31,9 @@ from dissector.sources.rings import Chain
 from spark_jobs import session
 from spark_jobs.archive import settings_of
 
-MOST_AT_ONCE: Final = 256  # jobs that wait for the cluster's cores at the same time
+_WAIT_SECONDS: Final = 0.2  # between looks at what tasks have sent
+# How Spark names the task that failed once too often, by its number in the stage.
+_FAILED: Final = re.compile(r"\b[Tt]ask (\d+)(?: in stage| \(partition)")
 
 
 class Task(NamedTuple):
@@ -39,6 +44,10 @@ class Task(NamedTuple):
     lake: str
     options: Options
     cluster: str | None
+
+
+# The place of a task in its stage, and what came of it: an error is of the lake as a whole.
+Result = tuple[int, Outcome | DissectorError]
 
 
 def land_task(task: Task) -> Outcome | DissectorError:
@@ -66,37 +75,67 @@ def _absolute(chain: Chain) -> Chain:
     return chain._replace(files=tuple(os.path.abspath(name) for name in chain.files))
 
 
-def land_on(spark: SparkSession, tasks: Sequence[Task], at_once: int) -> Iterator[Outcome]:
-    """Run tasks on a cluster; yields outcomes as they come.
+class _Results(AccumulatorParam[list[Result]]):
+    """Results of tasks, which Spark takes from each task once, however often it ran."""
 
-    Each task is a Spark job by itself: one that fails for good, such as for want of memory on its
-    worker, is an outcome with an error and takes no other along.
+    def zero(self, value: list[Result]) -> list[Result]:
+        return []
+
+    def addInPlace(self, value1: list[Result], value2: list[Result]) -> list[Result]:
+        value1.extend(value2)
+        return value1
+
+
+def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
+    """Run tasks on a cluster, in one stage; yields outcomes as they come.
+
+    A task that fails for good, such as for want of memory on its worker, ends the stage. It is an
+    outcome with an error, and takes no other along: a further stage goes on with the rest.
 
     Raises:
         OutputError: the lake could not be written.
     """
-    context = spark.sparkContext
-
-    def submit(task: Task) -> Outcome | DissectorError:
+    left = list(tasks)
+    with ThreadPoolExecutor(1) as pool:
         try:
-            found = context.parallelize([task], 1).map(land_task).collect()[0]
-        except Exception as error:  # whatever Spark raises where a task failed too often
-            return _failed(task, error)
-        return found
-
-    with ThreadPoolExecutor(max(1, min(at_once, len(tasks), MOST_AT_ONCE))) as pool:
-        waiting = [pool.submit(submit, task) for task in tasks]
-        try:
-            for future in as_completed(waiting):
-                found = future.result()
-                if isinstance(found, DissectorError):
-                    raise found
-                yield found
+            while left:
+                found = spark.sparkContext.accumulator([], _Results())
+                stage = pool.submit(_run_stage, spark.sparkContext, left, found)
+                seen: list[int] = []
+                is_over = False
+                while not is_over:
+                    is_over = bool(wait([stage], _WAIT_SECONDS).done)
+                    for place, result in found.value[len(seen) :]:
+                        seen.append(place)
+                        if isinstance(result, DissectorError):
+                            raise result
+                        yield result
+                waiting = [place for place in range(len(left)) if place not in set(seen)]
+                failed = _failed_of(waiting, stage.exception())
+                for place in failed:
+                    yield _failed(left[place], stage.exception())
+                left = [left[place] for place in waiting if place not in failed]
         except BaseException:
-            for future in waiting:
-                future.cancel()
-            context.cancelAllJobs()
+            spark.sparkContext.cancelAllJobs()
             raise
+
+
+def _run_stage(context: SparkContext, tasks: list[Task], found: Accumulator[list[Result]]) -> None:
+    """Run one stage to its end: one partition per task, in the order of the tasks."""
+
+    def run(places: Iterable[tuple[int, Task]]) -> None:
+        for place, task in places:
+            found.add([(place, land_task(task))])
+
+    context.parallelize(list(enumerate(tasks)), len(tasks)).foreachPartition(run)
+
+
+def _failed_of(waiting: Sequence[int], error: BaseException | None) -> Collection[int]:
+    """The place of the task that ended a stage; where Spark names none, of all that wait."""
+    if error is None:
+        return ()
+    named = _FAILED.search(str(error))
+    return (int(named[1]),) if named and int(named[1]) in waiting else waiting
 
 
 @contextmanager
@@ -111,7 +150,7 @@ def started(master: str | None, archive: Path | None) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def _failed(task: Task, error: Exception) -> Outcome:
+def _failed(task: Task, error: BaseException | None) -> Outcome:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = next((line for line in lines if "Lost task" in line or "Error" in line), "")
     text = f"{task.chain.files[0]}: its task failed on the cluster: {reason[:300] or 'no reason'}"

@@ -6,6 +6,7 @@ zone, integer arithmetic) is set there.
 """
 
 import hashlib
+import locale
 import os
 import pwd
 import re
@@ -13,7 +14,8 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from pyspark.sql import SparkSession
 from dissector.errors import DependencyError
 from dissector.jit import cache_folder
 from dissector.native import trust
+from dissector.tap.memory import available_bytes
+from spark_jobs.uris import to_write
 
 OLDEST_JAVA = 17
 HOW_TO_GET_JAVA = (
@@ -64,10 +68,12 @@ exec '{java}' "$@"
 """
 
 
-# A lake of this size is read in less time than the Java side needs to warm up: there the code that
-# Spark would generate, and plans that change while they run, cost several times what they save.
-# Measured, all jobs twice over a lake of one capture: 56 s of processor time without, 27 s with it.
-SMALL_LAKE_BYTES = 64 << 20
+# A lake of so few rows, all tables together, is read in less time than the Java side needs to warm
+# up: there the code that Spark would generate, and plans that change while they run, cost several
+# times what they save. Measured, all jobs twice over a lake of one capture: 56 s of processor time
+# without, 27 s with it. (Bytes tell nothing: 300 captures of 2,600 frames are 20 MB and interpreted
+# 15 times dearer.)
+SMALL_LAKE_ROWS = 100_000
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 SMALL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -207,16 +213,32 @@ def _local_environment(home: Path, is_local: bool) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if locale.getencoding().upper() != "UTF-8":
+        os.environ["LC_ALL"] = "C.UTF-8"  # Java opens no file by the letters that a locale lacks
 
 
-def shuffle_partitions(lake_bytes: int, cores: int) -> int:
-    """How many parts a shuffle has: one per 32 MB of lake, at least one, at most eight per core."""
-    return max(1, min(lake_bytes // (32 << 20) + 1, 8 * max(1, cores)))
+_ROWS_OF_A_PART = 1_000_000
+_ROWS_OF_A_MEGABYTE = 20_000
+_LEAST_MEGABYTES, _MOST_MEGABYTES = 1024, 4096
+
+
+def shuffle_partitions(rows: int, cores: int) -> int:
+    """How many parts a shuffle has: by the rows of the lake, at least one, at most 8 per core."""
+    return max(1, min(rows // _ROWS_OF_A_PART + 1, 8 * max(1, cores)))
+
+
+def memory_megabytes(rows: int, free_bytes: int | None) -> int:
+    """How much memory Java gets where it does all the work: by the rows of the lake, from 1 GB to
+    4 GB, and at most half of what is free."""
+    wanted = min(_MOST_MEGABYTES, _LEAST_MEGABYTES + rows // _ROWS_OF_A_MEGABYTE)
+    if free_bytes is not None:
+        wanted = min(wanted, (free_bytes >> 20) // 2)
+    return max(_LEAST_MEGABYTES, wanted)
 
 
 def start(
     master: str | None = None,
-    lake_bytes: int = 0,
+    rows: int = 0,
     name: str = "dissector",
     more: Mapping[str, str] | None = None,
 ) -> SparkSession:
@@ -224,7 +246,8 @@ def start(
 
     Args:
         master: a Spark master; None = local[*] (under spark-submit: what it was told).
-        lake_bytes: size of what will be read; small lakes get few shuffle partitions.
+        rows: of what will be read, all tables together: they decide on memory, on how many parts
+            a shuffle has, and whether code is generated.
         more: further settings, which go before ours; under spark-submit they come too late.
 
     Raises:
@@ -240,9 +263,10 @@ def start(
     _need_user_name()
     java = find_java()
     home = launcher_home(java)
-    _local_environment(home, chosen == "local" or chosen.startswith("local["))
-    parts = shuffle_partitions(lake_bytes, os.cpu_count() or 1)
-    is_small = lake_bytes < SMALL_LAKE_BYTES and chosen.startswith("local")
+    parts = shuffle_partitions(rows, os.cpu_count() or 1)
+    is_local = chosen == "local" or chosen.startswith("local[")
+    is_small = rows < SMALL_LAKE_ROWS and is_local
+    _local_environment(home, is_local)
     options = f"-Dlog4j2.configurationFile=file:{home / 'log4j2.properties'} -Duser.timezone=UTC"
     if is_small:
         options = f"{options} {SMALL_JVM}"
@@ -254,10 +278,12 @@ def start(
         "spark.sql.shuffle.partitions": str(parts),
         "spark.default.parallelism": str(parts),
         # No job of ours has tables of Spark's own; were there any, they would be nobody else's.
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.sql.warehouse.dir": to_write(home / "warehouse"),
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         **(SMALL_SETTINGS if is_small else {}),
     }
+    if is_local and "SPARK_DRIVER_MEMORY" not in os.environ:
+        settings["spark.driver.memory"] = f"{memory_megabytes(rows, available_bytes())}m"
     if chosen.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     settings |= more or {}
@@ -272,3 +298,17 @@ def start(
             f"Spark did not start with master {chosen} and Java {java.version} at {java.home} "
             f"({java.source}): {first}; `dissector doctor` says what is missing"
         ) from error
+
+
+@contextmanager
+def started(
+    master: str | None, rows: int, name: str, more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """`start`; a session that runs already is used, and left running."""
+    running = SparkSession.getActiveSession()
+    spark = running or start(master, rows, name, more)
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()

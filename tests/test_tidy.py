@@ -43,6 +43,7 @@ LAYERS = {
     "dissector.merging": 4,
     "dissector.findings": 3,
     "dissector.outputs": 5,
+    "dissector.places": 5,
     "dissector.sources": 5,
     "dissector.lake": 5,
     "dissector.report": 5,
@@ -83,8 +84,8 @@ NUMBA_IN = {
     "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
-              "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap", "dissector.cli",
-              "spark_jobs")  # fmt: skip
+              "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap",
+              "dissector.cli", "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
 MAX_LINE = 100
 MAX_FUNCTION = 60

@@ -9,7 +9,7 @@ import click
 
 from dissector.cli.land import end_landing, landing_options, take_outcomes, tally_lake
 from dissector.cli.main import run
-from dissector.cli.options import Common, example
+from dissector.cli.options import Common, LocalPath, example
 from dissector.cli.reading import STDIN, Reading
 from dissector.errors import DependencyError
 from dissector.lake.reader import open_lake
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]")
 @click.option(
     "--archive",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Give workers this archive of the program (spark_jobs.archive makes it).",
 )
@@ -61,9 +61,8 @@ def land(
     job = _job()
     tasks = job.tasks_of(reading.chains, lake, options, cluster)
     with job.started(master, archive) as spark:
-        at_once = 2 * max(common.jobs, spark.sparkContext.defaultParallelism)
         try:
-            for outcome in job.land_on(spark, tasks, at_once):
+            for outcome in job.land_on(spark, tasks):
                 outcomes.append(outcome)
         except KeyboardInterrupt:
             is_interrupted = True

@@ -17,6 +17,7 @@ import click
 
 from dissector.cli.options import (
     Common,
+    LocalName,
     Whole,
     chain_option,
     dissecting_options,
@@ -277,7 +278,7 @@ def _show(
         "dissector follow night.pcap --connection 3 -T raw --direction to_client > bytes"
     )
 )
-@click.argument("source", metavar="INPUT")
+@click.argument("source", type=LocalName(), metavar="INPUT")
 @click.option(
     "--connection",
     required=True,

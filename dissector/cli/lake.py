@@ -9,6 +9,7 @@ from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.options import (
     CommandGroup,
     Common,
+    LocalPath,
     Size,
     example,
     private_option,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dissector.lake.reader import Lake
 
 _lake_argument = click.argument(
-    "folder", metavar="LAKE", type=click.Path(file_okay=False, path_type=Path)
+    "folder", metavar="LAKE", type=LocalPath(file_okay=False, path_type=Path)
 )
 
 

@@ -12,6 +12,7 @@ import click
 from dissector.cli.options import (
     Command,
     Common,
+    LocalPath,
     chain_option,
     cluster_option,
     dissecting_options,
@@ -123,11 +124,11 @@ def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:
     Raises:
         OutputError: there is one.
     """
-    from dissector.lake.install import STAGE_FOLDER
+    from dissector.lake.install import STAGE_FOLDER, SUMS_FOLDER
     from dissector.lake.manifest import MANIFEST_FOLDER
     from dissector.schemas import TABLES
 
-    names = (*TABLES, STAGE_FOLDER, MANIFEST_FOLDER)
+    names = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, MANIFEST_FOLDER)
     refuse_inputs_in([lake / name for name in names], inputs, "--lake")
 
 
@@ -171,7 +172,7 @@ _LANDING: Final = (
     click.option(
         "--lake",
         required=True,
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False, path_type=Path),
         metavar="DIR",
         help="Write to this lake.",
     ),

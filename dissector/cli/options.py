@@ -12,7 +12,9 @@ from click.core import ParameterSource
 from dissector import limits
 from dissector.cli.compiling import Compiling
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
+from dissector.errors import UsageError
 from dissector.native.telling import listen
+from dissector.places import local
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     # From click 8.3 on the class says what it converts to; before it takes no argument.
     _NumberType = click.ParamType[int]
     _PairType = click.ParamType[tuple[int, str]]
+    _TextType = click.ParamType[str]
 else:
-    _NumberType = _PairType = click.ParamType
+    _NumberType = _PairType = _TextType = click.ParamType
 
 PROTOCOL_NAMES: Final = ("pulsar", "cursus")
 OVERLAPS: Final = ("first", "last", "linux", "windows")
@@ -53,6 +56,29 @@ class Size(_NumberType):
             self.fail(f"{value!r} is no size; write 65536, 64KiB or 512MB", param, ctx)
         number, unit, binary = match.groups()
         return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+
+
+class LocalPath(click.Path):
+    """A path of this machine; the type of every option that names a file or folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(_local(self, value, param, ctx), param, ctx)
+
+
+class LocalName(_TextType):
+    """What stands for files of this machine: a path, a pattern, `-` for standard input."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(_local(self, value, param, ctx))
+
+
+def _local(kind: Any, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    try:
+        return local(value) if isinstance(value, str) else value
+    except UsageError as error:
+        kind.fail(str(error), param, ctx)
 
 
 class PortProtocol(_PairType):
@@ -324,4 +350,6 @@ private_option = click.option(
     callback=_narrow,
     help="Let only this user read what is written (mode 0600).",
 )
-inputs_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+inputs_argument = click.argument(
+    "inputs", nargs=-1, required=True, type=LocalName(), metavar="INPUT..."
+)

@@ -17,6 +17,7 @@ from dissector.cli.lake import exit_of_unread
 from dissector.cli.land import land_inputs, temporary_lake
 from dissector.cli.options import (
     Common,
+    LocalPath,
     chain_option,
     cluster_option,
     dissecting_options,
@@ -54,13 +55,13 @@ _output_option = click.option(
     "-o",
     "--output",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write to this folder.",
 )
 
 
-class _LakePath(click.Path):
+class _LakePath(LocalPath):
     """A lake; where none is named, how to get one."""
 
     def get_missing_message(
@@ -190,7 +191,7 @@ def summary(
     from dissector.queries.desk import Desk
     from dissector.report import making
     from dissector.report.commands import Commands
-    from dissector.report.output import report_text
+    from dissector.report.text import report_text
 
     with ExitStack() as stack:
         reading, is_interrupted = None, False

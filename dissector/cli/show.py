@@ -9,6 +9,7 @@ import click
 from dissector.cli import expression, select
 from dissector.cli.options import (
     Common,
+    LocalPath,
     Whole,
     chain_option,
     dissecting_options,
@@ -266,7 +267,7 @@ _count_option = click.option(
     "-w",
     "--write",
     "slice_path",
-    type=click.Path(dir_okay=False),
+    type=LocalPath(dir_okay=False),
     metavar="FILE.pcapng",
     help="Write the packets behind these, raw without --redact.",
 )
@@ -301,7 +302,8 @@ def frames(
     from dissector.cli.slicing import Slice
 
     redacted = common.core_options() if is_redact_asked() else None
-    with rereadable(inputs) as files, Slice(slice_path, inputs, force, redacted) as slice:
+    slice = Slice(slice_path, inputs, force, redacted)
+    with rereadable(inputs) as files:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
         common.words.say(slice.write())
         return code

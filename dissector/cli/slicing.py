@@ -1,16 +1,13 @@
 """frames -w: the packets behind the selected frames as a capture file."""
 
-import contextlib
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from dissector.cli.terminal import counted
 from dissector.errors import OutputError, UsageError
-from dissector.outputs import new_file, put
+from dissector.outputs import new_file, written
 from dissector.sources.private import private
 
 if TYPE_CHECKING:
@@ -42,19 +39,6 @@ class Slice:
         self._chain: Any = None
         self._ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
         self._ends: dict[int, tuple[str, int, str, int]] = {}
-        self._new = self._place.with_name(f".{self._place.name}.{os.getpid()}.new")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with contextlib.suppress(OSError):
-            self._new.unlink()
 
     def add(self, chain: Any, batch: Any) -> None:
         """Take the frames of a batch that is shown."""
@@ -95,27 +79,26 @@ class Slice:
                 for first, last in ranges:
                     wanted.add(way, first, last)
         try:
-            packets, said = self._write_new(wanted)
-            put(self._new, self._place, is_forced=self._is_forced)
+            with written(self._place, is_forced=self._is_forced, opener=private) as sink:
+                packets, said = self._write_to(sink, wanted)
         except OSError as error:
             raise OutputError(
                 f"cannot write {self.path}: {error.strerror}; make room or name another file"
             ) from error
         return f"{counted(packets, 'packet')} written to {self.path}; {said}"
 
-    def _write_new(self, wanted: "Wanted") -> tuple[int, str]:
+    def _write_to(self, sink: BinaryIO, wanted: "Wanted") -> tuple[int, str]:
         """Write the packets to a file that only its owner reads: how many, and what is in it."""
         from dissector.sources.redacted import RAW_BYTES, hidden_sentence, redact_capture
         from dissector.sources.slice import write_slice
 
-        with open(self._new, "xb", opener=private) as sink:
-            if self._redacted is None:
-                packets = write_slice(self._chain, wanted, sink) if self._chain else 0
-                return packets, RAW_BYTES
-            # Raw bytes do not touch the disk.
-            whole = io.BytesIO()
-            packets = write_slice(self._chain, wanted, whole, False) if self._chain else 0
-            data = bytearray(whole.getbuffer())
-            changed = redact_capture(data, self._redacted)
-            sink.write(data)
+        if self._redacted is None:
+            packets = write_slice(self._chain, wanted, sink) if self._chain else 0
+            return packets, RAW_BYTES
+        # Raw bytes do not touch the disk.
+        whole = io.BytesIO()
+        packets = write_slice(self._chain, wanted, whole, False) if self._chain else 0
+        data = bytearray(whole.getbuffer())
+        changed = redact_capture(data, self._redacted)
+        sink.write(data)
         return packets, hidden_sentence(changed)

@@ -11,6 +11,8 @@ import click
 
 from dissector.cli.options import (
     Common,
+    LocalName,
+    LocalPath,
     Whole,
     chain_option,
     dissecting_options,
@@ -47,10 +49,10 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
         "dissector sql night.pcap          # a prompt"
     )
 )
-@click.argument("inputs", nargs=-1, metavar="[INPUT]... [QUERY]")
+@click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]... [QUERY]")
 @click.option(
     "--lake",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Ask this lake; captures are not read.",
 )
@@ -59,7 +61,7 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     help="Ask about this capture of the lake only. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "-f", "--file", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "-f", "--file", "path", type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE",
     help="Read the query from this file.",
 )  # fmt: skip
 @click.option(
@@ -71,7 +73,7 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     help="Show so many rows of a table, 0: all.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output-file", "output", type=click.Path(dir_okay=False, path_type=Path),
+    "-o", "--output-file", "output", type=LocalPath(dir_okay=False, path_type=Path),
     metavar="FILE", help="Write the rows to this file instead of standard output.",
 )  # fmt: skip
 @force_option

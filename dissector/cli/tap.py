@@ -13,6 +13,8 @@ from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
 from dissector.cli.options import (
     Common,
+    LocalName,
+    LocalPath,
     Size,
     Whole,
     cluster_option,
@@ -348,11 +350,9 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Choose who says when a packet came.",
 )
 @click.option(
-    "--replay",
-    multiple=True,
-    metavar="INPUT",
+    "--replay", multiple=True, type=LocalName(), metavar="INPUT",
     help="Take packets from files, one chain. Repeatable.",
-)
+)  # fmt: skip
 @click.option(
     "--speed",
     type=Speed(),
@@ -363,7 +363,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--lake",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write rotations to this lake.",
 )
@@ -396,7 +396,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--record",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Keep packets of findings there, raw without --redact.",
 )

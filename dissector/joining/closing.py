@@ -190,9 +190,13 @@ def placed_rows(table: str, rows: pa.Table, places: Places) -> pa.Table:
         is_there = (other != NULL) & (other != ranks)
         # A previous delivery may be on another connection, which is told wherever it is.
         is_free = name == "previous"
-        its = places.connections(other, _column(rows, f"{name}_connection_id") if is_free else chains)
+        its = places.connections(
+            other, _column(rows, f"{name}_connection_id") if is_free else chains
+        )
         columns[f"{name}_capture"] = places.captures(np.where(is_there, other, NULL))
-        columns[f"{name}_connection_id"] = nullable(its if is_free else np.where(is_there, its, NULL))
+        columns[f"{name}_connection_id"] = nullable(
+            its if is_free else np.where(is_there, its, NULL)
+        )
     schema = SCHEMAS[table]
     return pa.table(
         [_cast(columns.get(name, rows.column(name) if name in rows.schema.names else None), kind)

@@ -156,9 +156,7 @@ def make_views(
         db.execute(f"CREATE VIEW {prefix}{table} AS {source.query(table)}")
 
 
-def write(
-    db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema, path: Path
-) -> int:
+def write(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema, path: Path) -> int:
     """Write what a query gives as a Parquet file; returns its rows."""
     count = 0
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.blocks import Int64Array
-from dissector.joining.links import WAYS, Plan
+from dissector.joining.links import Plan
 from dissector.limits import NULL
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import Plan, Seam
+from dissector.joining.links import Place, Plan, Seam
 from dissector.joining.survey import capture_spans
 
 
@@ -47,14 +47,28 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
     return found
 
 
+def parts_of(whole: Plan) -> list[Plan]:
+    """The plan of each group, in the order of groups."""
+    numbers = {name: place for place, group in enumerate(whole.groups) for name in group.captures}
+    moved: list[dict[Place, Place]] = [{} for _ in whole.groups]
+    for place, head in whole.moved.items():
+        moved[numbers[place[0]]][place] = head
+    seams: list[list[Seam]] = [[] for _ in whole.groups]
+    for seam in whole.seams:
+        seams[numbers[seam.after[0]]].append(seam)
+    return [
+        Plan((group,), heads, tuple(some), ())
+        for group, heads, some in zip(whole.groups, moved, seams, strict=True)
+    ]
+
+
 def part_of(whole: Plan, captures: frozenset[str]) -> Plan:
-    """The plan of some units, by all their captures."""
+    """The plan of the group of some captures; see `parts_of` for those of all groups."""
     return Plan(
         tuple(group for group in whole.groups if group.captures[0] in captures),
         {place: head for place, head in whole.moved.items() if place[0] in captures},
         tuple(seam for seam in whole.seams if seam.after[0] in captures),
         (),
-        frozenset(place for place in whole.twins if place[0] in captures),
     )
 
 

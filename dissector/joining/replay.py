@@ -22,6 +22,8 @@ import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.findings import Findings
+from dissector.joining.places import nullable
+from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
 from dissector.limits import NULL
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS
@@ -37,6 +39,7 @@ from dissector.protocols.columns import (
 )
 from dissector.protocols.pulsar.commands import (
     COMMANDS,
+    FREQUENT,
     MESSAGE,
     PRODUCER,
     PRODUCER_SUCCESS,
@@ -51,8 +54,6 @@ from dissector.protocols.pulsar.facts import named
 from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.rules import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
 from dissector.schemas.rows import arrow_batch
-from dissector.joining.places import nullable
-from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
 
 # Kinds of input rows, in the order in which those of one frame stand.
 FRAME: Final = 0
@@ -67,7 +68,8 @@ NUMBERS: Final = (
     "incarnation", "sequence_id", "highest_sequence_id", "ledger_id", "entry_id", "partition",
     "message_count", "permits", "redelivery_count", "producer_epoch", "crc32c_stored", "chunk_id",
     "chunk_count", "txn_most_bits", "txn_least_bits", "repl_source_ledger_id",
-    "repl_source_entry_id", "deliver_at_ms", "batch_size",
+    "repl_source_entry_id", "publish_time_ms", "deliver_at_ms",
+    "batch_size",
 )  # fmt: skip
 FLAGS: Final = ("retransmitted", "is_batch")
 TEXTS: Final = (
@@ -124,6 +126,8 @@ _DEFAULTS: Final = {
     "PRODUCER": {"access_mode": 0},
     "ACTIVE_CONSUMER_CHANGE": {"is_active": 0},
 }
+# Names that are read of commands which ask for something by them.
+ASKED: Final = ("topic", "subscription", "consumer_name")
 REPLICATED: Final = 8  # bit of has_property
 
 
@@ -142,6 +146,7 @@ def said_by() -> tuple[str, ...]:
             and any(field.name in wanted for field in messages[base[command.number].of].values())
         )
     )
+
 
 # Columns that name frames, and where their capture goes.
 _FRAME_NAMES: Final = {
@@ -192,6 +197,11 @@ def _number_of(text: str | None, enum: str) -> int:
         return NULL
     known = _enum(enum).get(text)
     return (int(text) if text.lstrip("-").isdecimal() else NULL) if known is None else known
+
+
+def frequent() -> tuple[str, ...]:
+    """The commands that name nothing of ASKED themselves, though their rows do."""
+    return tuple(command.name for command in COMMANDS if command.number in FREQUENT)
 
 
 class Replay:
@@ -305,10 +315,7 @@ class Replay:
         own |= (command == PRODUCER) | (command == SUBSCRIBE)
         asks = own & (self._rules.request_key[slot] != -1)
         speaks = np.isin(command, (PRODUCER, PRODUCER_SUCCESS, SEND, MESSAGE))
-        for name, mask in (
-            ("topic", asks), ("subscription", asks), ("consumer_name", asks),
-            ("producer_name", speaks),
-        ):  # fmt: skip
+        for name, mask in (*((name, asks) for name in ASKED), ("producer_name", speaks)):
             codes = np.where(mask, self._names.codes(text[name]), NULL)
             getattr(frames, f"wire_{name}")[:count] = codes
         frames.replicated_from[:count] = self._names.codes(text["replicated_from"])

@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 
 from dissector.codecs.names import NameTable
 from dissector.findings import Findings
+from dissector.joining import replay
+from dissector.joining.replay import COST, EVENT, Told
+from dissector.joining.serials import Serials, by_text, numbers, place_in
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
@@ -43,9 +46,6 @@ from dissector.protocols.cursus.effects import Effects
 from dissector.protocols.cursus.lines import KEY_VALUE, Line
 from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.cursus.rows import Gathered
-from dissector.joining import replay
-from dissector.joining.replay import COST, EVENT, Told
-from dissector.joining.serials import Serials, by_text, numbers, place_in
 
 NAME: Final = "cursus"
 _ANSWERS: Final = (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON, STREAM_CONTROL)

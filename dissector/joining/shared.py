@@ -1,9 +1,9 @@
 """Captures that have messages in common, by what went over the wire in them.
 
 The same message is the same producer's with the same number, or the same entry of the same topic
-and ledger, and in either case one with the same checksum (CRC32C, as it was stored with it): brokers
-that begin anew number ledgers, entries and sends alike. Where no checksum was sent, only messages
-that two captures show at the same moment are the same.
+and ledger, and in either case one with the same checksum (CRC32C, as it was stored with it):
+brokers that begin anew number ledgers, entries and sends alike. Where no checksum was sent, only
+messages that two captures show at the same moment are the same.
 """
 
 from collections import Counter, defaultdict

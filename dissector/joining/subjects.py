@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dissector.joining import replay
-from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -19,8 +18,10 @@ if TYPE_CHECKING:
 _NUMBERS: Final = {"producers": "producer_id", "consumers": "consumer_id"}
 # Where the frame that closed a consumer lies.
 _CLOSED_AT: Final = (
-    ("closed_capture", pa.string()), ("closed_connection_id", pa.int64()), ("closed_no", pa.int64()),
-)  # fmt: skip
+    ("closed_capture", pa.string()),
+    ("closed_connection_id", pa.int64()),
+    ("closed_no", pa.int64()),
+)
 SCHEMAS: Final = {
     "producers": arrow_schema("producers"),
     "producer_names": arrow_schema("producers"),
@@ -88,9 +89,7 @@ def _register(
     db: "duckdb.DuckDBPyConnection", name: str, tables: Sequence[pa.Table], schema: pa.Schema
 ) -> None:
     """Rows as the table told_<name>; columns that they lack are null."""
-    rows = pa.concat_tables(
-        [schema.empty_table(), *(_as(table, schema) for table in tables)]
-    )
+    rows = pa.concat_tables([schema.empty_table(), *(_as(table, schema) for table in tables)])
     db.register(f"told_{name}", rows)
 
 

@@ -114,7 +114,8 @@ def capture_spans(files: pa.Table) -> dict[str, tuple[int, int]]:
 
 def _clusters(files: pa.Table) -> pa.Table:
     """The label of each capture's cluster: the greatest, if files disagree."""
-    rows = sorted({(row["capture"], row["cluster"] or "") for row in files.to_pylist()})
+    pairs = files.select(["capture", "cluster"]).to_pylist()
+    rows = sorted({(row["capture"], row["cluster"] or "") for row in pairs})
     labels = {name: label or None for name, label in rows}
     return pa.table(
         {

@@ -172,7 +172,7 @@ def _manifest(
         schema_version=SCHEMA_VERSION,
         bytes=sum(capture.bytes for capture in contained),
         sha256=None,
-        marks=Marks(1, ()),
+        marks=Marks(1),
         sources=(),
         first_ts_ns=min(firsts, default=None),
         last_ts_ns=max(lasts, default=None),

@@ -36,10 +36,19 @@ class SourceFile(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Digests of the chain after each `step` bytes: the first digits of the SHA-256, in order."""
+    """Digests of the chain after each `step` bytes: the first digits of the SHA-256, in order.
+
+    text: with blanks between them, as manifests have it; few are looked at, and a thousand strings
+    for each capture of a lake are a lot.
+    """
 
     step: int
-    digests: tuple[str, ...]
+    text: str = ""
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Each by itself."""
+        return tuple(self.text.split())
 
     def coarser(self, step: int) -> tuple[str, ...]:
         """The digests at multiples of a step that is a multiple of ours."""
@@ -112,7 +121,7 @@ class ChainDigest:
 
     def marks(self) -> Marks:
         """The regular marks so far."""
-        return Marks(self._step, tuple(self._marks))
+        return Marks(self._step, " ".join(self._marks))
 
     def _note_sizes(self) -> None:
         while self._sizes and self._sizes[-1] <= self.bytes:

@@ -102,8 +102,8 @@ next command that opens the lake does. A compacted group is removed as a whole, 
 manifests that cannot be read; `lake rm` removes either by id, landing the capture again mends it.
 A manifest that cannot be read, or that a newer program wrote, hides no other capture: `lake list`,
 `lake verify` and `report` name it, go on, and exit 3; what changes a lake refuses one that a newer
-program wrote to. `_tmp`, `_manifest`, `_lock` and the folders of tables may not be symbolic links;
-`LAKE` itself may.
+program wrote to. `_tmp`, `_sums`, `_manifest`, the locks and the folders of tables may not be
+symbolic links; `LAKE` itself may.
 
 ## Landing again
 
@@ -116,11 +116,44 @@ the same base name are named on landing. A report counts files once, whatever th
 out a capture whose files are all in another one. Of several inputs of one command, those with the
 same bytes, or with the beginning of another's, are read once.
 
+A landing looks at the captures of its own base name, and at groups that hold some: their ids tell,
+so that it takes as long among 10,000 captures as in an empty lake. If another landing of the same
+name came in between, it decides by what is there then.
+
+## Reading and changing at once
+
+| who | holds | waits for |
+|---|---|---|
+| reads: `report`, `sql`, `lake verify` | `_lock`, shared, while it reads | who takes away |
+| adds: `land`, a tap | `_lock_commit`, `_lock` shared, to install | who adds or takes away |
+| takes away: `lake rm`, a grown capture | `_lock` alone, to install | all of them |
+| `lake compact` | `_lock` shared to write, then alone to install | who reads or adds |
+
+What was there when a reader came stays until it goes, and what is added meanwhile it does not see.
+So nobody waits for a report to land a new capture; a capture that has grown takes files away, and
+waits. A tap waits for nobody: a rotation that cannot be added at once is complete below `_tmp`, and
+whoever opens or changes the lake next adds it. Nothing is read, decoded or written to disk while a
+lock is held alone, but for the last steps: renaming. A lake on a shared file system needs `flock`.
+What reads the files without these locks, such as DuckDB by a pattern, may see tables of a capture
+that is just being installed, one after the other.
+
+`_lock` holds the highest schema version that was ever landed: a program that knows only lower ones
+adds nothing. `_sums` holds numbers that reports keep for the next one. They belong to no table, and
+whoever misses them makes them again: `lake verify` passes them over.
+
 ## Crashes
 
 Files are first written below `LAKE/_tmp`. A capture that is complete there is installed by the next
-command that opens the lake, an incomplete one is deleted. Readers share a lock on `LAKE/_lock`;
-installing and removing take it alone.
+command that opens the lake, an incomplete one is deleted, also by the next landing. Commands that
+write single files write them as `.NAME.*.unfinished` first; what a killed run left there, the next
+one that writes NAME removes, and a tap what another left among its recordings.
+
+## Paths
+
+A lake, captures and whatever is written lie in folders of this machine (mounted ones included).
+Addresses such as `s3a://bucket/lake`, `hdfs://…` or `file:///lake` are refused with exit code 1
+wherever a file or folder is named. A name with a colon is none, but for a slash behind the first
+one: `./s3:/lake` names such a folder.
 """
 
 

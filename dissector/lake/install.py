@@ -49,6 +49,8 @@ from dissector.lake.manifest import (
 from dissector.schemas import SCHEMA_VERSION, TABLES
 
 STAGE_FOLDER: Final = "_tmp"
+# Numbers that were computed once, kept by whoever needs them again: no table, and never missed.
+SUMS_FOLDER: Final = "_sums"
 # What folders of a table are named by. Version 1 kept the capture in the name alone, so that rows
 # of a compacted group had two: the group and their origin.
 _PARTITION: Final = "landing"
@@ -163,10 +165,9 @@ def recover(lake: Path, *, is_alone: bool) -> bool:
         Whether that was all; else something that takes files away waits for the exclusive lock.
     """
     is_all = True
+    clear(lake)
     for stage in stages(lake):
-        if not stage.name.endswith(_READY):
-            clear(stage)
-        elif (others := replaced_by(stage)) is not None:
+        if stage.name.endswith(_READY) and (others := replaced_by(stage)) is not None:
             if is_alone or not takes_away(lake, stage, _id_of(stage), others):
                 install(lake, stage)
             else:
@@ -184,15 +185,19 @@ def settle(lake: Path) -> None:
             recover(lake, is_alone=True)
 
 
-def clear(stage: Path) -> None:
-    """Delete a stage if its writer is dead; no lock of the lake is needed."""
-    lock = stage / _WRITER_LOCK
-    was_locked = lock.exists()  # looked at first: a writer may begin meanwhile
-    with left_behind(lock) as is_dead:
-        if is_dead and was_locked:
-            shutil.rmtree(stage, ignore_errors=True)
-        elif is_dead:
-            remove_if_empty(stage)  # just begun, or killed while it began
+def clear(lake: Path) -> None:
+    """Delete what dead writers left unfinished; no lock of the lake is needed. What is ready stays:
+    it may be half installed."""
+    for stage in stages(lake):
+        lock = stage / _WRITER_LOCK
+        was_locked = lock.exists()  # looked at first: a writer may begin meanwhile
+        if stage.name.endswith(_READY):
+            continue
+        with left_behind(lock) as is_dead:
+            if is_dead and was_locked:
+                shutil.rmtree(stage, ignore_errors=True)
+            elif is_dead:
+                remove_if_empty(stage)  # just begun, or killed while it began
 
 
 def takes_away(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
@@ -302,7 +307,7 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
     Raises:
         error: one of its folders, or its lock, is a link.
     """
-    for name in (STAGE_FOLDER, MANIFEST_FOLDER, LOCK_FILE, COMMIT_LOCK_FILE, *TABLES):
+    for name in (STAGE_FOLDER, SUMS_FOLDER, MANIFEST_FOLDER, LOCK_FILE, COMMIT_LOCK_FILE, *TABLES):
         path = lake / name
         if path.is_symlink():
             raise error(

@@ -25,7 +25,6 @@ from dissector.lake.install import (
     install,
     recover,
     refuse_links,
-    stages,
     takes_away,
     writing_to,
 )
@@ -95,8 +94,7 @@ class Landing:
             refuse_links(lake, OutputError)
             refuse_newer(lake)
             if not is_tap:
-                for stage in stages(lake):
-                    clear(stage)
+                clear(lake)
                 there = self._known.alike(base_name)
             self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
         self.digest = ChainDigest(
@@ -203,7 +201,7 @@ class Landing:
             schema_version=SCHEMA_VERSION,
             bytes=self.digest.bytes,
             sha256=None if tap_id else sha256,
-            marks=Marks(1, ()) if tap_id else self.digest.marks(),
+            marks=Marks(1) if tap_id else self.digest.marks(),
             sources=() if tap_id else tuple(self.digest.files),
             first_ts_ns=self._first_ts_ns,
             last_ts_ns=self._last_ts_ns,

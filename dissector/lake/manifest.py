@@ -109,7 +109,8 @@ def tap_capture_id(interface: str, first_ts_ns: int, rotation: int) -> str:
 
 def is_plain_name(name: object) -> bool:
     """Whether something may be the name of a file or folder of a lake, and of none elsewhere."""
-    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & {"/", "\0"}
+    is_text = isinstance(name, str) and name not in ("", ".", "..")
+    return is_text and "/" not in str(name) and "\0" not in str(name)
 
 
 def tap_run_of(capture_id: str) -> str:
@@ -163,7 +164,10 @@ def from_json(text: str, where: str) -> Manifest:
         raise InputError(f"{where} is not a readable manifest: {error!r}; {MEND}") from None
     if not _is_sound(found):
         raise InputError(f"{where} is not a readable manifest: it holds odd values; {MEND}")
-    names = (found.capture_id, *(name for part in found.files for name in part[:2]))
+    names = {found.capture_id}
+    for part in found.files:
+        names.add(part.table)
+        names.add(part.name)
     if not all(map(is_plain_name, names)):
         raise InputError(f"{where} is not a readable manifest: it names other folders; {MEND}")
     return found
@@ -172,6 +176,7 @@ def from_json(text: str, where: str) -> Manifest:
 def _is_sound(manifest: Manifest) -> bool:
     """Whether what is counted with are numbers, and what is looked up in are mappings."""
     counts = [n for part in manifest.files for n in (part.rows, part.bytes)]
+    texts = [text for part in manifest.files for text in (part.table, part.name)]
     stamps: list[object] = []
     captures: tuple[Manifest | Contained, ...] = (manifest, *manifest.replaces)
     for each in captures:
@@ -180,8 +185,10 @@ def _is_sound(manifest: Manifest) -> bool:
     mappings = (manifest.versions, manifest.options)
     return (
         manifest.schema_version >= 1
-        and all(isinstance(count, int) and count >= 0 for count in counts)
+        and all([isinstance(count, int) and count >= 0 for count in counts])
+        and all([isinstance(text, str) for text in (manifest.capture_id, *texts)])
         and all(stamp is None or isinstance(stamp, int) for stamp in stamps)
+        and all(isinstance(each.marks.text, str) for each in captures)
         and all(isinstance(mapping, dict) for mapping in mappings)
         and all(isinstance(inside.capture_id, str) for inside in manifest.replaces)
     )
@@ -191,7 +198,7 @@ def _identity(capture: Manifest | Contained) -> dict[str, Any]:
     return {
         "bytes": capture.bytes,
         "sha256": capture.sha256,
-        "marks": {"step": capture.marks.step, "digests": " ".join(capture.marks.digests)},
+        "marks": {"step": capture.marks.step, "digests": capture.marks.text},
         "sources": [source._asdict() for source in capture.sources],
         "first_ts_ns": capture.first_ts_ns,
         "last_ts_ns": capture.last_ts_ns,
@@ -205,7 +212,7 @@ def _contained(content: dict[str, Any]) -> Contained:
         content["base_name"],
         content["bytes"],
         content["sha256"],
-        Marks(marks["step"], tuple(marks["digests"].split())),
+        Marks(marks["step"], marks["digests"]),
         tuple(SourceFile(**source) for source in content["sources"]),
         content["first_ts_ns"],
         content["last_ts_ns"],

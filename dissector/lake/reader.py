@@ -56,6 +56,10 @@ class Lake(NamedTuple):
     captures: tuple[Manifest, ...]
     unread: tuple[Unread, ...] = ()
 
+    def rows(self) -> int:
+        """Rows of all tables together, as the manifests say."""
+        return sum(part.rows for capture in self.captures for part in capture.files)
+
     def part_paths(self, table: str) -> list[str]:
         """The Parquet files of a table, of captures that exist.
 

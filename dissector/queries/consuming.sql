@@ -1,9 +1,11 @@
 -- Views over what consumers received and acknowledged.
 
 -- received: a delivery, with names that were learnt late
--- is_older: its consumer was there before the capture.
 SELECT
-  d.*,
+  d.capture, d.connection_id, d.consumer_id, d.incarnation, d.own_capture, d.own_connection_id,
+  d.order_no, d.frame_no, d.ts, d.ledger_id, d.entry_id, d.partition, d.message_count,
+  d.redelivery_count, d.is_redelivered, d.redelivery_cause, d.previous_capture,
+  d.previous_frame_no, d.outcome, d.ack_latency_ns, d.lag,
   coalesce(d.topic, n.late_topic) AS named_topic,
   coalesce(d.subscription, n.late_subscription) AS named_subscription,
   coalesce(d.consumer_name, n.late_name) AS named_consumer
@@ -17,7 +19,8 @@ WHERE NOT EXISTS (
 
 -- acknowledged: an id that a consumer acknowledged or asked for again, with late names
 SELECT
-  a.*,
+  a.capture, a.connection_id, a.consumer_id, a.frame_no, a.ts, a.action, a.ack_type, a.request_id,
+  a.ledger_id, a.partition, a.validation_error, a.lag,
   coalesce(a.topic, n.late_topic) AS named_topic,
   coalesce(a.subscription, n.late_subscription) AS named_subscription
 FROM acks AS a
@@ -47,22 +50,22 @@ JOIN (
 -- A client takes what was put in its queue in order: one that is missing was kept by the
 -- application. One that its consumer discarded, as damaged, is left behind whatever comes later.
 SELECT
-  s.capture AS head_capture, s.connection_id AS head_connection_id, s.own_capture AS capture,
-  s.own_connection_id AS connection_id, s.consumer_id, s.incarnation,
-  s.named_topic AS topic, s.named_subscription AS subscription,
-  s.named_consumer AS consumer_name, s.ledger_id, s.entry_id, s.message_count, s.outcome,
-  micros(s.ts) AS at_us, s.frame_no
-FROM (
-  SELECT
-    r.*,
-    max(CASE WHEN r.outcome = 'acked' THEN r.order_no END) OVER (
-      PARTITION BY r.capture, r.connection_id, r.consumer_id, r.incarnation
-    ) AS last_acked
-  FROM received AS r
-) AS s
+  r.own_capture AS capture, r.own_connection_id AS connection_id, r.consumer_id, r.incarnation,
+  r.named_topic AS topic, r.named_subscription AS subscription,
+  r.named_consumer AS consumer_name, r.ledger_id, r.entry_id, r.message_count, r.outcome,
+  micros(r.ts) AS at_us, r.frame_no
+FROM received AS r
+LEFT JOIN (
+  SELECT capture, connection_id, consumer_id, incarnation, max(order_no) AS last_acked
+  FROM deliveries
+  WHERE outcome = 'acked'
+  GROUP BY capture, connection_id, consumer_id, incarnation
+) AS a
+  ON a.capture = r.capture AND a.connection_id = r.connection_id
+  AND a.consumer_id IS NOT DISTINCT FROM r.consumer_id
+  AND a.incarnation IS NOT DISTINCT FROM r.incarnation
 WHERE
-  s.outcome = 'discarded'
+  r.outcome = 'discarded'
   OR (
-    s.outcome IN ('consumer_closed', 'conn_closed', 'unacked_at_end')
-    AND s.order_no < s.last_acked
+    r.outcome IN ('consumer_closed', 'conn_closed', 'unacked_at_end') AND r.order_no < a.last_acked
   );

@@ -4,15 +4,15 @@
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
-from dissector.queries.catalogue import prelude
+from dissector.queries.catalogue import prelude, used_views
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 T = TypeVar("T")
@@ -22,11 +22,14 @@ R = TypeVar("R")
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 FEW_ROWS: Final = 300_000
 _PATTERN: Final = re.compile(r"[\[*?]")
+DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
-    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 "
-    "ELSE length(ltrim(bin(a), '0')) - 6 END",
+    # The logarithm of what lies just below a power of two may be that of the power.
+    "histogram_power(a) AS least(62, CAST(floor(log2(greatest(a, 64)) + 1e-9) AS BIGINT))",
+    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 ELSE histogram_power(a) - 5 "
+    "- CASE WHEN (CAST(1 AS BIGINT) << histogram_power(a)) > a THEN 1 ELSE 0 END END",
     "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
     "CAST((histogram_octave(a) << 5) + (a >> histogram_octave(a)) AS BIGINT) END",
     "micros(a) AS epoch_us(a)",
@@ -38,7 +41,7 @@ class Desk:
     """A connection to DuckDB over tables that the caller names.
 
     Args:
-        folder: where it writes what does not fit into memory.
+        folder: where it writes what does not fit into memory, and rows that several queries read.
         threads: as many as DuckDB may use.
 
     Raises:
@@ -52,6 +55,7 @@ class Desk:
             import duckdb
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
+        self._folder = folder
         self._kind = "VIEW"
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
@@ -135,12 +139,33 @@ class Desk:
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""
+        self._settle(queries.values())
         for name, query in queries.items():
-            target = quoted(str(folder / f"{name}.parquet"))
-            with _reading():
-                self._connection.execute(
-                    f"COPY ({query}) TO {target} (FORMAT parquet, COMPRESSION zstd)"
-                )
+            self._write(query, folder / f"{name}.parquet")
+
+    def _settle(self, queries: Iterable[str]) -> None:
+        """Write down the rows of views that are dear to make, if several queries read them."""
+        if self._folder is None or self._kind == "TABLE":
+            return
+        readers = Counter(view.name for text in queries for view in used_views(text))
+        for view in prelude():
+            if view.name in DEAR and readers[view.name] > 1:
+                target = self._folder / f"{view.name}.parquet"
+                self._write(view.query, target)
+                self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
+
+    def _write(self, query: str, target: Path) -> None:
+        with _reading():
+            rows = self._connection.sql(query)
+            # Sums of 64 bits have 128 in DuckDB; Parquet would have them as fractions.
+            kinds = zip(rows.columns, rows.types, strict=True)
+            wide = [name for name, kind in kinds if str(kind) == "HUGEINT"]
+            if wide:
+                narrow = ", ".join(f"TRY_CAST({name} AS BIGINT) AS {name}" for name in wide)
+                query = f"SELECT * REPLACE ({narrow}) FROM ({query})"
+            self._connection.execute(
+                f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
+            )
 
 
 def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:

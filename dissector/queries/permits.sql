@@ -10,20 +10,46 @@ FROM permits AS p
 WHERE p.event = 'grant' AND p.delta > 0
 GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation;
 
+-- permit_names: a consumer that has permits, with names that may have been learnt late
+SELECT
+  p.capture, p.connection_id, p.consumer_id, p.incarnation,
+  coalesce(p.topic, n.late_topic) AS topic,
+  coalesce(p.subscription, n.late_subscription) AS subscription,
+  coalesce(p.subscription_type, n.late_type) AS subscription_type, n.late_name AS consumer_name
+FROM (
+  SELECT
+    capture, connection_id, consumer_id, incarnation, max(topic) AS topic,
+    max(subscription) AS subscription, max(subscription_type) AS subscription_type
+  FROM permits
+  GROUP BY capture, connection_id, consumer_id, incarnation
+) AS p
+LEFT JOIN late_consumers AS n
+  ON n.capture = p.capture AND n.connection_id = p.connection_id
+  AND n.consumer_id = p.consumer_id AND n.incarnation = p.incarnation;
+
 -- closings: when a frame closed a consumer
 SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, max(micros(f.ts)) AS closed_us
-FROM consumers AS c
-JOIN frames AS f
-  ON f.capture = c.closed_capture AND f.connection_id = c.closed_connection_id
-  AND f.frame_no = c.closed_no
+FROM (
+  SELECT capture, connection_id, frame_no, ts
+  FROM frames
+  WHERE
+    (capture, connection_id, frame_no) IN (
+      SELECT closed_capture, closed_connection_id, closed_no
+      FROM consumers
+      WHERE closed_no IS NOT NULL
+    )
+) AS f
+JOIN consumers AS c
+  ON c.closed_capture = f.capture AND c.closed_connection_id = f.connection_id
+  AND c.closed_no = f.frame_no
 GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 
 -- permit_places: a change of a consumer's balance, with its place among them
 -- place: four of each frame, where 0 is a delivery, 1 a grant, and 2 a reset, which comes behind
 -- all else that its frame did.
 SELECT
-  p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
-  p.subscription_type, p.frame_no, p.ts, p.event, p.delta, p.available_after, p.unacked_after,
+  p.capture, p.connection_id, p.consumer_id, p.incarnation, p.frame_no, p.ts, p.event, p.delta,
+  p.available_after, p.unacked_after,
   micros(p.ts) AS at_us,
   coalesce(p.order_no, 1152921504606846976) * 4
   + CASE p.event WHEN 'delivery' THEN 0 WHEN 'grant' THEN 1 ELSE 2 END AS place
@@ -69,9 +95,10 @@ WINDOW
 -- consumer, else with its connection's last packet, but not before its own last row.
 -- is_open, is_exhausted: active with permits left, and without; was_…: the same of the row before.
 SELECT
-  b.capture, b.connection_id, b.consumer_id, b.incarnation, b.topic, b.subscription,
-  b.subscription_type, b.frame_no, b.ts, b.event, b.delta, b.available_after, b.unacked_after,
-  b.place, b.at_us, b.before_us, b.next_us,
+  b.capture, b.connection_id, b.consumer_id, b.incarnation, b.frame_no, b.ts, b.event, b.delta,
+  b.available_after, b.unacked_after, b.place, b.at_us,
+  b.next_us IS NULL AS is_last,
+  b.at_us - b.before_us >= 1000000 AS is_behind_pause,
   b.place_before % 4 = 1 AS is_behind_grant,
   b.next_place % 4 = 1 AS is_before_grant,
   coalesce(
@@ -99,8 +126,8 @@ LEFT JOIN closings AS c
 -- is_ended: not so where the observation ended. confirmed: a delivery came within 250 ms after the
 -- grant that ended it, so that messages must have waited; null where no grant that left permits did.
 SELECT
-  s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
-  s.is_exhausted, s.is_ended, s.frame_no AS start_frame_no, s.ts AS start_ts, s.at_us AS start_us,
+  s.capture, s.connection_id, s.consumer_id, s.incarnation, s.is_exhausted, s.is_ended,
+  s.frame_no AS start_frame_no, s.ts AS start_ts, s.at_us AS start_us,
   CASE WHEN s.is_ended THEN s.end_frame_no END AS end_frame_no,
   CASE WHEN s.is_ended THEN s.end_ts END AS end_ts,
   CASE WHEN s.is_ended THEN s.end_us ELSE coalesce(s.end_until_us, s.until_us) END - s.at_us
@@ -132,7 +159,7 @@ FROM (
   -- silence begins or ends, but for those that the next delivery ends at once. Between the ends of
   -- a span there is no other of these but its consumer's last row.
   WHERE
-    e.is_exhausted <> e.was_exhausted OR e.next_us IS NULL
+    e.is_exhausted <> e.was_exhausted OR e.is_last
     OR (e.event <> 'grant' AND e.is_behind_grant AND NOT e.was_exhausted)
     OR (
       e.is_open AND (e.event <> 'grant' OR NOT e.was_open)
@@ -140,7 +167,7 @@ FROM (
     )
     OR (
       e.was_open AND (e.event <> 'grant' OR NOT e.is_open)
-      AND (e.event = 'grant' OR e.is_behind_grant OR e.at_us - e.before_us >= 1000000)
+      AND (e.event = 'grant' OR e.is_behind_grant OR e.is_behind_pause)
     )
   WINDOW consumer AS (
     PARTITION BY e.capture, e.connection_id, e.consumer_id, e.incarnation

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.compute as pc
 
 from dissector.errors import UsageError
+from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.lake.kept import Kept
 from dissector.lake.manifest import Manifest
@@ -27,6 +28,7 @@ from dissector.report.result import SECTIONS, build
 from dissector.report.tallied import (
     CHANGED,
     CLOSED,
+    JOINED,
     EngineIn,
     Maker,
     Read,
@@ -195,7 +197,7 @@ def made(
             ]
         if is_whole and len(read.captures) > 1:
             changes = {
-                name: rows_of(desk, maker.sources.get(f"closed_{name}", ()), closing.SCHEMAS[name])
+                name: rows_of(desk, maker.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
                 for name in CHANGED
             }
             report["closing"] = closing.section(read.plan, read.captures, changes)
@@ -277,10 +279,10 @@ def _closed_tables(maker: Maker) -> dict[str, Callable[[Path], None]]:
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
-            sources = maker.sources.get(f"closed_{name}", ())
+            sources = maker.sources.get(f"{JOINED}{name}", ())
             query = union(sources) or "SELECT * FROM empty_rows"
             with Desk() as desk:
-                desk.register("empty_rows", closing.SCHEMAS[name].empty_table())
+                desk.register("empty_rows", CLOSED_SCHEMAS[name].empty_table())
                 desk.write({"part-00000": query}, folder)
 
         return write

@@ -40,7 +40,8 @@ def sources(parts: Parts) -> list[Row]:
     names = ("capture", "file_name", "file_index", "sha256", "format", "compressed", "file_bytes",
              "packets", "first_packet", "snaplen", "is_truncated")  # fmt: skip
     found = parts.rows("files")
-    found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"]))
+    # Rotations of a tap are one capture, and each has a first file.
+    found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"], row["first_ts_ns"]))
     return [{name: row[name] for name in names} for row in found]
 
 

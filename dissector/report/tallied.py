@@ -42,6 +42,7 @@ R = TypeVar("R")
 # What the section `closing` is made from, and the rows that are in a report's tables.
 CHANGED: Final = ("changes", "cut", "skipped")
 CLOSED: Final = ("exchanges", "deliveries", "permits")
+JOINED: Final = "joined-"  # before the names of these tables, where they are kept
 # It steps when what joining or a survey writes means something else.
 _JOINED: Final = "1"
 
@@ -140,12 +141,12 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
         missing = {unit.captures[0] for _, left in found.values() for unit in left}
         with Desk(work) as desk:
             for name, (sources, _) in found.items():
-                known = [
+                there = [
                     source._replace(captures=source.captures - missing, is_all=False)
                     if source.captures & missing else source
                     for source in sources
                 ]  # fmt: skip
-                tables[name].append(rows_of(desk, known, survey.SCHEMAS[name]))
+                tables[name].append(rows_of(desk, there, survey.SCHEMAS[name]))
     if missing:
         fresh = survey.known(source_of(lake, frozenset(missing)), settings)
         made = work / "survey"
@@ -315,7 +316,7 @@ class Maker:
         """
         wanted = dict(digests)
         if self._read.plan.groups:
-            wanted |= dict.fromkeys((f"closed_{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
+            wanted |= dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
         runs: dict[tuple[Unit, ...], list[str]] = {}
         for name, digest in wanted.items():
             self.sources[name], missing = self._found(name, digest)
@@ -355,9 +356,8 @@ class Maker:
                 open_tables(engine, self._read, captures, closed, self._what)
                 engine.write(queries, folder)
         for name in names:
-            table = name.removeprefix("closed_")
-            if name != table and closed is not None:
-                os.rename(closed / table, folder / name)
+            if name.startswith(JOINED) and closed is not None:
+                os.rename(closed / name.removeprefix(JOINED), folder / name)
         shutil.rmtree(spill, ignore_errors=True)
         return folder
 

@@ -8,6 +8,7 @@ its kind on its connection for a minute, and there are only so many a minute.
 
 import contextlib
 import errno
+import fcntl
 import ipaddress
 import os
 import queue
@@ -26,6 +27,7 @@ from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.dissection import Options
 from dissector.endpoints import Endpoint
 from dissector.errors import OutputError
+from dissector.outputs import remove_left
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.reader import PacketReader
 from dissector.schemas.rows import arrow_batch
@@ -46,6 +48,7 @@ SAME_NS: Final = 60_000_000_000
 _LONGEST_WAIT_SECONDS: Final = 2.0
 _CLOSED: Final = 4096  # connections whose end points are remembered
 _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
+_UNFINISHED: Final = ".unfinished"
 _APPLICATION: Final = "pulsar-dissector tap"
 
 Ends = tuple[Endpoint, Endpoint]
@@ -113,6 +116,8 @@ class Recorder:
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            for left in folder.glob(f"tap-*{_UNFINISHED}"):
+                remove_left(left)
         except OSError as error:
             raise OutputError(
                 f"--record {folder}: {error.strerror or error}; choose another folder"
@@ -229,10 +234,11 @@ class Recorder:
         trigger = task.trigger
         place = "all" if trigger.connection_id < 0 else f"connection-{trigger.connection_id}"
         path = self.folder / f"tap-{trigger.last_ns}-{trigger.reason}-{place}.pcapng"
-        unfinished = path.with_suffix(".unfinished")
+        unfinished = path.with_suffix(_UNFINISHED)
         with contextlib.suppress(FileNotFoundError):
             unfinished.unlink()
         with open(unfinished, "xb", opener=private) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             if self.redacted is None:
                 file.writelines(_blocks(task))
             else:

@@ -1,6 +1,9 @@
 """What is there stays: inputs are no outputs, and existing files need --force."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,32 @@ def test_a_body_that_fails_leaves_nothing(tmp_path: Path) -> None:
         file.write(b"half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dissector.outputs import written
+with written(Path(sys.argv[1]), is_forced=False) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_run_left_the_next_one_removes(tmp_path: Path) -> None:
+    out = tmp_path / "out [1]"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
+    assert done.returncode == -signal.SIGKILL and len(list(tmp_path.iterdir())) == 1
+    other = tmp_path / ".out [1].mine"
+    other.touch()
+    with written(out, is_forced=True) as first, written(out, is_forced=False) as second:
+        # What a living run writes stays.
+        assert len(list(tmp_path.iterdir())) == 3
+        first.write(b"one")
+        second.write(b"two")
+    assert {path.name for path in tmp_path.iterdir()} == {"out [1]", ".out [1].mine"}
+    assert out.read_bytes() == b"one"
 
 
 def test_places_that_take_no_file_are_said(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.dissector.observed import CAPTURES
 from tests.fuzz.targets import summarise
+from tests.hard.damage import Tap
 from tests.hard.source_cases import records
 from tests.hard.tape import dissected
 from tests.wire.captures import enhanced_packet, interface, section, simple_packet
@@ -62,3 +64,16 @@ def test_before_the_first_time_there_is_none() -> None:
 def test_reports_do_without_the_times(share: int, first: int) -> None:
     count = len(records())
     summarise(capture_without(*range(1 + first, count + 1, share)))
+
+
+@pytest.mark.parametrize("name", ["java-j16_dlq_retry.pcap", "java-j24_unload.pcap"])
+@pytest.mark.parametrize("share", [2, 3, 7])
+def test_examples_with_and_without_a_time_stand_in_one_list(name: str, share: int) -> None:
+    """Redeliveries, and deliveries passed over, are listed by time: some have none."""
+    tap = Tap.read((CAPTURES / "pulsar-apache" / name).read_bytes())
+    out = section() + interface(resolution=9)
+    for number, each in enumerate(tap.records):
+        micros = each.seconds * 1_000_000 + each.fraction
+        is_untimed = number % share == 1
+        out += simple_packet(each.data) if is_untimed else enhanced_packet(1000 * micros, each.data)
+    summarise(out)

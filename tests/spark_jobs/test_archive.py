@@ -53,6 +53,6 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(
 
 def test_settings_point_into_the_unpacked_archive() -> None:
     found = archive.settings_of(Path("/a/b.tar"))
-    assert found["spark.archives"] == "/a/b.tar#dissector-archive"
+    assert found["spark.archives"] == "file:///a/b.tar#dissector-archive"
     assert found["spark.executorEnv.PYTHONPATH"] == "dissector-archive/lib"
     assert archive.settings_of(None) == {}

@@ -61,7 +61,7 @@ def test_a_task_that_runs_twice_at_once_changes_nothing(
 ) -> None:
     lake = tmp_path / "lake"
     each = tasks(lake, *NAMES)
-    found = list(land.land_on(spark, [*each, *each], 6))
+    found = list(land.land_on(spark, [*each, *each]))
     assert len(found) == 6 and all(outcome.landed is not None for outcome in found)
     assert sorted(outcome.landed.outcome for outcome in found if outcome.landed) == [
         *["installed"] * 3, *["unchanged"] * 3,
@@ -96,7 +96,7 @@ def test_a_task_that_dies_takes_no_other_along(
 ) -> None:
     first, second = tasks(tmp_path / "lake", *NAMES[:2])
     monkeypatch.setattr(land, "land_task", dying)
-    found = {outcome.number: outcome for outcome in land.land_on(spark, [first, second], 2)}
+    found = {outcome.number: outcome for outcome in land.land_on(spark, [first, second])}
     assert found[0].error is None
     assert found[1].error is not None and "failed on the cluster" in str(found[1].error)
 
@@ -111,4 +111,4 @@ def dying(task: land.Task) -> Outcome:
 def test_a_lake_that_cannot_be_written_ends_the_run(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OutputError):
-        list(land.land_on(spark, tasks(tmp_path / "file", NAMES[0]), 1))
+        list(land.land_on(spark, tasks(tmp_path / "file", NAMES[0])))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,10 +121,53 @@ def test_a_user_without_a_name_is_said_before_java_starts(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("size", "cores", "parts"), [(0, 2, 1), (64 << 20, 2, 3), (1 << 40, 2, 16), (1 << 40, 0, 8)]
+    ("rows", "cores", "parts"), [(0, 2, 1), (2_500_000, 2, 3), (1 << 40, 2, 16), (1 << 40, 0, 8)]
 )
-def test_shuffles_have_parts_by_size_and_cores(size: int, cores: int, parts: int) -> None:
-    assert session.shuffle_partitions(size, cores) == parts
+def test_shuffles_have_parts_by_rows_and_cores(rows: int, cores: int, parts: int) -> None:
+    assert session.shuffle_partitions(rows, cores) == parts
+
+
+def test_memory_grows_with_rows_and_leaves_half_of_the_machine() -> None:
+    free = 64 << 30
+    found = [session.memory_megabytes(rows, free) for rows in (0, 20_000_000, 1 << 40)]
+    assert found == [1024, 2024, 4096]
+    assert session.memory_megabytes(1 << 40, 6 << 30) == 3072
+    assert session.memory_megabytes(1 << 40, None) == 4096
+    assert session.memory_megabytes(1 << 40, 1 << 20) == 1024  # less than that ends no report
+
+
+@pytest.mark.parametrize(("rows", "is_small"), [(1000, True), (780_000, False)])
+def test_many_small_captures_are_not_interpreted(
+    monkeypatch: pytest.MonkeyPatch, rows: int, is_small: bool
+) -> None:
+    """300 captures of 2,600 frames are few bytes, and many rows."""
+    told: dict[str, str] = {}
+
+    class Builder:
+        def config(self, key: str, value: str) -> "Builder":
+            told[key] = value
+            return self
+
+        def appName(self, name: str) -> "Builder":
+            return self
+
+        def master(self, name: str) -> "Builder":
+            return self
+
+        def getOrCreate(self) -> None:
+            return None
+
+    monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=Builder()))
+    monkeypatch.setattr(session, "_local_environment", lambda *_: None)
+    session.start("local[2]", rows)
+    assert (told.get("spark.sql.codegen.wholeStage") == "false") == is_small
+    assert int(told["spark.driver.memory"].removesuffix("m")) >= 1024
+    assert told["spark.sql.warehouse.dir"].startswith("file:///")
+    told.clear()
+    session.start("spark://host:7077", rows)
+    assert not {"spark.driver.memory", "spark.sql.codegen.wholeStage"} & set(told)
 
 
 def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ class Deliveries(Records):
     previous_connection: Int64Array
     published_ns: Int64Array
     deliver_at_ms: Int64Array
+    publish_time_ms: Int64Array
     checksum: Int64Array
     crc32c: Int64Array
     page: Int64Array
@@ -307,7 +308,8 @@ class Cells(Records):
     """The last delivery of each id; cell = page * PAGE_ENTRIES + place in it.
 
     delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*;
-    last_ns: when it was complete; crc32c: as stored with the message, null if that is not known.
+    last_ns: when it was complete; crc32c, publish_time_ms: as stored with the message, null if that
+    is not known.
     """
 
     delivery: Int64Array
@@ -317,6 +319,7 @@ class Cells(Records):
     end: Int64Array
     last_ns: Int64Array
     crc32c: Int64Array
+    publish_time_ms: Int64Array
 
 
 class Nodes(Records):

@@ -6,8 +6,8 @@ it. When an id is delivered again while its delivery is still open, the ack coun
 one; the older stays open, apart from identity, until its consumer goes.
 
 A broker that begins anew numbers its ledgers and entries from the start. The same id with another
-stored checksum is another message: nothing was delivered again, and when the older message was
-published says nothing about it.
+stored checksum, or without one another time of its producer, is another message: nothing was
+delivered again, and when the older message was published says nothing about it.
 """
 
 from dissector.blocks import Int64Array
@@ -118,12 +118,9 @@ def _part_with(state: ConsumptionState, page: int, cell: int) -> None:
 
 
 @inlined
-def _sound_crc(state: ConsumptionState, delivery: int) -> int:
-    """The checksum stored with a message; null if it has none, or not the one of its bytes."""
-    deliveries = state.deliveries
-    if deliveries.checksum[delivery] == CHECKSUM_MISMATCH:
-        return NULL
-    return int(deliveries.crc32c[delivery])
+def _sound(state: ConsumptionState, delivery: int, value: int) -> int:
+    """What a message says of itself; null if its checksum is not the one of its bytes."""
+    return NULL if state.deliveries.checksum[delivery] == CHECKSUM_MISMATCH else int(value)
 
 
 @inlined
@@ -131,8 +128,12 @@ def _is_another(state: ConsumptionState, delivery: int, page: int, cell: int) ->
     """Whether the message that an id stood for before is not the one that it stands for now."""
     if (state.pages.known[page] >> (cell & (PAGE_ENTRIES - 1))) & 1 == 0:
         return False
+    deliveries = state.deliveries
     before = state.cells.crc32c[cell]
-    now = _sound_crc(state, delivery)
+    now = _sound(state, delivery, deliveries.crc32c[delivery])
+    if before == NULL or now == NULL:
+        before = state.cells.publish_time_ms[cell]
+        now = _sound(state, delivery, deliveries.publish_time_ms[delivery])
     return bool(before != NULL and now != NULL and before != now)
 
 
@@ -211,7 +212,9 @@ def _identify(
     state.cells.holder[cell] = packed_consumer(state, consumer)
     state.cells.end[cell] = END_OTHER
     state.cells.last_ns[cell] = deliveries.last_ns[delivery]
-    state.cells.crc32c[cell] = _sound_crc(state, delivery)
+    state.cells.crc32c[cell] = _sound(state, delivery, deliveries.crc32c[delivery])
+    published_ms = _sound(state, delivery, deliveries.publish_time_ms[delivery])
+    state.cells.publish_time_ms[cell] = published_ms
     deliveries.page[delivery] = page
     topic = state.consumers.topic[consumer]
     leg = leg_of(state, connection)
@@ -243,6 +246,7 @@ def _fill(
     deliveries.previous_connection[delivery] = NULL
     deliveries.published_ns[delivery] = NULL
     deliveries.deliver_at_ms[delivery] = frames.deliver_at_ms[row]
+    deliveries.publish_time_ms[delivery] = frames.publish_time_ms[row]
     deliveries.checksum[delivery] = frames.checksum[row]
     deliveries.crc32c[delivery] = frames.crc32c_stored[row]
     deliveries.page[delivery] = ABSENT

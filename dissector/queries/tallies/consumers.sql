@@ -23,8 +23,6 @@ WITH changes AS (
 found AS (
   SELECT
     capture, connection_id, consumer_id, incarnation,
-    max(topic) AS topic, max(subscription) AS subscription,
-    max(subscription_type) AS subscription_type,
     count(CASE WHEN event = 'grant' THEN 1 END) AS grants,
     sum(CASE WHEN event = 'grant' THEN delta END) AS granted,
     count(CASE WHEN event = 'delivery' THEN 1 END) AS deliveries,
@@ -68,10 +66,7 @@ spans AS (
 )
 SELECT
   f.capture, f.connection_id, f.consumer_id, f.incarnation,
-  coalesce(f.topic, n.late_topic) AS topic,
-  coalesce(f.subscription, n.late_subscription) AS subscription,
-  coalesce(f.subscription_type, n.late_type) AS subscription_type,
-  n.late_name AS consumer_name,
+  n.topic, n.subscription, n.subscription_type, n.consumer_name,
   f.grants, f.granted, f.deliveries, f.delivered, f.known_rows, f.unknown_rows, f.known_granted,
   f.known_delivered, f.start_balance, f.first_grant, f.observed_us, f.occupied, f.exhausted_us,
   f.available_min, f.available_max, f.unacked_max,
@@ -82,7 +77,7 @@ FROM found AS f
 LEFT JOIN spans AS s
   ON s.capture = f.capture AND s.connection_id = f.connection_id
   AND s.consumer_id = f.consumer_id AND s.incarnation = f.incarnation
-LEFT JOIN late_consumers AS n
+LEFT JOIN permit_names AS n
   ON n.capture = f.capture AND n.connection_id = f.connection_id
   AND n.consumer_id = f.consumer_id AND n.incarnation = f.incarnation
 WHERE

@@ -2,28 +2,41 @@
 -- keys:
 -- sums: confirmed, delivered, either
 -- BookKeeper gives a ledger's number only once; entries of non-persistent topics have no id.
-WITH seen AS (
+WITH numbered AS (
+  SELECT
+    capture, dense_rank() OVER (ORDER BY unit) AS unit_no,
+    row_number() OVER (ORDER BY capture) AS capture_no
+  FROM units
+),
+seen AS (
   SELECT capture, connection_id, topic, ledger_id, entry_id, 1 AS is_confirmed, 0 AS is_delivered
   FROM exchanges
-  WHERE kind = 'publish' AND outcome = 'ok'
+  WHERE kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
   UNION ALL
   SELECT capture, connection_id, topic, ledger_id, entry_id, 0, 1
   FROM deliveries
+  WHERE ledger_id IS NOT NULL
 ),
 entries AS (
   SELECT
-    u.unit, s.ledger_id, s.entry_id, min(s.capture) AS capture,
+    min(n.capture_no) AS capture_no,
     max(s.is_confirmed) AS confirmed, max(s.is_delivered) AS delivered
   FROM seen AS s
-  JOIN units AS u ON u.capture = s.capture
+  JOIN numbered AS n ON n.capture = s.capture
   WHERE
-    s.ledger_id IS NOT NULL AND s.entry_id IS NOT NULL
+    s.entry_id IS NOT NULL
     AND coalesce(s.topic, '') NOT LIKE 'non-persistent://%'
     AND NOT EXISTS (
       SELECT 1 FROM twins AS t WHERE t.capture = s.capture AND t.connection_id = s.connection_id
     )
-  GROUP BY u.unit, s.ledger_id, s.entry_id
+  GROUP BY n.unit_no, s.ledger_id, s.entry_id
+),
+summed AS (
+  SELECT
+    capture_no, sum(confirmed) AS confirmed, sum(delivered) AS delivered, count(*) AS either
+  FROM entries
+  GROUP BY capture_no
 )
-SELECT capture, sum(confirmed) AS confirmed, sum(delivered) AS delivered, count(*) AS either
-FROM entries
-GROUP BY capture
+SELECT n.capture, s.confirmed, s.delivered, s.either
+FROM summed AS s
+JOIN numbered AS n ON n.capture_no = s.capture_no

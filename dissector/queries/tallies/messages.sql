@@ -4,65 +4,86 @@
 -- A message is distinct by its id within its topic and producer, if both are known (one producer
 -- name serves all partitions of a topic with equal ids); else within one incarnation of a producer.
 -- It counts as many as the largest of its sends says. Sends without an id count at first attempts.
-WITH sent AS (
-  SELECT
-    u.unit, p.capture, p.client_ip, p.broker_ip, p.message_id, p.is_first,
-    coalesce(p.message_count, 0) AS messages, p.topic, p.producer_name,
-    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.capture END AS own_capture,
-    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.connection_id END AS own_connection,
-    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.producer_id END AS own_producer,
-    CASE WHEN p.topic IS NULL OR p.producer_name IS NULL THEN p.incarnation END AS own_incarnation
+-- Producers get numbers first: to tell half a million messages apart by names takes ten times as
+-- long.
+WITH leaves AS (
+  SELECT DISTINCT
+    p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
+    p.client_ip, p.broker_ip
   FROM publishes AS p
-  JOIN units AS u ON u.capture = p.capture
   WHERE p.is_request
+),
+owned AS (
+  SELECT
+    l.*, u.unit,
+    CASE
+      WHEN l.topic IS NULL OR l.producer_name IS NULL
+        THEN dense_rank() OVER (
+          ORDER BY l.capture, l.connection_id, l.producer_id, l.incarnation
+        )
+    END AS owner_no,
+    row_number() OVER (
+      ORDER BY
+        l.capture, l.connection_id, l.producer_id, l.incarnation, l.topic, l.producer_name,
+        l.client_ip, l.broker_ip
+    ) AS leaf_no
+  FROM leaves AS l
+  JOIN units AS u ON u.capture = l.capture
+),
+numbered AS (
+  SELECT
+    o.*,
+    dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no) AS producer_no,
+    dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, client_ip) AS client_no,
+    dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, broker_ip) AS broker_no
+  FROM owned AS o
 ),
 each_message AS (
   SELECT
-    unit, min(capture) AS capture, topic, producer_name, own_capture, own_connection, own_producer,
-    own_incarnation, client_ip, broker_ip, message_id,
-    max(messages) AS largest, sum(CASE WHEN is_first THEN messages ELSE 0 END) AS firsts
-  FROM sent
-  GROUP BY
-    unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
-    client_ip, broker_ip, message_id
+    n.leaf_no, n.producer_no, n.client_no, n.broker_no, p.message_id,
+    max(coalesce(p.message_count, 0)) AS largest,
+    sum(CASE WHEN p.is_first THEN p.message_count ELSE 0 END) AS firsts
+  FROM publishes AS p
+  JOIN numbered AS n
+    ON n.capture = p.capture AND n.connection_id = p.connection_id
+    AND n.producer_id IS NOT DISTINCT FROM p.producer_id
+    AND n.incarnation IS NOT DISTINCT FROM p.incarnation
+    AND n.topic IS NOT DISTINCT FROM p.topic
+    AND n.producer_name IS NOT DISTINCT FROM p.producer_name
+    AND n.client_ip IS NOT DISTINCT FROM p.client_ip
+    AND n.broker_ip IS NOT DISTINCT FROM p.broker_ip
+  WHERE p.is_request
+  GROUP BY n.leaf_no, n.producer_no, n.client_no, n.broker_no, p.message_id
 ),
-by_producer AS (
+once AS (
   SELECT
-    min(capture) AS capture, topic, producer_name,
+    'producer' AS grouping, min(leaf_no) AS leaf_no,
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END AS messages
   FROM each_message
-  GROUP BY
-    unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
-    message_id
-),
-by_client AS (
+  GROUP BY producer_no, message_id
+  UNION ALL
   SELECT
-    min(capture) AS capture, client_ip,
-    CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END AS messages
+    'client', min(leaf_no),
+    CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END
   FROM each_message
-  GROUP BY
-    unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
-    client_ip, message_id
-),
-by_broker AS (
+  GROUP BY client_no, message_id
+  UNION ALL
   SELECT
-    min(capture) AS capture, broker_ip,
-    CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END AS messages
+    'broker', min(leaf_no),
+    CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END
   FROM each_message
-  GROUP BY
-    unit, topic, producer_name, own_capture, own_connection, own_producer, own_incarnation,
-    broker_ip, message_id
+  GROUP BY broker_no, message_id
+),
+summed AS (
+  SELECT grouping, leaf_no, sum(messages) AS messages FROM once GROUP BY grouping, leaf_no
 )
 SELECT
-  capture, 'producer' AS grouping, topic, producer_name, CAST(NULL AS STRING) AS client_ip,
-  CAST(NULL AS STRING) AS broker_ip, sum(messages) AS messages
-FROM by_producer
-GROUP BY capture, topic, producer_name
-UNION ALL
-SELECT capture, 'client', NULL, NULL, client_ip, NULL, sum(messages)
-FROM by_client
-GROUP BY capture, client_ip
-UNION ALL
-SELECT capture, 'broker', NULL, NULL, NULL, broker_ip, sum(messages)
-FROM by_broker
-GROUP BY capture, broker_ip
+  n.capture, s.grouping,
+  CASE WHEN s.grouping = 'producer' THEN n.topic END AS topic,
+  CASE WHEN s.grouping = 'producer' THEN n.producer_name END AS producer_name,
+  CASE WHEN s.grouping = 'client' THEN n.client_ip END AS client_ip,
+  CASE WHEN s.grouping = 'broker' THEN n.broker_ip END AS broker_ip,
+  sum(s.messages) AS messages
+FROM summed AS s
+JOIN numbered AS n ON n.leaf_no = s.leaf_no
+GROUP BY ALL

@@ -1,7 +1,7 @@
 -- slow: an exchange that took long; list: publish, or other
 -- first: 50 by latency_ns desc, request_last_ns, capture, request_frame_no, connection_id
 -- of: list
--- Refused publishes are not timed. An answer in another capture has no frame and no packet here.
+-- Only rows of the longest buckets that hold fifty are put in order. Refused publishes are not timed. An answer in another capture has no frame and no packet here.
 WITH timed AS (
   SELECT e.*, CASE WHEN e.kind = 'publish' THEN 'publish' ELSE 'other' END AS list
   FROM exchanges AS e
@@ -13,6 +13,26 @@ WITH timed AS (
       SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
     )
 ),
+by_bucket AS (
+  SELECT own_capture, list, latency_bucket, count(*) AS exchanges
+  FROM timed
+  GROUP BY own_capture, list, latency_bucket
+),
+slower AS (
+  SELECT
+    b.*,
+    sum(b.exchanges) OVER (
+      PARTITION BY b.own_capture, b.list ORDER BY b.latency_bucket DESC
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS more
+  FROM by_bucket AS b
+),
+bounds AS (
+  SELECT own_capture, list, min(latency_bucket) AS least_bucket
+  FROM slower
+  WHERE coalesce(more, 0) < 50
+  GROUP BY own_capture, list
+),
 ranked AS (
   SELECT
     t.*,
@@ -23,6 +43,26 @@ ranked AS (
         t.own_connection_id ASC
     ) AS place
   FROM timed AS t
+  JOIN bounds AS b
+    ON b.own_capture = t.own_capture AND b.list = t.list AND t.latency_bucket >= b.least_bucket
+),
+chosen AS (
+  SELECT
+    r.*, CASE WHEN r.response_capture IS NULL THEN r.response_frame_no END AS own_response_frame_no
+  FROM ranked AS r
+  WHERE r.place <= 50
+),
+places AS (
+  SELECT own_capture, own_connection_id, request_frame_no AS frame_no FROM chosen
+  UNION
+  SELECT own_capture, own_connection_id, own_response_frame_no FROM chosen
+),
+packets AS (
+  SELECT f.capture, f.connection_id, f.frame_no, f.last_packet
+  FROM frames AS f
+  JOIN places AS w
+    ON w.own_capture = f.capture AND w.own_connection_id = f.connection_id
+    AND w.frame_no = f.frame_no
 )
 SELECT
   e.own_capture AS capture, e.own_connection_id AS connection_id, e.list, e.kind,
@@ -32,19 +72,18 @@ SELECT
   coalesce(e.producer_name, p.late_name) AS producer_name, e.producer_id, e.consumer_id,
   e.incarnation, e.sequence_id, e.message_count, e.request_bytes, e.outstanding_before,
   e.client_ip, e.broker_ip, e.request_frame_no,
-  CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END AS response_frame_no,
+  e.own_response_frame_no AS response_frame_no,
   q.last_packet AS request_packet, a.last_packet AS response_packet
-FROM ranked AS e
+FROM chosen AS e
 LEFT JOIN late_producers AS p
   ON p.capture = e.capture AND p.connection_id = e.connection_id
   AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
 LEFT JOIN late_consumers AS c
   ON c.capture = e.capture AND c.connection_id = e.connection_id
   AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
-LEFT JOIN frames AS q
+LEFT JOIN packets AS q
   ON q.capture = e.own_capture AND q.connection_id = e.own_connection_id
   AND q.frame_no = e.request_frame_no
-LEFT JOIN frames AS a
-  ON e.response_capture IS NULL AND a.capture = e.own_capture
-  AND a.connection_id = e.own_connection_id AND a.frame_no = e.response_frame_no
-WHERE e.place <= 50
+LEFT JOIN packets AS a
+  ON a.capture = e.own_capture AND a.connection_id = e.own_connection_id
+  AND a.frame_no = e.own_response_frame_no

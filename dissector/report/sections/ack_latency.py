@@ -120,9 +120,10 @@ _PASSED: Final = (
 def _passed_over(parts: Parts) -> list[Row]:
     """Deliveries that were never acked although later ones to their consumer were, in order."""
     found = [{name: row[name] for name in _PASSED} for row in parts.rows("passed_deliveries")]
-    found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
+    found.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
     for row in found:
-        row["ts"] = instant(row.pop("at_us") * NS_PER_US)
+        at_us = row.pop("at_us")  # none: its packet carries no time
+        row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
     return found
 
 

@@ -159,9 +159,10 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
 def _examples(parts: Parts) -> list[Row]:
     """The first redelivered entries, to look at."""
     found = [{name: row[name] for name in _EXAMPLE} for row in parts.rows("redelivered")]
-    found.sort(key=lambda row: (row["at_us"], nulls_last(row["capture"], row["frame_no"])))
+    found.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
     for row in found:
-        row["ts"] = instant(row.pop("at_us") * NS_PER_US)
+        at_us = row.pop("at_us")  # none: its packet carries no time
+        row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
     return found[:MAX_EXAMPLES]
 
 

@@ -6,10 +6,13 @@ import click
 import pytest
 
 from dissector import limits
+from dissector.cli import cluster
 from dissector.cli.document import all_commands
 from dissector.cli.options import (
     PROTOCOL_NAMES,
     Common,
+    LocalName,
+    LocalPath,
     PortProtocol,
     Size,
     Whole,
@@ -53,6 +56,16 @@ def test_whole_numbers_are_bounded() -> None:
     for text in ("0", "6", "1.0", "x", ""):
         with pytest.raises(click.BadParameter):
             Whole(1, 5).convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    "command", [*all_commands(), ("land.py", cluster.land)], ids=lambda pair: str(pair[0])
+)
+def test_what_names_a_file_takes_no_address(command: tuple[str, click.Command]) -> None:
+    for parameter in command[1].params:
+        names = set(re.findall(r"[A-Z]+", str(parameter.metavar or "")))
+        if isinstance(parameter.type, click.Path) or names & {"DIR", "FILE", "LAKE", "INPUT"}:
+            assert isinstance(parameter.type, LocalPath | LocalName), parameter.name
 
 
 def collected(*arguments: str, reads: bool = True) -> Common:

@@ -4,7 +4,7 @@ import gzip
 import random
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS, Target, close_group
 from dissector.joining.files import Settings, digests, source_of
 from dissector.joining.links import Plan
-from dissector.joining.planning import part_of
+from dissector.joining.planning import parts_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake
 from dissector.sources.rings import Chain
@@ -53,6 +53,18 @@ def parts(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     header, *records = packets(data)
     edges = [0, *sorted(cuts), len(records)]
     return [header + b"".join(records[first:last]) for first, last in pairwise(edges)]
+
+
+def by_client(data: bytes, is_first: Callable[[int], bool]) -> list[bytes]:
+    """An Ethernet capture in two, by the clients' ports, which are the higher ones."""
+    header, *records = packets(data)
+    assert header[20] == 1
+    found: list[list[bytes]] = [[], []]
+    for record in records:
+        ip = 16 + 14
+        tcp = ip + 4 * (record[ip] & 15)
+        found[not is_first(max(struct.unpack_from(">HH", record, tcp)))].append(record)
+    return [header + b"".join(each) for each in found]
 
 
 class Cut(NamedTuple):
@@ -98,10 +110,9 @@ def planned(lake: Lake, captures: Iterable[str] = ()) -> Plan:
 
 def closed(lake: Lake, plan: Plan, folder: Path) -> dict[str, pa.Table]:
     """The rows of all groups of a plan, closed one after the other."""
-    for group in plan.groups:
-        names = frozenset(group.captures)
-        target = Target(folder, f"group-{group.number}")
-        close_group(source_of(lake, names), part_of(plan, names), target, Settings())
+    for number, part in enumerate(parts_of(plan)):
+        target = Target(folder, f"group-{number}")
+        close_group(source_of(lake, part.captures), part, target, Settings())
     return {
         name: pa.concat_tables(
             [schema.empty_table()]

@@ -18,8 +18,8 @@ def tables(**rows: Iterable[Mapping[str, Any]]) -> duckdb.DuckDBPyConnection:
     db = duckdb.connect()
     for name, given in rows.items():
         schema = arrow_schema(name)
-        filled = [{**dict.fromkeys(schema.names), **row} for row in given]
         schema = schema.append(pa.field("place", pa.int64()))
+        filled = [{**dict.fromkeys(schema.names), **row} for row in given]
         db.register("given", pa.Table.from_pylist(filled, schema=schema))
         db.execute(f"CREATE TABLE {name} AS FROM given")
     return db

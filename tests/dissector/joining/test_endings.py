@@ -15,6 +15,8 @@ def events(*rows: links.Row) -> list[tuple[Any, ...]]:
     find_events(db)
     names = "rank, event_code, direction, last_packet, frames_missing"
     return db.sql(f"SELECT {names} FROM events ORDER BY rank, place").fetchall()
+
+
 def test_a_connection_ends_where_its_row_says() -> None:
     then = after("b", ended="rst", ended_packet=9, fin_packet_to_broker=7)
     assert events(row("a"), then) == [

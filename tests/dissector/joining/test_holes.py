@@ -21,6 +21,8 @@ def places(frames: list[Any], notices: list[Any]) -> list[tuple[Any, ...]]:
     find_holes(db)
     names = "stream_offset, turn, frame_no, frames_missing"
     return db.sql(f"SELECT {names} FROM holes ORDER BY stream_offset").fetchall()
+
+
 def test_a_hole_comes_with_the_packet_that_reveals_it() -> None:
     frames = [
         ("to_client", 1, 0, 100, 3, 3), ("to_client", 4, 150, 50, 8, 8),

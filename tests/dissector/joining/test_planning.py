@@ -4,9 +4,9 @@ import random
 
 import pyarrow as pa
 
-from dissector.schemas.arrow import arrow_schema
 from dissector.joining import links, planning
 from dissector.joining.links import Row
+from dissector.schemas.arrow import arrow_schema
 from tests.dissector.joining.test_links import S, row
 
 
@@ -53,7 +53,7 @@ def test_a_unit_changes_with_what_another_capture_holds_of_it() -> None:
     whole = planned(rows)
     _, copy = planning.units(whole, {"a": "x", "b": "x"})
     assert alone.captures == copy.captures == ("b",) and alone.digest != copy.digest
-    assert planning.part_of(whole, frozenset(["b"])).twins == {("b", 2)}
+    assert whole.twins == {("b", 2)}
 
 
 def test_a_unit_changes_with_each_of_its_captures() -> None:
@@ -66,13 +66,15 @@ def test_a_unit_changes_with_each_of_its_captures() -> None:
     assert less.captures == ("k0", "k1")
 
 
-def test_the_plan_of_some_units_is_their_part() -> None:
-    rows = [*chain_of(2, "a"), *chain_of(3, "b")]
+def test_each_group_has_its_part_of_the_plan() -> None:
+    rows = [*chain_of(2, "a"), *chain_of(3, "b"), *chain_of(1, "c")]
     whole = planned(rows)
-    part = planning.part_of(whole, frozenset({"b0", "b1", "b2"}))
-    assert part.captures == {"b0", "b1", "b2"}
-    assert part.moved == {(f"b{number}", 0): ("b0", 0) for number in (1, 2)}
-    assert len(part.seams) == 4 and planning.part_of(whole, frozenset()) == links.NOTHING
+    first, second = planning.parts_of(whole)
+    assert planning.part_of(whole, frozenset(["b0", "b1", "b2"])) == second
+    assert first.captures == {"a0", "a1"} and second.captures == {"b0", "b1", "b2"}
+    assert second.moved == {(f"b{number}", 0): ("b0", 0) for number in (1, 2)}
+    assert (len(first.seams), len(second.seams)) == (2, 4)
+    assert planning.parts_of(planned(rows[:1])) == []
 
 
 def test_captures_that_were_joined_have_one_span() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dissector.protocols.cursus.commands import NUMBER, RESPONSE_JSON, RESPONSE_OK
 from dissector.joining import replay
 from dissector.joining.replay_cursus import AllReplays, answer_of, line_of
+from dissector.protocols.cursus.commands import NUMBER, RESPONSE_JSON, RESPONSE_OK
 from tests.dissector.joining import test_replay
 
 MS = 1_000_000

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from dissector.limits import NULL
 from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
+from dissector.limits import NULL
 
 
 def test_frames_of_several_captures_have_one_running_number_and_a_way_back() -> None:

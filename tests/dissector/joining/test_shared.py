@@ -1,5 +1,6 @@
 """Captures that have messages in common, on hand-made rows."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +30,7 @@ def got(*values: Any, **more: Any) -> dict[str, Any]:
 
 
 def found(
-    sends: list[Any], got: list[Any], clusters: dict[str, str | None], **wholes: str
+    sends: list[Any], got: list[Any], clusters: Mapping[str, str | None], **wholes: str
 ) -> Shared:
     """What is found by overlapping presences, and by the rows of captures that have these."""
     db = tables(exchanges=sends, deliveries=got)

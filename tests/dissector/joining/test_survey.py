@@ -3,8 +3,6 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from dissector.joining import survey
 from dissector.joining.files import Settings, digests, source_of
 from dissector.joining.planning import units

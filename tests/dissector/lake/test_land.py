@@ -31,7 +31,7 @@ def files_of(lake: Path) -> dict[str, str]:
     return {
         str(path.relative_to(lake)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(lake.rglob("*"))
-        if path.is_file() and path.name != "_lock"
+        if path.is_file() and not path.name.startswith("_lock")
     }
 
 
@@ -46,6 +46,29 @@ def cut(path: Path, folder: Path) -> Path:
     target = folder / f"cut-{path.name}"
     target.write_bytes(path.read_bytes()[:-7])
     return target
+
+
+def test_a_landing_that_was_overtaken_by_its_own_beginning_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, data = tmp_path / "ring.pcap", NACKS.read_bytes()
+    whole.write_bytes(data)
+    (chain,) = chains_of(whole)
+    write, calls = land._write, []
+
+    def late(*arguments: Any) -> Any:
+        account = write(*arguments)
+        calls.append(account)
+        if len(calls) == 1:  # another process lands what the file was a moment ago
+            whole.write_bytes(data[: len(data) // 2])
+            land_chain(chain, tmp_path / "lake", OPTIONS)
+            whole.write_bytes(data)
+        return account
+
+    monkeypatch.setattr(land, "_write", late)
+    _, landed = land_chain(chain, tmp_path / "lake", OPTIONS)
+    assert len(calls) == 3 and len(landed.replaced) == 1
+    assert captures_of(tmp_path / "lake") == [landed.capture_id]
 
 
 def test_a_capture_is_landed_whole_and_counted(tmp_path: Path) -> None:

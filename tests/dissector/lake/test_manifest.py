@@ -162,5 +162,5 @@ def test_what_cannot_be_read_is_an_input_error(text: str, wanted: str) -> None:
 
 
 def test_a_tap_is_unrelated_to_everything() -> None:
-    tap = contained(b"")._replace(sha256=None, marks=Marks(1, ()))
+    tap = contained(b"")._replace(sha256=None, marks=Marks(1))
     assert relation(digest_of(b"x" * 999), tap) == "other"

@@ -37,7 +37,9 @@ class Asked:
             rows = [{"capture": CAPTURE, **row} for row in tables.get(table, ())]
             names |= {row["capture"] for row in rows}
             batch = made.batch(table, rows, is_coded=False)
-            self._desk.register(f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table)))
+            self._desk.register(
+                f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table))
+            )
         known = pa.array(sorted(names), pa.string())
         units = pa.array(["u"] * len(known), pa.string())
         steps = pa.array([step_ns] * len(known), pa.int64())
@@ -54,7 +56,10 @@ class Asked:
         """The columns that the text of a query gives, before its header chooses."""
         return settled(self._desk.table(catalogue()[query].text)).schema
 
-    def view(self, name: str) -> list[Row]:
-        """The rows of a view of the prelude."""
-        found: list[Row] = self._desk.table(f"SELECT * FROM {name}").to_pylist()
+    def tables(self) -> dict[str, pa.Table]:
+        """What all queries of the catalogue give, as sections take it."""
+        found = {}
+        for name, query in catalogue().items():
+            self._desk.register("kept", self._desk.table(query.per_capture()))
+            found[name] = settled(self._desk.table(query.merged("kept")))
         return found

@@ -60,7 +60,7 @@ def write_lake(folder: Path, captures: Mapping[str, Tables]) -> Path:
         name = capture_id.removeprefix("c-")
         digest = hashlib.sha256(name.encode()).hexdigest()
         manifest = Manifest(
-            capture_id, name, SCHEMA_VERSION, 1, digest, Marks(256, ()),
+            capture_id, name, SCHEMA_VERSION, 1, digest, Marks(256),
             (SourceFile(f"{name}.pcap", 1, digest, digest),), START_NS, START_NS + 1,
             tuple(files), {"dissector": "0"}, {},
         )  # fmt: skip

@@ -35,6 +35,20 @@ def test_another_checksum_is_another_message(
     assert [row["previous_frame_no"] is not None for row in rows] == [bool(one) for one in again]
 
 
+@pytest.mark.parametrize(("times", "again"), [((3, 3), 1), ((3, 4), 0), ((3, None), 1)])
+def test_without_a_checksum_its_producers_time_tells_a_message(
+    times: tuple[int, int | None], again: int
+) -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.flow(1000)
+    for time in times:
+        more = {} if time is None else {"publish_time_ms": time}
+        talk.message(0, **more)
+    assert [row["is_redelivered"] for row in talk.rows()["deliveries"]] == [0, again]
+
+
 def test_a_checksum_that_its_bytes_do_not_have_tells_nothing() -> None:
     talk = Talk()
     talk.connect()

@@ -1,0 +1,13 @@
+-- values: what the percentiles of send latency are made from: one duration of one send, ns
+SELECT
+  'latency' AS measure, p.topic, p.producer_name, p.client_ip, p.broker_ip,
+  p.latency_ns AS value_ns
+FROM publishes AS p
+WHERE p.is_timed
+UNION ALL
+SELECT 'transmit', p.topic, p.producer_name, p.client_ip, p.broker_ip, p.transmit_ns
+FROM publishes AS p
+WHERE p.transmit_ns IS NOT NULL
+UNION ALL
+SELECT 'logical', l.topic, l.producer_name, l.client_ip, l.broker_ip, l.logical_ns
+FROM logical_sends AS l

@@ -1,0 +1,95 @@
+"""The order in which the replay reads the rows of captures, on hand-made rows."""
+
+from typing import Any
+
+import pytest
+
+from dissector.joining import replay
+from dissector.joining.borders import find_left_out, find_told
+from dissector.joining.endings import find_events
+from dissector.joining.feeding import input_rows
+from dissector.joining.holes import find_holes
+from dissector.joining.links import Row
+from tests.dissector.joining.made import placed, planned
+from tests.dissector.joining.test_links import S, after, row
+
+
+def frame(capture: str, connection: int, number: int, packet: int, **more: Any) -> Row:
+    return {
+        "capture": capture, "connection_id": connection, "frame_no": number,
+        "protocol": "pulsar", "direction": "to_broker", "status": "complete", "command": "PING",
+        "stream_offset": 0, "frame_bytes": 9, "last_packet": packet, "last_ts_ns": packet, **more,
+    }  # fmt: skip
+
+
+def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Row]:
+    """Rows of the replay's input, in its order."""
+    names = ("acks", "deliveries", "exchanges", "messages", "notices")
+    db = placed(connections, frames=frames, **{name: rows.get(name, []) for name in names})
+    db.execute("CREATE VIEW all_frames AS FROM frames")
+    plan = planned(connections, [sorted({each["capture"] for each in connections})])
+    find_left_out(db, plan.seams)
+    find_events(db)
+    find_holes(db)
+    find_told(db)
+    (group,) = plan.groups
+    return [
+        each for batch in input_rows(db, is_in_turn=group.is_in_turn) for each in batch.to_pylist()
+    ]
+
+
+def places(rows: list[Row]) -> list[tuple[int, int]]:
+    return [(each["rank"], each["frame_no"]) for each in rows if each["kind"] == replay.FRAME]
+
+
+def test_frames_come_by_turns_and_captures_one_behind_the_other() -> None:
+    connections = [row("a", 0, protocol="pulsar"), row("a", 1, connection_key="x"),
+                   after("b", 0, protocol="pulsar")]  # fmt: skip
+    # Frame 3 was held back at the begin of its capture; frame 2 came whole before frame 1.
+    frames = [frame("a", 1, 1, 5), frame("a", 1, 2, 4), frame("a", 0, 3, 2), frame("b", 0, 1, 1)]
+    assert places(fed(connections, frames)) == [(0, 3), (0, 1), (0, 2), (1, 1)]
+
+
+def test_captures_that_lasted_at_once_are_merged_by_time() -> None:
+    connections = [
+        row("a", 0, last_ts_ns=9 * S), row("a", 1, connection_key="x"),
+        row("b", 0, connection_key="y", first_ts_ns=S),
+    ]  # fmt: skip
+    times = {("a", 1): 50, ("a", 2): 70, ("a", 3): 20, ("b", 1): 10, ("b", 2): 60}
+    packets = {("a", 1): 5, ("a", 2): 7, ("a", 3): 2, ("b", 1): 1, ("b", 2): 2}
+    frames = [
+        frame(capture, int(capture == "a" and number < 3), number, packets[capture, number],
+              last_ts_ns=time)
+        for (capture, number), time in times.items()
+    ]  # fmt: skip
+    assert places(fed(connections, frames)) == [(1, 1), (0, 3), (0, 1), (1, 2), (0, 2)]
+
+
+def test_what_belongs_to_a_frame_comes_behind_it_in_the_order_of_the_file() -> None:
+    ids = [{"capture": "a", "connection_id": 0, "frame_no": 1, "entry_id": entry, "place": place}
+           for place, entry in enumerate((7, 3, 5))]  # fmt: skip
+    frames = [frame("a", 0, 1, 5, command="ACK"), frame("a", 0, 2, 6)]
+    rows = fed([row("a", protocol="pulsar"), row("b", connection_key="x")], frames, acks=ids)
+    found = [(each["kind"], each["entry_id"]) for each in rows]
+    assert found == [
+        (replay.FRAME, None), *((replay.ID, entry) for entry in (7, 3, 5)), (replay.FRAME, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "is_read"),
+    [({}, False), ({"command": "SEND", "producer_id": 1}, True), ({"command": "SEND"}, False)],
+)
+def test_a_frame_that_goes_on_is_read_if_it_says_whose_it_is(
+    more: dict[str, Any], is_read: bool
+) -> None:
+    cut = frame("a", 0, 1, 5, status="cut_by_end", **more)
+    assert places(fed([row("a", protocol="pulsar"), after("b")], [cut])) == [(0, 1)] * is_read
+
+
+def test_the_text_of_detail_is_read_only_of_commands_that_need_it() -> None:
+    frames = [frame("a", 0, number, number, command=name, detail="{}", topic="t")
+              for number, name in enumerate(("SUBSCRIBE", "GET_SCHEMA", "SEND"))]  # fmt: skip
+    rows = fed([row("a", protocol="pulsar"), row("b", connection_key="x")], frames)
+    assert [each["detail"] for each in rows] == ["{}", None, None]
+    assert [each["topic"] for each in rows] == ["t", "t", None]

@@ -1,0 +1,52 @@
+"""Connections of joined captures as one each, and what joining changed, on hand-made rows."""
+
+import duckdb
+
+from dissector.joining import merged
+from tests.dissector.joining.made import placed
+from tests.dissector.joining.test_links import after, row
+
+
+def test_rows_of_one_connection_become_one() -> None:
+    first = row("a", 3, protocol="pulsar", started="syn", packets_to_broker=5, client_version="x")
+    second = after("b", 0, protocol="none", ended="fin", packets_to_broker=2, ended_packet=9)
+    alone = row("b", 1, connection_key="else", packets_to_broker=4)
+    db = placed([first, second, alone])
+    db.execute(merged.MERGED)
+    other, found = db.sql("FROM merged ORDER BY capture DESC").to_arrow_table().to_pylist()
+    assert (found["capture"], found["connection_id"], found["protocol"]) == ("a", 3, "pulsar")
+    assert (found["started"], found["ended"], found["ended_packet"]) == ("syn", "fin", 9)
+    assert (found["first_ts_ns"], found["last_ts_ns"]) == (0, second["last_ts_ns"])
+    assert (found["packets_to_broker"], found["client_version"]) == (7, "x")
+    assert (found["first_seq_to_broker"], found["last_seq_to_broker"]) == (1000, 2000)
+    assert (other["capture"], other["connection_id"], other["packets_to_broker"]) == ("b", 1, 4)
+    behind = db.sql(merged.BEHIND).to_arrow_table().to_pylist()
+    assert [(each["capture"], each["connection_id"]) for each in behind] == [("b", 0)]
+
+
+def test_one_whose_directions_ended_in_different_captures_is_closed() -> None:
+    before = row("a", fin_packet_to_client=8)
+    then = after("b", first_seq_to_client=901, fin_packet_to_broker=3)
+    db = placed([before, then])
+    db.execute(merged.MERGED)
+    (found,) = db.sql("FROM merged").to_arrow_table().to_pylist()
+    assert (found["ended"], found["ended_packet"]) == ("fin", 3)
+
+
+def test_changes_are_counted_before_and_after() -> None:
+    db = duckdb.connect()
+    more = {
+        "exchanges": ("outcome", "response_capture"),
+        "deliveries": ("outcome", "ack_capture", "previous_capture", "publish_to_delivery_ns"),
+        "permits": ("event", "baseline_known"),
+    }
+    for table, (value, *others) in more.items():
+        columns = f"'a' AS capture, 'x' AS {value}, "
+        columns += ", ".join(f"NULL::BIGINT AS {name}" for name in others)
+        for prefix in ("all", "closed"):
+            db.execute(f"CREATE TABLE {prefix}_{table} AS SELECT {columns}")
+    db.execute("UPDATE closed_exchanges SET response_capture = 1")
+    rows = db.sql(merged.changes()).to_arrow_table().select(merged.CHANGES.names).to_pylist()
+    assert len(rows) == 6 and all(each["rows"] == 1 for each in rows)
+    later = {(each["moment"], each["table"]): each["exchanges_answered_later"] for each in rows}
+    assert later["after", "exchanges"] == 1 and sum(later.values()) == 1

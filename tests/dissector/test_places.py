@@ -1,0 +1,92 @@
+"""Addresses are refused wherever a file is named, and leave no folder of such a name."""
+
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.errors import UsageError
+from dissector.places import local
+
+ADDRESSES = (
+    "s3a://bucket/lake", "s3://bucket", "S3A://b/l", "hdfs://host:8020/lake", "hdfs:///lake",
+    "hdfs:/lake", "gs://bucket/x*", "abfss://c@a.dfs.core.windows.net/l", "wasbs://c@a/l",
+    "file:///lake", "file:/lake", "http://host/x.pcap", "webhdfs://h/l", " s3a://b/l",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+def test_addresses_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is an address"):
+        local(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a:b", "./a:b", "/lake/s3a:/x", "../hdfs:/x", "-", "", "x", "2026-01-31T12:00",
+     "a b:/c", "4:/x", "select 's3a://b/l';", "C:\\x", "*.pcap", "n\u00e4chte:1"],
+)  # fmt: skip
+def test_names_with_a_colon_are_paths(text: str) -> None:
+    assert local(text) == text
+
+
+def test_a_folder_called_like_an_address_is_named_from_the_root() -> None:
+    """Path drops the `./`, and pyarrow takes `hdfs:/lake` for an address."""
+    assert local("./hdfs:/lake") == f"{Path.cwd()}/hdfs:/lake"
+
+
+def test_what_to_write_instead_of_a_file_address_is_said() -> None:
+    with pytest.raises(UsageError, match=r"write /a b/night\.pcap$"):
+        local("file:///a%20b/night.pcap")
+
+
+FOUND = "s3a://bucket/there"
+COMMANDS = (
+    ("land", "{sample}", "--lake", FOUND),
+    ("land", FOUND, "--lake", "lake"),
+    ("report", "--lake", FOUND, "-o", "report"),
+    ("report", "--lake", "lake", "--output", FOUND),
+    ("analyze", "{sample}", "-o", FOUND),
+    ("analyze", FOUND, "-o", "out"),
+    ("summary", FOUND),
+    ("frames", "{sample}", "-w", FOUND),
+    ("frames", FOUND),
+    ("connections", FOUND),
+    ("follow", FOUND, "--connection", "0"),
+    ("sql", FOUND, "select 1;"),
+    ("sql", "--lake", FOUND, "select 1;"),
+    ("sql", "{sample}", "select 1 ", "--format", "csv", "-o", FOUND),
+    ("sql", "{sample}", "-f", FOUND),
+    ("tap", "--replay", FOUND),
+    ("tap", "--replay", "{sample}", "--lake", FOUND),
+    ("tap", "--replay", "{sample}", "--record", FOUND),
+    *(("lake", name, FOUND) for name in ("list", "verify", "compact")),
+    ("lake", "rm", FOUND, "*"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_ends_in_one_line_and_makes_nothing(
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sample = Path(__file__).parents[2] / "captures/pulsar-apache/java-j12_nack.pcap"
+    monkeypatch.chdir(tmp_path)
+    assert run([word.format(sample=sample) for word in command]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and f"{FOUND} is an address" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_with_a_colon_in_its_name_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = Path(__file__).parents[2] / "captures/pulsar-apache/java-j12_nack.pcap"
+    monkeypatch.chdir(tmp_path)
+    for name in ("a:b", "./hdfs:/lake"):
+        assert run(["land", str(sample), "--lake", name, "-q"]) == 0
+        assert run(["lake", "verify", name]) == 0
+        assert run(["sql", "--lake", name, "select count(*) > 0 as any from frames;"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"a:b", "hdfs:"}

@@ -1,0 +1,92 @@
+"""Spark reads and writes here, whatever the default of its cluster is and folders are called."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from spark_jobs import archive, coverage, land, uris, workspace
+from tests.spark_jobs.conftest import CUTS
+from tests.spark_jobs.cutting import land_cut
+
+NAMES = ("plain", "a b", "p%20q", "x[ab]y", "s{1,2}", "st*r", "q?", "n\u00e4chte-\u591c", "a:b",
+         "h#h", "back\\slash", "c,d", "a+b&c=d")  # fmt: skip
+
+
+@contextmanager
+def default_elsewhere(spark: Any) -> Iterator[None]:
+    """As on a cluster whose files are in an HDFS that cannot be reached."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", "hdfs://nowhere.invalid:8020")
+    try:
+        yield
+    finally:
+        settings.set("fs.defaultFS", before)
+
+
+def test_paths_are_of_files_here() -> None:
+    assert uris.to_write("/a b/c%d") == "file:///a b/c%d"
+    assert uris.to_read("/x[1]/*.parquet") == "file:///x\\[1\\]/\\*.parquet"
+    assert uris.to_send("/a b/\u591c") == "file:///a%20b/%E5%A4%9C"
+    assert uris.to_write("x") == f"file://{Path.cwd()}/x"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_of_any_name_is_read_and_written(spark: Any, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name / "landing=1"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"v": [1, 2]}), folder / "part-0.parquet")
+    with default_elsewhere(spark):
+        reader = spark.read.schema("v bigint").option("basePath", uris.to_write(tmp_path / name))
+        rows = reader.parquet(uris.to_read(folder / "part-0.parquet"))
+        rows.write.parquet(uris.to_write(tmp_path / name / "out"))
+        assert spark.read.parquet(uris.to_read(tmp_path / name / "out")).count() == 2
+    assert list((tmp_path / name / "out").glob("*.parquet"))
+
+
+def test_a_report_is_made_where_the_default_file_system_is_elsewhere(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake [1] n\u00e4chte 100%"
+    land_cut("java-j74_corrupt.pcap", CUTS["java-j74_corrupt.pcap"], lake, tmp_path)
+    monkeypatch.setattr(workspace, "SMALL_BYTES", 0)  # rows on the way are written by Spark
+
+    def report(name: str) -> Any:
+        assert coverage.main(["--lake", str(lake), "-o", str(tmp_path / name)]) == 0
+        return json.loads((tmp_path / name / "report.json").read_text("utf-8"))
+
+    with default_elsewhere(spark):
+        with pytest.raises(Exception, match=r"nowhere\.invalid"):  # it is elsewhere indeed
+            spark.read.parquet(str(lake / "frames")).count()
+        found = report("report {2}")
+    assert found["coverage"]["total"]["captures"] == 2 and found == report("other")
+
+
+@pytest.mark.parametrize(
+    ("main", "given"),
+    [
+        (coverage.main, ["--lake", "hdfs://h/lake", "-o", "x"]),
+        (coverage.main, ["--lake", "lake", "-o", "s3a://b/x"]),
+        (archive.main, ["-o", "s3a://b/x.tar"]),
+        (land.main, ["night.pcap", "--lake", "gs://b/lake"]),
+        (land.main, ["night.pcap", "--lake", "lake", "--archive", "s3a://b/x.tar"]),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else each.__module__,
+)
+def test_a_job_refuses_an_address_in_one_line(
+    main: Any, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main(given) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "is an address" in said
+    assert list(tmp_path.iterdir()) == []
