@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.compute as pc
 
 from dissector.errors import UsageError
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS

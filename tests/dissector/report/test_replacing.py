@@ -20,11 +20,14 @@ from dissector.report.output import write_report
 from dissector.report.workspace import workspace
 
 
-
 def numbered(number: int) -> dict[str, Any]:
     """A small report all pieces of which say its number."""
     rows = [{"number": number}] * 3
-    return {"schema_version": 1, "sources": [], "errors": {"total": {"number": number}, "by_code": rows}}
+    return {
+        "schema_version": 1,
+        "sources": [],
+        "errors": {"total": {"number": number}, "by_code": rows},
+    }
 
 
 WRITER = """

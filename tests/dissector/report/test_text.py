@@ -35,7 +35,9 @@ def test_a_long_list_keeps_its_first_rows_and_says_of_how_many() -> None:
     report = {"sources": rows, "errors": {"total": {}, "by_code": rows, "by_text": rows[:3]}}
     found = json.loads(report_text(report))
     cut = {"rows": MAX_LISTED + 5, "listed": MAX_LISTED}
-    assert found["errors"]["by_code"] == rows[:MAX_LISTED] and found["errors"]["by_text"] == rows[:3]
+    assert (
+        found["errors"]["by_code"] == rows[:MAX_LISTED] and found["errors"]["by_text"] == rows[:3]
+    )
     assert found["errors"]["listed"] == {"by_code": cut} and found["listed"] == {"sources": cut}
     assert len(report["errors"]["by_code"]) == MAX_LISTED + 5, "the report itself stays whole"
 
