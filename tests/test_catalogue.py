@@ -1,4 +1,4 @@
-"""Queries, sections and texts say the same: what a header declares, a section takes, a text tells."""
+"""Queries, sections and texts agree: what a header declares, a section takes, a text tells."""
 
 import re
 import shutil

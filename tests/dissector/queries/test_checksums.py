@@ -113,7 +113,7 @@ def test_frames_count_by_topic_and_by_connection_and_the_brokers_leg_does_not(
     asked: Asked,
 ) -> None:
     """A topic that is learnt late is the topic of what came before."""
-    good = {"checksum": "ok", "topic": None}
+    good: dict[str, Any] = {"checksum": "ok", "topic": None}
     asked.give({
         "frames": [
             frame(1, **good), frame(2, **good), frame(3), frame(4, connection_id=1, **good),

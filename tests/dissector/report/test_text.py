@@ -32,7 +32,10 @@ def test_a_row_of_a_list_is_a_line() -> None:
 
 def test_a_long_list_keeps_its_first_rows_and_says_of_how_many() -> None:
     rows = [{"place": place} for place in range(MAX_LISTED + 5)]
-    report = {"sources": rows, "errors": {"total": {}, "by_code": rows, "by_text": rows[:3]}}
+    report: dict[str, Any] = {
+        "sources": rows,
+        "errors": {"total": {}, "by_code": rows, "by_text": rows[:3]},
+    }
     found = json.loads(report_text(report))
     cut = {"rows": MAX_LISTED + 5, "listed": MAX_LISTED}
     assert (
