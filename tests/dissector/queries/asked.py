@@ -52,6 +52,10 @@ class Asked:
         found: list[Row] = self._desk.table(catalogue()[query].per_capture()).to_pylist()
         return found
 
+    def gives(self, query: str) -> pa.Schema:
+        """The columns that the text of a query gives, before its header chooses."""
+        return settled(self._desk.table(catalogue()[query].text)).schema
+
     def tables(self) -> dict[str, pa.Table]:
         """What all queries of the catalogue give, as sections take it."""
         found = {}
