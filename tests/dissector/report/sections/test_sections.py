@@ -11,14 +11,15 @@ from dissector.report.numbers import NOT_JUDGED
 from dissector.report.parts import MAX_SLOW
 from dissector.report.result import SECTIONS
 from dissector.report.sections.checksum_failures import verdict
+from dissector.report.sections.errors import INCIDENT_PAUSE_NS, incidents
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS
+from dissector.report.sections.slowest import LISTS
+from tests.numbers import Numbers
 from tests.dissector import observed
 from tests.dissector.report import made
 from tests.naive import report as naive
-from tests.numbers import Numbers
 
-LISTS = {"publish": ("publish",), "other": ("request", "auth", "ack", "ping", "consume")}
 REAL = (
     "java-j74_corrupt.pcap", "java-j24_unload.pcap", "java-j40_slow_consumer.pcap",
     "java-j16_dlq_retry.pcap", "java-j61_txn_abort.pcap", "cpp-s08_nack-proxy-any.pcap",
@@ -186,6 +187,34 @@ def test_the_slowest_are_the_slowest(name: str) -> None:
 
 
 # -- rules, one by one
+
+
+def _refused(at_s: float, **values: Any) -> dict[str, Any]:
+    row = {
+        "kind": "request", "request_command": "PRODUCER", "response_command": "ERROR",
+        "error_code": "ProducerBusy", "topic": "t", "subscription": None, "producer_name": None,
+        "sequence_id": None, "client_ip": "10.0.0.1", "at_ns": int(at_s * 1e9),
+    }  # fmt: skip
+    return row | values
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [
+        ([_refused(0), _refused(60), _refused(170)], [3]),
+        ([_refused(0), _refused(INCIDENT_PAUSE_NS / 1e9 + 1)], [1, 1]),
+        ([_refused(0), _refused(1, topic="other")], [1, 1]),
+        ([_refused(0), _refused(1, client_ip="10.0.0.9")], [2]),
+        ([_refused(0, topic=None), _refused(1, topic=None, client_ip="10.0.0.9")], [1, 1]),
+        ([_refused(0, kind="publish", sequence_id=1), _refused(1, kind="publish", sequence_id=2)],
+         [1, 1]),
+    ],
+    ids=["repeats", "a pause", "another topic", "another client", "no topic", "two messages"],
+)  # fmt: skip
+def test_repeats_of_one_refused_request_are_one_incident(
+    rows: list[dict[str, Any]], lengths: list[int]
+) -> None:
+    assert [len(run) for run in incidents(rows)] == lengths
 
 
 @pytest.mark.parametrize(
