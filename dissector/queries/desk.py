@@ -25,10 +25,11 @@ _PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
-    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 "
-    "ELSE length(ltrim(bin(a), '0')) - 6 END",
+    # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
+    # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
+    "histogram_octave(a) AS CAST(greatest(floor(log2(greatest(a, 1))) - 5, 0) AS BIGINT)",
     "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
-    "CAST((histogram_octave(a) << 5) + (a >> histogram_octave(a)) AS BIGINT) END",
+    "32 * histogram_octave(a) + (a >> histogram_octave(a)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
 )
