@@ -25,8 +25,8 @@ from spark_jobs.uris import to_read, to_write
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# What `dissector.queries.desk` says of the octave holds for Java's log2, too. (That of 0 is null, which
-# greatest passes over.)
+# What `dissector.queries.desk` says of the octave holds for Java's log2, too. (That of 0 is null,
+# which greatest passes over.)
 FUNCTIONS: Final = (
     "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN (a - pmod(a, b)) div b",
     "histogram_octave(a BIGINT) RETURNS INT RETURN greatest(CAST(log2(a) AS INT) - 5, 0)",
@@ -35,7 +35,7 @@ FUNCTIONS: Final = (
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
 )
-# The files of a lake are told by name: no task of the cluster looks for them, whatever their number.
+# The files of a lake are told by name: no task looks for them, whatever their number.
 SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": str((1 << 31) - 1),
 }
@@ -193,6 +193,6 @@ class _reading:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong with a file, in the words of an error of Spark; empty if it is none of files."""
+    """What is wrong with a file, in the words of Spark; empty if the error is none of files."""
     found = _OF_FILES.search(str(error))
     return found[0][:300] if found else ""

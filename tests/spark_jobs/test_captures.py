@@ -62,9 +62,7 @@ def test_spark_finds_the_format_by_name_and_reads_what_landing_writes(
             spark.read.format(FORMAT).option("table", table).load(str(path)).count()
 
 
-def test_the_example_of_the_documentation_runs(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_the_example_of_the_documentation_runs(spark: Any, tmp_path: Path) -> None:
     page = (SAMPLES.parents[1] / "docs" / "spark.md").read_text("utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
     for name, data in (("night.pcap", BATCHES.read_bytes()), ("morning.pcap.gz", b"")):

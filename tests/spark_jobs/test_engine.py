@@ -80,7 +80,9 @@ def test_views_that_are_read_twice_are_written_down_once(
     assert [path.name for path in (tmp_path / "work" / "settled").iterdir()] == ["base"]
     with Desk() as reader:
         for name, expected in (("a", [2, 3]), ("b", [6])):
-            reader.parquet_table("rows", written(tmp_path / "out", name), pa.schema({"n": pa.int64()}))
+            reader.parquet_table(
+                "rows", written(tmp_path / "out", name), pa.schema({"n": pa.int64()})
+            )
             assert sorted(reader.table("FROM rows").column("n").to_pylist()) == expected
     assert places("base", "FROM base AS b\nJOIN base ON based = base.n, bases") == [
         "FROM base", "JOIN base",

@@ -27,7 +27,9 @@ def check_buckets(engine: Any) -> None:
     ).to_pylist()
     assert len(found) == len(given) + 1
     expected = buckets_of(np.array(given, np.int64)).tolist()
-    wanted = {each: None if each < 0 else bucket for each, bucket in zip(given, expected, strict=True)}
+    wanted = {
+        each: None if each < 0 else bucket for each, bucket in zip(given, expected, strict=True)
+    }
     assert {row["duration"]: row["bucket"] for row in found} == {**wanted, None: None}
 
 
