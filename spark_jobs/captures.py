@@ -106,7 +106,7 @@ def _no_value(name: str, text: str, known: Sequence[str]) -> UsageError:
 
 
 def _value(name: str, text: str, default: Any) -> Any:
-    """The value of an option, of the type that its default has; a number is whole."""
+    """The value of an option, of the type that its default has: a flag, a text or a number."""
     if isinstance(default, bool):
         if text.lower() not in _FLAGS:
             raise _no_value(name, text, tuple(_FLAGS))
