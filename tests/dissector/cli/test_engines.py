@@ -49,7 +49,7 @@ def test_without_spark_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(engines.importlib, "import_module", missing)
     with (
-        pytest.raises(DependencyError, match="pyspark is missing.*--engine duckdb"),
+        pytest.raises(DependencyError, match=r"pyspark is missing.*--engine duckdb"),
         engines.opened("spark", None, 10, 1),
     ):
         pass
