@@ -332,16 +332,24 @@ class Maker:
         runs: dict[tuple[Unit, ...], list[str]] = {}
         for name, digest in wanted.items():
             self.sources[name], missing = self._found(name, digest)
+            # Whoever runs queries over joined captures has joined them.
+            together = (each for each in runs if name.startswith(JOINED) and {*missing} <= {*each})
             if missing:
-                runs.setdefault(tuple(sorted(missing)), []).append(name)
+                runs.setdefault(next(together, tuple(sorted(missing))), []).append(name)
         for units, names in runs.items():
             folder = self._run(units, names)
             self.keep(folder, units, {name: wanted[name] for name in names})
 
     def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
-        units = self._read.units
+        units = self._units_of(name)
         self._digests[name] = digest
         return ([], list(units)) if self._kept is None else self._kept.sources(name, digest, units)
+
+    def _units_of(self, name: str) -> tuple[Unit, ...]:
+        """The units that have rows of a table: what joining closed is of captures joined."""
+        units = self._read.units
+        is_joined = name.startswith(JOINED)
+        return tuple(unit for unit in units if len(unit.captures) > 1) if is_joined else units
 
     def without(self, name: str, digest: str) -> list[Unit]:
         """The units of which no rows of a table are kept; those that are become its sources."""
@@ -403,10 +411,12 @@ class Maker:
             for units, digests in parts:
                 folder = self.folder()
                 for name, digest in digests.items():
-                    sources, missing = memory.sources(name, digest, units)
+                    wanted = self._units_of(name) if units is self._read.units else units
+                    sources, missing = memory.sources(name, digest, wanted)
                     if missing:
                         return  # somebody else changed it meanwhile
-                    desk.write({name: union(sources)}, folder)
+                    if sources:
+                        desk.write({name: union(sources)}, folder)
                 memory.add(folder, units, digests)
         memory.replace_all()
 

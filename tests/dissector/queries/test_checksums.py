@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dissector.queries.desk import Desk
 from tests.dissector.queries.asked import Asked, Row
 
 WRONG, RIGHT = 0xBAD, 0x600D
@@ -12,9 +13,8 @@ WRONG, RIGHT = 0xBAD, 0x600D
 
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Asked]:
-    found = Asked()
-    yield found
-    found.close()
+    with Desk(threads=1) as desk:
+        yield Asked(engine=desk)
 
 
 def frame(frame_no: int, command: str = "SEND", **more: Any) -> Row:
