@@ -11,20 +11,16 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from spark_jobs import archive
-from tests.spark_jobs.conftest import CUTS
-from tests.spark_jobs.cutting import land_cut
-from tests.spark_jobs.test_jobs import summary
-from tests.spark_jobs.test_joined import without_places
+from tests.dissector.joining.cutting import land_cut
+from tests.dissector.report.apart import CUTS, without_places
+from tests.reports import differences, summary
 from tests.spark_jobs.test_land import NAMES, ROOT, SAMPLES, contents, landed_here
-from tests.spark_jobs.test_report import differences
 
 # They live too short for code that is compiled well.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def test_two_worker_processes_with_nothing_but_the_archive(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> None:
     """Workers run the bare interpreter: libraries, program and kernels come with the archive.
 
     They land captures, and join two that were landed apart for the numbers of a job.
@@ -57,7 +53,7 @@ def test_two_worker_processes_with_nothing_but_the_archive(
     ran = list((tmp_path / "home" / "work").glob("app-*/*/stderr"))
     assert len(ran) == 2
     found = json.loads((report / "report.json").read_text("utf-8"))["send_latency"]
-    whole = summary(capsys, "java-j74_corrupt.pcap")["send_latency"]
+    whole = summary(SAMPLES / "java-j74_corrupt.pcap")["send_latency"]
     assert found["total"]["sends"] == 65 and found["total"]["resent"] == 35
     for each in (found, whole):  # the text of a section speaks of others as well
         each.pop("about", None)

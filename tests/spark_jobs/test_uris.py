@@ -1,6 +1,7 @@
 """Spark reads and writes here, whatever the default of its cluster is and folders are called."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from spark_jobs import archive, coverage, land, uris, workspace
-from tests.spark_jobs.conftest import CUTS
-from tests.spark_jobs.cutting import land_cut
+from dissector.lake.kept import SUMS
+from spark_jobs import archive, coverage, land, uris
+from tests.dissector.joining.cutting import land_cut
+from tests.dissector.report.apart import CUTS
+from tests.reports import reported
 
 NAMES = ("plain", "a b", "p%20q", "x[ab]y", "s{1,2}", "st*r", "q?", "n\u00e4chte-\u591c", "a:b",
          "h#h", "back\\slash", "c,d", "a+b&c=d")  # fmt: skip
@@ -53,21 +56,20 @@ def test_a_folder_of_any_name_is_read_and_written(spark: Any, tmp_path: Path, na
 
 
 def test_a_report_is_made_where_the_default_file_system_is_elsewhere(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake [1] n\u00e4chte 100%"
     land_cut("java-j74_corrupt.pcap", CUTS["java-j74_corrupt.pcap"], lake, tmp_path)
-    monkeypatch.setattr(workspace, "SMALL_BYTES", 0)  # rows on the way are written by Spark
-
-    def report(name: str) -> Any:
-        assert coverage.main(["--lake", str(lake), "-o", str(tmp_path / name)]) == 0
-        return json.loads((tmp_path / name / "report.json").read_text("utf-8"))
-
+    other = reported(lake, tmp_path / "other")
+    shutil.rmtree(lake / SUMS)
     with default_elsewhere(spark):
         with pytest.raises(Exception, match=r"nowhere\.invalid"):  # it is elsewhere indeed
             spark.read.parquet(str(lake / "frames")).count()
-        found = report("report {2}")
-    assert found["coverage"]["total"]["captures"] == 2 and found == report("other")
+        options = ["--lake", str(lake), "-o", str(tmp_path / "report {2}")]
+        assert coverage.main(options) == 0
+    found = json.loads((tmp_path / "report {2}" / "report.json").read_text("utf-8"))
+    assert found["coverage"]["total"]["captures"] == 2
+    assert found["coverage"]["total"] == other["coverage"]["total"]
 
 
 @pytest.mark.parametrize(

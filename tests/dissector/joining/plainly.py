@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from spark_jobs.replay_cursus import AllReplays
 
 from dissector.dissection import Dissection, Options
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
 from dissector.schemas.rows import arrow_batch
 from spark_jobs import borders, closing, endings, links, replay
-from spark_jobs.replay_cursus import AllReplays
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
