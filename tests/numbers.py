@@ -49,6 +49,16 @@ class Numbers:
         """What the sections take."""
         return self._made()[0]
 
+    def tallies(self) -> Mapping[str, pa.Table]:
+        """The rows of each query per capture, and `files`."""
+        return self._made()[1]
+
+    def asked_of(self, query: str, rows: pa.Table) -> pa.Table:
+        """What a query says about rows, which it calls kept_rows."""
+        with Desk(threads=1) as desk:
+            desk.register("kept_rows", rows)
+            return settled(desk.table(query))
+
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
         parts, tallies = self._made()

@@ -191,7 +191,7 @@ def summary(
     from dissector.queries.desk import Desk
     from dissector.report import making
     from dissector.report.commands import Commands
-    from dissector.report.output import report_text
+    from dissector.report.text import report_text
 
     with ExitStack() as stack:
         reading, is_interrupted = None, False

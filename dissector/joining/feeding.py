@@ -25,37 +25,15 @@ _SQL_TYPES: Final = {
     pa.list_(pa.int64()): "BIGINT[]",
 }  # fmt: skip
 # What orders rows beside columns of the input; place: of rows that are of one frame.
-_ORDERS: Final = ("last_packet", "turn", "place")
-_PLACED: Final = ("rank", "chain", "is_cursus")
-
-
-def _columns(given: Iterable[str], alias: str, **more: str) -> str:
-    """Every column of the input: of `placed` (p), of a table, by an expression, or null."""
-    own = frozenset(given)
-    found = []
-    for name, kind in [
-        *((field.name, _SQL_TYPES[field.type]) for field in replay.INPUT),
-        *((name, "BIGINT") for name in _ORDERS),
-    ]:
-        if name in more:
-            value = more[name]
-        elif name in _PLACED:
-            value = f"p.{name}"
-        elif name in own:
-            value = f"{alias}.{name}"
-        else:
-            value = "NULL"
-        found.append(f"{value}::{kind} AS {name}")
-    return ", ".join(found)
-
+_ORDERS: Final = ("time", "turn", "place")
 
 # A frame that goes on in the next capture is left out, unless it tells whose it is: its rest is
 # lost, and nothing else is. Of Cursus, where order alone tells what answers what, it keeps its
-# place. The text of `detail` is read of commands alone that say there what the replay wants.
-_FRAMES: Final = """
-SELECT {columns}
+# place.
+_READ: Final = """
+CREATE VIEW read_frames AS
+SELECT f.*, p.rank, p.chain, p.is_cursus
 FROM frames AS f JOIN placed AS p USING (capture, connection_id)
-LEFT JOIN details AS d ON d.capture = f.capture AND d.frame_no = f.frame_no
 WHERE f.protocol = CASE WHEN p.is_cursus THEN 'cursus' ELSE 'pulsar' END
   AND NOT coalesce(
     f.status = 'cut_by_end' AND NOT p.is_cursus
@@ -65,53 +43,87 @@ WHERE f.protocol = CASE WHEN p.is_cursus THEN 'cursus' ELSE 'pulsar' END
     ), false
   )
 """
+# The text of `detail`, of commands alone that say there what the replay wants.
 _DETAILS: Final = """
 CREATE TABLE details AS
 SELECT capture, frame_no, detail FROM frames
 WHERE detail IS NOT NULL AND (command IN ({commands})
   OR (protocol = 'cursus' AND command NOT IN ('BATCH', 'KEEPALIVE')))
 """
-# What deliveries cost, where their frame alone does not say it.
-_COSTS: Final = """
-SELECT {columns} FROM deliveries AS d JOIN placed AS p USING (capture, connection_id)
-WHERE d.ack_set IS NOT NULL OR coalesce(d.batch_size, 1) IS DISTINCT FROM d.message_count
+# The turn of each frame. Rows are ordered by few columns alone: sorting takes all that it is given.
+_TURNS: Final = """
+CREATE TABLE turns AS
+SELECT rank, chain, frame_no, last_ts_ns, coalesce(max(last_packet) OVER (
+  PARTITION BY rank, chain ORDER BY frame_no ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+), 0) AS turn
+FROM read_frames
 """
-# What is told of batches of Cursus: offsets and the first record of those for clients, and how
-# those for brokers were answered (permits: whether an answer was wanted).
-_GOT: Final = """
-SELECT {columns} FROM deliveries AS d JOIN placed AS p USING (capture, connection_id)
+# Ends of connections and holes with their turns; place tells them apart.
+_OTHERS: Final = f"""
+CREATE TABLE others AS
+WITH given AS (
+  SELECT rank, chain, is_cursus, direction, event_code, stream_offset, frames_missing, frame_no,
+    frame_bytes, last_ts_ns, last_packet, NULL AS turn, place,
+    CASE event WHEN 'leg' THEN {replay.LEG} ELSE {replay.EVENT} END AS kind
+  FROM events
+  UNION ALL BY NAME
+  SELECT rank, chain, is_cursus, direction, event_code, stream_offset, frames_missing, frame_no,
+    bytes AS frame_bytes, turn, stream_offset AS place, {replay.EVENT} AS kind
+  FROM holes
+),
+beside AS (
+  SELECT g.* REPLACE (coalesce(g.turn, greatest(g.last_packet, t.turn)) AS turn)
+  FROM given AS g
+  ASOF LEFT JOIN turns AS t
+    ON t.rank = g.rank AND t.chain = g.chain AND t.frame_no <= g.frame_no
+)
+SELECT * REPLACE (
+  coalesce(turn, 0) AS turn,
+  row_number() OVER (ORDER BY rank, turn, frame_no, kind, chain, place, direction) AS place
+)
+FROM beside
+"""
+_IN_TURN: Final = """
+CREATE VIEW orders AS SELECT *, 0 AS time FROM turns;
+CREATE VIEW placed_others AS SELECT *, 0 AS time FROM others
+"""
+_BY_TIME: Final = f"""
+CREATE TABLE times AS
+WITH rows AS (
+  SELECT rank, chain, turn, frame_no, {replay.FRAME} AS kind, 0 AS place, last_ts_ns FROM turns
+  UNION ALL BY NAME
+  SELECT rank, chain, turn, frame_no, kind, place, last_ts_ns FROM others
+)
+SELECT b.rank, chain, frame_no, kind, place, turn, greatest(floor_ns, max(last_ts_ns) OVER (
+  PARTITION BY b.rank ORDER BY turn, frame_no, kind, place
+  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+)) AS time
+FROM rows AS b JOIN ranks USING (rank);
+CREATE VIEW orders AS
+SELECT rank, chain, frame_no, turn, time FROM times WHERE kind = {replay.FRAME};
+CREATE VIEW placed_others AS
+SELECT others.*, time FROM others
+JOIN (SELECT place, time FROM times WHERE kind <> {replay.FRAME}) USING (place)
+"""
+_FRAMES: Final = """
+SELECT {columns} FROM read_frames AS f JOIN orders AS o USING (rank, chain, frame_no)
+LEFT JOIN details AS d ON d.capture = f.capture AND d.frame_no = f.frame_no
+"""
+# Rows of a table that belong to frames; {frame}: their column that names it.
+_BESIDE: Final = """
+SELECT {columns} FROM {table} AS f JOIN placed AS p USING (capture, connection_id)
+JOIN orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.{frame}
+"""
+# What deliveries cost, where their frame alone does not say it.
+_COSTLY: Final = (
+    "f.ack_set IS NOT NULL OR coalesce(f.batch_size, 1) IS DISTINCT FROM f.message_count"
+)
+# The first record of batches of Cursus.
+_RECORDS: Final = """
 LEFT JOIN (
   SELECT capture, connection_id, frame_no, producer_name, sequence_id FROM messages
   WHERE batch_index = 0
-) AS m USING (capture, connection_id, frame_no)
-WHERE p.is_cursus
-"""
-_SENT: Final = """
-SELECT {columns} FROM exchanges AS e JOIN placed AS p USING (capture, connection_id)
-WHERE p.is_cursus AND e.request_command = 'BATCH'
-"""
-_TURNS: Final = """
-WITH fed AS ({rows}),
-turned AS (
-  SELECT * REPLACE (coalesce(turn, greatest(
-    CASE WHEN kind = {event} THEN last_packet END,
-    max(last_packet) OVER (
-      PARTITION BY rank, chain ORDER BY frame_no, kind, place
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
-  ), 0) AS turn)
-  FROM fed
-)
-"""
-_IN_TURN: Final = "SELECT {names} FROM turned ORDER BY rank, turn, frame_no, kind, place"
-_BY_TIME: Final = """
-SELECT {names} FROM (
-  SELECT turned.*, greatest(floor_ns, max(last_ts_ns) OVER (
-    PARTITION BY rank ORDER BY turn, frame_no, kind, place
-    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-  )) AS time
-  FROM turned JOIN ranks USING (rank)
-) ORDER BY time, rank, turn, frame_no, kind, place
+) AS m ON m.capture = f.capture AND m.connection_id = f.connection_id AND m.frame_no = f.frame_no
 """
 
 
@@ -123,69 +135,93 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
             capture), and frames, acks, deliveries, exchanges and messages of the group.
         is_in_turn: whether captures come one behind the other.
     """
-    db.execute(_DETAILS.format(commands=_texts(replay.said_by())))
-    parts = [_frames(), _ids(), _costs(), *_batches(), _told(), _holes(), _events()]
-    query = _TURNS.format(rows=" UNION ALL ".join(parts), event=replay.EVENT)
-    query += (_IN_TURN if is_in_turn else _BY_TIME).format(names=", ".join(replay.INPUT.names))
+    for query in (
+        _READ,
+        _DETAILS.format(commands=_texts(replay.said_by())),
+        _TURNS,
+        _OTHERS,
+        _IN_TURN if is_in_turn else _BY_TIME,
+    ):
+        db.execute(query)
+    parts = [_frames(), _ids(), _costs(), *_batches(), _told(), _others()]
+    query = (
+        f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL '.join(parts)}) "
+        "ORDER BY time, rank, turn, frame_no, kind, place"
+    )
+    # Pieces of one size, however many threads there are: rows come out in the order of pieces.
+    held = replay.INPUT.empty_table()
     for batch in db.sql(query).to_arrow_reader(BATCH_ROWS):
-        yield pa.Table.from_batches([batch]).cast(replay.INPUT)
+        held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(replay.INPUT)])
+        while held.num_rows >= BATCH_ROWS:
+            yield held.slice(0, BATCH_ROWS)
+            held = held.slice(BATCH_ROWS)
+    yield held
 
 
-def _frames() -> str:
-    own = [column.name for column in TABLES["frames"].columns]
-    # Of frequent commands the names that the wire did not have are not carried along.
-    frequent = f"NOT p.is_cursus AND f.command IN ({_texts(replay.frequent())})"
-    more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
-    more |= {"kind": str(replay.FRAME), "detail": "d.detail"}
-    return _FRAMES.format(columns=_columns(own, "f", **more))
+def _columns(own: Iterable[str], **more: str) -> str:
+    """All columns of the input and of what orders it: of a table (f), by an expression, or null."""
+    given = {name: f"f.{name}" for name in own} | more
+    kinds = {field.name: _SQL_TYPES[field.type] for field in replay.INPUT}
+    kinds |= dict.fromkeys(_ORDERS, "BIGINT")
+    return ", ".join(f"{given.get(name, 'NULL')}::{kind} AS {name}" for name, kind in kinds.items())
 
 
 def _texts(values: Iterable[str]) -> str:
     return ", ".join(map(text, values))
 
 
+def _frames() -> str:
+    own = [column.name for column in TABLES["frames"].columns]
+    # Of frequent commands the names that the wire did not have are not carried along.
+    frequent = f"NOT f.is_cursus AND f.command IN ({_texts(replay.frequent())})"
+    more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
+    more |= {"kind": str(replay.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
+    return _FRAMES.format(columns=_columns((*own, "rank", "chain", "is_cursus"), **more))
+
+
+def _beside(table: str, kind: int, own: Iterable[str], **more: str) -> str:
+    """The query for rows of a table that belong to frames."""
+    placed = {name: f"p.{name}" for name in ("rank", "chain", "is_cursus")}
+    placed |= {"kind": str(kind), "turn": "o.turn", "time": "o.time"}
+    frame = more.get("frame_no", "f.frame_no").removeprefix("f.")
+    columns = _columns(("frame_no", "place", *own), **placed, **more)
+    return _BESIDE.format(columns=columns, table=table, frame=frame)
+
+
 def _ids() -> str:
-    own = ("frame_no", "ledger_id", "entry_id", "partition", "batch_size", "ack_set", "place")
-    return (
-        f"SELECT {_columns(own, 'a', kind=str(replay.ID))} FROM acks AS a "
-        "JOIN placed AS p USING (capture, connection_id) WHERE p.is_read"
-    )
+    own = ("ledger_id", "entry_id", "partition", "batch_size", "ack_set")
+    return _beside("acks", replay.ID, own)
 
 
 def _costs() -> str:
-    own = ("frame_no", "message_count", "ack_set", "place")
-    return _COSTS.format(columns=_columns(own, "d", kind=str(replay.COST)))
+    return f"{_beside('deliveries', replay.COST, ('message_count', 'ack_set'))} WHERE {_COSTLY}"
 
 
 def _batches() -> list[str]:
-    kind = str(replay.COST)
-    own = ("frame_no", "entry_id", "message_count", "permits", "redelivery_count", "place")
-    got = {"kind": kind, "producer_name": "m.producer_name", "sequence_id": "m.sequence_id"}
-    got["permits"] = "NULL"
-    sent = {
-        "kind": kind, "frame_no": "e.request_frame_no", "place": "e.place",
-        "permits": "CASE e.outcome WHEN 'not_awaited' THEN 0 ELSE 1 END",
-        "redelivery_count": "CASE e.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
-    }  # fmt: skip
+    """What is told of batches of Cursus: offsets and the first record of those for clients, and how
+    those for brokers were answered (permits: whether an answer was wanted)."""
+    got = _beside(
+        "deliveries", replay.COST, ("entry_id", "message_count", "redelivery_count"),
+        producer_name="m.producer_name", sequence_id="m.sequence_id",
+    )  # fmt: skip
+    sent = _beside(
+        "exchanges", replay.COST, (), frame_no="f.request_frame_no",
+        permits="CASE f.outcome WHEN 'not_awaited' THEN 0 ELSE 1 END",
+        redelivery_count="CASE f.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
+    )  # fmt: skip
     return [
-        _GOT.format(columns=_columns(own, "d", **got)),
-        _SENT.format(columns=_columns((), "e", **sent)),
+        f"{got} {_RECORDS} WHERE p.is_cursus",
+        f"{sent} WHERE p.is_cursus AND f.request_command = 'BATCH'",
     ]
 
 
 def _told() -> str:
-    columns = _columns(("frame_no", "message_count"), "t", kind=str(replay.COST))
-    return f"SELECT {columns} FROM told AS t JOIN placed AS p USING (capture, connection_id)"
+    return _beside("told", replay.COST, ("message_count",), place="NULL")
 
 
-def _holes() -> str:
-    own = ("direction", "event_code", "stream_offset", "frames_missing", "frame_no", "turn")
-    more = {"kind": str(replay.EVENT), "frame_bytes": "p.bytes", "place": "p.stream_offset"}
-    return f"SELECT {_columns(own, 'p', **more)} FROM holes AS p"
-
-
-def _events() -> str:
-    own = ("direction", "event_code", "stream_offset", "frames_missing", "frame_no", "frame_bytes",
-           "last_ts_ns", "last_packet", "place")  # fmt: skip
-    kind = f"CASE event WHEN 'leg' THEN {replay.LEG} ELSE {replay.EVENT} END"
-    return f"SELECT {_columns(own, 'p', kind=kind)} FROM events AS p"
+def _others() -> str:
+    own = (
+        "rank", "chain", "is_cursus", "kind", "direction", "event_code", "stream_offset",
+        "frames_missing", "frame_no", "frame_bytes", "last_ts_ns", *_ORDERS,
+    )  # fmt: skip
+    return f"SELECT {_columns(own)} FROM placed_others AS f"

@@ -213,7 +213,9 @@ def find_seams(connections: Iterable[Row]) -> list[Seam]:
     for rows in _by_key(connections):
         waiting: list[Row] = []
         for row in rows:
-            before = next((each for each in reversed(waiting) if continues(each, row)), None)
+            # A client that takes one port again and again has many rows; few began in the middle.
+            earlier = reversed(waiting) if row["started"] == "midstream" else ()
+            before = next((each for each in earlier if continues(each, row)), None)
             if before is not None:
                 waiting.remove(before)
                 first, second = ((each["capture"], each["connection_id"]) for each in (before, row))

@@ -125,7 +125,7 @@ name came in between, it decides by what is there then.
 | who | holds | waits for |
 |---|---|---|
 | reads: `report`, `sql`, `lake verify` | `_lock`, shared, while it reads | who takes away |
-| adds: `land`, a tap's rotation | `_lock_commit`, then `_lock` shared, to install | who adds or takes away |
+| adds: `land`, a tap | `_lock_commit`, `_lock` shared, to install | who adds or takes away |
 | takes away: `lake rm`, a grown capture | `_lock` alone, to install | all of them |
 | `lake compact` | `_lock` shared to write, then alone to install | who reads or adds |
 

@@ -55,8 +55,8 @@ class Query(NamedTuple):
     """A query of the catalogue.
 
     keys, sums, least, greatest: columns of a tally. first, order, of: of a list of rows, how many,
-    by (column, is_descending), of each value of which columns; of a tally where 0: all. digest: of all text that it depends
-    on.
+    by (column, is_descending), of each value of which columns; of a tally likewise, where `first`
+    is not 0. digest: of all text that it depends on.
     """
 
     name: str
@@ -110,7 +110,9 @@ class Query(NamedTuple):
         return f"SELECT {', '.join(cells)} FROM {source}{grouping}"
 
     def _foremost(self, source: str, of: tuple[str, ...], rank: str) -> str:
-        order = ", ".join(f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order)
+        order = ", ".join(
+            f"{name} {'DESC' if down else 'ASC'} NULLS LAST" for name, down in self.order
+        )
         part = f"PARTITION BY {', '.join(of)} " if of else ""
         return (
             f"SELECT * FROM (SELECT *, row_number() OVER ({part}ORDER BY {order}) AS {rank} "
@@ -174,7 +176,10 @@ def _read(name: str, content: str) -> Query:
         name,
         header[name],
         text,
-        *(_names(header.get(kind, "")) for kind in ("keys", "sums", "least", "greatest")),
+        _names(header.get("keys", "")),
+        _names(header.get("sums", "")),
+        _names(header.get("least", "")),
+        _names(header.get("greatest", "")),
         int(count),
         tuple((each.split()[0], each.endswith(" desc")) for each in _names(order)),
         _names(header.get("of", "")),

@@ -13,7 +13,6 @@ from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude, used_views
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
 
 T = TypeVar("T")

@@ -56,29 +56,32 @@ WHERE
 -- passed_sends: a send that was never answered although a later one of its producer was
 -- A broker answers the sends of a producer in order: what is missing in between was dropped, or its
 -- answer was. A refusal overtakes receipts; only these say that what was sent before is settled.
-WITH sent AS (
-  SELECT
-    e.*,
-    max(CASE WHEN e.outcome IN ('ok', 'dup_or_dropped') THEN e.order_no END) OVER (
-      PARTITION BY e.capture, e.connection_id, e.producer_id, e.incarnation
-    ) AS last_answered
-  FROM exchanges AS e
+WITH answered AS (
+  SELECT capture, connection_id, producer_id, incarnation, max(order_no) AS last_answered
+  FROM exchanges
   WHERE
-    e.kind = 'publish' AND e.request_frame_no IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
+    kind = 'publish' AND request_frame_no IS NOT NULL AND outcome IN ('ok', 'dup_or_dropped')
+  GROUP BY capture, connection_id, producer_id, incarnation
 )
 SELECT
   s.capture AS head_capture, s.connection_id AS head_connection_id,
   s.own_capture AS capture, s.own_connection_id AS connection_id, s.producer_id, s.incarnation,
   coalesce(s.topic, n.late_topic) AS topic, coalesce(s.producer_name, n.late_name) AS producer_name,
   s.sequence_id, s.message_count, s.outcome, s.request_last_ns AS at_ns, s.request_frame_no
-FROM sent AS s
+FROM exchanges AS s
+JOIN answered AS a
+  ON a.capture = s.capture AND a.connection_id = s.connection_id
+  AND a.producer_id IS NOT DISTINCT FROM s.producer_id
+  AND a.incarnation IS NOT DISTINCT FROM s.incarnation
 LEFT JOIN late_producers AS n
   ON n.capture = s.capture AND n.connection_id = s.connection_id
   AND n.producer_id = s.producer_id AND n.incarnation = s.incarnation
-WHERE s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < s.last_answered;
+WHERE
+  s.kind = 'publish' AND s.request_frame_no IS NOT NULL
+  AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered
+  AND NOT EXISTS (
+    SELECT 1 FROM twins AS t WHERE t.capture = s.capture AND t.connection_id = s.connection_id
+  );
 
 -- mismatches: a frame whose checksum does not match, and what that is worth
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a

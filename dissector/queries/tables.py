@@ -49,8 +49,8 @@ CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
 # A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
 MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
 _NOTHING_MOVED: Final = (
-    "SELECT capture, CAST(NULL AS BIGINT) AS connection_id, capture AS head_capture, "
-    "CAST(NULL AS BIGINT) AS head_connection_id FROM lake_connections WHERE FALSE"
+    "SELECT CAST(NULL AS STRING) AS capture, CAST(NULL AS BIGINT) AS connection_id, "
+    "CAST(NULL AS STRING) AS head_capture, CAST(NULL AS BIGINT) AS head_connection_id WHERE FALSE"
 )
 
 

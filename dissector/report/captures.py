@@ -111,7 +111,7 @@ def judged(parts: Parts, capture: str | None) -> Row:
     Args:
         parts: of this capture alone.
     """
-    report = {"sources": sources(parts)}
+    report: Row = {"sources": sources(parts)}
     for name in (*JUDGED, "requests"):
         report[name] = SECTIONS[name](parts)
     row = _verdict(capture, report)

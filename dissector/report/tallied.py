@@ -141,12 +141,12 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
         missing = {unit.captures[0] for _, left in found.values() for unit in left}
         with Desk(work) as desk:
             for name, (sources, _) in found.items():
-                known = [
+                there = [
                     source._replace(captures=source.captures - missing, is_all=False)
                     if source.captures & missing else source
                     for source in sources
                 ]  # fmt: skip
-                tables[name].append(rows_of(desk, known, survey.SCHEMAS[name]))
+                tables[name].append(rows_of(desk, there, survey.SCHEMAS[name]))
     if missing:
         fresh = survey.known(source_of(lake, frozenset(missing)), settings)
         made = work / "survey"

@@ -25,7 +25,8 @@ def is_blind(parts: Parts, way: str) -> bool:
     What travels in it was not seen then, which is something else than that there was none.
     """
     read = [row for row in parts.rows("ways") if row["protocol"] in _READ]
-    return 0 < sum(row["connections"] for row in read) == blind(parts)[way]
+    connections: int = sum(row["connections"] for row in read)
+    return 0 < connections == blind(parts)[way]
 
 
 def is_without_pulsar(parts: Parts) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import (
     NOT_JUDGED,
     NS_PER_MINUTE,
@@ -18,7 +19,6 @@ from dissector.report.numbers import (
     quantile_ns,
     unseen,
 )
-from dissector.queries.catalogue import catalogue
 from dissector.report.parts import MAX_PASSED_OVER, Parts
 from dissector.report.ways import is_blind
 

@@ -4,7 +4,7 @@ import gzip
 import random
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +53,18 @@ def parts(data: bytes, cuts: Iterable[int]) -> list[bytes]:
     header, *records = packets(data)
     edges = [0, *sorted(cuts), len(records)]
     return [header + b"".join(records[first:last]) for first, last in pairwise(edges)]
+
+
+def by_client(data: bytes, is_first: Callable[[int], bool]) -> list[bytes]:
+    """An Ethernet capture in two, by the clients' ports, which are the higher ones."""
+    header, *records = packets(data)
+    assert header[20] == 1
+    found: list[list[bytes]] = [[], []]
+    for record in records:
+        ip = 16 + 14
+        tcp = ip + 4 * (record[ip] & 15)
+        found[not is_first(max(struct.unpack_from(">HH", record, tcp)))].append(record)
+    return [header + b"".join(each) for each in found]
 
 
 class Cut(NamedTuple):

@@ -1,6 +1,9 @@
 """Captures landed apart and joined have the rows of the whole; on whatever places they are cut."""
 
+import hashlib
+import pickle
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +13,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dissector.joining.closing import CLOSED
+from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
+from dissector.joining.files import Settings, source_of
+from dissector.joining.links import Plan
+from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
 from tests.dissector.joining.cutting import (
     Cut,
+    by_client,
     closed,
     cut_places,
     land,
@@ -64,28 +71,26 @@ def whole(name: str) -> dict[str, Any]:
             return {table: lake.table(table) for table in CLOSED}
 
 
-def differences(cut: Cut, root: Path, *, is_exact: bool) -> int:
-    """How many rows of the whole are missing, or are more, at most of any table; every difference
-    is due to a frame that straddles."""
+def differences(cut: Cut, plan: Plan, root: Path, *, is_exact: bool) -> None:
+    """See that what differs from the whole is due to frames that straddle."""
     with open_lake(root / "lake") as lake:
-        plan = planned(lake, cut.captures)
-        if is_exact:
-            assert plan.captures == set(cut.captures)
-        assume(plan.captures == set(cut.captures))  # not cut within a handshake
         found = closed(lake, plan, root / "closed")
         straddling = [
-            row for row in lake.table("frames").to_pylist()
-            if row["status"] == "cut_by_end" and row["capture"] in cut.captures
-        ]  # fmt: skip
+            row for row in lake.table("frames").to_pylist() if row["status"] == "cut_by_end"
+        ]
     is_named = is_exact or not any(map(is_lost, straddling))
-    most = 0
     for table in CLOSED:
         names = None if is_named else OWN[table]
         mine, theirs = rows_of(found[table], names), rows_of(whole(cut.name)[table], names)
         for rows in (theirs - mine, mine - theirs):
             assert rows.total() <= len(straddling), (cut, table, rows)
-            most = max(most, rows.total())
-    return most
+
+
+def landed(name: str, places: Iterable[int], root: Path) -> tuple[Cut, Plan]:
+    """A sample landed in parts, and what belongs together of them."""
+    cut = land_cut(name, places, root / "lake", root)
+    with open_lake(root / "lake") as lake:
+        return cut, planned(lake)
 
 
 def is_lost(frame: dict[str, Any]) -> bool:
@@ -103,22 +108,58 @@ def test_rows_joined_are_those_of_the_whole_but_for_frames_that_straddle(
     for number, place in enumerate(places):
         root = tmp_path / str(number)
         root.mkdir()
-        differences(land_cut(name, [place], root / "lake", root), root, is_exact=True)
+        cut, plan = landed(name, [place], root)
+        assert plan.captures == set(cut.captures)
+        differences(cut, plan, root, is_exact=True)
+
+
+def test_clients_of_one_broker_in_captures_of_their_own_are_one_by_their_messages(
+    tmp_path: Path,
+) -> None:
+    """One consumer was killed, the other got what it held: no connection goes on, but entries
+    with their checksums were delivered in both, at the same time."""
+    name = "cpp-c40_killed_Shared.pcap"
+    for number, part in enumerate(by_client(read(name), lambda port: port % 3 > 0)):
+        land(part, f"part{number}", tmp_path / "lake", tmp_path)
+    with open_lake(tmp_path / "lake") as lake:
+        plan = planned(lake)
+        (group,) = plan.groups
+        assert not group.is_in_turn and plan.seams == ()
+        found = closed(lake, plan, tmp_path / "closed")
+    for table in CLOSED:
+        assert rows_of(found[table]) == rows_of(whole(name)[table])
+    elsewhere = [row for row in found["deliveries"].to_pylist() if row["previous_capture"]]
+    assert len(elsewhere) > 10
 
 
 def test_frames_that_were_sent_again_at_a_border_count_once(tmp_path: Path) -> None:
-    cut = land_cut("node-flex.pcap", [72], tmp_path / "lake", tmp_path)
+    _, plan = landed("node-flex.pcap", [72], tmp_path)
     with open_lake(tmp_path / "lake") as lake:
-        found = closed(lake, planned(lake, cut.captures), tmp_path / "closed")
-    assert found["left_out"].num_rows == 3
+        assert closed(lake, plan, tmp_path / "closed")["left_out"].num_rows == 3
 
 
-@settings(max_examples=20)
+def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path) -> None:
+    _, plan = landed("java-j24_unload.pcap", [203], tmp_path)
+    (part,) = parts_of(plan)
+    digests = []
+    with open_lake(tmp_path / "lake") as lake:
+        for threads in (1, 2):
+            target = Target(tmp_path / str(threads), "group")
+            task = (source_of(lake, part.captures), part, target, Settings(threads=threads))
+            counts = close_group(*pickle.loads(pickle.dumps(task)))
+            assert counts.keys() == SCHEMAS.keys() and counts["deliveries"] > 50
+            files = [target.path(name).read_bytes() for name in SCHEMAS]
+            digests.append([hashlib.sha256(data).hexdigest() for data in files])
+    assert digests[0] == digests[1]
+
+
+@settings(max_examples=12)
 @given(name=st.sampled_from(NAMES), places=st.lists(st.floats(0, 1), min_size=1, max_size=3))
 def test_only_frames_that_straddle_a_cut_differ(name: str, places: list[float]) -> None:
     last = len(packets(read(name))) - 1
     cuts = sorted({1 + int(place * (last - 2)) for place in places})
     with TemporaryDirectory() as folder:
         root = Path(folder)
-        cut = land_cut(name, cuts, root / "lake", root)
-        differences(cut, root, is_exact=False)
+        cut, plan = landed(name, cuts, root)
+        assume(plan.captures == set(cut.captures))  # not cut within a handshake
+        differences(cut, plan, root, is_exact=False)

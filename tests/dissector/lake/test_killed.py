@@ -2,11 +2,13 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from dissector.lake.landing import INSTALLED
 from dissector.lake.locks import shared_lock
 from dissector.lake.reader import open_lake, remove, verify
 from tests.dissector.lake.landed import content, land, tree
+from tests.dissector.lake.test_reader import ended_without_a_crash_at
 
 # Lands new captures, a ring that grows, and the same with other options; compacts; removes.
 WRITER = """
@@ -58,6 +61,28 @@ def test_a_killed_writer_leaves_a_whole_lake(tmp_path: Path, seed: int) -> None:
     assert len(names) == len(set(names))  # never two versions of one
     assert not (tmp_path / "_tmp").exists()
     assert land(tmp_path, "ring", content(200_000)).outcome == INSTALLED
+
+
+def test_a_compaction_that_is_killed_at_any_step_is_done_or_was_not_begun(tmp_path: Path) -> None:
+    start, wanted = tmp_path / "start", tmp_path / "wanted"
+    for size in (300, 400):
+        land(start, f"n{size}", content(size))
+    shutil.copytree(start, wanted)
+    compact(wanted)
+    seen = set()
+    for step in range(1, 1000):
+        lake = tmp_path / f"lake{step}"
+        shutil.copytree(start, lake)
+        is_over = ended_without_a_crash_at(step, partial(compact, lake))
+        if is_over:
+            break
+        land(lake, "n400", content(400))  # which finishes what is ready, too
+        with open_lake(lake) as found:
+            assert verify(found) == []
+        assert tree(lake) in (tree(start), tree(wanted))
+        seen.add(tree(lake) == tree(wanted))
+        shutil.rmtree(lake)
+    assert tree(lake) == tree(wanted) and seen == {False, True} and step > 15
 
 
 def test_what_is_added_while_a_lake_is_read_or_compacted_waits_for_nobody(tmp_path: Path) -> None:

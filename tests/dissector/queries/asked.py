@@ -8,6 +8,7 @@ import pyarrow as pa
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
+from dissector.report.tallied import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -36,7 +37,9 @@ class Asked:
             rows = [{"capture": CAPTURE, **row} for row in tables.get(table, ())]
             names |= {row["capture"] for row in rows}
             batch = made.batch(table, rows, is_coded=False)
-            self._desk.register(f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table)))
+            self._desk.register(
+                f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table))
+            )
         known = pa.array(sorted(names), pa.string())
         units = pa.array(["u"] * len(known), pa.string())
         steps = pa.array([step_ns] * len(known), pa.int64())
@@ -49,7 +52,10 @@ class Asked:
         found: list[Row] = self._desk.table(catalogue()[query].per_capture()).to_pylist()
         return found
 
-    def view(self, name: str) -> list[Row]:
-        """The rows of a view of the prelude."""
-        found: list[Row] = self._desk.table(f"SELECT * FROM {name}").to_pylist()
+    def tables(self) -> dict[str, pa.Table]:
+        """What all queries of the catalogue give, as sections take it."""
+        found = {}
+        for name, query in catalogue().items():
+            self._desk.register("kept", self._desk.table(query.per_capture()))
+            found[name] = settled(self._desk.table(query.merged("kept")))
         return found

@@ -45,12 +45,12 @@ def rows_of(consumer: int, changes: list[Any]) -> list[Row]:
     """Rows of a consumer, in their order."""
     rows = []
     at_us, available = 100 * SECOND, 0
-    for number, (event, count, pause, is_known, given) in enumerate(changes):
+    for number, (event, count, pause, is_known, nowhere) in enumerate(changes):
         at_us += pause
         delta = None if event == "reset" or count is None else -count
         delta = -delta if event == "grant" and delta is not None else delta
         available = 0 if event == "reset" else available + (delta or 0)
-        available = available if given is None else given
+        available = available if nowhere is None else nowhere
         rows.append(
             {"connection_id": consumer // 2, "consumer_id": consumer % 2, "incarnation": 0,
              "event": event, "delta": delta, "available_after": available if is_known else None,

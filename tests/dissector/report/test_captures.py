@@ -1,17 +1,19 @@
 """Verdicts by capture: those of each one alone, the worst first, within a bound."""
 
-from typing import Any
+import json
 
+import pyarrow as pa
 import pytest
 
+from dissector.queries.catalogue import catalogue
 from dissector.report import captures
-from dissector.report.captures import JUDGED, WORDS, captures_judged, each_capture
+from dissector.report.captures import JUDGED, KEPT, WORDS, all_judged, rows_to_judge
 from dissector.report.outlook import remarks
-from dissector.report.parts import Parts
-from dissector.report.result import SECTIONS, build, settle
-from tests.numbers import Numbers
+from dissector.report.parts import Parts, of_captures
+from dissector.report.result import SECTIONS, build
 from dissector.report.verdict import BAD, LOOK
 from tests.dissector.report import made
+from tests.numbers import Numbers, empty_report
 
 
 def summed(tables_of: dict[str, made.Tables]) -> Numbers:
@@ -106,47 +108,57 @@ def test_the_list_is_bounded_and_the_total_says_of_how_many(
 
 
 def test_a_report_of_nothing_and_of_some_sections_has_no_verdicts_to_give() -> None:
-    found = Numbers().result()["verdicts"]
+    found = empty_report()["verdicts"]
     assert found["by_capture"] == [] and found["total"]["captures"] == 0
     assert "verdicts" not in build(Numbers().parts(), ["errors"])
 
 
-def test_a_capture_without_an_id_has_a_verdict_too() -> None:
-    found = summed({"": of_sends(GOOD_SEND)}).result()["verdicts"]
-    assert [row["capture"] for row in found["by_capture"]] == [None]
+def test_what_is_kept_says_how_bad_it_is_without_its_text(
+    several: dict[str, made.Tables],
+) -> None:
+    """So that the worst of ten thousand are found without reading what all of them say."""
+    rows = all_judged(summed(several).tallies())
+    assert rows.schema == KEPT
+    for row in rows.to_pylist():
+        said = json.loads(row.pop("row_json"))
+        assert row == {name: said[name] for name in row}
 
 
-def test_what_goes_on_from_one_capture_in_the_next_is_not_taken_for_unread() -> None:
-    """Its frames lie in the second capture, what was read of them counts in the first."""
-
-    def delivery(frame_no: int) -> dict[str, Any]:
-        return {"connection_id": 0, "frame_no": frame_no, "ts": 5, "consumer_id": 0,
-                "ledger_id": 1, "entry_id": frame_no, "outcome": "acked",
-                "is_redelivered": False, "message_count": 1}  # fmt: skip
-
-    first, second = of_sends(), of_sends()
-    messages = [frame("MESSAGE", "to_client", frame_no) for frame_no in (1, 2)]
-    first |= {"frames": messages[:1], "deliveries": [delivery(1), delivery(2)]}
-    second |= {"frames": messages[1:]}
-    parts = settle(summed({"c-1": first, "c-2": second}).parts())
-
-    def redelivery(parts: Parts) -> dict[str, Any]:
-        listed = captures_judged(parts, {"sources": []}, SECTIONS)["by_capture"]
-        return {row["capture"]: row["sections"]["redelivery"] for row in listed}
-
-    assert redelivery(parts)["c-2"] == "note"
-    joined = parts._replace(heads={("c-2", 0): ("c-1", 0)})
-    assert redelivery(joined) == {"c-1": "ok", "c-2": None}
+def test_rows_of_one_capture_do_not_depend_on_others(several: dict[str, made.Tables]) -> None:
+    rows = dict.fromkeys(catalogue(), 0)
+    tables = summed(several).tallies()
+    for name, parts in of_captures(tables):
+        for query in catalogue():
+            found = parts.rows(query)
+            assert {row["capture"] for row in found} <= {name}
+            rows[query] += len(found)
+    assert rows == {name: tables[name].num_rows for name in catalogue()}
 
 
-def test_each_capture_has_its_rows_and_no_others(several: dict[str, made.Tables]) -> None:
-    parts = settle(summed(several).parts())
-    rows = dict.fromkeys(parts.tables, 0)
-    for name, mine in each_capture(parts):
-        for table, found in mine.tables.items():
-            if "capture" in found.schema.names:
-                assert set(found.column("capture").to_pylist()) <= {name}
-                rows[table] += found.num_rows
-    counted = {name: table.num_rows for name, table in parts.tables.items()
-               if "capture" in table.schema.names}  # fmt: skip
-    assert counted == {name: rows[name] for name in counted}
+def test_what_is_left_out_for_verdicts_changes_none(several: dict[str, made.Tables]) -> None:
+    """Lists, series over time, and which name a histogram belongs to."""
+    numbers = summed(several)
+    whole = numbers.tallies()
+    brief = {name: numbers.asked_of(rows_to_judge(catalogue()[name], "kept_rows"), rows)
+             if name in catalogue() else rows for name, rows in whole.items()}  # fmt: skip
+    assert all_judged(brief).equals(all_judged(whole))
+    for capture, parts in of_captures(whole):
+        for name in JUDGED:
+            total = SECTIONS[name](parts)["total"]
+            of_all = SECTIONS[name](parts._replace(only_totals=False))["total"]
+            differ = {key for key in of_all if total[key] != of_all[key]}
+            assert differ <= {"per_minute", "per_hour", "per_day", "over_time"}, (capture, name)
+
+
+def test_sums_of_few_rows_are_those_that_arrow_makes() -> None:
+    """Rows of one capture are dicts, those of a report Arrow's: the same numbers either way."""
+    query = catalogue()["sends"]
+    rows = [
+        {name: (at % 3 or None) if name in query.keys else (None if at % 4 == 0 else at)
+         for name in query.columns}
+        for at in range(60)
+    ]  # fmt: skip
+    table = pa.Table.from_pylist(rows)
+    for keys in ((), ("topic",), ("topic", "outcome"), None):
+        few = Parts({"sends": rows}, 1).rows("sends", keys)
+        assert few == Parts({"sends": table}, 1).rows("sends", keys)

@@ -1,0 +1,303 @@
+"""Distinct messages and entries, latency over attempts, the slowest and refusals: small truths."""
+
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.report.exact import exact
+from dissector.report.numbers import PERCENTILES
+from dissector.report.sections.errors import errors
+from dissector.report.sections.requests import requests
+from dissector.report.sections.slowest import slowest
+from tests.dissector.queries.asking import Asking, Row
+from tests.dissector.report import made
+from tests.dissector.report.made import START_NS
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+@pytest.fixture(scope="module")
+def asking() -> Asking:
+    return Asking()
+
+
+# -- messages and attempts
+
+SENDS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "z"]),  # capture; a and b are read together
+        st.integers(0, 1),  # connection, with an address of its own
+        st.sampled_from(["t", None]),
+        st.sampled_from(["p", "q", None]),
+        st.integers(0, 2),  # sequence id
+        st.sampled_from([1, 2, None]),  # attempt
+        st.sampled_from([0, 1, 3, None]),  # message count
+        st.sampled_from(["ok", "ok", "unanswered_at_end", "other_side_not_captured"]),
+        st.sampled_from([0, 1, None]),  # producer id; none: no id tells messages apart
+    ),
+    max_size=25,
+)
+UNITS = {"a": "a", "b": "a", "z": "z"}
+
+
+def sends_of(drawn: list[Any]) -> list[Row]:
+    found = []
+    for number, (capture, connection, topic, name, sequence, attempt, count, outcome,
+                 producer) in enumerate(drawn):  # fmt: skip
+        answered = outcome == "ok"
+        found.append({"capture": capture} | made.publish(
+            connection_id=connection, topic=topic, producer_name=name, sequence_id=sequence,
+            attempt=attempt, message_count=count, outcome=outcome, producer_id=producer,
+            request_frame_no=number, response_frame_no=1000 + number if answered else None,
+            client_ip=f"10.0.0.{connection}", request_last_ns=START_NS + number * MS,
+            latency_ns=(number * 7 % 11) * MS if answered else None,
+        ))  # fmt: skip
+    return found
+
+
+def by_capture(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:
+    found: dict[str, dict[str, list[Row]]] = {name: {"exchanges": []} for name in UNITS}
+    for row in rows:
+        found[row["capture"]]["exchanges"].append(row)
+    return found
+
+
+def who(row: Row) -> tuple[Any, ...]:
+    """What tells messages of equal ids apart."""
+    if row["topic"] is not None and row["producer_name"] is not None:
+        return UNITS[row["capture"]], row["topic"], row["producer_name"]
+    place = (row["capture"], row["connection_id"], row["producer_id"])
+    return UNITS[row["capture"]], row["topic"], row["producer_name"], *place
+
+
+@settings(deadline=None, max_examples=25)
+@given(SENDS)
+def test_messages_are_distinct_within_their_producer(asking: Asking, drawn: list[Any]) -> None:
+    rows = sends_of(drawn)
+    largest: dict[str, dict[Any, int]] = defaultdict(dict)
+    for number, row in enumerate(rows):
+        count = row["message_count"] or 0
+        message: Any = row["sequence_id"]
+        if row["producer_id"] is None:
+            message = ("alone", number)
+            count = count if row["attempt"] in (1, None) else 0
+        for grouping, extra in (("producer", ()), ("client", (row["client_ip"],))):
+            shown = (row["topic"], row["producer_name"]) if grouping == "producer" else extra
+            key = (shown, who(row), message, *extra)
+            largest[grouping][key] = max(largest[grouping].get(key, 0), count)
+    wanted: dict[Any, int] = defaultdict(int)
+    for grouping, counts in largest.items():
+        for key, count in counts.items():
+            wanted[(grouping, *key[0])] += count
+    found = {}
+    for row in asking.put(by_capture(rows), UNITS).rows("messages"):
+        if row["grouping"] == "producer":
+            found[("producer", row["topic"], row["producer_name"])] = row["messages"]
+        elif row["grouping"] == "client":
+            found[("client", row["client_ip"])] = row["messages"]
+    assert found == dict(wanted)
+
+
+@settings(deadline=None, max_examples=25)
+@given(SENDS)
+def test_a_message_takes_until_its_first_receipt(asking: Asking, drawn: list[Any]) -> None:
+    rows = sends_of(drawn)
+    wanted = []
+    waiting: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["outcome"] == "ok" and row["attempt"] in (1, None):
+            wanted.append(row["latency_ns"])
+        elif row["attempt"] is not None and row["outcome"] != "other_side_not_captured":
+            waiting[who(row), row["sequence_id"]].append(row)
+    for attempts in waiting.values():
+        answers = [row["response_last_ns"] for row in attempts if row["outcome"] == "ok"]
+        if answers and min(row["attempt"] for row in attempts) == 1:
+            took = min(answers) - min(row["request_last_ns"] for row in attempts)
+            wanted += [took] if took >= 0 else []
+    asking.put(by_capture(rows), UNITS)
+    found = asking.table("SELECT logical_ns FROM logical_sends").column(0).to_pylist()
+    assert sorted(found) == sorted(wanted)
+
+
+@settings(deadline=None, max_examples=10)
+@given(SENDS)
+def test_exact_percentiles_are_values_of_their_rank(asking: Asking, drawn: list[Any]) -> None:
+    rows = sends_of(drawn)
+    found = exact(asking.put(by_capture(rows), UNITS).table).to_pylist()
+    assert {row["grouping"] for row in found} <= {
+        "total", "by_topic", "by_producer", "by_client", "by_broker",
+    }  # fmt: skip
+    for grouping, keys in (("total", ()), ("by_producer", ("topic", "producer_name"))):
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for row in rows:
+            if row["outcome"] == "ok":
+                groups[tuple(row[key] for key in keys)].append(row["latency_ns"])
+        mine = {
+            tuple(row[key] for key in keys): row
+            for row in found
+            if row["grouping"] == grouping and row["measure"] == "latency"
+        }
+        assert mine.keys() == groups.keys()
+        for key, values in groups.items():
+            values.sort()
+            for name, permille in PERCENTILES:
+                rank = max(1, -(-len(values) * permille // 1000))
+                assert mine[key][name] == values[rank - 1]
+
+
+# -- entries
+
+
+def test_an_entry_counts_once_where_captures_are_read_together(asking: Asking) -> None:
+    sent = made.publish(ledger_id=7, entry_id=1)
+    got = {"connection_id": 1, "frame_no": 5, "ledger_id": 7, "entry_id": 1, "topic": "t"}
+    captures = {
+        "a": {"exchanges": [sent, sent, made.publish(ledger_id=7, entry_id=2)]},
+        "b": {"deliveries": [got, got, got | {"topic": "non-persistent://x"},
+                             got | {"ledger_id": None}]},
+    }  # fmt: skip
+    (row,) = asking.put(captures, {"a": "a", "b": "a"}).rows("entries")
+    assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 2)
+    (row,) = asking.put(captures).rows("entries")  # of clusters that have nothing in common
+    assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 3)
+
+
+def test_only_first_deliveries_that_nobody_wanted_late_are_timed(asking: Asking) -> None:
+    row = {"connection_id": 0, "consumer_id": 1, "incarnation": 0, "frame_no": 1,
+           "publish_to_delivery_ns": 5 * MS}  # fmt: skip
+    deliveries = [row, row | {"is_redelivered": True}, row | {"deliver_at_ms": 9},
+                  row | {"deliver_at_ms": 0, "publish_to_delivery_ns": None}]  # fmt: skip
+    late = {"connection_id": 0, "consumer_id": 1, "incarnation": 0, "topic": "t",
+            "subscription": "s"}  # fmt: skip
+    found = asking.put({"c": {"deliveries": deliveries, "consumers": [late]}}).rows("transits")
+    assert {(each["topic"], each["subscription"]) for each in found} == {("t", "s")}
+    assert sum(each["deliveries"] for each in found) == 4
+    assert [each["publish_to_delivery_ns_max"] for each in found if each["timed"]] == [5 * MS]
+
+
+# -- the slowest
+
+
+def test_the_fifty_slowest_of_each_list_come_with_their_packets(asking: Asking) -> None:
+    sends = [
+        made.publish(request_frame_no=2 * n, response_frame_no=2 * n + 1, latency_ns=(n % 80) * MS)
+        for n in range(200)
+    ]
+    refused = made.publish(outcome="error", latency_ns=SECOND, request_frame_no=9001)
+    other = made.publish(kind="request", latency_ns=SECOND, request_frame_no=9003, producer_id=None)
+    frames = [{"connection_id": 0, "frame_no": n, "last_packet": 10_000 + n} for n in range(400)]
+    asking.put({"c": {"exchanges": [*sends, refused, other], "frames": frames}})
+    section = slowest(asking.parts(["slow"]))
+    wanted = sorted((each["latency_ns"] for each in sends), reverse=True)[:50]
+    assert [row["latency_ms"] for row in section["publish"]] == [ns / 1e6 for ns in wanted]
+    assert all(row["request_packet"] == 10_000 + row["request_frame_no"]
+               and row["response_packet"] == row["request_packet"] + 1
+               for row in section["publish"])  # fmt: skip
+    (row,) = section["other"]
+    assert row["request_frame_no"] == 9003 and row["request_packet"] is None
+
+
+# -- refusals
+
+
+def refused(at_s: float, **values: Any) -> Row:
+    row = {
+        "connection_id": 0, "kind": "request", "request_command": "PRODUCER",
+        "response_command": "ERROR", "error_code": "ProducerBusy", "error_text": "busy",
+        "topic": "t", "client_ip": "10.0.0.1", "outcome": "error",
+        "response_last_ns": START_NS + int(at_s * 1e9), "request_frame_no": int(at_s),
+        "response_frame_no": int(at_s) + 1,
+    }  # fmt: skip
+    return row | values
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [
+        ([refused(0), refused(60), refused(170)], [3]),
+        ([refused(0), refused(121)], [1, 1]),
+        ([refused(0), refused(120)], [2]),
+        ([refused(0), refused(1, topic="other")], [1, 1]),
+        ([refused(0), refused(1, client_ip="10.0.0.9")], [2]),
+        ([refused(0, topic=None), refused(1, topic=None, client_ip="10.0.0.9")], [1, 1]),
+        ([refused(0, kind="publish", sequence_id=1), refused(1, kind="publish", sequence_id=2)],
+         [1, 1]),
+        ([refused(0), refused(1, response_last_ns=None)], [1]),
+    ],
+    ids=["repeats", "a pause", "no pause", "another topic", "another client", "no topic",
+         "two messages", "no time"],
+)  # fmt: skip
+def test_repeats_of_one_refused_request_are_one_incident(
+    asking: Asking, rows: list[Row], lengths: list[int]
+) -> None:
+    asking.put({"c": {"exchanges": rows[::-1]}})
+    section = errors(asking.parts(["refused", "refused_texts", "incidents", "ways"]))
+    assert sorted(row["answers"] for row in section["incidents"]) == lengths
+    assert section["total"]["incidents"] == len(lengths)
+    assert section["total"]["answers"] == sum(lengths)
+    assert section["total"]["texts"] == ["busy"]
+
+
+def test_connections_topics_and_texts_count_once(asking: Asking) -> None:
+    rows = [
+        refused(0, error_text="z"), refused(1, connection_id=1, error_text="a"),
+        refused(2, connection_id=1, error_code="X", topic=None, error_text="z"),
+        refused(3, connection_id=1, topic="u", error_text="a"),
+    ]  # fmt: skip
+    asking.put({"c": {"exchanges": rows}})
+    section = errors(asking.parts(["refused", "refused_texts", "incidents", "ways"]))
+    total = section["total"]
+    assert (total["answers"], total["connections"], total["topics"]) == (4, 2, 2)
+    assert total["texts"] == ["z", "a"]  # in time
+    busy, other = section["by_code"]
+    assert (busy["error_code"], busy["answers"], busy["connections"]) == ("ProducerBusy", 3, 2)
+    assert (other["answers"], other["connections"], other["topics"]) == (1, 1, 0)
+    assert [(row["error_text"], row["answers"]) for row in section["by_text"]] == [
+        ("a", 2), ("z", 1), ("z", 1),
+    ]  # fmt: skip
+
+
+# -- requests
+
+
+@pytest.mark.parametrize(
+    ("latency_ns", "command", "is_of_broker", "nearer"),
+    [
+        (200_000, "LOOKUP", False, "broker"),
+        (200_000, "PING", True, "client"),
+        (200_000, "PING", False, "broker"),
+        (200_000, "AUTH_CHALLENGE", False, "client"),
+        (900_000, "LOOKUP", False, None),
+    ],
+)
+def test_the_side_of_the_tap_is_said_where_it_is_certain(
+    asking: Asking, latency_ns: int, command: str, is_of_broker: bool, nearer: str | None
+) -> None:
+    """The whole path takes 1 ms there and back: what comes back in 0.2 ms is at hand."""
+    kind = {"PING": "ping", "AUTH_CHALLENGE": "auth"}.get(command, "request")
+    asked = made.publish(kind=kind, request_command=command, latency_ns=latency_ns)
+    frame = {"connection_id": 0, "frame_no": 1, "command": command,
+             "direction": "to_client" if is_of_broker else "to_broker"}  # fmt: skip
+    leg = {"connection_id": 0, "handshake_rtt_ns": MS}
+    asking.put({"c": {"exchanges": [asked], "frames": [frame], "connections": [leg]}})
+    section = requests(asking.parts(["requests", "unread", "ways"]))
+    assert section["total"]["tap_nearer_to"] == nearer
+    if kind == "ping":
+        assert [row["asked_by"] for row in section["pings"]] == [
+            "broker" if is_of_broker else "client"
+        ]
+
+
+def test_exact_is_asked_of_any_engine(asking: Asking) -> None:
+    asked = []
+
+    def table(query: str) -> pa.Table:
+        asked.append(query)
+        return asking.put({"c": {}}).table(query)
+
+    assert exact(table).num_rows == 0 and len(asked) == 1
