@@ -1,6 +1,8 @@
 """A lake of all that reports are made of, and what both engines say about it, made once."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,17 +43,30 @@ def made_captures() -> dict[str, Tables]:
     return captures
 
 
+@contextmanager
+def default_elsewhere(spark: Any) -> Iterator[None]:
+    """As on a cluster whose files are in an HDFS that cannot be reached."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", "hdfs://nowhere.invalid:8020")
+    try:
+        yield
+    finally:
+        settings.set("fs.defaultFS", before)
+
+
 @pytest.fixture(scope="session")
 def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Of captures that were cut, landed apart and are joined; of whole ones; of rows by chance."""
     from spark_jobs.engine import SparkDesk
 
     root = tmp_path_factory.mktemp("both")
-    lake = root / "lake"
+    lake = root / "lake [1] n\u00e4chte 100%"
     land_apart(lake, root)
     landed(lake, [f"pulsar-apache/{name}" for name in REAL])
     write_lake(lake, made_captures())
     reported(lake, root / "duckdb")
     shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
-    report = reported(lake, root / "spark", partial(SparkDesk, spark))
-    return Both(lake, root / "spark", root / "duckdb", report)
+    with default_elsewhere(spark):
+        report = reported(lake, root / "spark {2}", partial(SparkDesk, spark))
+    return Both(lake, root / "spark {2}", root / "duckdb", report)

@@ -1,9 +1,5 @@
 """Spark reads and writes here, whatever the default of its cluster is and folders are called."""
 
-import json
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from dissector.lake.kept import SUMS
 from spark_jobs import archive, coverage, land, uris
-from tests.dissector.joining.cutting import land_cut
-from tests.dissector.report.apart import CUTS
-from tests.reports import reported
+from tests.spark_jobs.conftest import Both, default_elsewhere
 
 NAMES = ("plain", "a b", "p%20q", "x[ab]y", "s{1,2}", "st*r", "q?", "n\u00e4chte-\u591c", "a:b",
          "h#h", "back\\slash", "c,d", "a+b&c=d")  # fmt: skip
-
-
-@contextmanager
-def default_elsewhere(spark: Any) -> Iterator[None]:
-    """As on a cluster whose files are in an HDFS that cannot be reached."""
-    settings = spark.sparkContext._jsc.hadoopConfiguration()
-    before = settings.get("fs.defaultFS")
-    settings.set("fs.defaultFS", "hdfs://nowhere.invalid:8020")
-    try:
-        yield
-    finally:
-        settings.set("fs.defaultFS", before)
 
 
 def test_paths_are_of_files_here() -> None:
@@ -56,20 +37,13 @@ def test_a_folder_of_any_name_is_read_and_written(spark: Any, tmp_path: Path, na
 
 
 def test_a_report_is_made_where_the_default_file_system_is_elsewhere(
-    spark: Any, tmp_path: Path
+    spark: Any, both: Both
 ) -> None:
-    lake = tmp_path / "lake [1] n\u00e4chte 100%"
-    land_cut("java-j74_corrupt.pcap", CUTS["java-j74_corrupt.pcap"], lake, tmp_path)
-    other = reported(lake, tmp_path / "other")
-    shutil.rmtree(lake / SUMS)
-    with default_elsewhere(spark):
-        with pytest.raises(Exception, match=r"nowhere\.invalid"):  # it is elsewhere indeed
-            spark.read.parquet(str(lake / "frames")).count()
-        options = ["--lake", str(lake), "-o", str(tmp_path / "report {2}")]
-        assert coverage.main(options) == 0
-    found = json.loads((tmp_path / "report {2}" / "report.json").read_text("utf-8"))
-    assert found["coverage"]["total"]["captures"] == 2
-    assert found["coverage"]["total"] == other["coverage"]["total"]
+    """That of all the tests here: it equals the one of DuckDB."""
+    with default_elsewhere(spark), pytest.raises(Exception, match=r"nowhere\.invalid"):
+        spark.read.parquet(str(both.lake / "frames")).count()  # it is elsewhere indeed
+    assert {"[", "%", " "} <= set(both.lake.name) and not both.lake.name.isascii()
+    assert (both.spark / "report.json").exists()
 
 
 @pytest.mark.parametrize(
