@@ -71,9 +71,7 @@ class Asked:
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        kinds = {
-            each.name: each.default for each in fields(Options) if each.name not in _NOT_HERE
-        }
+        kinds = {each.name: each.default for each in fields(Options) if each.name not in _NOT_HERE}
         values: dict[str, Any] = {}
         self.table = "frames"
         self.chain: ChainMode = "auto"
@@ -108,7 +106,7 @@ def _no_value(name: str, text: str, known: Sequence[str]) -> UsageError:
 
 
 def _value(name: str, text: str, default: Any) -> Any:
-    """The value of an option, of the type that its default has; numbers have none or a whole one."""
+    """The value of an option, of the type that its default has: a flag, a text or a number."""
     if isinstance(default, bool):
         if text.lower() not in _FLAGS:
             raise _no_value(name, text, tuple(_FLAGS))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,14 +20,13 @@ from pyspark.sql.types import StructType
 from dissector.errors import InputError
 from dissector.queries.catalogue import prelude
 from spark_jobs.schemas import spark_schema
-from spark_jobs.uris import to_write
+from spark_jobs.uris import to_read, to_write
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Java's log2 is off by less than 1e-15 of itself, and the bucket is right with either octave near a
-# border of two: 32 * octave + 63 is 32 * (octave + 1) + 31. (log2 of 0 is null, which greatest
-# passes over.)
+# What `dissector.queries.desk` says of the octave holds for Java's log2, too. (That of 0 is null,
+# which greatest passes over.)
 FUNCTIONS: Final = (
     "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN (a - pmod(a, b)) div b",
     "histogram_octave(a BIGINT) RETURNS INT RETURN greatest(CAST(log2(a) AS INT) - 5, 0)",
@@ -36,12 +35,13 @@ FUNCTIONS: Final = (
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
 )
-# The files of a lake are told by name: no task of the cluster looks for them, whatever their
-# number, and no character of a name stands for others.
-READING: Final = {"__globPaths__": "false"}
+# The files of a lake are told by name: no task looks for them, whatever their number.
 SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": str((1 << 31) - 1),
 }
+_OF_FILES: Final = re.compile(
+    r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|PATH_NOT_FOUND)\b[^\n]*"
+)
 AT_ONCE: Final = 4  # queries that wait for the cores at the same time
 
 
@@ -106,10 +106,8 @@ class SparkDesk:
         self._name(name, self._spark.sql(query))
 
     def prelude(self) -> None:
-        """The views that queries share, over tables that are there; `write` settles those that
-        several of its queries read."""
-        for each in prelude():
-            self.view(each.name, each.query)
+        """The views that queries share, over tables that are there: `write` makes those that its
+        queries read."""
 
     def table(self, query: str) -> pa.Table:
         """All rows of a query that gives few."""
@@ -141,7 +139,7 @@ class SparkDesk:
             if readers[view.name] > 1 and view.name not in self._settled:
                 target = self._folder / "settled" / view.name
                 rows = self._write(view.query, target)
-                self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_write(target)))
+                self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_read(target)))
                 self._settled.add(view.name)
             elif readers[view.name]:
                 self.view(view.name, view.query)  # over views that may be settled by now
@@ -168,9 +166,9 @@ class SparkDesk:
     def _parquet(self, paths: Sequence[str], schema: StructType, **options: str) -> DataFrame:
         if not paths:
             return self._spark.createDataFrame([], schema)
-        reader = self._spark.read.schema(schema).options(**READING, **options)
+        reader = self._spark.read.schema(schema).options(**options)
         with _reading():
-            return reader.parquet(*map(to_write, paths))
+            return reader.parquet(*map(to_read, paths))
 
 
 def places(name: str, text: str) -> list[str]:
@@ -195,8 +193,6 @@ class _reading:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong with a file, in the words of an error of Spark; empty if it is none of files."""
-    condition: Any = getattr(error, "getCondition", lambda: None)()
-    text = str(error).split("\n")[0]
-    is_of_files = (condition or "").startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_"))
-    return text[:300] if is_of_files else ""
+    """What is wrong with a file, in the words of Spark; empty if the error is none of files."""
+    found = _OF_FILES.search(str(error))
+    return found[0][:300] if found else ""

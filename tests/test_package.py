@@ -20,6 +20,13 @@ def test_only_our_two_packages_are_installed() -> None:
     }
 
 
+def test_spark_finds_the_format_in_a_module_beside_them() -> None:
+    """Spark imports all modules named pyspark_* of the Python path when it looks for formats."""
+    (module,) = PROJECT["tool"]["setuptools"]["py-modules"]
+    assert module.startswith("pyspark_")
+    assert "DefaultSource" in (ROOT / f"{module}.py").read_text("utf-8")
+
+
 def test_the_command_and_the_extras_are_there() -> None:
     project = metadata.distribution("pulsar-dissector")
     assert set(project.metadata.get_all("Provides-Extra") or ()) >= {"spark", "jvm", "dev"}

@@ -1,5 +1,7 @@
 """Captures as a data source of Spark: the rows that landing writes, found by the format's name."""
 
+import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,20 @@ def test_spark_finds_the_format_by_name_and_reads_what_landing_writes(
     ):
         with pytest.raises(Exception, match=what):
             spark.read.format(FORMAT).option("table", table).load(str(path)).count()
+
+
+def test_the_example_of_the_documentation_runs(spark: Any, tmp_path: Path) -> None:
+    page = (SAMPLES.parents[1] / "docs" / "spark.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    for name, data in (("night.pcap", BATCHES.read_bytes()), ("morning.pcap.gz", b"")):
+        path = tmp_path / "captures" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data or gzip.compress(CURSUS.read_bytes()))
+    found: dict[str, Any] = {"spark": spark}
+    exec(example.replace('"captures/', f'"{tmp_path}/captures/'), found)
+    assert {row["command"] for row in found["commands"].collect()} >= {"CONNECT", "SEND"}
+    assert found["slow"].columns == ["capture", "topic", "outcome", "latency_ns"]
+    assert all(row["latency_ns"] > 2_000_000 for row in found["slow"].collect())
 
 
 @pytest.mark.parametrize("path", [BATCHES, CURSUS, CUT], ids=lambda path: path.stem)

@@ -1,0 +1,58 @@
+"""The functions that each engine has beside SQL: held against what they stand for."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dissector.buckets import buckets_of
+from dissector.queries.desk import Desk
+
+LARGEST = (1 << 63) - 1
+
+
+def durations() -> list[int]:
+    """Every border of a bucket with its neighbours, powers of two, and negative ones."""
+    borders = {(32 + part) << octave for octave in range(58) for part in range(33)}
+    borders |= {1 << power for power in range(64)}
+    near = {border + step for border in borders for step in (-2, -1, 0, 1, 2)}
+    return [*sorted(each for each in near if 0 <= each <= LARGEST), -1, -5, -LARGEST - 1]
+
+
+def check_buckets(engine: Any) -> None:
+    given = durations()
+    engine.register("given", pa.table({"duration": pa.array([*given, None], pa.int64())}))
+    found = engine.table(
+        "SELECT duration, histogram_bucket(duration) AS bucket FROM given"
+    ).to_pylist()
+    assert len(found) == len(given) + 1
+    expected = buckets_of(np.array(given, np.int64)).tolist()
+    wanted = {
+        each: None if each < 0 else bucket for each, bucket in zip(given, expected, strict=True)
+    }
+    assert {row["duration"]: row["bucket"] for row in found} == {**wanted, None: None}
+
+
+def check_others(engine: Any) -> None:
+    numbers = [-(10**18), -7, -6, -1, 0, 1, 5, 6, 10**18, LARGEST]
+    engine.register("numbers", pa.table({"n": pa.array(numbers, pa.int64())}))
+    found = engine.table("SELECT n, floor_div(n, 6) AS by_6 FROM numbers ORDER BY n").to_pylist()
+    assert [row["by_6"] for row in found] == [number // 6 for number in numbers]
+    times = pa.array([-1, 0, 1_700_000_000_000_001], pa.timestamp("us", "UTC"))
+    lists = pa.array([None, [], [1, 2]], pa.list_(pa.field("element", pa.int64())))
+    engine.register("several", pa.table({"place": [0, 1, 2], "ts": times, "list": lists}))
+    found = engine.table(
+        "SELECT micros(ts) AS us, items(list) AS count FROM several ORDER BY place"
+    ).to_pylist()
+    assert [row["us"] for row in found] == [-1, 0, 1_700_000_000_000_001]
+    assert [row["count"] for row in found] == [None, 0, 2]
+
+
+def test_buckets_are_those_of_the_rest_of_the_program() -> None:
+    with Desk() as desk:
+        check_buckets(desk)
+
+
+def test_other_functions() -> None:
+    with Desk() as desk:
+        check_others(desk)

@@ -1,0 +1,94 @@
+"""Spark as the engine of reports: the same tables, functions and views as DuckDB's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from dissector.errors import InputError
+from dissector.queries.catalogue import View
+from dissector.queries.desk import Desk
+from dissector.queries.written import written
+from dissector.schemas.arrow import arrow_schema
+from spark_jobs import engine
+from spark_jobs.engine import SparkDesk, places
+from tests.dissector.queries import test_functions, test_selection
+
+
+@pytest.fixture
+def desk(spark: Any, tmp_path: Path) -> Iterator[SparkDesk]:
+    with SparkDesk(spark, tmp_path / "work") as found:
+        yield found
+
+
+def test_functions_are_those_of_the_other_engine(desk: SparkDesk) -> None:
+    test_functions.check_buckets(desk)
+    test_functions.check_others(desk)
+
+
+def test_selections_leave_what_they_leave_on_the_other_engine(desk: SparkDesk) -> None:
+    test_selection.check_times(desk)
+    test_selection.check_topics(desk)
+
+
+def test_files_are_read_by_their_names_whatever_stands_in_them(
+    desk: SparkDesk, tmp_path: Path
+) -> None:
+    """Names that are patterns, addresses or percent-encoded to somebody; files without rows."""
+    with Desk() as writer:
+        rows = pa.table({"capture": ["a"], "frame_no": [7]})
+        writer.register("rows", rows)
+        paths = []
+        for name in ("plain", "[a-b]*{x}?", "50%20 off", "a:b=c", "ümlaut"):
+            folder = tmp_path / name
+            folder.mkdir()
+            writer.write({"part": "SELECT * FROM rows"}, folder)
+            paths += written(folder, "part")
+    desk.parquet_table("found", paths, rows.schema)
+    assert desk.table("SELECT * FROM found").to_pylist() == rows.to_pylist() * len(paths)
+    desk.parquet_table("found", [], rows.schema)
+    assert desk.table("SELECT * FROM found").num_rows == 0
+    desk.lake_table("frames", paths[:1], [], arrow_schema("frames").empty_table())
+    (row,) = desk.table("SELECT frame_no, topic FROM lake_frames").to_pylist()
+    assert row == {"frame_no": 7, "topic": None}
+
+
+def test_a_damaged_file_is_an_error_of_input(desk: SparkDesk, tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing else")
+    desk.parquet_table("bad", [str(tmp_path / "bad.parquet")], pa.schema({"n": pa.int64()}))
+    with pytest.raises(InputError, match="cannot be read, dissector lake verify tells which"):
+        desk.table("SELECT * FROM bad")
+    with pytest.raises(InputError, match="cannot be read"):
+        desk.write({"copy": "SELECT * FROM bad"}, tmp_path)
+
+
+def test_views_that_are_read_twice_are_written_down_once(
+    desk: SparkDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = (
+        View("base", "a number", "SELECT n FROM numbers"),
+        View("once", "one", "SELECT n FROM base WHERE n > 1"),
+        View("unread", "nothing reads it", "SELECT no_such_column FROM base"),
+    )
+    monkeypatch.setattr(engine, "prelude", lambda: views)
+    desk.register("numbers", pa.table({"n": [1, 2, 3]}))
+    desk.write({"a": "SELECT n FROM once", "b": "SELECT sum(n) AS n FROM base"}, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "work" / "settled").iterdir()] == ["base"]
+    with Desk() as reader:
+        for name, expected in (("a", [2, 3]), ("b", [6])):
+            reader.parquet_table(
+                "rows", written(tmp_path / "out", name), pa.schema({"n": pa.int64()})
+            )
+            assert sorted(reader.table("FROM rows").column("n").to_pylist()) == expected
+    assert places("base", "FROM base AS b\nJOIN base ON based = base.n, bases") == [
+        "FROM base", "JOIN base",
+    ]  # fmt: skip
+
+
+def test_tasks_run_a_function_each(desk: SparkDesk) -> None:
+    assert desk.each(len, ["a", "bb", ""]) == [1, 2, 0]
+    assert desk.each(len, []) == []
