@@ -69,7 +69,9 @@ class Numbers:
             name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
             for name in TABLES
         }
-        captures = sorted({n for rows in tables.values() for n in rows.column("capture").to_pylist()})
+        captures = sorted(
+            {n for rows in tables.values() for n in rows.column("capture").to_pylist()}
+        )
         files = tables["capture_files"]
         spans = {name: _span(files, name) for name in captures}
         with Desk(threads=1) as desk:

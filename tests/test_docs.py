@@ -14,9 +14,9 @@ from dissector.cli.exits import EXITS
 from dissector.lake.document import lake_page
 from dissector.notices import NOTICES
 from dissector.report.result import SECTIONS
-from tests.numbers import Numbers
 from dissector.schemas import TABLES
 from tests.dissector.report.made import RandomCapture, batch
+from tests.numbers import Numbers
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

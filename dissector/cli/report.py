@@ -1,4 +1,4 @@
-"""Commands that give numbers: summary, of captures or a lake; report, of a lake; analyze, of both."""
+"""Commands that give numbers: summary of captures or a lake, report of a lake, analyze of both."""
 
 import os
 import tempfile

@@ -196,8 +196,7 @@ def _digests(made: Path, table: str) -> dict[str, str]:
     single = made / f"{table}.parquet"
     files = [single] if single.is_file() else sorted((made / table).glob("*.parquet"))
     return {
-        str(file.relative_to(made)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
+        str(file.relative_to(made)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     }
 
 

@@ -141,7 +141,8 @@ def _read_module(module: str) -> tuple[bytes, tuple[str, ...]] | None:
 
 @cache
 def module_digest(module: str) -> str:
-    """A digest of a module, everything of ours that it imports, compiler, processor and switch."""
+    """A digest of a module, everything of ours that it imports, compiler, processor, minor version
+    of Python and switch."""
     seen: dict[str, bytes] = {}
     waiting = [module, *_COMPILER_MODULES]
     while waiting:
@@ -154,7 +155,9 @@ def module_digest(module: str) -> str:
         seen[name] = content[0]
         waiting.extend(content[1])
     digest = hashlib.sha256()
-    digest.update(f"{_machine()} {sys.version_info[:3]} {bounds_checked()}".encode())
+    # Machine code knows the interpreter by its C API at most, which patch versions leave alone; the
+    # bytecode that it is made from may change with the minor version.
+    digest.update(f"{_machine()} {sys.version_info[:2]} {bounds_checked()}".encode())
     for name in sorted(seen):
         digest.update(name.encode() + b"\0" + seen[name])
     return digest.hexdigest()[:24]

@@ -26,12 +26,11 @@ DEAR: Final = ("permit_changes",)  # views that cost more to make than to write 
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
-    # The logarithm of what lies just below a power of two may be that of the power.
-    "histogram_power(a) AS least(62, CAST(floor(log2(greatest(a, 64)) + 1e-9) AS BIGINT))",
-    "histogram_octave(a) AS CASE WHEN a < 64 THEN 0 ELSE histogram_power(a) - 5 "
-    "- CASE WHEN (CAST(1 AS BIGINT) << histogram_power(a)) > a THEN 1 ELSE 0 END END",
+    # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
+    # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
+    "histogram_octave(a) AS CAST(greatest(floor(log2(greatest(a, 1))) - 5, 0) AS BIGINT)",
     "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
-    "CAST((histogram_octave(a) << 5) + (a >> histogram_octave(a)) AS BIGINT) END",
+    "32 * histogram_octave(a) + (a >> histogram_octave(a)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
 )

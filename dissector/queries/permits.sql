@@ -77,16 +77,16 @@ FROM permit_places AS p
 WINDOW
   consumer AS (
     PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ORDER BY p.place ASC, p.at_us ASC
+    ORDER BY p.place ASC, p.at_us ASC NULLS LAST
   ),
   until_here AS (
     PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ORDER BY p.place ASC, p.at_us ASC
+    ORDER BY p.place ASC, p.at_us ASC NULLS LAST
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
   ),
   until_before AS (
     PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ORDER BY p.place ASC, p.at_us ASC
+    ORDER BY p.place ASC, p.at_us ASC NULLS LAST
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
   );
 
@@ -97,14 +97,14 @@ WINDOW
 SELECT
   b.capture, b.connection_id, b.consumer_id, b.incarnation, b.frame_no, b.ts, b.event, b.delta,
   b.available_after, b.unacked_after, b.place, b.at_us,
-  b.next_us IS NULL AS is_last,
+  b.next_place IS NULL AS is_last,
   b.at_us - b.before_us >= 1000000 AS is_behind_pause,
   b.place_before % 4 = 1 AS is_behind_grant,
   b.next_place % 4 = 1 AS is_before_grant,
-  coalesce(
-    b.next_us,
-    greatest(coalesce(c.closed_us, floor_div(n.last_ts_ns, 1000), b.at_us), b.at_us)
-  ) AS until_us,
+  CASE
+    WHEN b.next_place IS NOT NULL THEN b.next_us
+    ELSE greatest(coalesce(c.closed_us, floor_div(n.last_ts_ns, 1000), b.at_us), b.at_us)
+  END AS until_us,
   coalesce(b.event <> 'reset' AND b.mark % 4 = 1 AND b.available_after > 0, FALSE) AS is_open,
   coalesce(b.event <> 'reset' AND b.mark % 4 = 1 AND b.available_after <= 0, FALSE)
     AS is_exhausted,
@@ -171,7 +171,7 @@ FROM (
     )
   WINDOW consumer AS (
     PARTITION BY e.capture, e.connection_id, e.consumer_id, e.incarnation
-    ORDER BY e.place ASC, e.at_us ASC
+    ORDER BY e.place ASC, e.at_us ASC NULLS LAST
   )
 ) AS s
 WHERE

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.compute as pc
 
 from dissector.errors import UsageError
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
@@ -48,8 +47,8 @@ Step = Callable[[int, int, str], None]
 class Asked(NamedTuple):
     """What a report is asked for.
 
-    captures: ids, none for all; selection: of rows; is_exact: percentiles from all values; sections:
-    their names.
+    captures: ids, none for all; selection: of rows; is_exact: percentiles from all values;
+    sections: their names.
     """
 
     captures: Sequence[str] = ()
@@ -74,6 +73,7 @@ def _nothing(*_: Any) -> None:
     """Nobody wants to know."""
 
 
+ALL: Final = Asked()
 SILENT: Final = Words(_nothing, _nothing)
 
 
@@ -294,7 +294,7 @@ def write(
     lake: Path,
     output: Path,
     engine: EngineIn,
-    asked: Asked = Asked(),
+    asked: Asked = ALL,
     words: Words = SILENT,
     *,
     has_page: bool = True,

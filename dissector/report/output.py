@@ -74,7 +74,8 @@ def _known(kind: pa.DataType) -> pa.DataType:
 def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     target = folder / TABLES / name
     target.mkdir(parents=True)
-    table = pa.Table.from_pylist([arrow_value(row) for row in rows]) if rows else pa.table({})
+    plain = [{key: arrow_value(value) for key, value in row.items()} for row in rows]
+    table = pa.Table.from_pylist(plain) if rows else pa.table({})
     table = table.cast(pa.schema([field.with_type(_known(field.type)) for field in table.schema]))
     pq.write_table(table, target / "part-00000.parquet", compression="zstd")
 

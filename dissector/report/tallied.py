@@ -2,7 +2,7 @@
 
 What is read together is a unit: one capture, or captures that `dissector.joining` puts together.
 The rows of every query name their capture, so those of a unit are made apart from all others, by
-any engine, kept beside the lake (`dissector.lake.kept`), and put together as often as a report asks.
+any engine, kept beside the lake (`dissector.lake.kept`), and put together whenever a report asks.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.joining import survey
+from dissector.joining import planning, survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
 from dissector.joining.links import Plan
-from dissector.joining.planning import part_of, units, whole_spans
+from dissector.joining.planning import part_of, whole_spans
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
@@ -128,6 +128,11 @@ def _survey_units(digests: Mapping[str, str]) -> list[Unit]:
     return [Unit(_digest("survey", digest), (name,)) for name, digest in digests.items()]
 
 
+def _units(plan: Plan, digests: Mapping[str, str]) -> tuple[Unit, ...]:
+    found = planning.units(plan, digests)
+    return tuple(Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in found)
+
+
 def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Read:
     """What is known of captures; reads the files of those of which nothing is kept."""
     settings = Settings(folder=work)
@@ -164,10 +169,7 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
         )
     )
     plan = survey.plan(known, partial(source_of, lake), settings)
-    together = tuple(
-        Unit(_digest(_JOINED, each.digest), tuple(each.captures))
-        for each in units(plan, digests)
-    )
+    together = _units(plan, digests)
     return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
 
 
@@ -180,9 +182,7 @@ def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Read:
     empty = (survey.SCHEMAS[name].empty_table() for name in ("connections", "presence"))
     known = survey.Known(files.cast(survey.SCHEMAS["files"]), *empty)
     plan = survey.plan(known, partial(source_of, lake), Settings(folder=work))
-    together = tuple(
-        Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in units(plan, digests)
-    )
+    together = _units(plan, digests)
     return Read(lake, digests, known, plan, together, whole_spans(files, plan))
 
 
@@ -233,9 +233,13 @@ def open_tables(
         if ROTATION.fullmatch(inside.capture_id)
     ]
     if rotations:
-        engine.register("rotations", pa.table(list(zip(*rotations, strict=True)), ["rotation", "run"]))
+        engine.register(
+            "rotations", pa.table(list(zip(*rotations, strict=True)), ["rotation", "run"])
+        )
     wholes = read.plan.wholes
-    engine.register("units", pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]}))
+    engine.register(
+        "units", pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]})
+    )
     widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
     engine.register("steps", pa.table({"capture": names, "step_ns": pa.array(widths, pa.int64())}))
     if closed is not None:
@@ -322,9 +326,9 @@ class Maker:
             self.sources[name], missing = self._found(name, digest)
             if missing:
                 runs.setdefault(tuple(sorted(missing)), []).append(name)
-        for missing, names in runs.items():
-            folder = self._run(missing, names)
-            self.keep(folder, missing, {name: wanted[name] for name in names})
+        for units, names in runs.items():
+            folder = self._run(units, names)
+            self.keep(folder, units, {name: wanted[name] for name in names})
 
     def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
         units = self._read.units

@@ -112,17 +112,18 @@ class Busy:
         self._seed, self._now_ns, self._size = seed, start_ns, size
         self._entries = [_ENTRIES] * 4
         if size.rows:
-            rest = (size.frames - _COST[0] * size.rows) / sum(_COST[1:])
+            rest = (size.frames - _COST[0] * size.rows) / sum(_COST[1:])  # entries of another topic
             self._entries[0] = max(1, round(_ENTRIES * size.rows / max(rest, size.rows / _ENTRIES)))
-        per_round = 2 * sum(map(float.__mul__, map(float, self._entries), _COST))
-        if size.frames < 4 * per_round:  # small captures have some rounds too
-            few = max(1.0, size.frames / 4 / per_round * _ENTRIES)
-            self._entries = [max(1, round(each * few / _ENTRIES)) for each in self._entries]
-            per_round = 2 * sum(map(float.__mul__, map(float, self._entries), _COST))
-        self._brief_per_round = size.connections / max(1, math.ceil(size.frames / per_round))
+        few = size.frames / (4 * self._frames_per_round())
+        if few < 1:  # small captures have some rounds too
+            self._entries = [max(1, round(each * few)) for each in self._entries]
+        self._brief_per_round = size.connections / math.ceil(size.frames / self._frames_per_round())
         self.brief = 0  # connections that came so far
         self._connections: list[Connection] = []
         self._topics = self._made_topics()
+
+    def _frames_per_round(self) -> float:
+        return sum(2 * each * cost for each, cost in zip(self._entries, _COST, strict=True))
 
     def _connection(self) -> Connection:
         place = len(self._connections)

@@ -10,11 +10,10 @@ from typing import Any, Final
 import pytest
 
 from dissector.dissection import Options
-from tests.numbers import Numbers
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.hard.tape import START_NS, TOPIC, Tape, capture, receipt, simple
+from tests.numbers import Numbers
 from tests.wire import pulsar
 
 MS: Final = 1_000_000
@@ -126,8 +125,7 @@ def report_of(tape: Tape, tmp_path: Any) -> Row:
     summary = Numbers()
     (chain,) = chains([str(path)], "auto").chains
     for block in dissect(chain, Options()):
-        if is_wanted(block):
-            summary.add(block.table, arrow_batch(block))
+        summary.add_block(block)
     return summary.result()
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.report.outlook import remarks
-from tests.numbers import Numbers
 from dissector.report.verdict import BAD, GOOD, LOOK, Remark
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.observed import CASES, CURSUS_CASES, LOGGED, Case, name_of
+from tests.numbers import Numbers
 
 NUMBER = r"([\d,]+)"
 SETTLED = "In the end every message was confirmed."

@@ -13,11 +13,10 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.report.parts import SETUP_COMMANDS
-from tests.numbers import Numbers
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.observed import Case, Row, ids_of
+from tests.numbers import Numbers
 
 
 def case_of(name: str) -> Case:
@@ -31,8 +30,7 @@ def report_of(name: str) -> dict[str, Any]:
     summary = Numbers()
     (chain,) = chains([str(case_of(name).path)], "auto").chains
     for block in dissect(chain, Options()):
-        if is_wanted(block):
-            summary.add(block.table, arrow_batch(block))
+        summary.add_block(block)
     return summary.result()
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from dissector.dissection import Dissection, Options
 from dissector.protocols.framing_state import COUNTER_SLOT_STEPS
-from tests.numbers import Numbers
 from tests.hard.floods import SCANS, Flood, as_pcap
+from tests.numbers import Numbers
 
 ROOT = Path(__file__).resolve().parents[2]
 _MAKERS = pytest.mark.parametrize("make", SCANS.values(), ids=SCANS)

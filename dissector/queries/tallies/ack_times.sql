@@ -24,7 +24,8 @@ added AS (
   GROUP BY ALL
 )
 SELECT
-  a.*,
+  a.capture, a.topic, a.subscription, a.outcome, a.bucket, a.deliveries, a.timed, a.ack_latency_ns,
+  a.ack_latency_ns_min, a.ack_latency_ns_max,
   CASE WHEN a.oldest IS NOT NULL THEN greatest(e.end_us - micros(a.oldest), 0) END AS oldest_us
 FROM added AS a
 LEFT JOIN unit_ends AS e ON e.capture = a.capture

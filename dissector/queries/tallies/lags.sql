@@ -24,7 +24,7 @@ placed AS (
       row_number() OVER (
         PARTITION BY capture, topic, subscription, partition, which
         ORDER BY
-          CASE WHEN lag IS NULL THEN 1 ELSE 0 END ASC, at_us DESC, frame_no DESC,
+          CASE WHEN lag IS NULL THEN 1 ELSE 0 END ASC, at_us DESC NULLS LAST, frame_no DESC,
           connection_id DESC, lag DESC
       )
     END AS place

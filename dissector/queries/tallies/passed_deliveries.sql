@@ -8,7 +8,8 @@ FROM (
   SELECT
     q.*,
     row_number() OVER (
-      PARTITION BY q.capture ORDER BY q.at_us ASC, q.frame_no ASC NULLS LAST, q.connection_id ASC
+      PARTITION BY q.capture
+      ORDER BY q.at_us ASC NULLS LAST, q.frame_no ASC NULLS LAST, q.connection_id ASC
     ) AS place
   FROM passed AS q
 ) AS p

@@ -14,7 +14,7 @@ of_captures AS (
     c.*,
     row_number() OVER (
       PARTITION BY c.own_capture
-      ORDER BY c.ts ASC, c.frame_no ASC NULLS LAST, c.own_connection_id ASC
+      ORDER BY c.ts ASC NULLS LAST, c.frame_no ASC NULLS LAST, c.own_connection_id ASC
     ) AS place_of_all
   FROM of_connections AS c
   WHERE c.place <= 50

@@ -84,15 +84,15 @@ def _validation_errors(commands: list[Row]) -> dict[str, int]:
 
 def _lag(found: list[Row], which: str) -> Row:
     """Last and highest lag of some rows; None where nothing of that kind was judged."""
-    newest: dict[tuple[Any, ...], Row] = {}
+    newest: dict[tuple[Any, ...], tuple[Any, int]] = {}
     judged = [row for row in found if row["which"] == which and row["judged"]]
     for row in judged:
         log = (*(row[name] for name in _KEYS), row["partition"])
-        place = (row["last_us"], row["capture"])
-        if log not in newest or place > (newest[log]["last_us"], newest[log]["capture"]):
-            newest[log] = row
+        place = (row["last_us"] or 0, row["capture"])  # 0: its packet carries no time
+        if log not in newest or place > newest[log][0]:
+            newest[log] = (place, row["last_lag"])
     return {
-        f"lag_{which}_last": sum(row["last_lag"] for row in newest.values()) if newest else None,
+        f"lag_{which}_last": sum(lag for _, lag in newest.values()) if newest else None,
         f"lag_{which}_max": high(row["lag_max"] for row in judged),
     }
 

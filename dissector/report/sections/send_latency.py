@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import (
     NOT_JUDGED,
     NS_PER_MINUTE,
@@ -40,6 +39,9 @@ _MESSAGES_OF: Final = {
 }
 # A list of groups has its windows of time only up to this many minutes; the total always has them.
 MAX_MINUTE_CELLS: Final = 2_000
+
+_SUMS: Final = ("sends", "request_bytes", "tainted", "resent", "counts_unknown", "latencies",
+                "latency_ns", "transmit_ns")  # fmt: skip
 
 Group = tuple[Any, ...]
 Cells = dict[Group, list[Row]]
@@ -137,7 +139,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["sends"]
         contents[row["outcome"]] = contents.get(row["outcome"], 0) + row["messages"]
     requests = [row for row in sends if row["outcome"] != "orphan_response"]
-    total = {name: sum(row[name] for row in requests) for name in catalogue()["sends"].sums}
+    total = {name: sum(row[name] for row in requests) for name in _SUMS}
     not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
     not_judged["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
     is_unread = 0 < total["sends"] == total["counts_unknown"]

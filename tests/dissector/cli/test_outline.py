@@ -4,8 +4,8 @@ from typing import Any
 
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
-from tests.numbers import Numbers
 from tests.dissector.report import made
+from tests.numbers import Numbers
 
 PLAIN = Paint("never")
 FRAME: dict[str, Any] = {"connection_id": 0, "frame_no": 1, "status": "complete", "last_packet": 1}

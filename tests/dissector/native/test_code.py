@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,6 +40,20 @@ def test_one_changed_byte_of_code_is_noticed(tmp_path: Path) -> None:
     data[-2] ^= 1
     path.write_bytes(data)
     assert read_code(path) is None
+
+
+def test_a_digest_is_the_same_for_all_patch_versions_of_an_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers of a cluster have another 3.11 than the machine where their archive was made."""
+    found = []
+    for version in ((3, 11, 2), (3, 11, 15), (3, 12, 0)):
+        monkeypatch.setattr(kept, "sys", SimpleNamespace(version_info=version))
+        module_digest.cache_clear()
+        found.append(module_digest("dissector.buckets"))
+    monkeypatch.undo()
+    module_digest.cache_clear()
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_digest_depends_on_what_a_module_imports(monkeypatch: pytest.MonkeyPatch) -> None:

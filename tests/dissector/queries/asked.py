@@ -8,7 +8,7 @@ import pyarrow as pa
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
-from dissector.report.tallied import settled
+from dissector.report.tallied import Engine, settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -18,17 +18,19 @@ CAPTURE = "c"
 
 
 class Asked:
-    """A desk over rows of one capture or several, read together; `capture` is "c" if not said."""
+    """An engine over rows of one capture or several, read together; `capture` is "c" if not said.
 
-    def __init__(self) -> None:
-        self._desk = Desk(threads=1)
-        self.give({})
+    tables: the first rows; an engine that binds names when a view is made sees no others.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, Iterable[Row]] | None = None, engine: Engine | None = None
+    ) -> None:
+        self._desk = Desk(threads=1) if engine is None else engine
+        self.give(tables or {})
         for name, query in table_views(has_others=False):
             self._desk.view(name, query)
         self._desk.prelude()
-
-    def close(self) -> None:
-        self._desk.__exit__()
 
     def give(self, tables: Mapping[str, Iterable[Row]], step_ns: int = 1_000_000_000) -> None:
         """Rows of a lake's tables in the place of what was there; `ts` in µs."""
@@ -51,6 +53,10 @@ class Asked:
         """What a query of the catalogue gives per capture."""
         found: list[Row] = self._desk.table(catalogue()[query].per_capture()).to_pylist()
         return found
+
+    def gives(self, query: str) -> pa.Schema:
+        """The columns that the text of a query gives, before its header chooses."""
+        return settled(self._desk.table(catalogue()[query].text)).schema
 
     def tables(self) -> dict[str, pa.Table]:
         """What all queries of the catalogue give, as sections take it."""

@@ -48,6 +48,10 @@ class Asking:
             self._is_open = True
         return self
 
+    def register(self, name: str, rows: pa.Table) -> None:
+        """A table of the caller's."""
+        self._desk.register(name, rows)
+
     def table(self, query: str) -> pa.Table:
         """The rows of any query; sums are numbers of 128 bits to DuckDB."""
         found = self._desk.table(query)

@@ -1,6 +1,5 @@
 """What consumers received, acknowledged and asked for again, in rows made by hand."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,10 +14,8 @@ SECOND = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Asked]:
-    found = Asked()
-    yield found
-    found.close()
+def asked() -> Asked:
+    return Asked()
 
 
 def delivery(frame_no: int, **values: Any) -> Row:

@@ -1,7 +1,6 @@
 """Permits said in SQL: by chance, against the walk that the tap makes, and cases known by hand."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,8 @@ CONSUMER = st.tuples(st.lists(CHANGE, max_size=30), st.integers(-2, 5), st.boole
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Asked]:
-    found = Asked()
-    yield found
-    found.close()
+def asked() -> Asked:
+    return Asked()
 
 
 def rows_of(consumer: int, changes: list[Any]) -> list[Row]:
@@ -92,8 +89,8 @@ def walked(consumers: list[list[Row]], ends_us: list[int | None]) -> tuple[list[
     return results, listed
 
 
-def asked_about(asked: Asked, consumers: list[list[Row]], ends_us: list[int | None]) -> None:
-    """Give rows in any order, and when each consumer was closed."""
+def tables_of(consumers: list[list[Row]], ends_us: list[int | None]) -> dict[str, list[Row]]:
+    """Their rows in any order, and when each consumer was closed."""
     rows = [row for one in consumers for row in one]
     random.Random(len(rows)).shuffle(rows)
     frames = [
@@ -105,7 +102,7 @@ def asked_about(asked: Asked, consumers: list[list[Row]], ends_us: list[int | No
          "closed_frame_no": None if end is None else 10_000 + n, "name": f"c-{n}"}
         for n, end in enumerate(ends_us)
     ]  # fmt: skip
-    asked.give({"permits": rows, "frames": frames, "consumers": closed})
+    return {"permits": rows, "frames": frames, "consumers": closed}
 
 
 @settings(max_examples=20, deadline=None)
@@ -116,7 +113,7 @@ def test_numbers_and_stalls_are_those_of_the_walk(asked: Asked, given: list[Any]
         (rows[-1]["ts"] if rows else 0) + after * SECOND if is_closed else None
         for rows, (_, after, is_closed) in zip(consumers, given, strict=True)
     ]
-    asked_about(asked, consumers, ends_us)
+    asked.give(tables_of(consumers, ends_us))
     results, stalls = walked(consumers, ends_us)
     found = {tuple(row[name] for name in WHO): row for row in asked.rows("consumers")}
     assert len(found) == sum(bool(rows) for rows in consumers)

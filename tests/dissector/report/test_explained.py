@@ -6,10 +6,10 @@ import pytest
 
 from dissector.report.explained import REASONS, SENTENCES, explained, not_judged
 from dissector.report.result import SECTIONS
-from tests.numbers import Numbers
 from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import report_of
+from tests.numbers import Numbers
 
 REASONED = ("ok", "error", "dup_or_dropped", "dropped_after_close", "changes_of_unknown_balance")
 

@@ -7,10 +7,10 @@ import pytest
 from dissector.buckets import bucket_of
 from dissector.report.outlook import many, remarks, spoken
 from dissector.report.result import SECTIONS
-from tests.numbers import Numbers
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
 from tests.dissector.report import made
 from tests.dissector.report.verdicts.reports import decoded, empty, of
+from tests.numbers import Numbers
 
 
 def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:

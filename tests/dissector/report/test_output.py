@@ -10,8 +10,8 @@ import pytest
 from dissector.errors import OutputError
 from dissector.report import output
 from dissector.report.output import arrow_value, lists, report_text, write_report
-from tests.numbers import Numbers
 from tests.dissector.report import made
+from tests.numbers import Numbers
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,9 @@ import random
 from typing import Any
 
 import crc32c
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.report import copies
-from dissector.report.copies import Copies
-from dissector.report.parts import MISMATCHES
-from dissector.report.rows import Rows
 from dissector.report.syndromes import (
     MAX_PAIR_BYTES,
     ONE_BIT,
@@ -21,7 +16,6 @@ from dissector.report.syndromes import (
     difference,
     of_checksum_field,
 )
-from tests.dissector.report import made
 
 
 def damaged(size: int, hits: dict[int, int], seed: int = 1) -> tuple[int, int]:
@@ -62,35 +56,3 @@ def test_damage_of_the_checksum_itself_lies_before_what_it_covers() -> None:
     assert of_checksum_field(0x11223344, 0x11233344, 10) == Difference(
         "checksum_field", (13,), (1,)
     )
-
-
-@pytest.mark.parametrize("is_forgotten", [False, True], ids=["remembered", "forgotten"])
-def test_a_copy_is_the_same_entry_with_a_right_checksum(
-    monkeypatch: pytest.MonkeyPatch, is_forgotten: bool
-) -> None:
-    if is_forgotten:
-        monkeypatch.setattr(copies, "MAX_REMEMBERED", 1)
-    found = Copies()
-    bad = [{"connection_id": 0, "frame_no": 5, "checksum": "mismatch", "crc32c_stored": 9,
-            "crc32c_computed": 8}]  # fmt: skip
-    found.add_frames(Rows(made.batch("frames", bad), "c"))
-    publishes = [
-        made.publish(request_frame_no=5, sequence_id=3, crc32c_stored=9),  # itself
-        made.publish(request_frame_no=6, sequence_id=4, crc32c_stored=9),  # another one
-        made.publish(request_frame_no=7, sequence_id=3, crc32c_stored=9),
-        made.publish(request_frame_no=8, sequence_id=3, crc32c_stored=7),
-    ]
-    for row in publishes:
-        found.add_publishes(Rows(made.batch("exchanges", [row]), "c"))
-    delivery = {"frame_no": 4, "crc32c_stored": 9, "checksum": "ok", "ledger_id": 1, "entry_id": 2}
-    found.add_deliveries(Rows(made.batch("deliveries", [delivery]), "c"))
-    mismatch = dict.fromkeys(MISMATCHES.names) | {
-        "capture": "c", "frame_no": 5, "command": "SEND", "sequence_id": 3, "crc32c_stored": 9,
-        "crc32c_computed": 8,
-    }  # fmt: skip
-    rows = [mismatch, mismatch | {"command": "MESSAGE", "frame_no": 6, "ledger_id": 1,
-                                  "entry_id": 2}]  # fmt: skip
-    table = found.filled(MISMATCHES.empty_table().from_pylist(rows, schema=MISMATCHES))
-    assert table.column("copy_frame_no").to_pylist() == [7, 4]
-    assert table.column("copy_crc32c").to_pylist() == [9, 9]
-    assert found.left_out == 0

@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_met
 
 from dissector.dissection import Options
 from dissector.errors import OutputError, UsageError
-from dissector.report.summary import TABLES as COUNTED
-from tests.numbers import Numbers
+from dissector.schemas import TABLES as COUNTED
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -29,6 +28,7 @@ from dissector.tap.service import Settings, Tap
 from dissector.tap.watch import Watch
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.test_same_rows import SEVERAL
+from tests.numbers import Numbers
 
 SOME = (*SEVERAL[:4], "pulsar-apache/java-j40_slow_consumer.pcap", *SEVERAL[9:14])
 

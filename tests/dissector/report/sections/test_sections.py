@@ -8,17 +8,15 @@ import pytest
 
 from dissector.buckets import bucket_bounds
 from dissector.report.numbers import NOT_JUDGED
-from dissector.report.parts import MAX_SLOW
+from dissector.report.parts import MAX_SLOW, no_parts
 from dissector.report.result import SECTIONS
-from dissector.report.sections.checksum_failures import verdict
-from dissector.report.sections.errors import INCIDENT_PAUSE_NS, incidents
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS
 from dissector.report.sections.slowest import LISTS
-from tests.numbers import Numbers
 from tests.dissector import observed
 from tests.dissector.report import made
 from tests.naive import report as naive
+from tests.numbers import Numbers
 
 REAL = (
     "java-j74_corrupt.pcap", "java-j24_unload.pcap", "java-j40_slow_consumer.pcap",
@@ -189,50 +187,44 @@ def test_the_slowest_are_the_slowest(name: str) -> None:
 # -- rules, one by one
 
 
-def _refused(at_s: float, **values: Any) -> dict[str, Any]:
-    row = {
-        "kind": "request", "request_command": "PRODUCER", "response_command": "ERROR",
-        "error_code": "ProducerBusy", "topic": "t", "subscription": None, "producer_name": None,
-        "sequence_id": None, "client_ip": "10.0.0.1", "at_ns": int(at_s * 1e9),
-    }  # fmt: skip
-    return row | values
+SENT = {"frame_no": 5, "command": "SEND", "direction": "to_broker", "producer_id": 1,
+        "sequence_id": 3, "checksum": "mismatch"}  # fmt: skip
+GOT = {"frame_no": 5, "command": "MESSAGE", "direction": "to_client", "consumer_id": 1,
+       "ledger_id": 1, "entry_id": 2, "checksum": "mismatch"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rows", "lengths"),
+    ("frame", "answer", "expected"),
     [
-        ([_refused(0), _refused(60), _refused(170)], [3]),
-        ([_refused(0), _refused(INCIDENT_PAUSE_NS / 1e9 + 1)], [1, 1]),
-        ([_refused(0), _refused(1, topic="other")], [1, 1]),
-        ([_refused(0), _refused(1, client_ip="10.0.0.9")], [2]),
-        ([_refused(0, topic=None), _refused(1, topic=None, client_ip="10.0.0.9")], [1, 1]),
-        ([_refused(0, kind="publish", sequence_id=1), _refused(1, kind="publish", sequence_id=2)],
-         [1, 1]),
+        (GOT, {"validation_error": "ChecksumMismatch"}, "confirmed_by_peer"),
+        (GOT, {"validation_error": None}, "unconfirmed"),
+        (SENT, {"outcome": "error", "error_code": "ChecksumError"}, "confirmed_by_peer"),
+        (SENT, {"outcome": "error", "error_code": "PersistenceError"}, "unconfirmed"),
+        (SENT, {"outcome": "ok"}, "capture_artefact"),
+        (SENT, {"outcome": "dup_or_dropped"}, "unconfirmed"),
+        (SENT, None, "unconfirmed"),
     ],
-    ids=["repeats", "a pause", "another topic", "another client", "no topic", "two messages"],
+    ids=["refused by the consumer", "a plain ack", "refused by the broker", "another error",
+         "confirmed send", "a receipt without an id", "nobody says"],
 )  # fmt: skip
-def test_repeats_of_one_refused_request_are_one_incident(
-    rows: list[dict[str, Any]], lengths: list[int]
+def test_who_confirms_a_wrong_checksum(
+    frame: made.Row, answer: made.Row | None, expected: str
 ) -> None:
-    assert [len(run) for run in incidents(rows)] == lengths
-
-
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({"is_refused": True}, "confirmed_by_peer"),
-        ({"send_outcome": "error", "send_error_code": "ChecksumError"}, "confirmed_by_peer"),
-        ({"send_outcome": "error", "send_error_code": "PersistenceError"}, "unconfirmed"),
-        ({"send_outcome": "ok"}, "capture_artefact"),
-        ({"send_outcome": "dup_or_dropped"}, "unconfirmed"),
-        ({}, "unconfirmed"),
-    ],
-    ids=["refused by the consumer", "refused by the broker", "another error", "confirmed send",
-         "a receipt without an id", "nobody says"],
-)  # fmt: skip
-def test_who_confirms_a_wrong_checksum(row: dict[str, Any], expected: str) -> None:
-    nothing = dict.fromkeys(("is_refused", "send_outcome", "send_error_code"))
-    assert verdict(nothing | row) == expected
+    found = Numbers()
+    place = {"connection_id": 0}
+    found.add("frames", made.batch("frames", [place | frame]))
+    if frame is SENT and answer is not None:
+        row = made.publish(request_frame_no=5, response_frame_no=6, sequence_id=3) | answer
+        found.add("exchanges", made.batch("exchanges", [row | place]))
+    elif answer is not None:
+        ids = {"consumer_id": 1, "ledger_id": 1, "entry_id": 2}
+        ack = place | ids | {"frame_no": 7, "action": "ack", **answer}
+        found.add("acks", made.batch("acks", [ack]))
+        outcome = "discarded" if answer["validation_error"] else "acked"
+        delivery = place | ids | {"frame_no": 5, "ack_frame_no": 7, "outcome": outcome}
+        found.add("deliveries", made.batch("deliveries", [delivery]))
+    (failure,) = found.result()["checksum_failures"]["failures"]
+    assert failure["verdict"] == expected
 
 
 def test_entries_of_topics_that_are_not_persistent_have_no_identity() -> None:
@@ -259,9 +251,6 @@ def test_messages_put_aside_are_counted_under_any_name_and_in_batches() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=list(SECTIONS))
 def test_a_section_of_nothing_has_its_keys(section: Callable[..., dict[str, Any]]) -> None:
-    from dissector.report.parts import no_parts
-    from dissector.report.result import settle
-
-    found = section(settle(no_parts()))
+    found = section(no_parts())
     assert "total" in found and all(value == [] for key, value in found.items()
                                     if key.startswith("by_"))  # fmt: skip

@@ -4,8 +4,8 @@ import copy
 from typing import Any
 
 from dissector.report.outlook import remarks
-from tests.numbers import Numbers
 from dissector.report.verdict import Remark
+from tests.numbers import Numbers
 
 
 def empty() -> dict[str, Any]:

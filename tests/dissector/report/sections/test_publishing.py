@@ -3,14 +3,12 @@
 from collections import defaultdict
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.report.exact import exact
-from dissector.report.numbers import PERCENTILES
 from dissector.report.sections.errors import errors
+from dissector.report.sections.publish_to_delivery import publish_to_delivery
 from dissector.report.sections.requests import requests
 from dissector.report.sections.slowest import slowest
 from tests.dissector.queries.asking import Asking, Row
@@ -124,32 +122,6 @@ def test_a_message_takes_until_its_first_receipt(asking: Asking, drawn: list[Any
     assert sorted(found) == sorted(wanted)
 
 
-@settings(deadline=None, max_examples=10)
-@given(SENDS)
-def test_exact_percentiles_are_values_of_their_rank(asking: Asking, drawn: list[Any]) -> None:
-    rows = sends_of(drawn)
-    found = exact(asking.put(by_capture(rows), UNITS).table).to_pylist()
-    assert {row["grouping"] for row in found} <= {
-        "total", "by_topic", "by_producer", "by_client", "by_broker",
-    }  # fmt: skip
-    for grouping, keys in (("total", ()), ("by_producer", ("topic", "producer_name"))):
-        groups: dict[Any, list[int]] = defaultdict(list)
-        for row in rows:
-            if row["outcome"] == "ok":
-                groups[tuple(row[key] for key in keys)].append(row["latency_ns"])
-        mine = {
-            tuple(row[key] for key in keys): row
-            for row in found
-            if row["grouping"] == grouping and row["measure"] == "latency"
-        }
-        assert mine.keys() == groups.keys()
-        for key, values in groups.items():
-            values.sort()
-            for name, permille in PERCENTILES:
-                rank = max(1, -(-len(values) * permille // 1000))
-                assert mine[key][name] == values[rank - 1]
-
-
 # -- entries
 
 
@@ -178,6 +150,9 @@ def test_only_first_deliveries_that_nobody_wanted_late_are_timed(asking: Asking)
     assert {(each["topic"], each["subscription"]) for each in found} == {("t", "s")}
     assert sum(each["deliveries"] for each in found) == 4
     assert [each["publish_to_delivery_ns_max"] for each in found if each["timed"]] == [5 * MS]
+    total = publish_to_delivery(asking.parts(["transits", "entries", "unread", "ways"]))["total"]
+    assert (total["deliveries"], total["transit_ms"]["count"]) == (4, 1)
+    assert total["not_judged"] == {"delay_wanted": 1, "redelivered": 1, "send_not_known": 1}
 
 
 # -- the slowest
@@ -291,13 +266,3 @@ def test_the_side_of_the_tap_is_said_where_it_is_certain(
         assert [row["asked_by"] for row in section["pings"]] == [
             "broker" if is_of_broker else "client"
         ]
-
-
-def test_exact_is_asked_of_any_engine(asking: Asking) -> None:
-    asked = []
-
-    def table(query: str) -> pa.Table:
-        asked.append(query)
-        return asking.put({"c": {}}).table(query)
-
-    assert exact(table).num_rows == 0 and len(asked) == 1

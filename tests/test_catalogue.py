@@ -1,0 +1,129 @@
+"""Queries, sections and texts agree: what a header declares, a section takes, a text tells."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dissector.queries.catalogue import catalogue, prelude
+from dissector.report.parts import Parts
+from dissector.report.result import SECTIONS
+from tests.dissector.queries.asked import Asked
+from tests.dissector.report.made import RandomCapture, batch
+from tests.numbers import Numbers
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+KINDS = (pa.int64(), pa.string(), pa.bool_())
+# Queries that no section takes, with what does.
+USED_ELSEWHERE: dict[str, str] = {}
+# Keys of totals that are explained for all sections together, at the beginning of the page.
+OF_ALL_SECTIONS = {"not_judged", "not_applicable", "latency_ms"}
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Asked]:
+    found = Asked()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    numbers = Numbers()
+    for name, rows in RandomCapture(4).tables.items():
+        numbers.add(name, batch(name, rows))
+    return numbers.parts()
+
+
+class Watched(dict[str, Any]):
+    """Rows by the name of their query; it remembers who was asked for."""
+
+    def __init__(self, tables: Any) -> None:
+        super().__init__(tables)
+        self.seen: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+
+def test_every_query_is_taken_by_a_section(parts: Parts) -> None:
+    tables = Watched(parts.tables)
+    for make in SECTIONS.values():
+        make(parts._replace(tables=tables))
+    assert catalogue().keys() - tables.seen == USED_ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_a_query_gives_the_columns_that_its_header_declares(name: str, asked: Asked) -> None:
+    query, columns = catalogue()[name], asked.gives(name)
+    assert len(set(columns.names)) == len(columns.names) and columns.names[0] == "capture"
+    assert query.row, "the header says what a row is"
+    if query.is_list:
+        assert {column for column, _ in query.order} | set(query.of) <= set(columns.names)
+        return
+    assert len(set(query.columns)) == len(query.columns), "a name is a key or a number, and once"
+    assert set(query.columns) == set(columns.names)
+    for column in (*query.sums, *query.least, *query.greatest):
+        assert columns.field(column).type == pa.int64(), column
+    assert all(columns.field(column).type in KINDS for column in query.keys)
+
+
+def test_names_of_queries_and_views_tell_them_apart() -> None:
+    """A query whose CTE has the name of a view would depend on it without reading it."""
+    views = [view.name for view in prelude()]
+    assert len(set(views)) == len(views)
+    texts = {query.name: query.text for query in catalogue().values()}
+    for name, text in (texts | {view.name: view.query for view in prelude()}).items():
+        inner = set(re.findall(r"(\w+) AS \(", text))
+        assert not inner & set(views), f"{name}: {inner & set(views)}"
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_keys_of_a_total_are_explained_in_the_part_about_its_section(
+    section: str, parts: Parts
+) -> None:
+    """And its lists are named there."""
+    begin = PAGE.index(f"\n## {section}\n")
+    end = PAGE.find("\n## ", begin + 1)
+    words = set(re.findall(r"\w+", PAGE[begin:end]))
+    made = SECTIONS[section](parts)
+    assert not made.get("total", {}).keys() - words - OF_ALL_SECTIONS
+    assert not made.keys() - words - {"total"}
+
+
+SHOWN = """
+from dissector.report.result import SECTIONS
+from tests.dissector.report.made import batch, publish
+from tests.numbers import Numbers
+numbers = Numbers()
+numbers.add("exchanges", batch("exchanges", [publish(chunk_id=0), publish(chunk_id=1), publish()]))
+print(SECTIONS["send_latency"](numbers.parts())["total"]["chunks"])
+"""
+
+
+def test_the_number_that_contributing_adds_is_added_by_what_it_shows(tmp_path: Path) -> None:
+    """One query, one line of a section, one row of the page; no other file."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (shown,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for name in ("dissector", "tests", "docs"):
+        ignored = shutil.ignore_patterns("__pycache__", "golden")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    command = ["git", "apply", "--unidiff-zero", "--verbose", "-"]
+    done = subprocess.run(
+        command, cwd=tmp_path, input=shown, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Applied patch") == 3
+    run = [sys.executable, "-c", SHOWN]
+    said = subprocess.run(run, cwd=tmp_path, text=True, capture_output=True, check=False)
+    assert said.stdout.strip() == "2", said.stderr
+    page = (tmp_path / "docs" / "metrics.md").read_text("utf-8")
+    assert "| `chunks` |" in page and "| `chunks` |" not in PAGE
