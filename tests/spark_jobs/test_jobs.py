@@ -28,24 +28,8 @@ from spark_jobs import (
     round_trips,
 )
 from spark_jobs.schemas import SPARK_TYPES, spark_schema
-<<<<<<< HEAD
 from tests.reports import differences
 from tests.spark_jobs.conftest import Both
-=======
-from tests.dissector.lake.samples import landed
-from tests.spark_jobs.test_report import differences, reported
-
-SAMPLES = Path(__file__).resolve().parents[2] / "captures" / "pulsar-apache"
-CURSUS = "../cursus/go-crash_redelivery_streaming.pcap"
-NAMES = (
-    "java-j74_corrupt.pcap", "java-j24_unload.pcap", "java-j12_nack.pcap",
-    "java-j40_slow_consumer.pcap", "java-j17_blocked_unacked.pcap", "java-j23_errors.pcap",
-    "java-j61_txn_abort.pcap", "java-j16_dlq_retry.pcap", "java-j72_midstream.pcap",
-    "cpp-s08_nack-proxy-any.pcap", "mut-snap200-java-j03_batch_lz4.pcap",
-    "../pulsar/tap-caploss.pcap", "java-j35_tls.pcap", CURSUS,
-    "../cursus/raw-commands_all.pcap",
-)  # fmt: skip
->>>>>>> room-core
 
 Main = Callable[[list[str]], int]
 JOBS: dict[Main, tuple[str, ...]] = {
