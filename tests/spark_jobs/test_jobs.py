@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_jobs.counting import collected
-from spark_jobs.joined import CLOSED
-from spark_jobs.tables import bucket, floor_div
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
