@@ -62,7 +62,7 @@ EDGES_THAT_MEET = {
     # One meaning of a number: what is shown while it happens is computed by the report's walks.
     "dissector.tap": {"sources", "lake", "report"},
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
-    "dissector.report": {"joining"},  # sums are made of captures as they belong together
+    "dissector.report": {"joining", "lake", "queries"},  # numbers are made by queries over a lake
 }
 OPERATING_SYSTEM = {
     *("os", "io", "sys", "pathlib", "socket", "select", "threading", "asyncio", "subprocess"),
@@ -145,8 +145,9 @@ TESTED_THROUGH = {
     "dissector/packet/test_unwrap.py": "walk",
     f"{_CURSUS}/test_facts.py": "bodies conversations correlation effects groups messages readings"
     " rows",
-    "dissector/report/test_summary.py": "exchange_rows",
-    "dissector/report/sections/test_sections.py": "coverage permit_utilization",
+    "dissector/report/test_making.py": "tallied workspace",
+    "dissector/report/test_counting.py": "ways",
+    "dissector/report/sections/test_sections.py": "checksum_failures coverage permit_utilization",
     "dissector/lake/test_packed.py": "chunks layout",
     "dissector/schemas/test_tables.py": "column connections shared",
 }

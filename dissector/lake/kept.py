@@ -1,5 +1,7 @@
-"""What is kept beside the captures of a lake, so that a report reads only what is new: small tables
-that queries made of captures, found again by digests of the query and of what it read.
+"""What is kept beside the captures of a lake, so that a report reads only what is new.
+
+It is small tables that queries made of captures, found again by digests of the query and of what it
+read.
 
     LAKE/_sums/<batch>/index.json      which units and tables, with SHA-256 of each file
     LAKE/_sums/<batch>/<table>.parquet or <table>/*.parquet

@@ -7,8 +7,8 @@ they become what the catalogue is written for, in SQL that all engines run:
 - only captures that count are there (`wanted`: capture);
 - rows that joining closed (`dissector.joining.closing`, here `closed_<table>`) stand in the place
   of the lake's own, under the first capture of their connection. `own_capture` and
-  `own_connection_id` say where the row's frame lies, `response_…`, `previous_…` and `ack_…` where the other one lies if that is elsewhere;
-  `order_no` orders the rows of a connection;
+  `own_connection_id` say where the row's frame lies, `response_…`, `previous_…` and `ack_…` where
+  the other one lies if that is elsewhere; `order_no` orders the rows of a connection;
 - `moved` says of a joined connection, by each further place of its, under which it counts;
 - `legs` has every connection by every number that rows of frames and acks have, `producer_names`
   and `consumer_names` the names by all of them; `connections`, `producers`, `consumers` each once.

@@ -20,6 +20,7 @@ from dissector.queries.desk import Desk
 from dissector.queries.selection import Selection
 from dissector.report import captures as judging
 from dissector.report import closing
+from dissector.report.exact import exact
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
@@ -28,6 +29,7 @@ from dissector.report.tallied import (
     CHANGED,
     CLOSED,
     JOINED,
+    Engine,
     EngineIn,
     Maker,
     Read,
@@ -178,7 +180,8 @@ def made(
     if not has_memory and len(read.captures) == 1:
         return Made(_of_one(read, work, engine, asked), {})
     names = {name: query.digest for name, query in catalogue().items()}
-    maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection)
+    exactly = Exactly() if asked.is_exact else None
+    maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection, exactly)
     maker.make(names)
     words.tell(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
     is_whole = set(asked.sections) >= set(SECTIONS)
@@ -187,6 +190,8 @@ def made(
             _judge(desk, maker, names, read)
         words.step(2, 3, "all captures together")
         parts = _parts(desk, maker, read)
+        if exactly is not None:
+            parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
         verdicts = _verdicts(desk, maker) if is_whole else None
         report = build(parts, asked.sections, verdicts)
         if not asked.selection.is_everything:
@@ -206,10 +211,22 @@ def made(
     return Made(report, _closed_tables(maker) if is_whole else {})
 
 
+class Exactly:
+    """Percentiles of all values, which are taken while an engine has the tables."""
+
+    def __init__(self) -> None:
+        self.table = pa.table({})
+
+    def __call__(self, engine: Engine) -> None:
+        self.table = settled(exact(engine.table))
+
+
 def _of_one(read: Read, work: Path, engine: EngineIn, asked: Asked) -> Row:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
     with engine(work) as opened:
         tables = tallied_at_once(opened, read, catalogue(), asked.selection)
+        if asked.is_exact:
+            tables["exact"] = settled(exact(opened.table))
     tables["files"] = read.known.files
     verdicts = judging.section(judging.all_judged(tables).to_pylist())
     report = build(Parts(tables, *_steps(read)), asked.sections, verdicts)

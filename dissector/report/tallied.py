@@ -300,14 +300,22 @@ class Maker:
     """Finds what is kept of the captures of a report, makes what is missing, and keeps it."""
 
     def __init__(
-        self, read: Read, kept: Kept | None, work: Path, engine: EngineIn, what: Selection
+        self,
+        read: Read,
+        kept: Kept | None,
+        work: Path,
+        engine: EngineIn,
+        what: Selection,
+        also: Callable[[Engine], None] | None = None,
     ) -> None:
-        """kept: None where nothing is kept, and what is kept does not serve."""
+        """kept: None where nothing is kept, and what is kept does not serve; also: done with the
+        engine while it has the tables, of all captures if nothing is kept."""
         self._read = read
         self._kept = kept
         self._work = work
         self._engine = engine
         self._what = what
+        self._also = also
         self._runs = 0
         self.sources: dict[str, list[Source]] = {}
         self._digests: dict[str, str] = {}
@@ -359,6 +367,8 @@ class Maker:
             if queries:
                 open_tables(engine, self._read, captures, closed, self._what)
                 engine.write(queries, folder)
+                if self._also is not None:
+                    self._also(engine)
         for name in names:
             if name.startswith(JOINED) and closed is not None:
                 os.rename(closed / name.removeprefix(JOINED), folder / name)

@@ -27,7 +27,8 @@ def test_a_tally_keeps_the_first_of_merged_rows(asking: Asking) -> None:
     query = catalogue()["refused_texts"]._replace(first=2)
     rows = pa.table({
         "capture": ["a", "b", "a", "a"], "error_code": ["x"] * 4,
-        "error_text": ["s", "s", "t", "u"], "answers": [1, 1, 1, 1], "first_ns": [9, 8, 2, 3], "first_frame_no": [1, 1, 1, 1],
+        "error_text": ["s", "s", "t", "u"], "answers": [1, 1, 1, 1],
+        "first_ns": [9, 8, 2, 3], "first_frame_no": [1, 1, 1, 1],
     })  # fmt: skip
     asking.register("kept", rows)
     found = asking.table(query.merged("kept")).to_pylist()

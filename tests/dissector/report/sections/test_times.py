@@ -1,6 +1,5 @@
 """Round trips, acks and deliveries: against naive counts, and what is not known."""
 
-
 import pytest
 
 from dissector.report.sections import ack_latency

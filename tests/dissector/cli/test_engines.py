@@ -1,0 +1,55 @@
+"""Which engine counts, and what is said about it."""
+
+from pathlib import Path
+
+import pytest
+
+from dissector.cli import engines
+from dissector.errors import DependencyError, UsageError
+from dissector.queries.desk import Desk
+
+MANY = engines.LARGE_ROWS + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "master", "rows", "expected", "why"),
+    [
+        ("auto", None, 10, "duckdb", "10 rows"),
+        ("auto", None, MANY, "spark", f"{MANY:,} rows"),
+        ("auto", "local[1]", 10, "spark", "--master"),
+        ("duckdb", None, MANY, "duckdb", "as told"),
+        ("spark", None, 10, "spark", "as told"),
+    ],
+)
+def test_the_engine_is_told_or_follows_the_rows(
+    name: engines.Name, master: str | None, rows: int, expected: str, why: str
+) -> None:
+    found, sentence = engines.chosen(name, master, rows)
+    assert found == expected and why in sentence
+
+
+def test_a_program_that_spark_started_counts_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert engines.chosen("auto", None, 10)[0] == "spark"
+
+
+def test_duckdb_has_no_master() -> None:
+    with pytest.raises(UsageError, match="--master"):
+        engines.chosen("duckdb", "local[1]", 10)
+
+
+def test_duckdb_needs_nothing_else(tmp_path: Path) -> None:
+    with engines.opened("duckdb", None, 10, 1) as engine_in, engine_in(tmp_path) as engine:
+        assert isinstance(engine, Desk)
+
+
+def test_without_spark_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError("no module named pyspark", name="pyspark")
+
+    monkeypatch.setattr(engines.importlib, "import_module", missing)
+    with (
+        pytest.raises(DependencyError, match=r"pyspark is missing.*--engine duckdb"),
+        engines.opened("spark", None, 10, 1),
+    ):
+        pass
