@@ -90,8 +90,7 @@ def test_captures_that_cannot_be_read_are_named_and_the_others_read(
         assert found["coverage"] == {
             key: value for key, value in both.report["coverage"].items() if key != "about"
         }
-        (name, *_) = (row["capture"] for row in both.report["sources"])
-        assert coverage.main([*options, "--capture", name]) == 0, "it was not asked for"
+        assert coverage.main([*options, "--capture", "c-made-0"]) == 0, "it was not asked for"
     finally:
         bad.unlink()
 
