@@ -326,9 +326,9 @@ class Maker:
 
         digests: of queries by their name.
         """
-        wanted = dict(digests)
-        if self._read.plan.groups:
-            wanted |= dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
+        # Of captures that nothing was joined with, that there is nothing is kept as well.
+        joined = dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
+        wanted = {**digests, **joined}
         runs: dict[tuple[Unit, ...], list[str]] = {}
         for name, digest in wanted.items():
             self.sources[name], missing = self._found(name, digest)
