@@ -106,11 +106,12 @@ class SparkDesk:
         self._name(name, self._spark.sql(query))
 
     def prelude(self) -> None:
-        """The views that queries share, over tables that are there: `write` makes those that its
-        queries read."""
+        """The views that queries share, over tables that are there: `write` and `table` make
+        those that their queries read."""
 
     def table(self, query: str) -> pa.Table:
         """All rows of a query that gives few."""
+        self._settle([query])
         with _reading():
             return self._spark.sql(query).toArrow()
 

@@ -1,11 +1,13 @@
 """Reports of lakes, as the commands make them, without the command line."""
 
+import io
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from dissector.cli.main import run
 from dissector.queries.desk import Desk
 from dissector.queries.selection import selection_of
 from dissector.report import making
@@ -29,6 +31,14 @@ def reported(
     words = making.Words(tell, lambda *_: None)
     making.write(lake, output, engine, asked, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
+    return content
+
+
+def summary(*paths: Path) -> dict[str, Any]:
+    """What `dissector summary` says about captures that are in no lake."""
+    with redirect_stdout(io.StringIO()) as said:
+        assert run(["summary", "--json", "-q", *map(str, paths)]) == 0
+    content: dict[str, Any] = json.loads(said.getvalue())
     return content
 
 

@@ -9,7 +9,7 @@ from tests.grouping import LONGEST, ROOT, group_of, place_of
     ("file", "group"),
     [
         ("tests/spark_jobs/test_jobs.py", "spark"),
-        ("tests/spark_jobs/test_links.py", "tests/spark_jobs/test_links.py"),
+        ("tests/spark_jobs/test_archive.py", "tests/spark_jobs/test_archive.py"),
         ("tests/dissector/tap/test_live.py", "tap"),
         ("tests/dashboards/test_dashboards.py", "tap"),
         ("tests/test_tidy.py", "tests/test_tidy.py"),

@@ -196,8 +196,9 @@ def _select(source: Source) -> str:
 
 
 def union(sources: Iterable[Source]) -> str:
-    """The rows of several sources, as a query; those that are read whole come as one."""
-    found = list(sources)
+    """The rows of several sources, as a query, empty if there are no files of them; those that are
+    read whole come as one."""
+    found = [source for source in sources if source.paths]
     whole = [path for source in found if source.is_all for path in source.paths]
     queries = [_select(Source(tuple(whole), frozenset(), True))] if whole else []
     queries += [_select(source) for source in found if not source.is_all]
@@ -326,9 +327,8 @@ class Maker:
 
         digests: of queries by their name.
         """
-        wanted = dict(digests)
-        if self._read.plan.groups:
-            wanted |= dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
+        joined = dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), _JOINED)
+        wanted = {**digests, **joined}
         runs: dict[tuple[Unit, ...], list[str]] = {}
         for name, digest in wanted.items():
             self.sources[name], missing = self._found(name, digest)
@@ -415,8 +415,9 @@ class Maker:
                     sources, missing = memory.sources(name, digest, wanted)
                     if missing:
                         return  # somebody else changed it meanwhile
-                    if sources:
-                        desk.write({name: union(sources)}, folder)
+                    query = union(sources)
+                    if query:
+                        desk.write({name: query}, folder)
                 memory.add(folder, units, digests)
         memory.replace_all()
 
@@ -431,8 +432,9 @@ def tallied_at_once(
 
 def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
     """The rows of sources, in one table of these columns."""
-    if not sources:
+    query = union(sources)
+    if not query:
         return schema.empty_table()
     names = ", ".join(f'"{name}"' for name in schema.names)
-    rows = settled(desk.table(f"SELECT {names} FROM ({union(sources)})"))
+    rows = settled(desk.table(f"SELECT {names} FROM ({query})"))
     return rows.cast(schema)

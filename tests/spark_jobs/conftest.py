@@ -1,37 +1,72 @@
-"""A lake of captures that belong together, and what Spark reports about it, made once."""
+"""A lake of all that reports are made of, and what both engines say about it, made once."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.spark_jobs.cutting import land, land_cut, read
+from dissector.lake.kept import SUMS
+from tests.dissector.lake.samples import landed
+from tests.dissector.report.apart import land_apart
+from tests.dissector.report.made import RandomCapture, Tables, write_lake
+from tests.dissector.report.odd import odd_captures
+from tests.reports import reported
 
-# Cut where no frame straddles: behind whole frames of both directions.
-CUTS = {
-    "java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,),
-    "cpp-c40_killed_Failover.pcap": (19,),
-    "../cursus/go-group_rebalance_two_consumers.pcap": (331,),
-}  # fmt: skip
-WHOLE = ("java-j23_errors.pcap",)
+# A proxied pair, TLS, damage, a start in the middle, a stall; and what Cursus has beside groups.
+REAL = (
+    "java-j12_nack.pcap", "java-j40_slow_consumer.pcap", "java-j35_tls.pcap",
+    "cpp-s08_nack-proxy-any.pcap", "java-j72_midstream.pcap", "java-j16_dlq_retry.pcap",
+    "mut-snap200-java-j03_batch_lz4.pcap", "../pulsar/tap-caploss.pcap",
+    "../cursus/go-crash_redelivery_streaming.pcap",
+)  # fmt: skip
 
 
-class Apart(NamedTuple):
-    """lake: of CUTS in parts, and of WHOLE; folder, report: what Spark reports about it."""
+class Both(NamedTuple):
+    """lake: what Spark reported about it is kept there; spark, duckdb: folders of reports."""
 
     lake: Path
-    folder: Path
+    spark: Path
+    duckdb: Path
     report: dict[str, Any]
 
 
-@pytest.fixture(scope="session")
-def apart(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Apart:
-    from tests.spark_jobs.test_report import reported
+def made_captures() -> dict[str, Tables]:
+    """Rows by chance, ordinary and odd ones, of clusters that have nothing in common."""
+    captures = {"c-made-0": RandomCapture(1).tables, **odd_captures(3)}
+    for name, tables in captures.items():
+        for row in tables["capture_files"]:
+            row["cluster"] = name
+    return captures
 
-    root = tmp_path_factory.mktemp("apart")
-    for name, places in CUTS.items():
-        land_cut(name, places, root / "lake", root)
-    for name in WHOLE:
-        land(read(name), name.partition(".")[0], root / "lake", root)
-    report = reported(spark, root / "lake", root / "report")
-    return Apart(root / "lake", root / "report", report)
+
+@contextmanager
+def default_elsewhere(spark: Any) -> Iterator[None]:
+    """As on a cluster whose files are in an HDFS that cannot be reached."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", "hdfs://nowhere.invalid:8020")
+    try:
+        yield
+    finally:
+        settings.set("fs.defaultFS", before)
+
+
+@pytest.fixture(scope="session")
+def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """Of captures that were cut, landed apart and are joined; of whole ones; of rows by chance."""
+    from spark_jobs.engine import SparkDesk
+
+    root = tmp_path_factory.mktemp("both")
+    lake = root / "lake [1] n\u00e4chte 100%"
+    land_apart(lake, root)
+    landed(lake, [f"pulsar-apache/{name}" for name in REAL])
+    write_lake(lake, made_captures())
+    reported(lake, root / "duckdb")
+    shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
+    with default_elsewhere(spark):
+        report = reported(lake, root / "spark {2}", partial(SparkDesk, spark))
+    return Both(lake, root / "spark {2}", root / "duckdb", report)

@@ -15,7 +15,7 @@ from dissector.lake.reader import open_lake
 from dissector.schemas import TABLES
 from dissector.sources.rings import chains
 from spark_jobs.captures import Asked, CapturesReader, capture_of, inputs_of, rows_of
-from tests.spark_jobs.cutting import SAMPLES
+from tests.dissector.joining.cutting import SAMPLES
 
 FORMAT = "pulsar_pcap"
 CURSUS = SAMPLES.parent / "cursus" / "go-group_rebalance_two_consumers.pcap"

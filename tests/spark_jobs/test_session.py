@@ -184,7 +184,8 @@ def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path)
                 break
     environment = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"}
     done = subprocess.run(
-        [sys.executable, "-m", "dissector", "analyze", sample, "-o", tmp_path / "out"],
+        [sys.executable, "-m", "dissector", "analyze", sample, "-o", tmp_path / "out",
+         "--engine", "spark"],
         env=environment | {"PATH": str(tools)}, capture_output=True, text=True, timeout=300,
         check=False,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,36 +16,10 @@ from dissector.lake.kept import SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.queries import catalogue as queries
 from dissector.schemas import TABLES
+from tests.dissector.report.apart import Apart
 from tests.reports import differences, reported
-from tests.spark_jobs.cutting import land, land_cut, read
 
 SEED = 7
-# Cut where no frame straddles: behind whole frames of both directions.
-CUTS = {
-    "java-j24_unload.pcap": (203, 300), "java-j74_corrupt.pcap": (51,),
-    "cpp-c40_killed_Failover.pcap": (19,),
-    "../cursus/go-group_rebalance_two_consumers.pcap": (331,),
-}  # fmt: skip
-WHOLE = ("java-j23_errors.pcap",)
-
-
-class Apart(NamedTuple):
-    """lake: of CUTS in parts, and of WHOLE; folder, report: what is reported about it."""
-
-    lake: Path
-    folder: Path
-    report: dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> Apart:
-    root = tmp_path_factory.mktemp("apart")
-    for name, places in CUTS.items():
-        land_cut(name, places, root / "lake", root)
-    for name in WHOLE:
-        land(read(name), name.partition(".")[0], root / "lake", root)
-    report = reported(root / "lake", root / "report")
-    return Apart(root / "lake", root / "report", report)
 
 
 def hand_over(source: Path, target: Path, captures: Iterable[str]) -> None:

@@ -8,8 +8,7 @@ import pytest
 from dissector.lake.compact import compact
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_service import rotated
-from tests.spark_jobs.test_jobs import summary
-from tests.spark_jobs.test_report import differences, reported
+from tests.reports import differences, reported, summary
 
 # What says how many files there were, and what they are called.
 OF_FILES = ("files", "file_bytes", "captures", "capture", "file_name", "sources", "by_capture")
@@ -24,16 +23,15 @@ def without_files(value: Any) -> Any:
 
 @pytest.mark.parametrize("is_compacted", [False, True], ids=["rotations", "compacted"])
 def test_the_report_over_rotations_is_that_over_the_recording(
-    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_compacted: bool
+    tmp_path: Path, is_compacted: bool
 ) -> None:
-    path = str(CAPTURES / "pulsar-apache" / "java-j24_unload.pcap")
-    tap = rotated(tmp_path / "rotations", path, rotate_bytes=30_000)
+    path = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
+    tap = rotated(tmp_path / "rotations", str(path), rotate_bytes=30_000)
     assert len(tap.fates) > 5
     if is_compacted:
         compact(tmp_path / "rotations")
-    found = reported(spark, tmp_path / "rotations", tmp_path / "report")
+    found = reported(tmp_path / "rotations", tmp_path / "report")
     assert found["coverage"]["total"]["captures"] == 1
     assert found["coverage"]["total"]["files"] == len(tap.fates)
-    recording = summary(capsys, Path(path).name)
-    assert differences(without_files(found), without_files(recording)) == []
+    assert differences(without_files(found), without_files(summary(path))) == []
     assert found["send_latency"]["total"]["sends"] > 0

@@ -1,0 +1,39 @@
+"""Brokers that began anew: captures of them share every name and number, and no message.
+
+What clients of each saw is the judge: a lake has the redeliveries of its captures, and no more.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dissector.joining.cutting import land, read
+from tests.dissector.joining.test_brokers import SETS
+from tests.reports import reported
+
+COUNTS = ("deliveries", "redelivered", "messages")
+
+
+def counts(report: dict[str, Any]) -> Counter[str]:
+    total = report["redelivery"]["total"]
+    found = Counter({name: total[name] for name in COUNTS})
+    return found + Counter({f"cause {cause}": n for cause, n in total["by_cause"].items()})
+
+
+@pytest.mark.parametrize("names", SETS, ids=lambda names: names[0])
+def test_a_lake_reports_the_redeliveries_of_its_captures(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    captures = [
+        land(read(f"../pulsar/{name}"), name.partition(".")[0], tmp_path / "lake", tmp_path)
+        for name in names
+    ]
+    lake = tmp_path / "lake"
+    each = [counts(reported(lake, tmp_path / "one", captures=(name,))) for name in captures]
+    found = reported(lake, tmp_path / "report")
+    assert counts(found) == sum(each, Counter()) and counts(found)["deliveries"] > 0
+    assert found["closing"]["total"]["captures_joined"] == 0
+    (topic,) = {row["topic"] for row in found["redelivery"]["by_subscription"]}
+    assert topic
