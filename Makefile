@@ -62,7 +62,7 @@ install: $(VENV)/.warm
 
 demo: install
 	@rm -rf demo
-	@$(BIN)/dissector analyze $(DEMO) -o demo
+	@$(BIN)/dissector analyze $(DEMO) -o demo --engine spark
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check dissector spark_jobs tests proto

@@ -74,17 +74,26 @@ class Numbers:
         )
         files = tables["capture_files"]
         spans = {name: _span(files, name) for name in captures}
-        with Desk(threads=1) as desk:
-            _open(desk, tables, {name: step_ns(*span) for name, span in spans.items()})
-            tallies, merged = {}, {"files": files}
-            for name, query in catalogue().items():
-                tallies[name] = settled(desk.table(query.per_capture()))
-                desk.register("kept_rows", tallies[name])
-                merged[name] = settled(desk.table(query.merged("kept_rows")))
+        desk = _desk()
+        desk.expect(sum(rows.num_rows for rows in tables.values()))
+        _open(desk, tables, {name: step_ns(*span) for name, span in spans.items()})
+        tallies = {
+            name: settled(desk.table(query.per_capture())) for name, query in catalogue().items()
+        }
+        merged = {**tallies, "files": files}
+        for name, query in catalogue().items() if len(captures) > 1 else ():
+            desk.register("kept_rows", tallies[name])
+            merged[name] = settled(desk.table(query.merged("kept_rows")))
         known = [span for span in spans.values() if span != (0, 0)]
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}
         return Parts(merged, step_ns(*whole), steps), tallies | {"files": files}
+
+
+@cache
+def _desk() -> Desk:
+    """One for all tests of a process: to open it costs as much as some queries."""
+    return Desk(threads=1)
 
 
 def _open(desk: Desk, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) -> None:
