@@ -177,7 +177,7 @@ def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path)
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "bash", "dirname", "basename", "ps", "cat", "uname", "env", "nice", "rm",
-                 "mkdir", "id", "hostname", "sed", "tr", "readlink", "ls"):  # fmt: skip
+                 "chmod", "mkdir", "id", "hostname", "sed", "tr", "readlink", "ls"):  # fmt: skip
         for folder in ("/bin", "/usr/bin"):
             if (Path(folder) / name).exists():
                 (tools / name).symlink_to(Path(folder) / name)
