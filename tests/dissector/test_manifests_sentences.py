@@ -42,7 +42,7 @@ def said(case: Case) -> tuple[Remark, ...]:
     (chain,) = chains([str(case.path)], "auto").chains
     for block in dissect(chain, Options(want_detail="none")):
         summary.add_block(block, case.name)
-    return tuple(remarks(summary.result({case.name: case.name})))
+    return tuple(remarks(summary.result()))
 
 
 def text_of(case: Case, *sections: str) -> str:

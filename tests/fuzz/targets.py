@@ -89,7 +89,7 @@ def summarise(data: bytes) -> None:
                 summary.add(block.table, arrow_batch(block), "night")
         except InputError:
             return
-    check_report(summary.result({"night": "night"}))
+    check_report(summary.result())
 
 
 def files(data: bytes) -> None:
