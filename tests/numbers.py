@@ -1,7 +1,7 @@
 """The numbers of a report over rows that a test has in memory, by the queries that users get."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -64,7 +64,13 @@ class Numbers:
         parts, tallies = self._made()
         return build(parts, verdicts=section(all_judged(tallies).to_pylist()))
 
-    def _made(self) -> tuple[Parts, Mapping[str, pa.Table]]:
+    def coverage(self) -> dict[str, Any]:
+        """The report's section of this name, which takes few queries."""
+        parts, _ = self._made(("frames", "connections", "notices", "ways"))
+        return build(parts, ["coverage"])
+
+    def _made(self, names: Iterable[str] = ()) -> tuple[Parts, Mapping[str, pa.Table]]:
+        """names: of queries, all if none is given."""
         tables = {
             name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
             for name in TABLES
@@ -77,11 +83,12 @@ class Numbers:
         desk = _desk()
         desk.expect(sum(rows.num_rows for rows in tables.values()))
         _open(desk, tables, {name: step_ns(*span) for name, span in spans.items()})
+        queries = {name: catalogue()[name] for name in names or catalogue()}
         tallies = {
-            name: settled(desk.table(query.per_capture())) for name, query in catalogue().items()
+            name: settled(desk.table(query.per_capture())) for name, query in queries.items()
         }
         merged = {**tallies, "files": files}
-        for name, query in catalogue().items() if len(captures) > 1 else ():
+        for name, query in queries.items() if len(captures) > 1 else ():
             desk.register("kept_rows", tallies[name])
             merged[name] = settled(desk.table(query.merged("kept_rows")))
         known = [span for span in spans.values() if span != (0, 0)]

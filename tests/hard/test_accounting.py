@@ -38,7 +38,8 @@ def check_all(folder: Path, *copies: bytes) -> None:
         except InputError:
             assert not tables
         check(tables)
-    check_report(summary.result())
+    # Of what is damaged everything is counted, since nothing that it holds may end a query.
+    check_report(summary.result() if len(copies) > 1 else summary.coverage())
 
 
 @each_case
