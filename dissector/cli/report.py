@@ -17,6 +17,7 @@ from dissector.cli.lake import exit_of_unread
 from dissector.cli.land import land_inputs, temporary_lake
 from dissector.cli.options import (
     Common,
+    LocalName,
     LocalPath,
     chain_option,
     cluster_option,
@@ -155,9 +156,9 @@ def _refuse_lake(output: Path, lake: Path) -> None:
         "dissector summary night.pcap --fail-on 'checksum_failures.total.mismatch > 0'"
     )
 )
-@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
 @click.option(
-    "--lake", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    "--lake", type=LocalPath(file_okay=False, path_type=Path), metavar="DIR",
     help="Read this lake instead of captures.",
 )  # fmt: skip
 @_capture_option

@@ -42,6 +42,7 @@ from dissector.report.tallied import (
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
+_STEPS: Final = 4  # that a report is told to take
 _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
 
@@ -173,10 +174,10 @@ def made(
         words.tell(f"{name} is not counted: all its files are in {other}")
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, asked.captures)))
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
-    words.step(0, 3, "what the captures hold")
+    words.step(0, _STEPS, "what the captures hold")
     kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
-    words.step(1, 3, "the rows of new captures")
+    words.step(1, _STEPS, "the rows of new captures")
     if not has_memory and len(read.captures) == 1:
         return Made(_of_one(read, work, engine, asked), {})
     names = {name: query.digest for name, query in catalogue().items()}
@@ -188,7 +189,7 @@ def made(
     with Desk(work) as desk:
         if is_whole:
             _judge(desk, maker, names, read)
-        words.step(2, 3, "all captures together")
+        words.step(2, _STEPS, "all captures together")
         parts = _parts(desk, maker, read)
         if exactly is not None:
             parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
@@ -325,7 +326,7 @@ def write(
     with workspace(output) as work:
         with open_lake(lake) as opened:
             found = made(opened, work, engine, asked, words)
-        words.step(3, 3, "writing the report")
+        words.step(3, _STEPS, "writing the report")
         write_report(
             output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )

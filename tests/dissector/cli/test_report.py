@@ -60,55 +60,32 @@ def test_a_partial_input_is_said_beside_the_numbers(
     assert command("summary", cut, "--strict").code == EXIT_INPUT
 
 
-class FakeJob:
-    """Stands for the Spark jobs: remembers what it was asked."""
-
-    def __init__(self, report: dict[str, Any]) -> None:
-        self.report = report
-        self.asked: dict[str, Any] = {}
-
-    def write_report(self, lake: Path, output: Path, step: Any, **more: Any) -> dict[str, Any]:
-        step(3, 11, "errors")
-        self.asked = {"lake": lake, "output": output, **more}
-        return self.report
-
-
-@pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch, command: Command, nacks: Path) -> FakeJob:
-    made = FakeJob(json.loads(command("summary", nacks, "--json").out))
-    real = importlib.import_module
-    monkeypatch.setattr(
-        importlib, "import_module", lambda name: made if name == "spark_jobs.report" else real(name)
-    )
-    return made
-
-
-def test_analyze_lands_and_reports(
-    command: Command, job: FakeJob, nacks: Path, tmp_path: Path
-) -> None:
-    found = command("analyze", nacks, "-o", tmp_path, "--exact", "--master", "local[1]")
+def test_analyze_lands_and_reports(command: Command, nacks: Path, tmp_path: Path) -> None:
+    found = command("analyze", nacks, "-o", tmp_path, "--exact")
     assert found.code == EXIT_OK, found.err
-    assert job.asked == {
-        "lake": tmp_path / "lake", "output": tmp_path / "report", "captures": (),
-        "is_exact": True, "master": "local[1]", "is_forced": False,
-    }  # fmt: skip
+    assert "engine: duckdb" in found.err
     assert found.lines[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
     assert len(list((tmp_path / "lake" / "_manifest").iterdir())) == 1
+    said = (tmp_path / "report" / "report.json").read_text("utf-8")
+    assert said == command("summary", nacks, "--json", "--exact").out
     condition = "redelivery.total.redelivered > 0"
     assert command("analyze", nacks, "-o", tmp_path, "--fail-on", condition).code == EXIT_FAIL_ON
 
 
-def test_report_reads_a_lake_that_is_there(
-    command: Command, job: FakeJob, nacks: Path, tmp_path: Path
-) -> None:
+def test_report_reads_a_lake_that_is_there(command: Command, nacks: Path, tmp_path: Path) -> None:
     missing = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
     assert missing.code == EXIT_INPUT and not (tmp_path / "out").exists()
-    (capture,) = command("land", nacks, "--lake", tmp_path / "lake").lines
+    (capture,) = command("land", nacks, "--lake", tmp_path / "lake", "--tallies").lines
     found = command(
         "report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", "--capture", capture
     )
     assert (found.code, found.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
-    assert job.asked["captures"] == (capture,)
+    assert "captures read: 0 of 1" in found.err, "it was counted when it landed"
+    by_lake = command("summary", "--lake", tmp_path / "lake", "--capture", capture, "--json")
+    assert by_lake.out == command("summary", nacks, "--json").out
+    for wrong in (["summary"], ["summary", nacks, "--lake", tmp_path / "lake"],
+                  ["summary", nacks, "--capture", capture]):  # fmt: skip
+        assert command(*wrong).code == EXIT_USAGE
     # Another capture that cannot be read is named, and does not keep from reading this one.
     (tmp_path / "lake" / "_manifest" / "c-other.json").write_text("{")
     for chosen, code in ((("--capture", capture), EXIT_OK), ((), EXIT_PARTIAL)):
@@ -134,7 +111,8 @@ def test_without_spark_the_way_out_is_named(
 
     command("land", nacks, "--lake", tmp_path / "lake")
     monkeypatch.setattr(importlib, "import_module", missing)
-    found = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
+    place = ("--lake", tmp_path / "lake", "-o", tmp_path / "out")
+    found = command("report", *place, "--engine", "spark")
     assert found.code == EXIT_DEPENDENCY
     assert "pip install" in found.err and "dissector summary" in found.err
 
@@ -151,19 +129,19 @@ def test_a_wrong_path_is_told_before_anything_is_read(
 
 
 @pytest.fixture
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing may come so far as to start Spark."""
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may come so far as to make a report."""
 
     def started(*_: Any, **__: Any) -> None:
-        raise AssertionError("Spark was started")
+        raise AssertionError("a report was made")
 
-    monkeypatch.setattr("dissector.cli.report._run_spark", started)
+    monkeypatch.setattr("dissector.cli.report._made", started)
 
 
 @pytest.mark.parametrize("place", ["lake", "lake/frames", "lake/new", "link"])
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "forced"])
 def test_a_report_is_never_written_into_its_lake(
-    command: Command, nacks: Path, tmp_path: Path, place: str, force: tuple[str], no_spark: None
+    command: Command, nacks: Path, tmp_path: Path, place: str, force: tuple[str], no_report: None
 ) -> None:
     lake = tmp_path / "lake"
     assert command("land", nacks, "--lake", lake).code == EXIT_OK
@@ -175,7 +153,7 @@ def test_a_report_is_never_written_into_its_lake(
 
 
 def test_a_lake_in_what_a_report_replaces_stays(
-    command: Command, nacks: Path, tmp_path: Path, no_spark: None
+    command: Command, nacks: Path, tmp_path: Path, no_report: None
 ) -> None:
     lake = tmp_path / "out" / "tables"
     assert command("land", nacks, "--lake", lake).code == EXIT_OK
@@ -184,7 +162,7 @@ def test_a_lake_in_what_a_report_replaces_stays(
 
 
 def test_folders_with_other_files_are_refused_before_anything_is_read(
-    command: Command, nacks: Path, tmp_path: Path, no_spark: None
+    command: Command, nacks: Path, tmp_path: Path, no_report: None
 ) -> None:
     for folder in (tmp_path / "out", tmp_path / "all" / "report"):
         folder.mkdir(parents=True)
@@ -200,7 +178,7 @@ def test_folders_with_other_files_are_refused_before_anything_is_read(
 
 
 def test_an_input_among_the_parts_of_a_report_is_refused(
-    command: Command, nacks: Path, tmp_path: Path, no_spark: None
+    command: Command, nacks: Path, tmp_path: Path, no_report: None
 ) -> None:
     inside = tmp_path / "out" / "report" / "tables" / "night.pcap"
     inside.parent.mkdir(parents=True)
@@ -212,13 +190,13 @@ def test_an_input_among_the_parts_of_a_report_is_refused(
 
 
 @pytest.mark.parametrize("name", ["report", "analyze"])
-def test_a_terminal_sees_at_which_section_it_is(
-    command: Command, job: FakeJob, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:  # fmt: skip
+def test_a_terminal_sees_how_far_a_report_is(
+    command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     command("land", nacks, "--lake", tmp_path / "lake")
     what = [nacks] if name == "analyze" else ["--lake", tmp_path / "lake"]
     said: list[tuple[str, bool]] = []
+    steps = [f"{done} of 4" for done in range(4)]
 
     @contextmanager
     def bar(unit: str, is_shown: bool) -> Iterator[Any]:
@@ -229,4 +207,5 @@ def test_a_terminal_sees_at_which_section_it_is(
     for options, is_shown in (([], True), (["-q"], False), (["--no-progress"], False)):
         said.clear()
         assert command(name, *what, "-o", tmp_path / "out", *options).code == EXIT_OK
-        assert said == [("sections", is_shown), ("3 of 11 at errors", is_shown)]
+        assert [text.rpartition(" at ")[0] or text for text, _ in said] == ["report", *steps]
+        assert {shown for _, shown in said} == {is_shown}
