@@ -37,17 +37,6 @@ CAUSE_STEPS: Final = {
     "no_commit": "See why the group does not commit what it has read",
     "reset": "Ask who set the group back; if it was on purpose, nothing is to be done",
 }
-# What a bound left out that was hit; others stand among the notices.
-_SUMMARY_LIMITS: Final = {
-    "summary_attempts_limit": "sends that may have been repeated were not compared",
-    "summary_consumers_limit": "the balance of some consumers was not followed",
-    "summary_entries_limit": "some entries were not counted as stored",
-    "summary_errors_limit": "some refusals were not counted",
-    "summary_keys_limit": "some topics, producers or moments are missing in sums",
-    "summary_packets_limit": "frames far back in the capture have no packet number",
-    "summary_sequence_runs_limit": "some messages were not counted",
-    "summary_setup_limit": "some steps of opening producers and consumers were not counted",
-}
 NO_CODE: Final = "no code"  # of a refusal that says why in words alone
 # What to do about a refusal, by its code; Pulsar's names, then those of Cursus.
 ERROR_STEPS: Final = {
@@ -93,7 +82,6 @@ NOTICE_SENTENCES: Final = {kind.code: _sentence(kind.sentence) for kind in NOTIC
 SERIOUS: Final = frozenset(
     kind.code for kind in NOTICES if kind.severity == "error" and kind.code != "unknown_link_type"
 )
-LIMITS: Final = NOTICE_SENTENCES | _SUMMARY_LIMITS
 
 
 def _notices(codes: Iterable[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from dissector.limits import MAX_NAME_LENGTH
 from dissector.report.commands import Commands
-from dissector.report.meanings import LIMITS, NOTICE_SENTENCES, SERIOUS
+from dissector.report.meanings import NOTICE_SENTENCES, SERIOUS
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     BAD,
@@ -173,13 +173,10 @@ def _long_names(times: int) -> Remark:
 def _limits(limits: Mapping[str, int], commands: Commands) -> Remark:
     """Bounds that were hit: what each leaves out."""
     said = "; ".join(
-        f"{LIMITS.get(code, 'a bound on memory')} ({code}, {many(count, 'time')})"
+        f"{NOTICE_SENTENCES.get(code, 'a bound on memory')} ({code}, {many(count, 'time')})"
         for code, count in limits.items()
     )
     text = f"Some numbers are incomplete: {said}."
-    if any(code.startswith("summary_") for code in limits):
-        command = commands.other("dissector analyze {} -o result")
-        return Remark(BAD, "coverage", text, step_text("The report has no such bounds", command))
     step = step_text("Read fewer files at once, one by one", commands.other("dissector summary {}"))
     return Remark(BAD, "coverage", text, step)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dissector.report.meanings import NOTICE_SENTENCES
 from dissector.report.verdict import BAD, GOOD, LOOK
 from dissector.report.verdicts.capturing import ENOUGH
 from tests.dissector.report.verdicts.reports import decoded, of
@@ -11,10 +12,10 @@ from tests.dissector.report.verdicts.reports import decoded, of
 
 def test_bounds_say_what_they_left_out() -> None:
     report = decoded()
-    report["coverage"]["total"]["limits_hit"] = {"summary_packets_limit": 3}
+    report["coverage"]["total"]["limits_hit"] = {"nesting_limit": 3}
     found = [remark for remark in of(report, "coverage") if remark.mark == BAD]
-    assert "frames far back in the capture have no packet number" in found[0].text
-    assert "dissector analyze" in found[0].next_step
+    assert f"{NOTICE_SENTENCES['nesting_limit']} (nesting_limit, 3 times)" in found[0].text
+    assert "dissector summary" in found[0].next_step
 
 
 def test_long_names_leave_the_numbers_whole() -> None:
