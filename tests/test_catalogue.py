@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue, prelude
+from dissector.queries.desk import Desk
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS
 from tests.dissector.queries.asked import Asked
@@ -29,9 +30,8 @@ OF_ALL_SECTIONS = {"not_judged", "not_applicable", "latency_ms"}
 
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Asked]:
-    found = Asked()
-    yield found
-    found.close()
+    with Desk(threads=1) as desk:
+        yield Asked(engine=desk)
 
 
 @pytest.fixture(scope="module")
