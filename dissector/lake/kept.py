@@ -21,10 +21,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.locks import hold, is_held
 
-SUMS: Final = "_sums"
 MAX_BATCHES: Final = 24  # more than these become one
+_GONE: Final = ".gone"  # what a batch made again took the place of
 _INDEX: Final = "index.json"
 _LOCK: Final = "_lock"
 _VERSION: Final = 1
@@ -151,9 +152,8 @@ class Kept:
         }
         text = json.dumps(index, indent=1) + "\n"
         name = hashlib.sha256(text.encode()).hexdigest()[:24]
-        if (self._folder / name).exists():
-            return True
         stage = self._folder / f".{name}.{os.urandom(6).hex()}"
+        gone = self._folder / f"{_GONE}{stage.suffix}"
         lock = None
         try:
             self._folder.mkdir(exist_ok=True)
@@ -165,12 +165,15 @@ class Kept:
                     (stage / file).parent.mkdir(parents=True, exist_ok=True)
                     _link(made / file, stage / file)
             (stage / _INDEX).write_text(text, "utf-8")
+            if (self._folder / name).exists():  # what is made again was damaged there
+                (self._folder / name).rename(gone)
             stage.rename(self._folder / name)
             (self._folder / name / _LOCK).unlink()
         except OSError:
             shutil.rmtree(stage, ignore_errors=True)
             return False
         finally:
+            shutil.rmtree(gone, ignore_errors=True)
             if lock is not None:
                 os.close(lock)
         self._added += 1
@@ -179,7 +182,8 @@ class Kept:
     def _remove_left(self) -> None:
         """Remove what killed runs left unfinished."""
         for stage in self._folder.glob(".*"):
-            if (stage / _LOCK).exists() and not is_held(stage / _LOCK):
+            is_left = (stage / _LOCK).exists() and not is_held(stage / _LOCK)
+            if is_left or stage.stem == _GONE:
                 shutil.rmtree(stage, ignore_errors=True)
 
     def forget(self, units: Collection[str]) -> None:

@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -130,11 +130,6 @@ class Desk:
         """All rows of a query."""
         with _reading():
             return self._connection.sql(query).to_arrow_table()
-
-    def batches(self, query: str, rows: int = 1 << 16) -> Iterator["pa.RecordBatch"]:
-        """The rows of a query, bit by bit; no other query may run meanwhile."""
-        with _reading():
-            yield from self._connection.sql(query).to_arrow_reader(rows)
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""

@@ -148,7 +148,6 @@ class Made(NamedTuple):
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
-    unread: tuple[Any, ...] = ()
 
 
 def made(

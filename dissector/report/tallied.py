@@ -23,7 +23,7 @@ from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
 from dissector.joining.links import Plan
-from dissector.joining.planning import part_of, whole_spans
+from dissector.joining.planning import parts_of, whole_spans
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
@@ -81,7 +81,6 @@ class Engine(Protocol):
 
 
 EngineIn = Callable[[Path], AbstractContextManager[Engine]]
-Tell = Callable[[str], None]
 
 
 def settled(rows: pa.Table) -> pa.Table:
@@ -248,7 +247,6 @@ def open_tables(
         engine.register("joined", pa.table({"capture": pa.array(joined, pa.string())}))
         for name in {*chain.from_iterable(IN_PLACE.values()), "left_out"}:
             engine.parquet_table(f"closed_{name}", written(closed, name), CLOSED_SCHEMAS[name])
-    if closed is not None:
         moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
         engine.register("closed_moved", _rows(moved, MOVED))
     twins = sorted(place for place in read.plan.twins if place[0] in captures)
@@ -282,17 +280,16 @@ def _close(task: tuple[Any, ...]) -> dict[str, int]:
 
 def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Path) -> Path | None:
     """Join the captures that belong together; the folder of what came of it, None if none do."""
-    groups = [group for group in read.plan.groups if group.captures[0] in captures]
-    if not groups:
+    parts = [part for part in parts_of(read.plan) if part.groups[0].captures[0] in captures]
+    if not parts:
         return None
     folder = work / "closed"
     folder.mkdir(exist_ok=True)
     settings = Settings(folder=work)
     tasks = []
-    for group in groups:
-        mine = frozenset(group.captures)
-        target = Target(folder, f"group-{group.number}")
-        tasks.append((source_of(read.lake, mine), part_of(read.plan, mine), target, settings))
+    for part in parts:
+        target = Target(folder, f"group-{part.groups[0].number}")
+        tasks.append((source_of(read.lake, part.captures), part, target, settings))
     engine.each(_close, tasks)
     return folder
 
@@ -418,7 +415,8 @@ class Maker:
                     query = union(sources)
                     if query:
                         desk.write({name: query}, folder)
-                memory.add(folder, units, digests)
+                if not memory.add(folder, units, digests):
+                    return
         memory.replace_all()
 
 

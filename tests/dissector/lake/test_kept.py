@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dissector.lake.kept import SUMS, Kept, Source, Unit
+from dissector.lake.install import SUMS_FOLDER as SUMS
+from dissector.lake.kept import Kept, Source, Unit
 
 ONE, TWO, BOTH = Unit("d1", ("a",)), Unit("d2", ("b",)), Unit("d12", ("a", "b"))
 
@@ -85,6 +86,15 @@ def test_one_flipped_byte_is_noticed(lake: Path) -> None:
         flipped[place] ^= 1
         the_file(lake).write_bytes(flipped)
         assert again(lake).sources("sends", "q1", [ONE]) == ([], [ONE])
+
+
+def test_what_was_damaged_and_made_again_alike_is_whole(lake: Path) -> None:
+    """The same rows have the same name: they must not be taken for those that are there."""
+    the_file(lake).unlink()
+    assert again(lake).add(lake / "made", [ONE, TWO], {"sends": "q1"})
+    sources, missing = again(lake).sources("sends", "q1", [ONE, TWO])
+    assert values(sources) == ["1", "2", "3"] and not missing
+    assert len(list((lake / SUMS).iterdir())) == 1, "and nothing else is left"
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "empty", "index", "version", "folder"])
