@@ -221,6 +221,12 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, default=ROOT, help="whose code is measured")
     parser.add_argument("--make", action="store_true", help="only make the captures")
     chosen = parser.parse_args()
+    if chosen.make:
+        for name in chosen.traffic or USUAL:
+            made_capture(chosen.room, name)
+        made_nights(chosen.room, chosen.nights)
+        made_landings(chosen.room, chosen.landings)
+        return
     engines = chosen.engine or ["duckdb", "spark"]
     bench = Bench(chosen.room.resolve(), chosen.tree.resolve(), chosen.limit, engines)
     if chosen.only in (None, "traffic"):
