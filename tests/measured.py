@@ -76,10 +76,14 @@ def measure(
             [sys.executable, "-c", _STARTER, str(figures), *command], stderr=said, cwd=tree, env=env
         )
         cpu_seconds = 0.0
-        seen: dict[int, float] = {}  # some parents do not count their children: Spark's Python
+        # Some parents do not count their children, as Spark's Python does not.
+        seen: dict[int, tuple[float, int]] = {}
         while process.poll() is None:
             time.sleep(0.02 if time.perf_counter() - begun < 5 else 0.2)
-            seen |= {each: _processor_seconds(each) for each in descendants(process.pid)}
+            for each in descendants(process.pid)[1:]:
+                seen[each] = max(
+                    (_processor_seconds(each), _peak_bytes(each)), seen.get(each, (0.0, 0))
+                )
             if time.perf_counter() - begun > limit:
                 cpu_seconds, peak = _killed(process.pid)
                 process.wait()
@@ -90,7 +94,8 @@ def measure(
     if not figures.exists():
         return Measured(wall, cpu_seconds, peak, told, False)
     code, cpu_seconds, peak = json.loads(figures.read_text())
-    cpu_seconds = max(cpu_seconds, sum(seen.values()))
+    cpu_seconds = max(cpu_seconds, sum(seconds for seconds, _ in seen.values()))
+    peak = max(peak, *(most for _, most in seen.values()), 0)
     if code not in codes:
         raise RuntimeError(f"{' '.join(command)} ended with {code}: {told}")
     return Measured(wall, cpu_seconds, peak, told, True)
