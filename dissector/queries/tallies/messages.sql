@@ -5,7 +5,8 @@
 -- name serves all partitions of a topic with equal ids); else within one incarnation of a producer.
 -- It counts as many as the largest of its sends says. Sends without an id count at first attempts.
 -- Producers get numbers first: to tell half a million messages apart by names takes ten times as
--- long.
+-- long. A leaf is what has one name of each kind; a producer mostly is one (not is_shared), and what
+-- sends under one incarnation, too (is_all).
 WITH leaves AS (
   SELECT DISTINCT
     p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
@@ -35,12 +36,14 @@ numbered AS (
     o.*,
     dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no) AS producer_no,
     dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, client_ip) AS client_no,
-    dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, broker_ip) AS broker_no
+    dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, broker_ip) AS broker_no,
+    count(*) OVER (PARTITION BY unit, topic, producer_name, owner_no) > 1 AS is_shared,
+    count(*) OVER (PARTITION BY capture, connection_id, producer_id, incarnation) = 1 AS is_all
   FROM owned AS o
 ),
 each_message AS (
   SELECT
-    n.leaf_no, n.producer_no, n.client_no, n.broker_no, p.message_id,
+    n.leaf_no, n.is_shared, p.message_id,
     max(coalesce(p.message_count, 0)) AS largest,
     sum(CASE WHEN p.is_first THEN p.message_count ELSE 0 END) AS firsts
   FROM publishes AS p
@@ -48,34 +51,57 @@ each_message AS (
     ON n.capture = p.capture AND n.connection_id = p.connection_id
     AND n.producer_id IS NOT DISTINCT FROM p.producer_id
     AND n.incarnation IS NOT DISTINCT FROM p.incarnation
-    AND n.topic IS NOT DISTINCT FROM p.topic
-    AND n.producer_name IS NOT DISTINCT FROM p.producer_name
-    AND n.client_ip IS NOT DISTINCT FROM p.client_ip
-    AND n.broker_ip IS NOT DISTINCT FROM p.broker_ip
+    AND (
+      n.is_all OR (
+        n.topic IS NOT DISTINCT FROM p.topic
+        AND n.producer_name IS NOT DISTINCT FROM p.producer_name
+        AND n.client_ip IS NOT DISTINCT FROM p.client_ip
+        AND n.broker_ip IS NOT DISTINCT FROM p.broker_ip
+      )
+    )
   WHERE p.is_request
-  GROUP BY n.leaf_no, n.producer_no, n.client_no, n.broker_no, p.message_id
+  GROUP BY n.leaf_no, n.is_shared, p.message_id
+),
+shared AS (
+  SELECT n.leaf_no, n.producer_no, n.client_no, n.broker_no, m.message_id, m.largest, m.firsts
+  FROM each_message AS m
+  JOIN numbered AS n ON n.leaf_no = m.leaf_no
+  WHERE m.is_shared
 ),
 once AS (
   SELECT
     'producer' AS grouping, min(leaf_no) AS leaf_no,
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END AS messages
-  FROM each_message
+  FROM shared
   GROUP BY producer_no, message_id
   UNION ALL
   SELECT
     'client', min(leaf_no),
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END
-  FROM each_message
+  FROM shared
   GROUP BY client_no, message_id
   UNION ALL
   SELECT
     'broker', min(leaf_no),
     CASE WHEN message_id IS NULL THEN sum(firsts) ELSE max(largest) END
-  FROM each_message
+  FROM shared
   GROUP BY broker_no, message_id
+),
+alone AS (
+  SELECT
+    leaf_no, sum(CASE WHEN message_id IS NULL THEN firsts ELSE largest END) AS messages
+  FROM each_message
+  WHERE NOT is_shared
+  GROUP BY leaf_no
 ),
 summed AS (
   SELECT grouping, leaf_no, sum(messages) AS messages FROM once GROUP BY grouping, leaf_no
+  UNION ALL
+  SELECT 'producer', leaf_no, messages FROM alone
+  UNION ALL
+  SELECT 'client', leaf_no, messages FROM alone
+  UNION ALL
+  SELECT 'broker', leaf_no, messages FROM alone
 )
 SELECT
   n.capture, s.grouping,
