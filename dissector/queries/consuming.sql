@@ -10,12 +10,10 @@ SELECT
   coalesce(d.subscription, n.late_subscription) AS named_subscription,
   coalesce(d.consumer_name, n.late_name) AS named_consumer
 FROM deliveries AS d
+ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
 LEFT JOIN late_consumers AS n
   ON n.capture = d.capture AND n.connection_id = d.connection_id
-  AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation
-WHERE NOT EXISTS (
-  SELECT 1 FROM twins AS t WHERE t.capture = d.capture AND t.connection_id = d.connection_id
-);
+  AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation;
 
 -- acknowledged: an id that a consumer acknowledged or asked for again, with late names
 SELECT
@@ -24,12 +22,10 @@ SELECT
   coalesce(a.topic, n.late_topic) AS named_topic,
   coalesce(a.subscription, n.late_subscription) AS named_subscription
 FROM acks AS a
+ANTI JOIN twins AS t ON t.capture = a.capture AND t.connection_id = a.connection_id
 LEFT JOIN late_consumers AS n
   ON n.capture = a.capture AND n.connection_id = a.connection_id
-  AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation
-WHERE NOT EXISTS (
-  SELECT 1 FROM twins AS t WHERE t.capture = a.capture AND t.connection_id = a.connection_id
-);
+  AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation;
 
 -- older_consumers: a consumer that was there before the capture
 SELECT DISTINCT capture, connection_id, consumer_id, incarnation

@@ -44,14 +44,11 @@ SELECT
   CASE WHEN e.outcome = 'ok' AND e.latency_ns IS NOT NULL THEN e.latency_bucket END AS bucket,
   CASE WHEN e.outcome <> 'orphan_response' THEN e.transmit_ns END AS transmit_ns
 FROM exchanges AS e
+ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
 LEFT JOIN late_producers AS n
   ON n.capture = e.capture AND n.connection_id = e.connection_id
   AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
-WHERE
-  e.kind = 'publish'
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-  );
+WHERE e.kind = 'publish';
 
 -- passed_sends: a send that was never answered although a later one of its producer was
 -- A broker answers the sends of a producer in order: what is missing in between was dropped, or its
@@ -69,6 +66,7 @@ SELECT
   coalesce(s.topic, n.late_topic) AS topic, coalesce(s.producer_name, n.late_name) AS producer_name,
   s.sequence_id, s.message_count, s.outcome, s.request_last_ns AS at_ns, s.request_frame_no
 FROM exchanges AS s
+ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
 JOIN answered AS a
   ON a.capture = s.capture AND a.connection_id = s.connection_id
   AND a.producer_id IS NOT DISTINCT FROM s.producer_id
@@ -78,10 +76,7 @@ LEFT JOIN late_producers AS n
   AND n.producer_id = s.producer_id AND n.incarnation = s.incarnation
 WHERE
   s.kind = 'publish' AND s.request_frame_no IS NOT NULL
-  AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = s.capture AND t.connection_id = s.connection_id
-  );
+  AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered;
 
 -- mismatches: a frame whose checksum does not match, and what that is worth
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
@@ -205,6 +200,7 @@ WITH refused AS (
     CASE WHEN e.response_capture IS NULL THEN e.request_frame_no END AS request_frame_no,
     e.response_frame_no, e.response_last_ns AS at_ns
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   JOIN units AS u ON u.capture = e.capture
   LEFT JOIN late_producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
@@ -212,11 +208,7 @@ WITH refused AS (
   LEFT JOIN late_consumers AS c
     ON c.capture = e.capture AND c.connection_id = e.connection_id
     AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
-  WHERE
-    (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
+  WHERE (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
 ),
 begun AS (
   SELECT
@@ -265,13 +257,11 @@ WITH steps AS (
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS connect_no
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   JOIN units AS u ON u.capture = e.capture
   WHERE
     e.request_command IN ('CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')
     AND e.request_first_ns IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
 ),
 asked AS (
   SELECT
@@ -407,17 +397,11 @@ SELECT
   'producer' AS what, p.capture, p.connection_id, p.topic, p.name,
   CAST(NULL AS STRING) AS subscription, p.closed_frame_no
 FROM producers AS p
-WHERE
-  p.closed_by = 'broker' AND p.refused_code IS NULL
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = p.capture AND t.connection_id = p.connection_id
-  )
+ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+WHERE p.closed_by = 'broker' AND p.refused_code IS NULL
 UNION ALL
 SELECT
   'consumer', c.capture, c.connection_id, c.topic, c.name, c.subscription, c.closed_frame_no
 FROM consumers AS c
-WHERE
-  c.closed_by = 'broker' AND c.refused_code IS NULL
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = c.capture AND t.connection_id = c.connection_id
-  );
+ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+WHERE c.closed_by = 'broker' AND c.refused_code IS NULL;

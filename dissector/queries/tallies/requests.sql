@@ -20,15 +20,12 @@ asked AS (
     END AS asked_by,
     CASE WHEN e.outcome IN ('ok', 'error') THEN e.latency_ns END AS took_ns
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   LEFT JOIN pings AS p
     ON p.capture = e.own_capture AND p.connection_id = e.own_connection_id
     AND p.frame_no = e.request_frame_no
   LEFT JOIN legs AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
-  WHERE
-    coalesce(e.kind, '') <> 'publish'
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
+  WHERE coalesce(e.kind, '') <> 'publish'
 )
 SELECT
   capture, kind, request_command, asked_by, outcome,

@@ -5,13 +5,11 @@
 WITH timed AS (
   SELECT e.*, CASE WHEN e.kind = 'publish' THEN 'publish' ELSE 'other' END AS list
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.latency_ns IS NOT NULL
     AND e.kind IN ('publish', 'request', 'auth', 'ack', 'ping', 'consume')
     AND NOT (e.kind = 'publish' AND coalesce(e.outcome, '') = 'error')
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
 ),
 by_bucket AS (
   SELECT own_capture, list, latency_bucket, count(*) AS exchanges

@@ -6,14 +6,12 @@
 WITH seen AS (
   SELECT f.capture, f.connection_id, f.command, count(*) AS number
   FROM frames AS f
+  ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
   WHERE
     f.protocol = 'pulsar'
     AND f.command IN (
       'MESSAGE', 'ACK', 'CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE',
       'UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA'
-    )
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
     )
   GROUP BY f.capture, f.connection_id, f.command
 ),
