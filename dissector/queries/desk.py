@@ -27,8 +27,9 @@ DEAR: Final = ("permit_changes",)  # views that cost more to make than to write 
 FEW: Final = ("twins", "late_producers", "late_consumers", "older_consumers", "unit_ends")
 # Of these, too, if several queries read them; to find them, all rows of a large table are read.
 FOUND: Final = (
-    "passed_sends", "mismatches", "refusals", "chains", "storms", "closed_subjects", "passed",
-    "permit_consumers", "permit_sums", "permit_spans",
+    "passed_sends", "mismatched_frames", "mismatches", "refusals", "chains", "storms",
+    "closed_subjects", "acked_commands", "passed", "permit_consumers", "permit_sums",
+    "permit_spans",
 )  # fmt: skip
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (

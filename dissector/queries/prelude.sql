@@ -78,6 +78,9 @@ WHERE
   s.kind = 'publish' AND s.request_frame_no IS NOT NULL
   AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered;
 
+-- mismatched_frames: a frame whose checksum does not match
+SELECT f.* FROM frames AS f WHERE f.checksum = 'mismatch';
+
 -- mismatches: a frame whose checksum does not match, and what that is worth
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
 -- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
@@ -115,14 +118,13 @@ SELECT
   coalesce(
     r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
   ) AS evidence_frame_no
-FROM frames AS f
+FROM mismatched_frames AS f
 LEFT JOIN exchanges AS e
   ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
   AND e.request_frame_no = f.frame_no
 LEFT JOIN discarded AS r
   ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
-  AND r.frame_no = f.frame_no
-WHERE f.checksum = 'mismatch';
+  AND r.frame_no = f.frame_no;
 
 -- logical_sends: a message, with the time from its first send to its first ok receipt
 -- A send is the same message as an earlier one within its topic and producer, if both are known;

@@ -48,8 +48,8 @@ first_others AS (
   FROM others AS o
   JOIN units AS u ON u.capture = o.own_capture
   WHERE NOT EXISTS (
-    SELECT 1 FROM frames AS f
-    WHERE f.checksum = 'mismatch' AND f.capture = o.own_capture AND f.frame_no = o.frame_no
+    SELECT 1 FROM mismatched_frames AS f
+    WHERE f.capture = o.own_capture AND f.frame_no = o.frame_no
   )
 ),
 copies AS (

@@ -25,9 +25,8 @@ told AS (
   WHERE kind <> 'publish'
   GROUP BY own_capture, own_connection_id, request_command
   UNION ALL
-  SELECT capture, connection_id, 'ACK', count(DISTINCT frame_no)
-  FROM acks
-  WHERE action = 'ack'
+  SELECT capture, connection_id, 'ACK', sum(ack_commands)
+  FROM acked_commands
   GROUP BY capture, connection_id
 ),
 known AS (
