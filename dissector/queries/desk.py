@@ -25,11 +25,11 @@ _PATTERN: Final = re.compile(r"[\[*?]")
 DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
 # Views of few rows that many queries read: they are put down in memory, which DuckDB may spill.
 FEW: Final = ("twins", "late_producers", "late_consumers", "older_consumers", "unit_ends")
-# Of these, too, if several queries read them; to find them, all rows of a large table are read.
+# Of these, too, if a query reads them; to find them, all rows of a large table are read.
 FOUND: Final = (
-    "passed_sends", "mismatched_frames", "mismatches", "refusals", "chains", "storms",
-    "closed_subjects", "acked_commands", "passed", "permit_consumers", "permit_sums",
-    "permit_spans",
+    "senders", "passed_sends", "mismatched_frames", "mismatches", "refusals", "chains",
+    "storms", "closed_subjects", "acked_commands", "passed", "permit_consumers",
+    "permit_sums", "permit_spans",
 )  # fmt: skip
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
@@ -161,15 +161,15 @@ class Desk:
             self._write(query, folder / f"{name}.parquet")
 
     def _settle(self, queries: Iterable[str]) -> None:
-        """Write down the rows of views that are dear to make, if several queries read them."""
+        """Put down the rows of views that are few, or dear to make and read by several queries."""
         readers = Counter(view.name for text in queries for view in used_views(text))
         for view in prelude():
-            if view.name not in self._to_settle or readers[view.name] < 2:
+            if view.name not in self._to_settle or not readers[view.name]:
                 continue
             if view.name in FOUND:
                 self._connection.execute(f"DROP VIEW {view.name}")
                 self.view(view.name, view.query, is_put_down=True)
-            elif self._folder is not None:
+            elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
                 self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
