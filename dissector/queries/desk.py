@@ -21,6 +21,8 @@ R = TypeVar("R")
 # Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 FEW_ROWS: Final = 300_000
+# Below it, a plan and threads to share it cost more than the plain text of a query in one thread.
+TINY_ROWS: Final = 30_000
 _PATTERN: Final = re.compile(r"[\[*?]")
 DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
 # Views of few rows that many queries read: they are put down in memory, which DuckDB may spill.
@@ -135,6 +137,9 @@ class Desk:
         views costs more than to run it over few rows.
         """
         self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
+        if rows <= TINY_ROWS:
+            self._connection.execute("SET threads = 1")
+            self._connection.execute("PRAGMA disable_optimizer")
 
     def view(self, name: str, query: str, *, is_put_down: bool = False) -> None:
         """A view, in the place of one of that name. is_put_down: its rows are made once."""
