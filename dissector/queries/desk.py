@@ -35,7 +35,9 @@ FOUND: Final = (
 )  # fmt: skip
 MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
 FUNCTIONS: Final = (
-    "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
+    "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
+    "try_subtract(a, b) AS TRY(a - b)",
+    "try_multiply(a, b) AS TRY(a * b)",
     # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
     # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
     "histogram_octave(a) AS CAST(greatest(floor(log2(greatest(a, 1))) - 5, 0) AS BIGINT)",

@@ -19,9 +19,9 @@ JOIN consumers AS c
   AND c.closed_no = f.frame_no
 GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 
--- permit_consumers: a consumer that has permits, with a number, which is quicker to sort by than keys
--- first_grant: its first one above zero. end_us: when its observation ends: with the frame that closed
--- it, else with its connection's last packet. Its names may have been learnt late.
+-- permit_consumers: a consumer that has permits, with a number: to sort by it is quicker than by keys
+-- first_grant: its first one above zero. end_us: when its observation ends: with the frame that
+-- closed it, else with its connection's last packet. Its names may have been learnt late.
 SELECT
   row_number() OVER (ORDER BY p.capture, p.connection_id, p.consumer_id, p.incarnation)
     AS consumer_no,
@@ -125,18 +125,20 @@ SELECT
   count(CASE WHEN c.kind = 1 THEN 1 END) AS grants,
   sum(CASE WHEN c.kind = 1 THEN c.delta END) AS granted,
   count(CASE WHEN c.kind = 0 THEN 1 END) AS deliveries,
-  sum(CASE WHEN c.kind = 0 THEN -c.delta END) AS delivered,
+  sum(CASE WHEN c.kind = 0 THEN try_subtract(0, c.delta) END) AS delivered,
   count(CASE WHEN c.is_known THEN 1 END) AS known_rows,
   count(CASE WHEN c.kind <> 2 AND NOT c.is_known THEN 1 END) AS unknown_rows,
   sum(CASE WHEN c.kind = 1 AND c.is_known THEN c.delta END) AS known_granted,
-  sum(CASE WHEN c.kind = 0 AND c.is_known THEN -c.delta END) AS known_delivered,
+  sum(CASE WHEN c.kind = 0 AND c.is_known THEN try_subtract(0, c.delta) END) AS known_delivered,
   min_by(
-    CASE WHEN c.is_known THEN c.available_after - coalesce(c.delta, 0) END,
+    CASE WHEN c.is_known THEN try_subtract(c.available_after, coalesce(c.delta, 0)) END,
     CASE WHEN c.is_known THEN c.place END
   ) AS start_balance,
   max(c.first_grant) AS first_grant,
   sum(c.passed_us) AS observed_us,
-  sum(greatest(c.first_grant - c.available_after, 0) * c.passed_us) AS occupied,
+  sum(
+    try_multiply(greatest(try_subtract(c.first_grant, c.available_after), 0), c.passed_us)
+  ) AS occupied,
   sum(CASE WHEN c.is_exhausted THEN c.passed_us END) AS exhausted_us,
   min(CASE WHEN c.is_known THEN c.available_after END) AS available_min,
   max(CASE WHEN c.is_known THEN c.available_after END) AS available_max,

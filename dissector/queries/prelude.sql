@@ -210,9 +210,10 @@ attempts AS (
 ),
 later AS (
   SELECT
-    capture, topic, producer_name, client_ip, broker_ip, answered_ns - first_sent_ns AS logical_ns
+    capture, topic, producer_name, client_ip, broker_ip,
+    try_subtract(answered_ns, first_sent_ns) AS logical_ns
   FROM attempts
-  WHERE place = 1 AND first_attempt = 1 AND answered_ns - first_sent_ns >= 0
+  WHERE place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns
 )
 SELECT * FROM settled
 UNION ALL
@@ -253,14 +254,14 @@ begun AS (
   SELECT
     r.*,
     CASE
-      WHEN r.at_ns - lag(r.at_ns) OVER (
+      WHEN lag(r.at_ns) OVER (
         PARTITION BY
           r.unit, r.request_of, r.error_code, r.topic, r.subscription, r.of_producer,
           r.of_sequence_id, r.of_client
         ORDER BY
           r.at_ns ASC, r.capture ASC, r.response_frame_no ASC NULLS LAST, r.connection_id ASC,
           r.request_frame_no ASC NULLS LAST
-      ) <= 120000000000 THEN 0
+      ) >= try_subtract(r.at_ns, 120000000000) THEN 0
       ELSE 1
     END AS begins
   FROM refused AS r
@@ -288,7 +289,7 @@ WITH steps AS (
     e.topic, e.client_ip, e.outcome, e.request_first_ns, e.response_last_ns, e.order_no,
     e.request_frame_no,
     CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END AS response_frame_no,
-    e.response_last_ns - e.request_first_ns AS took_ns,
+    try_subtract(e.response_last_ns, e.request_first_ns) AS took_ns,
     e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.outcome = 'ok'
       AND e.response_last_ns IS NOT NULL AS is_open,
     sum(CASE WHEN e.request_command = 'CONNECT' THEN 1 ELSE 0 END) OVER (
@@ -321,7 +322,8 @@ begun AS (
   SELECT
     a.*,
     CASE
-      WHEN NOT a.was_open AND a.request_first_ns - a.before_ns <= 120000000000 THEN 0 ELSE 1
+      WHEN NOT a.was_open AND try_subtract(a.request_first_ns, a.before_ns) <= 120000000000 THEN 0
+      ELSE 1
     END AS begins
   FROM asked AS a
 ),
@@ -360,7 +362,7 @@ summed AS (
 )
 SELECT
   s.capture, s.connection_id, s.topic, s.client_ip, s.opened, s.first_ns,
-  s.last_ns - s.first_ns AS chain_ns, s.lookup_ns, s.open_ns,
+  try_subtract(s.last_ns, s.first_ns) AS chain_ns, s.lookup_ns, s.open_ns,
   CASE WHEN s.connect_ns >= s.first_ns THEN s.connect_took_ns END AS connect_took_ns, s.lookups,
   s.refused + CASE WHEN s.connect_ns >= s.first_ns AND s.connect_outcome = 'error' THEN 1 ELSE 0 END
     AS refused,
@@ -396,7 +398,7 @@ WITH changes AS (
   UNION ALL
   SELECT
     u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, FALSE,
-    a.first_ts_ns - 10000000001, -1
+    try_subtract(a.first_ts_ns, 10000000001), -1
   FROM attempts_to_connect AS a
   JOIN units AS u ON u.capture = a.capture
   WHERE a.is_opened

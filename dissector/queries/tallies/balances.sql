@@ -23,7 +23,7 @@ WITH ranked AS (
 drawn AS (
   SELECT
     r.capture, r.connection_id, r.consumer_id, r.incarnation, p.available_after, p.place,
-    floor_div(p.at_us * 1000, s.step_ns) * s.step_ns AS at_ns
+    try_multiply(floor_div(try_multiply(p.at_us, 1000), s.step_ns), s.step_ns) AS at_ns
   FROM permit_changes AS p
   JOIN ranked AS r ON r.consumer_no = p.consumer_no
   JOIN steps AS s ON s.capture = r.capture

@@ -34,7 +34,7 @@ SELECT
   count(CASE WHEN tainted THEN 1 END) AS tainted,
   count(took_ns) AS latencies,
   sum(took_ns) AS latency_ns,
-  count(CASE WHEN took_ns * 3 < handshake_rtt_ns THEN 1 END) AS quick,
+  count(CASE WHEN try_multiply(took_ns, 3) < handshake_rtt_ns THEN 1 END) AS quick,
   min(took_ns) AS latency_ns_min,
   max(took_ns) AS latency_ns_max
 FROM asked
