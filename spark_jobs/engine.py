@@ -32,7 +32,8 @@ Result = TypeVar("Result")
 # What `dissector.queries.desk` says of the octave holds for Java's log2, too. (That of 0 is null,
 # which greatest passes over.)
 FUNCTIONS: Final = (
-    "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN (a - pmod(a, b)) div b",
+    "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN "
+    "a div b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
     "histogram_octave(a BIGINT) RETURNS INT RETURN greatest(CAST(log2(a) AS INT) - 5, 0)",
     "histogram_bucket(a BIGINT) RETURNS BIGINT RETURN CASE WHEN a >= 0 THEN "
     "32 * histogram_octave(a) + shiftright(a, histogram_octave(a)) END",

@@ -35,6 +35,8 @@ FUNCTIONS: Final = (
     "floor_div",  # (number, divisor > 0): rounded down, for integers of either sign
     "histogram_bucket",  # (duration ns): as dissector.buckets numbers them; null if negative
     "micros",  # (timestamp): µs since 1970
+    "try_subtract",  # (integers): null where 64 bits do not hold it
+    "try_multiply",  # the same
     "items",  # (array): how many; null for null
 )
 # Further columns of listed rows: their rank within their capture, and of all.

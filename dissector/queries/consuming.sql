@@ -10,12 +10,10 @@ SELECT
   coalesce(d.subscription, n.late_subscription) AS named_subscription,
   coalesce(d.consumer_name, n.late_name) AS named_consumer
 FROM deliveries AS d
+ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
 LEFT JOIN late_consumers AS n
   ON n.capture = d.capture AND n.connection_id = d.connection_id
-  AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation
-WHERE NOT EXISTS (
-  SELECT 1 FROM twins AS t WHERE t.capture = d.capture AND t.connection_id = d.connection_id
-);
+  AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation;
 
 -- acknowledged: an id that a consumer acknowledged or asked for again, with late names
 SELECT
@@ -24,12 +22,28 @@ SELECT
   coalesce(a.topic, n.late_topic) AS named_topic,
   coalesce(a.subscription, n.late_subscription) AS named_subscription
 FROM acks AS a
+ANTI JOIN twins AS t ON t.capture = a.capture AND t.connection_id = a.connection_id
 LEFT JOIN late_consumers AS n
   ON n.capture = a.capture AND n.connection_id = a.connection_id
-  AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation
-WHERE NOT EXISTS (
-  SELECT 1 FROM twins AS t WHERE t.capture = a.capture AND t.connection_id = a.connection_id
-);
+  AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation;
+
+-- acked_commands: ACK commands of a connection that say the same, and the ids in them
+-- All ids of a command are of one consumer and share what else it says.
+SELECT
+  c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
+  c.validation_error, count(*) AS ack_commands, sum(c.ids) AS ids
+FROM (
+  SELECT
+    a.capture, a.connection_id, a.frame_no, a.named_topic AS topic,
+    a.named_subscription AS subscription, a.ack_type, a.request_id IS NOT NULL AS is_answered,
+    a.validation_error, count(*) AS ids
+  FROM acknowledged AS a
+  WHERE a.action = 'ack'
+  GROUP BY ALL
+) AS c
+GROUP BY
+  c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
+  c.validation_error;
 
 -- older_consumers: a consumer that was there before the capture
 SELECT DISTINCT capture, connection_id, consumer_id, incarnation

@@ -21,11 +21,23 @@ R = TypeVar("R")
 # Files of schema version 1 name their capture by their folder, and rows of compacted ones theirs.
 OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 FEW_ROWS: Final = 300_000
+# Below it, a plan and threads to share it cost more than the plain text of a query in one thread.
+TINY_ROWS: Final = 30_000
 _PATTERN: Final = re.compile(r"[\[*?]")
 DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
+# Views of few rows that many queries read: they are put down in memory, which DuckDB may spill.
+FEW: Final = ("twins", "late_producers", "late_consumers", "older_consumers", "unit_ends")
+# Of these, too, if a query reads them; to find them, all rows of a large table are read.
+FOUND: Final = (
+    "senders", "passed_sends", "mismatched_frames", "mismatches", "refusals", "chains",
+    "storms", "closed_subjects", "acked_commands", "passed", "permit_consumers",
+    "permit_sums", "permit_spans",
+)  # fmt: skip
 MEMORY: Final = "2GB"
 FUNCTIONS: Final = (
-    "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
+    "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
+    "try_subtract(a, b) AS TRY(a - b)",
+    "try_multiply(a, b) AS TRY(a * b)",
     # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
     # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
     "histogram_octave(a) AS CAST(greatest(floor(log2(greatest(a, 1))) - 5, 0) AS BIGINT)",
@@ -62,6 +74,7 @@ class Desk:
         self._folder = folder
         self._threads = threads
         self._kind = "VIEW"
+        self._to_settle: set[str] = set()  # views of the prelude that may yet be put down
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
         run("SET autoinstall_known_extensions = false")
@@ -84,7 +97,9 @@ class Desk:
 
     def register(self, name: str, rows: "pa.Table") -> None:
         """A small table, under a name that replaces what had it."""
-        self._connection.register(name, rows)
+        self._connection.register("registered", rows)
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM registered")
+        self._connection.unregister("registered")
 
     def lake_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
@@ -95,6 +110,10 @@ class Desk:
             old_paths: files of schema version 1, which name their capture by their folder.
             empty: a table with its columns, for those that files lack.
         """
+        names = ", ".join(f'"{name}"' for name in empty.schema.names)
+        if paths and not old_paths and {*empty.schema.names} <= {*self._columns(paths)}:
+            self.view(f"lake_{table}", f"SELECT {names} FROM {parquet(paths)}")
+            return
         self.register(f"empty_{table}", empty)
         parts = [f"SELECT * FROM empty_{table}"]
         if paths:
@@ -102,6 +121,11 @@ class Desk:
         if old_paths:
             parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
         self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
+
+    def _columns(self, paths: Sequence[str]) -> list[str]:
+        """The columns of Parquet files."""
+        with _reading():
+            return self._connection.sql(f"SELECT * FROM {parquet(paths)}").columns
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
         """A view over Parquet files that this program wrote, all of these columns."""
@@ -125,16 +149,22 @@ class Desk:
         views costs more than to run it over few rows.
         """
         self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
+        if rows <= TINY_ROWS:
+            self._connection.execute("SET threads = 1")
+            self._connection.execute("PRAGMA disable_optimizer")
 
-    def view(self, name: str, query: str) -> None:
-        """A view, in the place of one of that name."""
+    def view(self, name: str, query: str, *, is_put_down: bool = False) -> None:
+        """A view, in the place of one of that name. is_put_down: its rows are made once."""
+        kind = "TABLE" if is_put_down else self._kind
         with _reading():
-            self._connection.execute(f"CREATE OR REPLACE {self._kind} {name} AS {query}")
+            self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
 
     def prelude(self) -> None:
         """The views that queries share, over tables that are there."""
         for each in prelude():
-            self.view(each.name, each.query)
+            self.view(each.name, each.query, is_put_down=each.name in FEW)
+        if self._kind == "VIEW":
+            self._to_settle = {*DEAR, *FOUND}
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
@@ -148,15 +178,19 @@ class Desk:
             self._write(query, folder / f"{name}.parquet")
 
     def _settle(self, queries: Iterable[str]) -> None:
-        """Write down the rows of views that are dear to make, if several queries read them."""
-        if self._folder is None or self._kind == "TABLE":
-            return
+        """Put down the rows of views that are few, or dear to make and read by several queries."""
         readers = Counter(view.name for text in queries for view in used_views(text))
         for view in prelude():
-            if view.name in DEAR and readers[view.name] > 1:
+            if view.name not in self._to_settle or not readers[view.name]:
+                continue
+            if view.name in FOUND:
+                self._connection.execute(f"DROP VIEW {view.name}")
+                self.view(view.name, view.query, is_put_down=True)
+            elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
                 self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
+            self._to_settle.discard(view.name)
 
     def _write(self, query: str, target: Path) -> None:
         with _reading():

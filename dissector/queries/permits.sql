@@ -2,31 +2,6 @@
 -- The rows of a consumer (one incarnation) are in order of their frames; a reset without a frame is
 -- last. It is active from its first grant above zero until a reset, while its balance is known.
 
--- first_grants: the first grant above zero of a consumer
-SELECT
-  p.capture, p.connection_id, p.consumer_id, p.incarnation,
-  min_by(p.delta, coalesce(p.order_no, 1152921504606846976)) AS first_grant
-FROM permits AS p
-WHERE p.event = 'grant' AND p.delta > 0
-GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation;
-
--- permit_names: a consumer that has permits, with names that may have been learnt late
-SELECT
-  p.capture, p.connection_id, p.consumer_id, p.incarnation,
-  coalesce(p.topic, n.late_topic) AS topic,
-  coalesce(p.subscription, n.late_subscription) AS subscription,
-  coalesce(p.subscription_type, n.late_type) AS subscription_type, n.late_name AS consumer_name
-FROM (
-  SELECT
-    capture, connection_id, consumer_id, incarnation, max(topic) AS topic,
-    max(subscription) AS subscription, max(subscription_type) AS subscription_type
-  FROM permits
-  GROUP BY capture, connection_id, consumer_id, incarnation
-) AS p
-LEFT JOIN late_consumers AS n
-  ON n.capture = p.capture AND n.connection_id = p.connection_id
-  AND n.consumer_id = p.consumer_id AND n.incarnation = p.incarnation;
-
 -- closings: when a frame closed a consumer
 SELECT c.capture, c.connection_id, c.consumer_id, c.incarnation, max(micros(f.ts)) AS closed_us
 FROM (
@@ -44,70 +19,96 @@ JOIN consumers AS c
   AND c.closed_no = f.frame_no
 GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 
+-- permit_consumers: a consumer that has permits, with a number: to sort by it is quicker than by keys
+-- first_grant: its first one above zero. end_us: when its observation ends: with the frame that
+-- closed it, else with its connection's last packet. Its names may have been learnt late.
+SELECT
+  row_number() OVER (ORDER BY p.capture, p.connection_id, p.consumer_id, p.incarnation)
+    AS consumer_no,
+  p.capture, p.connection_id, p.consumer_id, p.incarnation,
+  coalesce(p.topic, n.late_topic) AS topic,
+  coalesce(p.subscription, n.late_subscription) AS subscription,
+  coalesce(p.subscription_type, n.late_type) AS subscription_type, n.late_name AS consumer_name,
+  coalesce(p.first_grant, 0) AS first_grant,
+  coalesce(c.closed_us, floor_div(l.last_ts_ns, 1000)) AS end_us
+FROM (
+  SELECT
+    capture, connection_id, consumer_id, incarnation, max(topic) AS topic,
+    max(subscription) AS subscription, max(subscription_type) AS subscription_type,
+    min_by(
+      CASE WHEN event = 'grant' AND delta > 0 THEN delta END,
+      CASE WHEN event = 'grant' AND delta > 0 THEN coalesce(order_no, 1152921504606846976) END
+    ) AS first_grant
+  FROM permits
+  GROUP BY capture, connection_id, consumer_id, incarnation
+) AS p
+LEFT JOIN late_consumers AS n
+  ON n.capture = p.capture AND n.connection_id = p.connection_id
+  AND n.consumer_id = p.consumer_id AND n.incarnation = p.incarnation
+LEFT JOIN connections AS l ON l.capture = p.capture AND l.connection_id = p.connection_id
+LEFT JOIN closings AS c
+  ON c.capture = p.capture AND c.connection_id = p.connection_id
+  AND c.consumer_id = p.consumer_id AND c.incarnation = p.incarnation;
+
 -- permit_places: a change of a consumer's balance, with its place among them
 -- place: four of each frame, where 0 is a delivery, 1 a grant, and 2 a reset, which comes behind
 -- all else that its frame did.
 SELECT
-  p.capture, p.connection_id, p.consumer_id, p.incarnation, p.frame_no, p.ts, p.event, p.delta,
-  p.available_after, p.unacked_after,
-  micros(p.ts) AS at_us,
+  c.consumer_no, p.frame_no, p.ts, p.delta, p.available_after, p.unacked_after,
   coalesce(p.order_no, 1152921504606846976) * 4
   + CASE p.event WHEN 'delivery' THEN 0 WHEN 'grant' THEN 1 ELSE 2 END AS place
 FROM permits AS p
-WHERE
-  p.event IN ('grant', 'delivery', 'reset')
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = p.capture AND t.connection_id = p.connection_id
-  );
+ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+JOIN permit_consumers AS c
+  ON c.capture = p.capture AND c.connection_id = p.connection_id
+  AND c.consumer_id IS NOT DISTINCT FROM p.consumer_id
+  AND c.incarnation IS NOT DISTINCT FROM p.incarnation
+WHERE p.event IN ('grant', 'delivery', 'reset');
 
 -- permit_neighbours: a change of a consumer's balance, with the rows before and behind it
--- mark, mark_before: the place of the last reset or grant above zero, until here and before it.
+-- mark_before: the place of the last reset or grant above zero before it.
 SELECT
   p.*,
-  lag(p.at_us) OVER consumer AS before_us,
-  lead(p.at_us) OVER consumer AS next_us,
+  lag(p.ts) OVER consumer AS ts_before,
+  lead(p.ts) OVER consumer AS next_ts,
   lag(p.place) OVER consumer AS place_before,
   lead(p.place) OVER consumer AS next_place,
   lag(p.available_after) OVER consumer AS available_before,
-  max(CASE WHEN p.event = 'reset' OR (p.event = 'grant' AND p.delta > 0) THEN p.place END)
-    OVER until_here AS mark,
-  max(CASE WHEN p.event = 'reset' OR (p.event = 'grant' AND p.delta > 0) THEN p.place END)
+  max(CASE WHEN p.place % 4 = 2 OR (p.place % 4 = 1 AND p.delta > 0) THEN p.place END)
     OVER until_before AS mark_before
 FROM permit_places AS p
 WINDOW
-  consumer AS (
-    PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ORDER BY p.place ASC, p.at_us ASC NULLS LAST
-  ),
-  until_here AS (
-    PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ORDER BY p.place ASC, p.at_us ASC NULLS LAST
-    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-  ),
+  consumer AS (PARTITION BY p.consumer_no ORDER BY p.place ASC, p.ts ASC NULLS LAST),
   until_before AS (
-    PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ORDER BY p.place ASC, p.at_us ASC NULLS LAST
+    PARTITION BY p.consumer_no ORDER BY p.place ASC, p.ts ASC NULLS LAST
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
   );
 
 -- permit_changes: a change of a consumer's balance, and the time until the next one
--- until_us: when the next row comes, or the observation ends: with the frame that closed the
--- consumer, else with its connection's last packet, but not before its own last row.
--- is_open, is_exhausted: active with permits left, and without; was_…: the same of the row before.
+-- kind: 0 a delivery, 1 a grant, 2 a reset. until_us: when the next row comes, or the observation
+-- ends, but not before its own last row. is_open, is_exhausted: active with permits left, and
+-- without; was_…: the same of the row before.
 SELECT
-  b.capture, b.connection_id, b.consumer_id, b.incarnation, b.frame_no, b.ts, b.event, b.delta,
-  b.available_after, b.unacked_after, b.place, b.at_us,
+  b.consumer_no, b.place % 4 AS kind, b.frame_no, b.ts, b.delta, b.available_after,
+  b.unacked_after, b.place, micros(b.ts) AS at_us,
   b.next_place IS NULL AS is_last,
-  b.at_us - b.before_us >= 1000000 AS is_behind_pause,
+  micros(b.ts) - micros(b.ts_before) >= 1000000 AS is_behind_pause,
   b.place_before % 4 = 1 AS is_behind_grant,
   b.next_place % 4 = 1 AS is_before_grant,
   CASE
-    WHEN b.next_place IS NOT NULL THEN b.next_us
-    ELSE greatest(coalesce(c.closed_us, floor_div(n.last_ts_ns, 1000), b.at_us), b.at_us)
+    WHEN b.next_place IS NOT NULL THEN micros(b.next_ts)
+    ELSE greatest(coalesce(c.end_us, micros(b.ts)), micros(b.ts))
   END AS until_us,
-  coalesce(b.event <> 'reset' AND b.mark % 4 = 1 AND b.available_after > 0, FALSE) AS is_open,
-  coalesce(b.event <> 'reset' AND b.mark % 4 = 1 AND b.available_after <= 0, FALSE)
-    AS is_exhausted,
+  coalesce(
+    b.place % 4 <> 2 AND ((b.place % 4 = 1 AND b.delta > 0) OR b.mark_before % 4 = 1)
+      AND b.available_after > 0,
+    FALSE
+  ) AS is_open,
+  coalesce(
+    b.place % 4 <> 2 AND ((b.place % 4 = 1 AND b.delta > 0) OR b.mark_before % 4 = 1)
+      AND b.available_after <= 0,
+    FALSE
+  ) AS is_exhausted,
   coalesce(
     b.place_before % 4 <> 2 AND b.mark_before % 4 = 1 AND b.available_before > 0, FALSE
   ) AS was_open,
@@ -115,10 +116,43 @@ SELECT
     b.place_before % 4 <> 2 AND b.mark_before % 4 = 1 AND b.available_before <= 0, FALSE
   ) AS was_exhausted
 FROM permit_neighbours AS b
-LEFT JOIN connections AS n ON n.capture = b.capture AND n.connection_id = b.connection_id
-LEFT JOIN closings AS c
-  ON c.capture = b.capture AND c.connection_id = b.connection_id
-  AND c.consumer_id = b.consumer_id AND c.incarnation = b.incarnation;
+JOIN permit_consumers AS c ON c.consumer_no = b.consumer_no;
+
+-- permit_sums: a consumer's grants, deliveries and balance; times in µs
+-- occupied: used permits times the time they were.
+SELECT
+  c.consumer_no,
+  count(CASE WHEN c.kind = 1 THEN 1 END) AS grants,
+  sum(CASE WHEN c.kind = 1 THEN c.delta END) AS granted,
+  count(CASE WHEN c.kind = 0 THEN 1 END) AS deliveries,
+  sum(CASE WHEN c.kind = 0 THEN try_subtract(0, c.delta) END) AS delivered,
+  count(CASE WHEN c.is_known THEN 1 END) AS known_rows,
+  count(CASE WHEN c.kind <> 2 AND NOT c.is_known THEN 1 END) AS unknown_rows,
+  sum(CASE WHEN c.kind = 1 AND c.is_known THEN c.delta END) AS known_granted,
+  sum(CASE WHEN c.kind = 0 AND c.is_known THEN try_subtract(0, c.delta) END) AS known_delivered,
+  min_by(
+    CASE WHEN c.is_known THEN try_subtract(c.available_after, coalesce(c.delta, 0)) END,
+    CASE WHEN c.is_known THEN c.place END
+  ) AS start_balance,
+  max(c.first_grant) AS first_grant,
+  sum(c.passed_us) AS observed_us,
+  sum(
+    try_multiply(greatest(try_subtract(c.first_grant, c.available_after), 0), c.passed_us)
+  ) AS occupied,
+  sum(CASE WHEN c.is_exhausted THEN c.passed_us END) AS exhausted_us,
+  min(CASE WHEN c.is_known THEN c.available_after END) AS available_min,
+  max(CASE WHEN c.is_known THEN c.available_after END) AS available_max,
+  max(CASE WHEN c.kind <> 2 THEN c.unacked_after END) AS unacked_max
+FROM (
+  SELECT
+    p.*, n.first_grant,
+    p.kind <> 2 AND p.available_after IS NOT NULL AS is_known,
+    CASE WHEN p.is_open OR p.is_exhausted THEN greatest(p.until_us - p.at_us, 0) ELSE 0 END
+      AS passed_us
+  FROM permit_changes AS p
+  JOIN permit_consumers AS n ON n.consumer_no = p.consumer_no
+) AS c
+GROUP BY c.consumer_no;
 
 -- permit_spans: a time that an active consumer had no permits left, or had some and nothing came
 -- is_exhausted: which of both. Of the latter, silences, only those that last a second are all here:
@@ -126,15 +160,16 @@ LEFT JOIN closings AS c
 -- is_ended: not so where the observation ended. confirmed: a delivery came within 250 ms after the
 -- grant that ended it, so that messages must have waited; null where no grant that left permits did.
 SELECT
-  s.capture, s.connection_id, s.consumer_id, s.incarnation, s.is_exhausted, s.is_ended,
+  n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription, s.consumer_no,
+  s.is_exhausted, s.is_ended,
   s.frame_no AS start_frame_no, s.ts AS start_ts, s.at_us AS start_us,
   CASE WHEN s.is_ended THEN s.end_frame_no END AS end_frame_no,
   CASE WHEN s.is_ended THEN s.end_ts END AS end_ts,
   CASE WHEN s.is_ended THEN s.end_us ELSE coalesce(s.end_until_us, s.until_us) END - s.at_us
     AS lasted_us,
   CASE
-    WHEN s.is_exhausted AND s.is_ended AND s.end_event = 'grant' AND s.ends_open
-      THEN coalesce(s.verdict = 'delivery' AND s.verdict_us - s.end_us <= 250000, FALSE)
+    WHEN s.is_exhausted AND s.is_ended AND s.end_kind = 1 AND s.ends_open
+      THEN coalesce(s.verdict = 0 AND s.verdict_us - s.end_us <= 250000, FALSE)
   END AS confirmed
 FROM (
   SELECT
@@ -143,16 +178,16 @@ FROM (
     lead(e.ts) OVER consumer AS end_ts,
     lead(e.at_us) OVER consumer AS end_us,
     lead(e.until_us) OVER consumer AS end_until_us,
-    lead(e.event) OVER consumer AS end_event,
+    lead(e.kind) OVER consumer AS end_kind,
     lead(e.is_open) OVER consumer AS ends_open,
     coalesce(
       CASE
         WHEN e.is_exhausted THEN NOT lead(e.is_exhausted) OVER consumer
-        ELSE lead(e.event <> 'grant' OR NOT e.is_open) OVER consumer
+        ELSE lead(e.kind <> 1 OR NOT e.is_open) OVER consumer
       END,
       FALSE
     ) AS is_ended,
-    lead(e.event, 2) OVER consumer AS verdict,
+    lead(e.kind, 2) OVER consumer AS verdict,
     lead(e.at_us, 2) OVER consumer AS verdict_us
   FROM permit_changes AS e
   -- A stall begins or ends; the first that is no grant behind one; the last row of a consumer. A
@@ -160,23 +195,23 @@ FROM (
   -- a span there is no other of these but its consumer's last row.
   WHERE
     e.is_exhausted <> e.was_exhausted OR e.is_last
-    OR (e.event <> 'grant' AND e.is_behind_grant AND NOT e.was_exhausted)
+    OR (e.kind <> 1 AND e.is_behind_grant AND NOT e.was_exhausted)
     OR (
-      e.is_open AND (e.event <> 'grant' OR NOT e.was_open)
+      e.is_open AND (e.kind <> 1 OR NOT e.was_open)
       AND (e.is_before_grant OR e.until_us - e.at_us >= 1000000)
     )
     OR (
-      e.was_open AND (e.event <> 'grant' OR NOT e.is_open)
-      AND (e.event = 'grant' OR e.is_behind_grant OR e.is_behind_pause)
+      e.was_open AND (e.kind <> 1 OR NOT e.is_open)
+      AND (e.kind = 1 OR e.is_behind_grant OR e.is_behind_pause)
     )
   WINDOW consumer AS (
-    PARTITION BY e.capture, e.connection_id, e.consumer_id, e.incarnation
-    ORDER BY e.place ASC, e.at_us ASC NULLS LAST
+    PARTITION BY e.consumer_no ORDER BY e.place ASC, e.at_us ASC NULLS LAST
   )
 ) AS s
+JOIN permit_consumers AS n ON n.consumer_no = s.consumer_no
 WHERE
   (s.is_exhausted AND NOT s.was_exhausted)
   OR (
-    s.is_open AND (s.event <> 'grant' OR NOT s.was_open)
+    s.is_open AND (s.kind <> 1 OR NOT s.was_open)
     AND (s.is_before_grant OR s.until_us - s.at_us >= 1000000)
   );

@@ -44,14 +44,48 @@ SELECT
   CASE WHEN e.outcome = 'ok' AND e.latency_ns IS NOT NULL THEN e.latency_bucket END AS bucket,
   CASE WHEN e.outcome <> 'orphan_response' THEN e.transmit_ns END AS transmit_ns
 FROM exchanges AS e
+ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
 LEFT JOIN late_producers AS n
   ON n.capture = e.capture AND n.connection_id = e.connection_id
   AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
-WHERE
-  e.kind = 'publish'
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-  );
+WHERE e.kind = 'publish';
+
+-- senders: a producer incarnation that sends under one name of each kind, a leaf, with numbers
+-- To tell half a million messages apart by names takes ten times as long. producer_no, client_no and
+-- broker_no say what messages are distinct within (see the query messages). A producer mostly is
+-- one leaf (not is_shared), and so is what sends under one incarnation (is_all).
+WITH leaves AS (
+  SELECT DISTINCT
+    p.capture, p.connection_id, p.producer_id, p.incarnation, p.topic, p.producer_name,
+    p.client_ip, p.broker_ip
+  FROM publishes AS p
+  WHERE p.is_request
+),
+owned AS (
+  SELECT
+    l.*, u.unit,
+    CASE
+      WHEN l.topic IS NULL OR l.producer_name IS NULL
+        THEN dense_rank() OVER (
+          ORDER BY l.capture, l.connection_id, l.producer_id, l.incarnation
+        )
+    END AS owner_no,
+    row_number() OVER (
+      ORDER BY
+        l.capture, l.connection_id, l.producer_id, l.incarnation, l.topic, l.producer_name,
+        l.client_ip, l.broker_ip
+    ) AS leaf_no
+  FROM leaves AS l
+  JOIN units AS u ON u.capture = l.capture
+)
+SELECT
+  o.*,
+  dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no) AS producer_no,
+  dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, client_ip) AS client_no,
+  dense_rank() OVER (ORDER BY unit, topic, producer_name, owner_no, broker_ip) AS broker_no,
+  count(*) OVER (PARTITION BY unit, topic, producer_name, owner_no) > 1 AS is_shared,
+  count(*) OVER (PARTITION BY capture, connection_id, producer_id, incarnation) = 1 AS is_all
+FROM owned AS o;
 
 -- passed_sends: a send that was never answered although a later one of its producer was
 -- A broker answers the sends of a producer in order: what is missing in between was dropped, or its
@@ -69,6 +103,7 @@ SELECT
   coalesce(s.topic, n.late_topic) AS topic, coalesce(s.producer_name, n.late_name) AS producer_name,
   s.sequence_id, s.message_count, s.outcome, s.request_last_ns AS at_ns, s.request_frame_no
 FROM exchanges AS s
+ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
 JOIN answered AS a
   ON a.capture = s.capture AND a.connection_id = s.connection_id
   AND a.producer_id IS NOT DISTINCT FROM s.producer_id
@@ -78,10 +113,10 @@ LEFT JOIN late_producers AS n
   AND n.producer_id = s.producer_id AND n.incarnation = s.incarnation
 WHERE
   s.kind = 'publish' AND s.request_frame_no IS NOT NULL
-  AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = s.capture AND t.connection_id = s.connection_id
-  );
+  AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered;
+
+-- mismatched_frames: a frame whose checksum does not match
+SELECT f.* FROM frames AS f WHERE f.checksum = 'mismatch';
 
 -- mismatches: a frame whose checksum does not match, and what that is worth
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
@@ -120,14 +155,13 @@ SELECT
   coalesce(
     r.refused_frame_no, CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END
   ) AS evidence_frame_no
-FROM frames AS f
+FROM mismatched_frames AS f
 LEFT JOIN exchanges AS e
   ON f.command = 'SEND' AND e.own_capture = f.capture AND e.own_connection_id = f.connection_id
   AND e.request_frame_no = f.frame_no
 LEFT JOIN discarded AS r
   ON r.own_capture = f.capture AND r.own_connection_id = f.connection_id
-  AND r.frame_no = f.frame_no
-WHERE f.checksum = 'mismatch';
+  AND r.frame_no = f.frame_no;
 
 -- logical_sends: a message, with the time from its first send to its first ok receipt
 -- A send is the same message as an earlier one within its topic and producer, if both are known;
@@ -176,9 +210,10 @@ attempts AS (
 ),
 later AS (
   SELECT
-    capture, topic, producer_name, client_ip, broker_ip, answered_ns - first_sent_ns AS logical_ns
+    capture, topic, producer_name, client_ip, broker_ip,
+    try_subtract(answered_ns, first_sent_ns) AS logical_ns
   FROM attempts
-  WHERE place = 1 AND first_attempt = 1 AND answered_ns - first_sent_ns >= 0
+  WHERE place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns
 )
 SELECT * FROM settled
 UNION ALL
@@ -205,6 +240,7 @@ WITH refused AS (
     CASE WHEN e.response_capture IS NULL THEN e.request_frame_no END AS request_frame_no,
     e.response_frame_no, e.response_last_ns AS at_ns
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   JOIN units AS u ON u.capture = e.capture
   LEFT JOIN late_producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
@@ -212,24 +248,20 @@ WITH refused AS (
   LEFT JOIN late_consumers AS c
     ON c.capture = e.capture AND c.connection_id = e.connection_id
     AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
-  WHERE
-    (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
+  WHERE (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
 ),
 begun AS (
   SELECT
     r.*,
     CASE
-      WHEN r.at_ns - lag(r.at_ns) OVER (
+      WHEN lag(r.at_ns) OVER (
         PARTITION BY
           r.unit, r.request_of, r.error_code, r.topic, r.subscription, r.of_producer,
           r.of_sequence_id, r.of_client
         ORDER BY
           r.at_ns ASC, r.capture ASC, r.response_frame_no ASC NULLS LAST, r.connection_id ASC,
           r.request_frame_no ASC NULLS LAST
-      ) <= 120000000000 THEN 0
+      ) >= try_subtract(r.at_ns, 120000000000) THEN 0
       ELSE 1
     END AS begins
   FROM refused AS r
@@ -257,7 +289,7 @@ WITH steps AS (
     e.topic, e.client_ip, e.outcome, e.request_first_ns, e.response_last_ns, e.order_no,
     e.request_frame_no,
     CASE WHEN e.response_capture IS NULL THEN e.response_frame_no END AS response_frame_no,
-    e.response_last_ns - e.request_first_ns AS took_ns,
+    try_subtract(e.response_last_ns, e.request_first_ns) AS took_ns,
     e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.outcome = 'ok'
       AND e.response_last_ns IS NOT NULL AS is_open,
     sum(CASE WHEN e.request_command = 'CONNECT' THEN 1 ELSE 0 END) OVER (
@@ -265,13 +297,11 @@ WITH steps AS (
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS connect_no
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   JOIN units AS u ON u.capture = e.capture
   WHERE
     e.request_command IN ('CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')
     AND e.request_first_ns IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
 ),
 asked AS (
   SELECT
@@ -292,7 +322,8 @@ begun AS (
   SELECT
     a.*,
     CASE
-      WHEN NOT a.was_open AND a.request_first_ns - a.before_ns <= 120000000000 THEN 0 ELSE 1
+      WHEN NOT a.was_open AND try_subtract(a.request_first_ns, a.before_ns) <= 120000000000 THEN 0
+      ELSE 1
     END AS begins
   FROM asked AS a
 ),
@@ -331,7 +362,7 @@ summed AS (
 )
 SELECT
   s.capture, s.connection_id, s.topic, s.client_ip, s.opened, s.first_ns,
-  s.last_ns - s.first_ns AS chain_ns, s.lookup_ns, s.open_ns,
+  try_subtract(s.last_ns, s.first_ns) AS chain_ns, s.lookup_ns, s.open_ns,
   CASE WHEN s.connect_ns >= s.first_ns THEN s.connect_took_ns END AS connect_took_ns, s.lookups,
   s.refused + CASE WHEN s.connect_ns >= s.first_ns AND s.connect_outcome = 'error' THEN 1 ELSE 0 END
     AS refused,
@@ -367,7 +398,7 @@ WITH changes AS (
   UNION ALL
   SELECT
     u.unit, a.capture, a.client_ip, a.broker_ip, a.broker_port, FALSE,
-    a.first_ts_ns - 10000000001, -1
+    try_subtract(a.first_ts_ns, 10000000001), -1
   FROM attempts_to_connect AS a
   JOIN units AS u ON u.capture = a.capture
   WHERE a.is_opened
@@ -407,17 +438,11 @@ SELECT
   'producer' AS what, p.capture, p.connection_id, p.topic, p.name,
   CAST(NULL AS STRING) AS subscription, p.closed_frame_no
 FROM producers AS p
-WHERE
-  p.closed_by = 'broker' AND p.refused_code IS NULL
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = p.capture AND t.connection_id = p.connection_id
-  )
+ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+WHERE p.closed_by = 'broker' AND p.refused_code IS NULL
 UNION ALL
 SELECT
   'consumer', c.capture, c.connection_id, c.topic, c.name, c.subscription, c.closed_frame_no
 FROM consumers AS c
-WHERE
-  c.closed_by = 'broker' AND c.refused_code IS NULL
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = c.capture AND t.connection_id = c.connection_id
-  );
+ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+WHERE c.closed_by = 'broker' AND c.refused_code IS NULL;

@@ -69,13 +69,10 @@ WHERE d.is_redelivered;
 -- stalls: one time during which a consumer had no permits left, until a grant or the end
 -- confirmed: messages were waiting; null where no grant came. The report's are those of a second.
 SELECT
-  s.capture, s.connection_id, s.consumer_id, s.incarnation, n.topic, n.subscription,
+  s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
   s.start_ts AS began, s.end_ts AS ended, s.lasted_us / 1e3 AS lasted_ms, s.confirmed,
   s.start_frame_no AS began_frame_no, s.end_frame_no AS ended_frame_no
 FROM permit_spans AS s
-LEFT JOIN permit_names AS n
-  ON n.capture = s.capture AND n.connection_id = s.connection_id
-  AND n.consumer_id = s.consumer_id AND n.incarnation = s.incarnation
 WHERE s.is_exhausted AND (s.confirmed IS NOT NULL OR NOT s.is_ended);
 
 -- wrong_checksums: one frame whose CRC32C does not match its bytes

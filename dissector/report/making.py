@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from dissector.errors import UsageError
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
@@ -296,9 +297,12 @@ def _closed_tables(maker: Maker) -> dict[str, Callable[[Path], None]]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
             sources = maker.sources.get(f"{JOINED}{name}", ())
-            query = union(sources) or "SELECT * FROM empty_rows"
+            query = union(sources)
+            if not query:
+                empty = CLOSED_SCHEMAS[name].empty_table()
+                pq.write_table(empty, folder / "part-00000.parquet", compression="zstd")
+                return
             with Desk() as desk:
-                desk.register("empty_rows", CLOSED_SCHEMAS[name].empty_table())
                 desk.write({"part-00000": query}, folder)
 
         return write

@@ -16,7 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from dissector.buckets import bucket_bounds, bucket_middle
@@ -89,15 +92,23 @@ class Pair(NamedTuple):
     caption: str
 
 
-# Draws into a figure and returns what to say where: axes, x, y (of the data) and the text.
-_Draw = Callable[[Figure], list[tuple[Axes, float, float, str]]]
+# Draws into a figure and returns what to say where: the axes; x, y of the data, and the text.
+_Said = tuple[Axes, list[tuple[float, float, str]]]
+_Draw = Callable[[Figure], _Said]
 
 
 def _svg(figure: Figure, name: str) -> str:
     """The figure as one element without ids, fonts or colours of its own."""
-    file = io.BytesIO()
-    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = file.getvalue().decode("utf-8")
+    for artist in (figure, *figure.axes):
+        artist.patch.set_visible(False)
+    # Figure.savefig would draw everything once more to find the layout.
+    canvas, engine = FigureCanvasSVG(figure), figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    file = io.StringIO()
+    canvas.print_svg(file, metadata={"Date": None, "Creator": None})
+    text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r'\sid="', f' id="{name}-', text)
@@ -121,14 +132,31 @@ def _attributes(style: re.Match[str]) -> str:
 
 def _plot(name: str, size: tuple[int, int], draw: _Draw) -> Plot:
     with rc_context(_SETTINGS):
-        figure = Figure(figsize=(size[0] / 72, size[1] / 72), layout="constrained")
-        said = draw(figure)
+        figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, layout="constrained")
+        axes, said = draw(figure)
         svg = _svg(figure, name)
-        hints = []
-        for axes, x, y, text in said:
-            across, up = axes.transData.transform((x, y)) * 72 / figure.dpi
-            hints.append(Hint(round(float(across), 1), round(size[1] - float(up), 1), text))
+        places = axes.transData.transform([(x, y) for x, y, _ in said])
+    hints = [
+        Hint(round(float(across), 1), round(size[1] - float(up), 1), text)
+        for (across, up), (*_, text) in zip(places, said, strict=True)
+    ]
     return Plot(svg, hints)
+
+
+def _columns(
+    axes: Axes, bars: Sequence[tuple[float, float, float]], colour: str, linewidth: float
+) -> None:
+    """Bars (left edge, right edge, height) as one path: `Axes.bar` makes an artist of each."""
+    found = Path.make_compound_path(*(
+        Path([(low, 0), (high, 0), (high, height), (low, height), (low, 0)], closed=True)
+        for low, high, height in bars
+    ))  # fmt: skip
+    patch = PathPatch(
+        found, facecolor=colour, edgecolor=colour, linewidth=linewidth, joinstyle="miter"
+    )
+    patch.sticky_edges.y.append(0)
+    axes.add_patch(patch)
+    axes.autoscale_view()
 
 
 def _pair(name: str, draw: _Draw, caption: str, height: int = 0) -> Pair:
@@ -186,11 +214,9 @@ def latency_distribution(total: Row) -> Pair | None:
         return None
     latency = total["latency_ms"]
 
-    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+    def draw(figure: Figure) -> _Said:
         axes = figure.subplots()
-        widths = [high - low for low, high, _ in bars]
-        axes.bar([low for low, _, _ in bars], [count for *_, count in bars], widths,
-                 align="edge", color=FIRST, edgecolor=FIRST, linewidth=0.4)  # fmt: skip
+        _columns(axes, bars, FIRST, 0.4)
         _duration_axis(axes, "x")
         axes.set_ylabel("sends")
         axes.grid(axis="x", visible=False)
@@ -202,8 +228,8 @@ def latency_distribution(total: Row) -> Pair | None:
                 axes.annotate(name, (latency[name], 1), xycoords=("data", "axes fraction"),
                               xytext=(aside, -9), textcoords="offset points", color=colour,
                               ha=side, fontsize=10.5)  # fmt: skip
-        return [
-            (axes, (low * high) ** 0.5, count,
+        return axes, [
+            ((low * high) ** 0.5, count,
              f"{duration_text(low)} to {duration_text(high)}: {count_text(count)} sends")
             for low, high, count in bars
         ]  # fmt: skip
@@ -251,7 +277,7 @@ def latency_percentiles(total: Row) -> Pair | None:
     if not steps or count < 2:
         return None
 
-    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+    def draw(figure: Figure) -> _Said:
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.step([*(x for x, *_ in steps), count], [*(y for _, y, _ in steps), slowest],
@@ -265,10 +291,10 @@ def latency_percentiles(total: Row) -> Pair | None:
         _duration_axis(axes, "y", 6)
         axes.set_ylabel("latency")
         axes.set_xlabel("share of sends that took no longer")
-        return [
-            *((axes, x, y, f"{share_text(share)} took {duration_text(y)} or less")
+        return axes, [
+            *((x, y, f"{share_text(share)} took {duration_text(y)} or less")
               for x, y, share in steps[:-1]),
-            (axes, count, slowest, f"the slowest took {duration_text(slowest)}"),
+            (count, slowest, f"the slowest took {duration_text(slowest)}"),
         ]  # fmt: skip
 
     caption = (
@@ -320,7 +346,7 @@ def over_time(total: Row) -> Pair | None:
     lines = stretches([point for _, point in timed], series["step_ms"])
     width = _width(points, across, series["step_ms"])
 
-    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+    def draw(figure: Figure) -> _Said:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         for name, colour in (("p50", FIRST), ("p99", BAD)):
             for at, line in enumerate(lines):
@@ -335,11 +361,12 @@ def over_time(total: Row) -> Pair | None:
             upper.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
         upper.set_ylabel("latency")
         # The edge keeps a bar visible that is narrower than a point.
-        lower.bar(across, rates, width, color=SECOND, edgecolor=SECOND, linewidth=0.6)
+        bars = [(x - width / 2, x + width / 2, rate) for x, rate in zip(across, rates, strict=True)]
+        _columns(lower, bars, SECOND, 0.6)
         lower.set_ylabel("messages/s")
         lower.set_xlabel(label)
         lower.margins(y=0.14)
-        return [(lower, x, rate, _point_text(point, rate))
+        return lower, [(x, rate, _point_text(point, rate))
                 for x, rate, point in zip(across, rates, points, strict=True)]  # fmt: skip
 
     step = duration_text(series["step_ms"]).removesuffix(" 0 s")
@@ -370,7 +397,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
         return None  # one point is no course of time
     across, label = _seconds(points)
 
-    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+    def draw(figure: Figure) -> _Said:
         axes = figure.subplots()
         low = [point["available_min"] for point in points]
         high = [point["available_max"] for point in points]
@@ -388,7 +415,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
             axes.axhline(balance["first_grant"], color=MUTED, linewidth=1, linestyle=(0, (3, 2)))
         axes.set_ylabel("permits left")
         axes.set_xlabel(label)
-        return [(axes, x, point["available_min"],
+        return axes, [(x, point["available_min"],
                  f"{point['ts'][11:23]}: {_range(point)} permits left")
                 for x, point in zip(across, points, strict=True)]  # fmt: skip
 
@@ -410,7 +437,7 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: 
     counts = [count for _, count, _ in bars if count]
     is_log = max(counts) > 200 * min(counts)
 
-    def draw(figure: Figure) -> list[tuple[Axes, float, float, str]]:
+    def draw(figure: Figure) -> _Said:
         axes = figure.subplots()
         places = range(len(bars))
         axes.barh(places, [count for _, count, _ in bars], 0.62,
@@ -428,7 +455,7 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: 
                           textcoords="offset points", color=INK, fontsize=10.5)  # fmt: skip
         axes.margins(x=0.2)
         axes.set_xlim(left=0)
-        return [(axes, count, place, f"{label}: {count_text(count)} {unit}")
+        return axes, [(count, place, f"{label}: {count_text(count)} {unit}")
                 for place, (label, count, _) in enumerate(bars)]  # fmt: skip
 
     if is_log:

@@ -5,42 +5,29 @@
 -- greatest: available_max, available_last
 -- Of a capture it is the most hindered one, then the busiest, then the first, if its balance says
 -- how it used its permits (see the section permit_utilization).
-WITH judged AS (
+WITH ranked AS (
   SELECT
-    capture, connection_id, consumer_id, incarnation,
-    sum(CASE WHEN is_exhausted THEN greatest(until_us - at_us, 0) ELSE 0 END) AS exhausted_us,
-    sum(CASE WHEN event = 'grant' THEN delta ELSE 0 END) AS granted
-  FROM permit_changes
-  GROUP BY capture, connection_id, consumer_id, incarnation
-  HAVING
-    count(CASE WHEN event <> 'reset' THEN available_after END) > 0
-    AND (
-      sum(CASE WHEN event = 'delivery' AND available_after IS NOT NULL THEN -delta END) <> 0
-      OR count(CASE WHEN event = 'delivery' THEN 1 END) = 0
-      OR count(CASE WHEN event <> 'reset' AND available_after IS NULL THEN 1 END) = 0
-    )
-),
-ranked AS (
-  SELECT
-    j.*,
+    n.*,
     row_number() OVER (
-      PARTITION BY capture
+      PARTITION BY n.capture
       ORDER BY
-        exhausted_us DESC, granted DESC, connection_id ASC NULLS LAST,
-        consumer_id ASC NULLS LAST, incarnation ASC NULLS LAST
-    ) AS place
-  FROM judged AS j
+        coalesce(s.exhausted_us, 0) DESC, coalesce(s.granted, 0) DESC,
+        n.connection_id ASC NULLS LAST, n.consumer_id ASC NULLS LAST,
+        n.incarnation ASC NULLS LAST
+    ) AS rank_of_capture
+  FROM permit_sums AS s
+  JOIN permit_consumers AS n ON n.consumer_no = s.consumer_no
+  WHERE
+    s.known_rows > 0 AND (s.known_delivered <> 0 OR s.deliveries = 0 OR s.unknown_rows = 0)
 ),
 drawn AS (
   SELECT
-    p.capture, p.connection_id, p.consumer_id, p.incarnation, p.available_after, p.place,
-    floor_div(p.at_us * 1000, s.step_ns) * s.step_ns AS at_ns
-  FROM permit_places AS p
-  JOIN ranked AS r
-    ON r.capture = p.capture AND r.connection_id = p.connection_id
-    AND r.consumer_id = p.consumer_id AND r.incarnation = p.incarnation
-  JOIN steps AS s ON s.capture = p.capture
-  WHERE r.place = 1 AND p.event <> 'reset' AND p.available_after IS NOT NULL
+    r.capture, r.connection_id, r.consumer_id, r.incarnation, p.available_after, p.place,
+    try_multiply(floor_div(try_multiply(p.at_us, 1000), s.step_ns), s.step_ns) AS at_ns
+  FROM permit_changes AS p
+  JOIN ranked AS r ON r.consumer_no = p.consumer_no
+  JOIN steps AS s ON s.capture = r.capture
+  WHERE r.rank_of_capture = 1 AND p.kind <> 2 AND p.available_after IS NOT NULL
 )
 SELECT
   capture, connection_id, consumer_id, incarnation, at_ns,

@@ -11,10 +11,8 @@ WITH listed AS (
       CASE WHEN m.is_send THEN -1 ELSE m.entry_id END AS second_id,
       row_number() OVER (PARTITION BY m.capture ORDER BY m.at_ns, m.frame_no) AS place
     FROM mismatches AS m
+    ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
     JOIN units AS u ON u.capture = m.capture
-    WHERE NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = m.capture AND t.connection_id = m.connection_id
-    )
   ) AS numbered
   WHERE place <= 1000
 ),
@@ -50,8 +48,8 @@ first_others AS (
   FROM others AS o
   JOIN units AS u ON u.capture = o.own_capture
   WHERE NOT EXISTS (
-    SELECT 1 FROM frames AS f
-    WHERE f.checksum = 'mismatch' AND f.capture = o.own_capture AND f.frame_no = o.frame_no
+    SELECT 1 FROM mismatched_frames AS f
+    WHERE f.capture = o.own_capture AND f.frame_no = o.frame_no
   )
 ),
 copies AS (

@@ -25,15 +25,13 @@ counted AS (
     coalesce(n.topic, p.late_topic, c.late_topic) AS topic,
     n.checksum, n.checksum_note, n.verdict, n.frames
   FROM found AS n
+  ANTI JOIN twins AS t ON t.capture = n.capture AND t.connection_id = n.connection_id
   LEFT JOIN late_producers AS p
     ON p.capture = n.capture AND p.connection_id = n.connection_id
     AND p.producer_id = n.producer_id AND p.incarnation = n.incarnation
   LEFT JOIN late_consumers AS c
     ON c.capture = n.capture AND c.connection_id = n.connection_id
     AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
-  WHERE NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = n.capture AND t.connection_id = n.connection_id
-  )
 ),
 by_connection AS (
   SELECT

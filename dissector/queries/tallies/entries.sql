@@ -22,13 +22,11 @@ entries AS (
     min(n.capture_no) AS capture_no,
     max(s.is_confirmed) AS confirmed, max(s.is_delivered) AS delivered
   FROM seen AS s
+  ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
   JOIN numbered AS n ON n.capture = s.capture
   WHERE
     s.entry_id IS NOT NULL
     AND coalesce(s.topic, '') NOT LIKE 'non-persistent://%'
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = s.capture AND t.connection_id = s.connection_id
-    )
   GROUP BY n.unit_no, s.ledger_id, s.entry_id
 ),
 summed AS (

@@ -7,12 +7,9 @@ SELECT
   count(*) AS publishes,
   sum(f.message_count) AS messages
 FROM frames AS f
+ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
 LEFT JOIN late_producers AS n
   ON n.capture = f.capture AND n.connection_id = f.connection_id
   AND n.producer_id = f.producer_id AND n.incarnation = f.incarnation
-WHERE
-  f.command = 'SEND'
-  AND NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
-  )
+WHERE f.command = 'SEND'
 GROUP BY ALL

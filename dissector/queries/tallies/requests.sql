@@ -20,15 +20,12 @@ asked AS (
     END AS asked_by,
     CASE WHEN e.outcome IN ('ok', 'error') THEN e.latency_ns END AS took_ns
   FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   LEFT JOIN pings AS p
     ON p.capture = e.own_capture AND p.connection_id = e.own_connection_id
     AND p.frame_no = e.request_frame_no
   LEFT JOIN legs AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
-  WHERE
-    coalesce(e.kind, '') <> 'publish'
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = e.capture AND t.connection_id = e.connection_id
-    )
+  WHERE coalesce(e.kind, '') <> 'publish'
 )
 SELECT
   capture, kind, request_command, asked_by, outcome,
@@ -37,7 +34,7 @@ SELECT
   count(CASE WHEN tainted THEN 1 END) AS tainted,
   count(took_ns) AS latencies,
   sum(took_ns) AS latency_ns,
-  count(CASE WHEN took_ns * 3 < handshake_rtt_ns THEN 1 END) AS quick,
+  count(CASE WHEN try_multiply(took_ns, 3) < handshake_rtt_ns THEN 1 END) AS quick,
   min(took_ns) AS latency_ns_min,
   max(took_ns) AS latency_ns_max
 FROM asked

@@ -4,7 +4,7 @@
 -- least: latency_ns_min
 -- greatest: latency_ns_max
 SELECT
-  p.capture, floor_div(p.request_last_ns, s.step_ns) * s.step_ns AS at_ns, p.bucket,
+  p.capture, try_multiply(floor_div(p.request_last_ns, s.step_ns), s.step_ns) AS at_ns, p.bucket,
   count(*) AS sends,
   sum(CASE WHEN p.is_first THEN p.message_count END) AS messages,
   sum(p.request_bytes) AS request_bytes,

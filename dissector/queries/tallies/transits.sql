@@ -15,12 +15,10 @@ WITH named AS (
         THEN d.publish_to_delivery_ns
     END AS took_ns
   FROM deliveries AS d
+  ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
   LEFT JOIN late_consumers AS n
     ON n.capture = d.capture AND n.connection_id = d.connection_id
     AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation
-  WHERE NOT EXISTS (
-    SELECT 1 FROM twins AS t WHERE t.capture = d.capture AND t.connection_id = d.connection_id
-  )
 )
 SELECT
   capture, topic, subscription, is_redelivered, is_delayed, histogram_bucket(took_ns) AS bucket,

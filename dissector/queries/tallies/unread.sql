@@ -6,14 +6,12 @@
 WITH seen AS (
   SELECT f.capture, f.connection_id, f.command, count(*) AS number
   FROM frames AS f
+  ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
   WHERE
     f.protocol = 'pulsar'
     AND f.command IN (
       'MESSAGE', 'ACK', 'CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE',
       'UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA'
-    )
-    AND NOT EXISTS (
-      SELECT 1 FROM twins AS t WHERE t.capture = f.capture AND t.connection_id = f.connection_id
     )
   GROUP BY f.capture, f.connection_id, f.command
 ),
@@ -27,9 +25,8 @@ told AS (
   WHERE kind <> 'publish'
   GROUP BY own_capture, own_connection_id, request_command
   UNION ALL
-  SELECT capture, connection_id, 'ACK', count(DISTINCT frame_no)
-  FROM acks
-  WHERE action = 'ack'
+  SELECT capture, connection_id, 'ACK', sum(ack_commands)
+  FROM acked_commands
   GROUP BY capture, connection_id
 ),
 known AS (

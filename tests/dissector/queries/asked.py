@@ -28,10 +28,12 @@ class Asked:
         self, tables: Mapping[str, Iterable[Row]] | None = None, engine: Engine | None = None
     ) -> None:
         self._desk = Desk(threads=1) if engine is None else engine
+        self._is_open = False
         self.give(tables or {})
         for name, query in table_views(has_others=False):
             self._desk.view(name, query)
         self._desk.prelude()
+        self._is_open = True
 
     def give(self, tables: Mapping[str, Iterable[Row]], step_ns: int = 1_000_000_000) -> None:
         """Rows of a lake's tables in the place of what was there; `ts` in µs."""
@@ -49,6 +51,8 @@ class Asked:
         self._desk.register("wanted", pa.table({"capture": known}))
         self._desk.register("units", pa.table({"capture": known, "unit": units}))
         self._desk.register("steps", pa.table({"capture": known, "step_ns": steps}))
+        if self._is_open:
+            self._desk.prelude()
 
     def rows(self, query: str) -> list[Row]:
         """What a query of the catalogue gives per capture."""

@@ -44,8 +44,8 @@ class Asking:
         if not self._is_open:
             for name, query in table_views():
                 self._desk.view(name, query)
-            self._desk.prelude()
             self._is_open = True
+        self._desk.prelude()
         return self
 
     def register(self, name: str, rows: pa.Table) -> None:

@@ -1,10 +1,17 @@
 """The files of queries say how their rows are put together, and are read that way."""
 
+import random
+from typing import Any, Final
+
 import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue
+from dissector.schemas import TABLES
 from tests.dissector.queries.asking import Asking
+from tests.dissector.report.made import RandomCapture
+
+EXTREMES: Final = (-(1 << 63), -(1 << 63) + 999, -(1 << 62) - 9, 1 << 62, (1 << 63) - 1)
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +28,28 @@ def test_a_query_gives_the_columns_that_its_header_names(asking: Asking, name: s
         assert {column for column, _ in query.order} | set(query.of) <= set(columns)
     else:
         assert tuple(columns) == query.columns
+
+
+def extreme(rows: list[dict[str, Any]], table: str, seed: int) -> list[dict[str, Any]]:
+    """Rows some times and numbers of messages of which are what 64 bits just hold."""
+    chosen = random.Random(seed)
+    names = {c.name for c in TABLES[table].columns if c.unit.startswith(("ns", "messages"))}
+    return [
+        row | {
+            name: chosen.choice(EXTREMES) // (1000 if name == "ts" else 1)
+            for name, value in row.items()
+            if (name in names or name == "ts") and value is not None and chosen.random() < 0.1
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_time_makes_a_query_fail(seed: int) -> None:
+    tables = RandomCapture(seed).tables
+    asking = Asking().put({"c": {name: extreme(tables[name], name, seed) for name in tables}})
+    rows = {name: asking.table(query.per_capture()).num_rows for name, query in catalogue().items()}
+    assert min(rows[name] for name in ("sends", "send_points", "consumers", "balances")) > 0
 
 
 def test_a_tally_keeps_the_first_of_merged_rows(asking: Asking) -> None:

@@ -34,10 +34,16 @@ def check_buckets(engine: Any) -> None:
 
 
 def check_others(engine: Any) -> None:
-    numbers = [-(10**18), -7, -6, -1, 0, 1, 5, 6, 10**18, LARGEST]
+    numbers = [-LARGEST - 1, -LARGEST, -(10**18), -7, -6, -1, 0, 1, 5, 6, 10**18, LARGEST]
     engine.register("numbers", pa.table({"n": pa.array(numbers, pa.int64())}))
     found = engine.table("SELECT n, floor_div(n, 6) AS by_6 FROM numbers ORDER BY n").to_pylist()
     assert [row["by_6"] for row in found] == [number // 6 for number in numbers]
+    found = engine.table(
+        "SELECT try_subtract(n, 9) AS less, try_multiply(n, 10) AS more FROM numbers ORDER BY n"
+    ).to_pylist()
+    held = [None if abs(number * 10) > LARGEST else number * 10 for number in numbers]
+    assert [row["more"] for row in found] == held
+    assert [row["less"] for row in found] == [None, None, *(number - 9 for number in numbers[2:])]
     times = pa.array([-1, 0, 1_700_000_000_000_001], pa.timestamp("us", "UTC"))
     lists = pa.array([None, [], [1, 2]], pa.list_(pa.field("element", pa.int64())))
     engine.register("several", pa.table({"place": [0, 1, 2], "ts": times, "list": lists}))
