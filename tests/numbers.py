@@ -82,7 +82,7 @@ class Numbers:
 
     def _made(self) -> Made:
         if self._found is None:
-            self._found = self._make()
+            self._found = self._make() if self._rows else _nothing()
         return self._found
 
     def _make(self) -> Made:
@@ -137,6 +137,11 @@ def _spans(files: pa.Table) -> dict[str, tuple[int, int]]:
         ends = times.setdefault(row.pop("capture"), [])
         ends += [time for time in row.values() if time is not None]
     return {name: (min(ends), max(ends)) for name, ends in times.items() if ends}
+
+
+@cache
+def _nothing() -> Made:
+    return Numbers()._make()
 
 
 @cache
