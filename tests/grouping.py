@@ -18,10 +18,17 @@ LONGEST = (
     "tests/spark_jobs/test_session.py",
     "tap",
     "tests/hard/test_accounting.py",
-    "tests/dissector/test_accounts.py",
     "tests/hard/test_ways.py",
+    "tests/dissector/report/test_making.py",
+    "tests/dissector/report/test_page.py",
+    "tests/dissector/test_accounts.py",
     "tests/hard/test_sources.py",
     "tests/dissector/test_same_rows.py",
+    "tests/dissector/cli/test_report.py",
+    "tests/dissector/joining/test_closing.py",
+    "tests/test_tidy.py",
+    "tests/busy/test_busy.py",
+    "tests/dissector/lake/test_killed.py",
 )
 
 

@@ -1,7 +1,7 @@
 """The numbers of a report over rows that a test has in memory, by the queries that users get."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -13,12 +13,14 @@ from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
 from dissector.report.captures import all_judged, section
 from dissector.report.numbers import step_ns
-from dissector.report.parts import Parts
+from dissector.report.parts import Parts, of_captures
 from dissector.report.result import build
 from dissector.report.tallied import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.rows import arrow_batch
+
+Made = tuple[Parts, Mapping[str, pa.Table]]
 
 
 class Numbers:
@@ -26,6 +28,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+        self._found: Made | None = None
 
     def add_block(self, block: TableBlock, capture: str = "c") -> None:
         """Take in a block of rows of the core."""
@@ -44,6 +47,7 @@ class Numbers:
                 columns.append(pa.nulls(rows.num_rows, field.type))
         made = pa.table(columns, names=schema.names)
         self._rows[table].append(made.cast(schema))
+        self._found = None
 
     def parts(self) -> Parts:
         """What the sections take."""
@@ -64,26 +68,37 @@ class Numbers:
         parts, tallies = self._made()
         return build(parts, verdicts=section(all_judged(tallies).to_pylist()))
 
-    def coverage(self) -> dict[str, Any]:
-        """The report's section of this name, which takes few queries."""
-        parts, _ = self._made(("frames", "connections", "notices", "ways"))
-        return build(parts, ["coverage"])
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The report's JSON of each capture that has files, alone.
 
-    def _made(self, names: Iterable[str] = ()) -> tuple[Parts, Mapping[str, pa.Table]]:
-        """names: of queries, all if none is given."""
+        The queries run once for all, as for a lake: to plan them costs more than to run them.
+        """
+        tallies = self._made()[1]
+        judged = {row["capture"]: row for row in all_judged(tallies).to_pylist()}
+        return {
+            str(name): build(parts._replace(only_totals=False), verdicts=section([judged[name]]))
+            for name, parts in of_captures(tallies)
+        }
+
+    def _made(self) -> Made:
+        if self._found is None:
+            self._found = self._make() if self._rows else _nothing()
+        return self._found
+
+    def _make(self) -> Made:
         tables = {
             name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
             for name in TABLES
         }
         captures = sorted(
-            {n for rows in tables.values() for n in rows.column("capture").to_pylist()}
+            {n for rows in tables.values() for n in rows.column("capture").unique().to_pylist()}
         )
         files = tables["capture_files"]
-        spans = {name: _span(files, name) for name in captures}
+        spans = dict.fromkeys(captures, (0, 0)) | _spans(files)
         desk = _desk()
         desk.expect(sum(rows.num_rows for rows in tables.values()))
         _open(desk, tables, {name: step_ns(*span) for name, span in spans.items()})
-        queries = {name: catalogue()[name] for name in names or catalogue()}
+        queries = catalogue()
         tallies = {
             name: settled(desk.table(query.per_capture())) for name, query in queries.items()
         }
@@ -115,10 +130,18 @@ def _open(desk: Desk, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) 
     desk.prelude()
 
 
-def _span(files: pa.Table, capture: str) -> tuple[int, int]:
-    rows = [row for row in files.to_pylist() if row["capture"] == capture]
-    times = [row[n] for row in rows for n in ("first_ts_ns", "last_ts_ns") if row[n] is not None]
-    return (min(times), max(times)) if times else (0, 0)
+def _spans(files: pa.Table) -> dict[str, tuple[int, int]]:
+    """When the packets of each capture were captured, of which that is known."""
+    times: dict[str, list[int]] = {}
+    for row in files.select(["capture", "first_ts_ns", "last_ts_ns"]).to_pylist():
+        ends = times.setdefault(row.pop("capture"), [])
+        ends += [time for time in row.values() if time is not None]
+    return {name: (min(ends), max(ends)) for name, ends in times.items() if ends}
+
+
+@cache
+def _nothing() -> Made:
+    return Numbers()._make()
 
 
 @cache

@@ -24,4 +24,4 @@ def test_the_longest_groups_begin_first() -> None:
     assert all((ROOT / test.partition("::")[0]).is_file() for test in tests)
     assert [place_of(test) for test in tests] == sorted(map(place_of, tests))
     assert place_of("tests/spark_jobs/test_jobs.py::test_it[a::b]") == 0
-    assert place_of("tests/test_tidy.py::test_it") > 0
+    assert place_of("tests/test_grouping.py::test_it") == len(LONGEST)

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from typing import Any
 
 import pytest
 
@@ -37,12 +38,19 @@ NOT_CALM = {
 
 
 @functools.cache
-def said(case: Case) -> tuple[Remark, ...]:
+def reports() -> dict[str, dict[str, Any]]:
+    """What `dissector summary` says of each capture, by the ids of tests."""
     summary = Numbers()
-    (chain,) = chains([str(case.path)], "auto").chains
-    for block in dissect(chain, Options(want_detail="none")):
-        summary.add_block(block, case.name)
-    return tuple(remarks(summary.result()))
+    for case in (*CASES, *CURSUS_CASES):
+        (chain,) = chains([str(case.path)], "auto").chains
+        for block in dissect(chain, Options(want_detail="none")):
+            summary.add_block(block, name_of(case))
+    return summary.results()
+
+
+@functools.cache
+def said(case: Case) -> tuple[Remark, ...]:
+    return tuple(remarks(reports()[name_of(case)]))
 
 
 def text_of(case: Case, *sections: str) -> str:

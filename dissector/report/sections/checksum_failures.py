@@ -81,7 +81,7 @@ def _differs(row: Row) -> Row:
 def _failures(parts: Parts) -> list[Row]:
     """The first mismatches, each with what is damaged, in order of time."""
     found = parts.rows("checksum_failures")
-    found.sort(key=lambda row: (row["at_ns"], nulls_last(row["capture"], row["frame_no"])))
+    found.sort(key=lambda row: nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
     listed = []
     for row in found[:MAX_FAILURES]:
         damage = _differs(row)

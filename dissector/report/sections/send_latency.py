@@ -198,7 +198,7 @@ def _over_time(parts: Parts) -> Row:
 def _passed_over(parts: Parts) -> list[Row]:
     """Sends that were never answered although later ones of their producer were, in order."""
     found = parts.rows("passed_over")
-    found.sort(key=lambda row: (row["at_ns"], nulls_last(row["capture"], row["request_frame_no"])))
+    found.sort(key=lambda row: nulls_last(row["at_ns"], row["capture"], row["request_frame_no"]))
     for row in found:
         row["ts"] = instant(row.pop("at_ns"))
     return found

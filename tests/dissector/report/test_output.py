@@ -107,7 +107,7 @@ def test_a_report_of_another_program_stays(
     with pytest.raises(OutputError, match="none of this program's"):
         write_report(tmp_path / "out", report)
     assert (tmp_path / "out" / "report.json").read_text() == text
-    write_report(tmp_path / "out", report, is_forced=True)
+    write_report(tmp_path / "out", report, has_page=False, is_forced=True)
     assert json.loads((tmp_path / "out" / "report.json").read_text()) != text
 
 

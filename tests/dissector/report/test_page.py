@@ -49,6 +49,11 @@ def rich() -> dict[str, Any]:
     return report_of(capture.tables)
 
 
+@pytest.fixture(scope="module")
+def rich_page(rich: dict[str, Any]) -> str:
+    return page(rich)
+
+
 def test_a_report_without_frames_claims_nothing() -> None:
     """Where nothing was decoded, that nothing was refused would be a word too many."""
     text = page(report_of())
@@ -114,8 +119,8 @@ def test_a_send_that_was_passed_over_may_have_no_number() -> None:
     assert ">None<" not in page(report) and 'title="it was not read"' in page(report)
 
 
-def test_every_section_is_there_and_says_what_its_numbers_mean(rich: dict[str, Any]) -> None:
-    text = page(rich)
+def test_every_section_is_there_and_says_what_its_numbers_mean(rich_page: str) -> None:
+    text = rich_page
     for section in SECTIONS:
         start = text.index(f'<section id="{section}">')
         head = text[start : start + 300]
@@ -123,31 +128,31 @@ def test_every_section_is_there_and_says_what_its_numbers_mean(rich: dict[str, A
         assert f'href="#{section}"' in text
 
 
-def test_numbers_of_the_report_stand_on_the_page(rich: dict[str, Any]) -> None:
-    text = re.sub(r"<[^>]+>", "", page(rich))
+def test_numbers_of_the_report_stand_on_the_page(rich: dict[str, Any], rich_page: str) -> None:
+    text = re.sub(r"<[^>]+>", "", rich_page)
     for section, key in (("send_latency", "sends"), ("permit_utilization", "granted"),
                          ("redelivery", "deliveries"), ("coverage", "frames")):  # fmt: skip
         assert f"{rich[section]['total'][key]:,}" in text, section
 
 
-def test_names_from_the_wire_cannot_act(rich: dict[str, Any]) -> None:
-    text = page(rich)
+def test_names_from_the_wire_cannot_act(rich_page: str) -> None:
+    text = rich_page
     assert "<script>alert" not in text and "\u202e" not in text and "\x1b" not in text
     assert "&lt;script&gt;alert(1)" in text.replace("<wbr>", "")
     assert "x" * 200 not in text, "long names are cut"
 
 
-def test_nothing_is_fetched_and_the_file_is_small(rich: dict[str, Any]) -> None:
-    text = page(rich)
+def test_nothing_is_fetched_and_the_file_is_small(rich_page: str) -> None:
+    text = rich_page
     assert not re.findall(r"(?:src|href)=\"(?!#|data:,)[^\"]*\"", text)
     assert not re.findall(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
     assert len(text.encode()) < 2 << 20
 
 
 def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else(
-    rich: dict[str, Any],
+    rich_page: str,
 ) -> None:
-    text = page(rich)
+    text = rich_page
     found = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert len(found) == 1 and text.index(found[0]) < text.index("<style")
     rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(found[0]).split(";"))
@@ -161,20 +166,18 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
     assert not re.findall(r"<[^>]*\son\w+=", text), "no script stands in an attribute"
 
 
-def test_a_browser_runs_no_script_that_a_name_brought_along(
-    rich: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_browser_runs_no_script_that_a_name_brought_along(rich_page: str, tmp_path: Path) -> None:
     """Were a name not made safe, the policy would still refuse what it does."""
     evil = "<script>console.warn('ran')</script><img src=https://evil.example/x>"
-    found = looked_at(page(rich).replace("</main>", f"{evil}</main>", 1), tmp_path, 1280)
+    found = looked_at(rich_page.replace("</main>", f"{evil}</main>", 1), tmp_path, 1280)
     assert not [fault for fault in found["faults"] if "ran" in fault]
     refused = [line for line in found["console"] if "Content Security Policy" in line]
     assert len(refused) >= 2 and any("https://evil.example/x" in line for line in refused)
 
 
-def test_a_strict_policy_for_content_lets_the_page_be(rich: dict[str, Any]) -> None:
+def test_a_strict_policy_for_content_lets_the_page_be(rich_page: str) -> None:
     """One style and one script that a digest can name; nothing is styled or done in attributes."""
-    text = page(rich)
+    text = rich_page
     assert text.count("<style") == 1 and text.count("<script") == 1
     assert not re.findall(r"<[^>]*\s(?:style|on[a-z]+)\s*=", text)
 
@@ -285,8 +288,8 @@ def test_captures_are_found_by_text_and_by_verdict(three: dict[str, Any], tmp_pa
     assert found["faults"] == [] and found["console"] == []
 
 
-def test_the_page_uses_the_words_of_the_terminal(rich: dict[str, Any]) -> None:
-    text = page(rich)
+def test_the_page_uses_the_words_of_the_terminal(rich: dict[str, Any], rich_page: str) -> None:
+    text = rich_page
     on_page = re.findall(r'<span class="mark">([^<]*)</span>', text)
     on_terminal = [line.split()[0] for line in outline(rich, Paint("never"))
                    if re.match(r"  (ok|look|bad|note) ", line)]  # fmt: skip
@@ -351,10 +354,10 @@ def test_every_word_of_a_report_has_a_meaning(rich: dict[str, Any]) -> None:
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_a_browser_shows_all_of_it(
-    rich: dict[str, Any], tmp_path: Path, width: int, is_dark: bool
+    rich_page: str, tmp_path: Path, width: int, is_dark: bool
 ) -> None:
     unfold = 'for (const each of document.querySelectorAll("details")) each.open = true;'
-    found = looked_at(page(rich), tmp_path, width, is_dark=is_dark, act=unfold)
+    found = looked_at(rich_page, tmp_path, width, is_dark=is_dark, act=unfold)
     assert found["width"] == width
     assert found["scrolls"] <= width and found["outside"] == []
     assert found["faults"] == [] and found["console"] == []

@@ -8,7 +8,7 @@ import pytest
 
 from dissector.buckets import bucket_bounds
 from dissector.report.numbers import NOT_JUDGED
-from dissector.report.parts import MAX_SLOW, no_parts
+from dissector.report.parts import MAX_SLOW, Parts, no_parts
 from dissector.report.result import SECTIONS
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS
@@ -255,3 +255,22 @@ def test_a_section_of_nothing_has_its_keys(section: Callable[..., dict[str, Any]
     found = section(no_parts())
     assert "total" in found and all(value == [] for key, value in found.items()
                                     if key.startswith("by_"))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("section", "query", "listed"),
+    [
+        ("send_latency", "passed_over", "passed_over"),
+        ("checksum_failures", "checksum_failures", "failures"),
+    ],
+)
+def test_what_has_no_time_is_listed_last(section: str, query: str, listed: str) -> None:
+    """A capture without times, in a lake beside others."""
+    names = ("frame_no", "request_frame_no", "metadata_bytes", "payload_bytes", "crc32c_stored",
+             "crc32c_computed", "copy_crc32c", "verdict", "evidence_frame_no")  # fmt: skip
+    rows = [
+        {"capture": capture, "at_ns": at_ns, **dict.fromkeys(names)}
+        for capture, at_ns in (("a", None), ("b", 5), ("c", None), ("d", 1))
+    ]
+    parts = Parts({**no_parts().tables, query: rows}, 1)
+    assert [row["capture"] for row in SECTIONS[section](parts)[listed]] == ["d", "b", "a", "c"]

@@ -5,11 +5,12 @@ from typing import Any
 
 from dissector.report.outlook import remarks
 from dissector.report.verdict import Remark
-from tests.numbers import Numbers
+from tests.numbers import empty_report
 
 
 def empty() -> dict[str, Any]:
-    return copy.deepcopy(Numbers().result())
+    """A report of nothing, which is the caller's to change."""
+    return copy.deepcopy(empty_report())
 
 
 def decoded() -> dict[str, Any]:
