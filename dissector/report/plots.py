@@ -99,10 +99,11 @@ _Draw = Callable[[Figure], _Said]
 
 def _svg(figure: Figure, name: str) -> str:
     """The figure as one element without ids, fonts or colours of its own."""
-    for artist in (figure, *figure.axes):
-        artist.patch.set_visible(False)
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set_visible(False)
     # Figure.savefig would draw everything once more to find the layout.
-    canvas, engine = FigureCanvasSVG(figure), figure.get_layout_engine()
+    canvas: Any = FigureCanvasSVG(figure)
+    engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
