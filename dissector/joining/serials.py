@@ -20,6 +20,21 @@ class Serials:
         self._first: list[int] = []
         self._last = (-1, -1)
 
+    @classmethod
+    def resumed(cls, memory: Int64Array) -> "Serials":
+        """One that goes on where another one was; memory: what that one's `memory` was."""
+        found = cls()
+        found._next, *last = memory[0].tolist()
+        found._last = (last[0], last[1])
+        found._starts, found._ranks, found._first = memory[1:].T.tolist()
+        return found
+
+    def memory(self) -> Int64Array:
+        """int64[1 + runs, 3]: the next number and the last frame; first number, rank and frame of
+        each run of frames that follow each other."""
+        runs = np.asarray([self._starts, self._ranks, self._first], np.int64).T
+        return np.concatenate((np.asarray([[self._next, *self._last]], np.int64), runs))
+
     def number(self, ranks: Int64Array, frame_nos: Int64Array) -> Int64Array:
         """Number frames that come next."""
         serials = self._next + np.arange(len(ranks), dtype=np.int64)
@@ -50,6 +65,14 @@ class Names:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self.texts: list[bytes] = []
+
+    @classmethod
+    def resumed(cls, texts: Sequence[bytes]) -> "Names":
+        """One that goes on where another one was, which had these texts."""
+        found = cls()
+        found.texts = list(texts)
+        found._codes = {text.decode(): code for code, text in enumerate(texts)}
+        return found
 
     def codes(self, column: pa.Array) -> Int64Array:
         """The code of each text, NULL where there is none."""
