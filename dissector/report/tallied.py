@@ -24,6 +24,7 @@ from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of, whole_spans
+from dissector.joining.stretches import Stretch
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
@@ -34,6 +35,7 @@ from dissector.queries.tables import CLOSED as IN_PLACE
 from dissector.queries.tables import MOVED, table_views
 from dissector.queries.written import written
 from dissector.report.numbers import step_ns
+from dissector.report.stretched import Memory
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
@@ -103,7 +105,7 @@ class Read(NamedTuple):
     """Which captures of a lake are read, and how they belong together.
 
     digests: of the captures that count, by the names of their rows. spans: first and last packet of
-    the whole that each is part of, ns.
+    the whole that each is part of, ns. memory: of long groups, if the lake keeps any.
     """
 
     lake: Lake
@@ -112,6 +114,7 @@ class Read(NamedTuple):
     plan: Plan
     units: tuple[Unit, ...]
     spans: Mapping[str, tuple[int, int]]
+    memory: Memory | None = None
 
     @property
     def captures(self) -> frozenset[str]:
@@ -274,8 +277,9 @@ def _rows(places: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
     )
 
 
-def _close(task: tuple[Any, ...]) -> dict[str, int]:
-    return close_group(*task)
+def _close(task: Sequence[Sequence[Any]]) -> None:
+    for arguments in task:
+        close_group(*arguments)
 
 
 def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Path) -> Path | None:
@@ -286,11 +290,20 @@ def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Pa
     folder = work / "closed"
     folder.mkdir(exist_ok=True)
     settings = Settings(folder=work)
-    tasks = []
+    tasks: list[Sequence[Sequence[Any]]] = []
+    cut: list[tuple[Memory, int, list[Stretch]]] = []
     for part in parts:
-        target = Target(folder, f"group-{part.groups[0].number}")
-        tasks.append((source_of(read.lake, part.captures), part, target, settings))
+        number = part.groups[0].number
+        stretches = [] if read.memory is None else read.memory.stretches(part)
+        if read.memory is not None and len(stretches) > 1:
+            tasks += read.memory.tasks(stretches, settings)
+            cut.append((read.memory, number, stretches))
+            continue
+        target = Target(folder, f"group-{number}")
+        tasks.append([(source_of(read.lake, part.captures), part, target, settings)])
     engine.each(_close, tasks)
+    for memory, number, stretches in cut:
+        memory.collect(stretches, number, folder)
     return folder
 
 
@@ -395,6 +408,8 @@ class Maker:
         many."""
         if self._kept is None:
             return
+        if self._read.memory is not None:
+            self._read.memory.tidy(self._read.plan)
         surveyed_units = _survey_units(self._read.digests)
         self._kept.forget({unit.digest for unit in (*self._read.units, *surveyed_units)})
         if len(self._kept) <= MAX_BATCHES:
