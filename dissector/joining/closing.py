@@ -93,8 +93,9 @@ class Target(NamedTuple):
 
 class Around(NamedTuple):
     """What is around a stretch of a group: captures of the stretches before, in order, and the file
-    of what they left; the files of near captures; connections that go on behind it, by their heads,
-    and where to write what it leaves, which is nothing if it is the last. See `stretches`."""
+    of what they left; the files of near captures; connections that are known to go on behind it, by
+    their heads, and where to write what it leaves, which is nothing if it is the last. See
+    `stretches`."""
 
     captures: tuple[str, ...] = ()
     before: Path | None = None
@@ -138,7 +139,7 @@ def close_group(
         counts |= _write_closed(
             _replayed(run, rows, is_last=around.leaves is None), Places(db), target, more
         )
-        counts |= _write_others(db, target, more, around.later, {} if left is None else left.tables)
+        counts |= _write_others(db, target, more, around, {} if left is None else left.tables)
         if around.leaves is not None:
             tables = {
                 "placed": db.table("placed").to_arrow_table().select(PLACED.names),
@@ -160,18 +161,20 @@ def _write_others(
     db: "duckdb.DuckDBPyConnection",
     target: Target,
     told: Mapping[str, Sequence[pa.Table]],
-    later: Sequence[Place],
+    around: Around,
     before: Mapping[str, pa.Table],
 ) -> dict[str, int]:
     """Write the rows of all tables but CLOSED, which are written already."""
     counts = {}
     for name, query in subjects.queries(db, told, before).items():
         counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
-    heads = [[head[at] for head in later] for at in (0, 1)]
+    heads = [[head[at] for head in around.later] for at in (0, 1)]
     kinds = (pa.string(), pa.int64())
     columns = [pa.array(values, kind) for values, kind in zip(heads, kinds, strict=True)]
     db.register("later", pa.table(columns, ["capture", "connection_id"]))
     db.execute(merged.MERGED)
+    is_last = around.leaves is None
+    db.execute("CREATE TABLE going_on AS FROM later" if is_last else merged.GOING_ON)
     for name, query in (
         ("connections", merged.ENDED),
         ("behind", merged.BEHIND),

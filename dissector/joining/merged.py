@@ -72,13 +72,17 @@ SELECT head_capture AS capture, head_connection_id AS connection_id,
   {", ".join(_one(name) for name in _NAMES if name not in _PLACE)}
 FROM parts WHERE count > 1 GROUP BY head_capture, head_connection_id
 """
-# Those that end here, and those that go on behind a stretch (later: heads of connections).
+# Those that go on behind a stretch: whose end was not seen, or that are known to (later).
+GOING_ON: Final = """
+CREATE TABLE going_on AS
+SELECT capture, connection_id FROM merged WHERE ended = 'capture_end' UNION FROM later
+"""
 ENDED: Final = """
-FROM merged ANTI JOIN later USING (capture, connection_id) ORDER BY capture, connection_id
+FROM merged ANTI JOIN going_on USING (capture, connection_id) ORDER BY capture, connection_id
 """
 OPENED: Final = """
 SELECT m.*, p.rank, p.was_read
-FROM merged AS m SEMI JOIN later USING (capture, connection_id)
+FROM merged AS m SEMI JOIN going_on USING (capture, connection_id)
 JOIN (
   SELECT head_capture, head_connection_id, max(rank) AS rank, bool_or(is_read) AS was_read
   FROM placed GROUP BY ALL

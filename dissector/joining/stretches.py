@@ -4,31 +4,34 @@ Connections that go on over midnight put the captures of all nights into one gro
 rows than a bound is cut at borders of captures, from its first one on: a *stretch* ends with the
 capture with which it reaches the bound, if another one follows. Each is replayed from what stood
 open at the end of the one before (`standing`) and has the rows that close in it; the last one also
-has those that stay open. So a stretch depends on what comes before, and on where its connections go
-on, and is not touched by what lands behind the next one.
+has those that stay open. So a stretch depends on what comes before, and on what goes on within
+minutes, and is not touched by what lands later.
 
 A border is one only if everything before it was captured before everything behind it: captures that
 lasted at the same time are merged by time. Groups with traffic of Cursus stay whole, since what its
 replay remembers is no table of numbers.
 """
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from dissector.joining.links import Place, Plan, Seam, in_turn
+from dissector.joining.files import digest_of
+from dissector.joining.links import MAX_SILENCE_NS, Place, Plan, Seam, in_turn
 
 MAX_ROWS: Final = 20_000_000  # of a stretch, but for its last capture
+# How soon behind a border a connection must go on there for its last frame to be thought of as
+# going on, too; no connection that is over is seen again later than that.
+NEAR_NS: Final = MAX_SILENCE_NS
 
 
 class Stretch(NamedTuple):
     """Captures of a group that are replayed together.
 
-    part: their plan; its seams are those that begin or end in them. before: the captures of earlier
-    stretches, in order; near: captures of other stretches that share connections with these; later:
-    heads of connections that go on in later ones. digest: of all that decides its rows.
+    part: their plan; its seams are those that end in them, or begin in them and end soon. before:
+    the captures of earlier stretches, in order; near: captures of other stretches in which seams
+    begin or end; later: heads of connections that are known to go on. digest: of all that decides
+    its rows.
     """
 
     part: Plan
@@ -62,69 +65,86 @@ def stretches(part: Plan, known: Known, max_rows: int) -> list[Stretch]:
     """
     (group,) = part.groups
     names = group.captures
-    edges = [0, *_borders(part, known, max_rows), len(names)]
-    found: list[Stretch] = []
-    digest = ""
-    for first, last in pairwise(edges):
-        own, before = set(names[first:last]), set(names[:first])
-        floors = group.floors[first:last]
-        mine = group._replace(
-            captures=names[first:last],
-            floors=floors,
-            is_in_turn=in_turn(floors, [known.spans[name] for name in names[first:last]]),
-        )
-        seams = tuple(s for s in part.seams if s.before[0] in own or s.after[0] in own)
-        moved = {place: head for place, head in part.moved.items() if place[0] in own}
-        beyond = set(names[last:])
-        later = {head for place, head in part.moved.items() if place[0] in beyond}
-        going_on = tuple(sorted(head for head in later if head[0] not in beyond))
-        digest = _digest(
-            digest,
-            [(name, known.digests[name]) for name in mine.captures],
-            [list(floors), mine.is_in_turn, last == len(names)],
-            [sorted(moved.items()), going_on],
-            sorted((*s[:3], s.missing or 0, s.missing is None) for s in seams),
-        )
-        found.append(
-            Stretch(
-                Plan((mine,), moved, seams, ()),
-                names[:first],
-                _near(seams, own, before),
-                going_on,
-                last == len(names),
-                digest,
-            )
-        )
-    return found
-
-
-def _borders(part: Plan, known: Known, max_rows: int) -> list[int]:
-    """Behind how many captures of a group it is cut."""
-    (group,) = part.groups
-    names = group.captures
-    if not known.whole.isdisjoint(names):
-        return []
     spans = [
         (max(floor, known.spans[name][0]), max(floor, known.spans[name][1]))
         for name, floor in zip(names, group.floors, strict=True)
     ]
+    is_whole = not known.whole.isdisjoint(names)
+    rows = [known.rows[name] for name in names]
+    edges = [0, *([] if is_whole else _borders(spans, rows, max_rows)), len(names)]
+    found: list[Stretch] = []
+    digest = ""
+    for first, last in pairwise(edges):
+        until = max(end for _, end in spans[:last])
+        soon = {
+            name
+            for name, (begin, _) in zip(names[last:], spans[last:], strict=True)
+            if begin <= until + NEAR_NS
+        }
+        stretch = _stretch(part, known, (first, last), soon)
+        digest = digest_of([digest, _content(stretch, known)])
+        found.append(stretch._replace(digest=digest))
+    return found
+
+
+def _stretch(part: Plan, known: Known, edges: tuple[int, int], soon: set[str]) -> Stretch:
+    """The stretch between two places in a group. soon: captures behind it that begin soon."""
+    (group,) = part.groups
+    before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
+    floors = group.floors[edges[0] : edges[1]]
+    own = frozenset(names)
+    mine = group._replace(
+        captures=names,
+        floors=floors,
+        is_in_turn=in_turn(floors, [known.spans[name] for name in names]),
+    )
+    seams = [
+        seam
+        for seam in part.seams
+        if seam.after[0] in own or (seam.before[0] in own and seam.after[0] in soon)
+    ]
+    moved = {place: head for place, head in part.moved.items() if place[0] in own}
+    there = {*before, *names}
+    later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
+    return Stretch(
+        Plan((mine,), moved, tuple(seams), ()),
+        before,
+        _near(seams, own, frozenset(before)),
+        tuple(sorted(later)),
+        edges[1] == len(group.captures),
+        "",
+    )
+
+
+def _content(stretch: Stretch, known: Known) -> object:
+    """All that decides the rows of a stretch, but for what is before it."""
+    (group,) = stretch.part.groups
+    return [
+        [(name, known.digests[name]) for name in group.captures],
+        [list(group.floors), group.is_in_turn, stretch.is_last],
+        [sorted(stretch.part.moved.items()), stretch.later],
+        sorted((*s[:3], s.missing or 0, s.missing is None) for s in stretch.part.seams),
+    ]
+
+
+def _borders(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: int) -> list[int]:
+    """Behind how many captures a group is cut; spans, rows: of its captures."""
     # When the first of those behind each capture begins.
     begins: list[int] = []
     for first, _ in reversed(spans[1:]):
         begins.append(min(first, begins[-1]) if begins else first)
-    begins.reverse()
     found = []
-    rows, until = 0, 0
-    for place, next_begin in enumerate(begins):
-        rows += known.rows[names[place]]
+    held, until = 0, 0
+    for place, next_begin in enumerate(reversed(begins)):
+        held += rows[place]
         until = max(until, spans[place][1])
-        if rows >= max_rows and until <= next_begin:
+        if held >= max_rows and until <= next_begin:
             found.append(place + 1)
-            rows = 0
+            held = 0
     return found
 
 
-def _near(seams: Iterable[Seam], own: set[str], before: set[str]) -> frozenset[str]:
+def _near(seams: Iterable[Seam], own: frozenset[str], before: frozenset[str]) -> frozenset[str]:
     """Captures of other stretches in which something of these is to be looked up: bytes that are
     there twice, and what tells of a message that goes on there."""
     found = set()
@@ -134,7 +154,3 @@ def _near(seams: Iterable[Seam], own: set[str], before: set[str]) -> frozenset[s
         elif seam.before[0] in before and (seam.missing or 0) < 0:
             found.add(seam.before[0])
     return frozenset(found)
-
-
-def _digest(*content: object) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

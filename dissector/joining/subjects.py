@@ -100,7 +100,7 @@ def standing(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
     told of connections that go on.
 
     Args:
-        db: after `queries`, with later (capture, connection_id): heads of connections that go on.
+        db: after `queries`, with going_on, see `merged`.
     """
     is_told = " OR ".join(
         f"EXISTS (SELECT 1 FROM told_{table} AS t WHERE t.connection_id = i.chain "
@@ -115,8 +115,9 @@ def standing(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
     for table in _NUMBERS:
         going_on = (
             f"SELECT t.* FROM (FROM told_{table} UNION ALL FROM before_{table}) AS t "
-            "JOIN (SELECT DISTINCT chain FROM placed JOIN later ON later.capture = head_capture "
-            "AND later.connection_id = head_connection_id) AS p ON p.chain = t.connection_id"
+            "SEMI JOIN (SELECT p.chain AS connection_id FROM placed AS p JOIN going_on AS g "
+            "ON g.capture = p.head_capture AND g.connection_id = p.head_connection_id) "
+            "USING (connection_id)"
         )
         found[table] = db.sql(going_on).to_arrow_table()
     return found
