@@ -247,9 +247,10 @@ class Replay:
 
     def standing(self) -> Standing:
         """What is open, after `leave`."""
-        arrays = {_SERIALS: self._serials.memory()}
+        arrays: dict[str, Int64Array] = {}
         for name, each in self._passes().items():
             arrays |= arrays_of(each.memory(), name)
+        arrays[_SERIALS] = self._serials.memory(arrays.values())
         texts = {
             "names": self._names.texts,
             "schema_versions": [each.encode() for each in self._registry.schema_versions],

@@ -1,6 +1,6 @@
 """Columns of Spark as the passes of a dissection want them: numbers, codes, running numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +29,16 @@ class Serials:
         found._starts, found._ranks, found._first = memory[1:].T.tolist()
         return found
 
-    def memory(self) -> Int64Array:
+    def memory(self, mentioned: Iterable[Int64Array]) -> Int64Array:
         """int64[1 + runs, 3]: the next number and the last frame; first number, rank and frame of
-        each run of frames that follow each other."""
-        runs = np.asarray([self._starts, self._ranks, self._first], np.int64).T
+        each run of frames that follow each other, if one of its numbers is mentioned."""
+        starts = np.asarray(self._starts, np.int64)
+        is_wanted = np.zeros(len(starts), bool)
+        is_wanted[-1:] = True  # frames that come next go on from it
+        for values in mentioned:
+            known = values[(values > 0) & (values < self._next)]
+            is_wanted[np.searchsorted(starts, known, "right") - 1] = True
+        runs = np.asarray([self._starts, self._ranks, self._first], np.int64).T[is_wanted]
         return np.concatenate((np.asarray([[self._next, *self._last]], np.int64), runs))
 
     def number(self, ranks: Int64Array, frame_nos: Int64Array) -> Int64Array:

@@ -20,8 +20,8 @@ from dissector.joining.files import digest_of
 from dissector.joining.links import MAX_SILENCE_NS, Place, Plan, Seam, in_turn
 
 MAX_ROWS: Final = 20_000_000  # of a stretch, but for its last capture
-# How soon behind a border a connection must go on there for its last frame to be thought of as
-# going on, too; no connection that is over is seen again later than that.
+# How soon behind a border a capture must begin, if it is not the next one, for a connection that
+# goes on in it to have had its last frame there; a connection that is over is seen no later again.
 NEAR_NS: Final = MAX_SILENCE_NS
 
 
@@ -75,12 +75,9 @@ def stretches(part: Plan, known: Known, max_rows: int) -> list[Stretch]:
     found: list[Stretch] = []
     digest = ""
     for first, last in pairwise(edges):
-        until = max(end for _, end in spans[:last])
-        soon = {
-            name
-            for name, (begin, _) in zip(names[last:], spans[last:], strict=True)
-            if begin <= until + NEAR_NS
-        }
+        until = max(end for _, end in spans[:last]) + NEAR_NS
+        soon = {name for name, span in zip(names, spans, strict=True) if span[0] <= until}
+        soon = (soon - {*names[:last]}).union(names[last : last + 1])
         stretch = _stretch(part, known, (first, last), soon)
         digest = digest_of([digest, _content(stretch, known)])
         found.append(stretch._replace(digest=digest))

@@ -13,7 +13,7 @@ from dissector.joining.closing import SCHEMAS, Around, Target, close_group
 from dissector.joining.files import Settings, digests, source_of
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of
-from dissector.joining.stretches import NEAR_NS, Known, Stretch, stretches
+from dissector.joining.stretches import Known, Stretch, stretches
 from dissector.lake.reader import Lake, open_lake
 from tests.dissector.joining.cutting import cut_places, land_cut, planned, read
 from tests.dissector.joining.test_links import S, row
@@ -67,16 +67,23 @@ def test_what_lands_later_does_not_change_a_stretch_with_another_behind_it() -> 
     assert same == [True, False, False, False], "what comes before counts"
 
 
-def test_only_what_goes_on_soon_counts_for_the_end_of_a_stretch() -> None:
-    part, known = nights(4)
-    first = stretches(part, known, 10)[0]
-    assert {seam.after[0] for seam in first.part.seams} == {"k1"} == first.near
-    assert first.later == (("k0", 0),)
-    late = {
-        name: (a + NEAR_NS, b + NEAR_NS) for name, (a, b) in known.spans.items() if name != "k0"
-    }
-    (alone, *_) = stretches(part, known._replace(spans=known.spans | late), 10)
-    assert alone.part.seams == () and alone.near == frozenset() and alone.later == ()
+@pytest.mark.parametrize(("pause", "is_soon"), [(0, True), (DAY, False)])
+def test_only_what_goes_on_soon_counts_for_the_end_of_a_stretch(pause: int, is_soon: bool) -> None:
+    """One connection goes on in each capture, another one is silent in the second."""
+    silent = [each | {"connection_key": "b", "connection_id": 1} for each in chain_of(2)]
+    silent[1]["capture"] = "k2"
+    rows = [*chain_of(3), *silent]
+    for each in rows:
+        begin = int(each["capture"][1]) * (10 * S + pause)
+        each |= {"first_ts_ns": begin, "last_ts_ns": begin + 9 * S, "ended": "capture_end"}
+    (part,) = parts_of(planned_rows(rows))
+    spans = {each["capture"]: (each["first_ts_ns"], each["last_ts_ns"]) for each in rows}
+    known = Known(spans, dict.fromkeys(spans, 1), {n: n for n in spans}, frozenset())
+    first, second, third = stretches(part, known, 1)
+    assert first.near == ({"k1", "k2"} if is_soon else {"k1"})
+    assert first.later == ((("k0", 0), ("k0", 1)) if is_soon else (("k0", 0),))
+    assert second.later == (("k0", 0), ("k0", 1))
+    assert third.part.moved == {("k2", 0): ("k0", 0), ("k2", 1): ("k0", 1)}
 
 
 def test_captures_that_lasted_at_the_same_time_are_not_cut_apart() -> None:
