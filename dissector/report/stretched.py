@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -61,13 +62,24 @@ class Memory:
         self, lake: Lake, digests: Mapping[str, str], known: survey.Known, work: Path
     ) -> None:
         self._lake = lake
-        self._known = _known(lake, digests, known)
+        self._digests = digests
+        self._surveyed = known
         self._work = work / STRETCHES
         self._kept = Kept(lake.folder, work, STRETCHES)
-        self._key = _key()
-        # A stretch that another user or program keeps has another seal, and is another's.
-        self._digest = self._sealed(module_digest(close_group.__module__).encode())
         self._made: list[Stretch] = []
+
+    @cached_property
+    def _known(self) -> Known:
+        return _known(self._lake, self._digests, self._surveyed)
+
+    @cached_property
+    def _key(self) -> bytes:
+        return _key()
+
+    @cached_property
+    def _digest(self) -> str:
+        # A stretch that another user or program keeps has another seal, and is another's.
+        return self._sealed(module_digest(close_group.__module__).encode())
 
     def stretches(self, part: Plan) -> list[Stretch]:
         """The stretches of a group; one if it is not cut."""
@@ -111,6 +123,8 @@ class Memory:
 
     def tidy(self, plan: Plan) -> None:
         """Forget the stretches of captures that are gone."""
+        if not len(self._kept):
+            return
         groups = [self.stretches(part) for part in parts_of(plan)]
         self._kept.forget({each.digest for found in groups for each in found})
 
