@@ -11,6 +11,7 @@ Kernels trust their memory. So whoever reads one must know that it is what this 
 (`dissector.report.stretched` seals it); here is only its form: a Parquet file of arrays and tables.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -67,7 +68,7 @@ def rebuilt(value: Any, name: str, arrays: Mapping[str, Int64Array]) -> Any:
 
 
 def write(standing: Standing, path: Path) -> None:
-    """Write it as a file."""
+    """Write it as a file, at once or not at all: a task may run twice at the same time."""
     names: list[str] = []
     shapes: list[list[int] | None] = []
     data: list[bytes] = []
@@ -85,13 +86,15 @@ def write(standing: Standing, path: Path) -> None:
         shapes.append(None)
         data.append(sink.getvalue().to_pybytes())
     path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     pq.write_table(
         pa.table([names, pa.array(shapes, _SCHEMA.field("shape").type), data], schema=_SCHEMA),
-        path,
+        fresh,
         compression="zstd",
         use_dictionary=False,
         write_statistics=False,
     )
+    os.replace(fresh, path)
 
 
 def read(path: Path) -> Standing:

@@ -15,7 +15,15 @@ from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of
 from dissector.joining.stretches import Known, Stretch, stretches
 from dissector.lake.reader import Lake, open_lake
-from tests.dissector.joining.cutting import cut_places, land_cut, planned, read
+from tests.dissector.joining.cutting import (
+    by_client,
+    cut_places,
+    land,
+    land_cut,
+    parts,
+    planned,
+    read,
+)
 from tests.dissector.joining.test_links import S, row
 from tests.dissector.joining.test_planning import chain_of
 from tests.dissector.joining.test_planning import planned as planned_rows
@@ -156,15 +164,30 @@ def test_rows_of_stretches_are_those_of_the_whole_group(
     chance = random.Random(name)
     places = cut_places(read(name), cuts, chance.randrange(99)) if isinstance(cuts, int) else cuts
     cut = land_cut(name, places, tmp_path / "lake", tmp_path)
+    assert sum(closed_alike(tmp_path, chance)) > len(cut.captures) // 2
+
+
+def test_stretches_of_captures_at_once_have_the_rows_of_the_whole_group(tmp_path: Path) -> None:
+    """Of two hosts: what one consumer had not acknowledged when it was killed the other one got."""
+    data = read("cpp-c40_killed_Shared.pcap")
+    for number, part in enumerate(parts(data, cut_places(data, 2, seed=4))):
+        for host, each in enumerate(by_client(part, lambda port: port % 3 > 0)):
+            land(each, f"night{number}-host{host}", tmp_path / "lake", tmp_path)
     with open_lake(tmp_path / "lake") as lake:
-        parts = parts_of(planned(lake))
-        for number, part in enumerate(parts):
+        assert not planned(lake).groups[0].is_in_turn
+    assert closed_alike(tmp_path, random.Random(1))[0] > 3
+
+
+def closed_alike(root: Path, chance: random.Random) -> list[int]:
+    """See that stretches have the rows of each group of a lake; how many captures these have."""
+    with open_lake(root / "lake") as lake:
+        groups = parts_of(planned(lake))
+        for number, part in enumerate(groups):
             source = source_of(lake, part.captures)
-            close_group(source, part, Target(tmp_path / f"at-once-{number}", "group"), Settings())
+            close_group(source, part, Target(root / f"at-once-{number}", "group"), Settings())
             bound = chance.choice((1, 1, 2))
-            count = closed_in_stretches(lake, part, tmp_path / f"cut-{number}", bound)
-            assert count == -(-len(part.captures) // bound) > 1
-            whole = rows_of(tmp_path / f"at-once-{number}")
-            assert rows_of(tmp_path / f"cut-{number}") == whole
+            assert closed_in_stretches(lake, part, root / f"cut-{number}", bound) > 1
+            whole = rows_of(root / f"at-once-{number}")
+            assert rows_of(root / f"cut-{number}") == whole
             assert number or whole["exchanges"].total() > 5
-        assert sum(len(part.captures) for part in parts) > len(cut.captures) // 2
+    return [len(part.captures) for part in groups]

@@ -1,6 +1,7 @@
 """A night more is read from what stood open before it; the report is that of all nights at once."""
 
 import json
+import pickle
 import random
 import shutil
 import struct
@@ -62,6 +63,7 @@ def read_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, .
     found: list[tuple[str, ...]] = []
 
     def close(*arguments: Any) -> dict[str, int]:
+        assert pickle.loads(pickle.dumps(arguments)) == arguments, "a task of Spark"
         found.append(arguments[1].groups[0].captures)
         return close_group(*arguments)
 
