@@ -197,10 +197,15 @@ def _known(lake: Lake, digests: Mapping[str, str], known: survey.Known) -> Known
 
 
 def _key() -> bytes:
-    """This user's key, made if there is none; where none can be kept, one that serves once."""
+    """This user's key, made if there is none; where none can be kept, one that serves once.
+
+    A key that others can read, as whoever opens a cache to them does with all in it, is none.
+    """
     path = cache_folder() / "seals" / "key"
-    found = read_kept(path)
-    if len(found) != _KEY_BYTES:
-        keep_file(path, os.urandom(_KEY_BYTES))
+    for is_made in (False, True):
+        if is_made:
+            keep_file(path, os.urandom(_KEY_BYTES))
         found = read_kept(path)
-    return found if len(found) == _KEY_BYTES else os.urandom(_KEY_BYTES)
+        if len(found) == _KEY_BYTES and not path.stat().st_mode & 0o077:
+            return found
+    return os.urandom(_KEY_BYTES)

@@ -200,6 +200,24 @@ def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
     assert read_captures == [(name,) for name in nights.names]
 
 
+def test_the_key_is_one_of_this_user_that_nobody_else_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(stretched, "cache_folder", lambda: folder)
+    key = stretched._key()
+    path = folder / "seals" / "key"
+    if not path.exists():  # the temporary folder is one that others can write
+        assert len(key) == 32 and stretched._key() != key, "it serves once"
+        return
+    assert stretched._key() == key == path.read_bytes() and path.stat().st_mode & 0o077 == 0
+    path.chmod(0o644)
+    assert stretched._key() != key
+    path.write_bytes(b"short")
+    assert len(stretched._key()) == 32 == len(path.read_bytes())
+
+
 def test_a_run_that_is_killed_leaves_nothing_wrong(
     nights: Nights, tmp_path: Path, read_captures: list[tuple[str, ...]],
     monkeypatch: pytest.MonkeyPatch,
