@@ -142,16 +142,24 @@ def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row
     return found
 
 
-def find_left_out(db: "duckdb.DuckDBPyConnection", seams: Sequence[Seam]) -> None:
+def find_left_out(
+    db: "duckdb.DuckDBPyConnection", seams: Sequence[Seam], *, has_near: bool = False
+) -> None:
     """Make the table left_out: the frames that are there twice.
 
     Args:
         db: with connections and seams of the group, and all_frames.
+        has_near: whether there are near_connections and near_frames, of captures of other
+            stretches (see `stretches`) that share connections with these.
     """
+    connections, frames = (
+        f"(FROM {own} UNION ALL BY NAME FROM near_{table})" if has_near else own
+        for own, table in (("connections", "connections"), ("all_frames", "frames"))
+    )
     found = []
     if any(seam.missing is not None and seam.missing < 0 for seam in seams):
         rows = db.sql(
-            "SELECT connections.* FROM connections SEMI JOIN (SELECT before_capture AS capture, "
+            f"SELECT c.* FROM {connections} AS c SEMI JOIN (SELECT before_capture AS capture, "
             "before_connection_id AS connection_id FROM seams WHERE missing < 0 UNION ALL "
             "SELECT after_capture, after_connection_id FROM seams WHERE missing < 0) "
             "USING (capture, connection_id)"
@@ -164,19 +172,37 @@ def find_left_out(db: "duckdb.DuckDBPyConnection", seams: Sequence[Seam]) -> Non
         db.register("windows", _table(given, _WINDOWS))
         near = db.sql(
             "SELECT capture, connection_id, direction, frame_no, stream_offset, status "
-            "FROM all_frames JOIN windows USING (capture, connection_id, direction) "
+            f"FROM {frames} JOIN windows USING (capture, connection_id, direction) "
             "WHERE stream_offset >= low AND stream_offset < high"
         )
         left_out = repeated(found, near.to_arrow_table().to_pylist())
     db.register("found", _table(left_out, LEFT_OUT))
-    db.execute("CREATE TABLE left_out AS FROM found")
+    db.execute("CREATE TABLE left_out AS FROM found SEMI JOIN connections USING (capture)")
 
 
-def find_told(db: "duckdb.DuckDBPyConnection") -> None:
+# Connections of near captures with the chain that they go on; others have a number of their own.
+_NEAR_PLACED: Final = """
+CREATE TABLE near_placed AS
+SELECT capture, connection_id,
+  coalesce(chain, -row_number() OVER (ORDER BY capture, connection_id)) AS chain
+FROM (
+  SELECT c.capture, c.connection_id, min(coalesce(b.chain, p.chain)) AS chain
+  FROM near_connections AS c
+  LEFT JOIN seams AS s ON s.after_capture = c.capture AND s.after_connection_id = c.connection_id
+  LEFT JOIN placed AS b
+    ON b.capture = s.before_capture AND b.connection_id = s.before_connection_id
+  LEFT JOIN placed AS p ON p.capture = c.capture AND p.connection_id = c.connection_id
+  GROUP BY c.capture, c.connection_id
+)
+"""
+
+
+def find_told(db: "duckdb.DuckDBPyConnection", *, has_near: bool = False) -> None:
     """Make the table told: what deliveries cost that end in the next capture.
 
     Args:
         db: with frames, deliveries, exchanges, seams and placed.
+        has_near: as for `find_left_out`, of near_exchanges and near_deliveries, too.
     """
     db.execute(
         """
@@ -198,15 +224,26 @@ def find_told(db: "duckdb.DuckDBPyConnection") -> None:
     unread = db.table("unread").to_arrow_table().to_pylist()
     told: list[Row] = []
     if unread:
+        exchanges, deliveries, placed = "exchanges", "deliveries", "placed"
+        if has_near:
+            db.execute(_NEAR_PLACED)
+            exchanges, deliveries = (
+                f"(FROM {name} UNION ALL BY NAME FROM near_{name})"
+                for name in (exchanges, deliveries)
+            )
+            placed = (
+                "(SELECT capture, connection_id, chain FROM placed UNION BY NAME FROM near_placed)"
+            )
         entries = "(SELECT DISTINCT ledger_id, entry_id FROM unread)"
         sends = db.sql(
             "SELECT p.chain, e.ledger_id, e.entry_id, e.producer_id, e.sequence_id, "
-            "e.message_count FROM exchanges AS e JOIN placed AS p USING (capture, connection_id) "
-            f"LEFT JOIN {entries} AS u USING (ledger_id, entry_id) WHERE e.kind = 'publish' "
+            f"e.message_count FROM {exchanges} AS e JOIN {placed} AS p "
+            f"USING (capture, connection_id) LEFT JOIN {entries} AS u "
+            "USING (ledger_id, entry_id) WHERE e.kind = 'publish' "
             "AND (u.entry_id IS NOT NULL OR e.outcome IN ('unanswered_at_end', 'lost_in_gap'))"
         )
         others = db.sql(
-            f"SELECT ledger_id, entry_id, message_count FROM deliveries SEMI JOIN {entries} "
+            f"SELECT ledger_id, entry_id, message_count FROM {deliveries} SEMI JOIN {entries} "
             "USING (ledger_id, entry_id) WHERE message_count IS NOT NULL AND ack_set IS NULL"
         )
         told = counts(

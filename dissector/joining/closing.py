@@ -8,7 +8,7 @@ and previous_capture where the other one lies, if that is elsewhere.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,13 +18,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.blocks import Int64Array
-from dissector.joining import borders, merged, replay, subjects
+from dissector.joining import borders, merged, replay, standing, subjects
 from dissector.joining.endings import find_events
 from dissector.joining.feeding import input_rows
 from dissector.joining.files import Settings, Source, database, make_views, text, write
 from dissector.joining.holes import find_holes
-from dissector.joining.links import Plan
-from dissector.joining.places import Places, nullable, place
+from dissector.joining.links import Place, Plan
+from dissector.joining.places import (
+    NOTHING_BEFORE,
+    OPENED,
+    PLACED,
+    Before,
+    Places,
+    nullable,
+    place,
+)
 from dissector.joining.replay_cursus import AllReplays
 from dissector.joining.serials import numbers
 from dissector.limits import NULL, REORDER_WINDOW_MS
@@ -43,6 +51,7 @@ _OTHERS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 _READ: Final = ("connections", "notices", "exchanges", "permits", "frames", "acks", "deliveries",
                 "messages")  # fmt: skip
+_NEAR: Final = ("connections", "frames", "exchanges", "deliveries")
 # Tables that name frames, of which some may be in another capture, too.
 _ONCE: Final = ("frames", "acks", "deliveries", "messages")
 
@@ -82,42 +91,98 @@ class Target(NamedTuple):
         return self.folder / table / f"{self.name}.parquet"
 
 
-def close_group(source: Source, part: Plan, target: Target, settings: Settings) -> dict[str, int]:
+class Around(NamedTuple):
+    """What is around a stretch of a group: captures of the stretches before, in order, and the file
+    of what they left; the files of near captures; connections that are known to go on behind it, by
+    their heads, and where to write what it leaves, which is nothing if it is the last. See
+    `stretches`."""
+
+    captures: tuple[str, ...] = ()
+    before: Path | None = None
+    near: Source | None = None
+    later: tuple[Place, ...] = ()
+    leaves: Path | None = None
+
+
+ALONE: Final = Around()
+
+
+def close_group(
+    source: Source, part: Plan, target: Target, settings: Settings, around: Around = ALONE
+) -> dict[str, int]:
     """Read a group of captures and write its rows, closed; returns the rows of each table.
 
     Args:
         source: the files of the group's captures.
         part: the plan of this group alone.
+        around: of a stretch of a group, which alone has anything around it.
 
     Raises:
         DependencyError: DuckDB is not there.
     """
+    left = None if around.before is None else standing.read(around.before)
     with database(settings) as db:
         make_views(db, source, _READ, "all_")
+        if around.near is not None:
+            make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
-        place(db, part)
-        borders.find_left_out(db, part.seams)
+        place(db, part, _before(around, left))
+        borders.find_left_out(db, part.seams, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
         find_events(db)
         find_holes(db)
-        borders.find_told(db)
+        borders.find_told(db, has_near=around.near is not None)
         (group,) = part.groups
-        places = Places(db)
+        run = AllReplays(_WINDOW_NS) if left is None else AllReplays.resumed(_WINDOW_NS, left)
         more: dict[str, list[pa.Table]] = defaultdict(list)
+        rows = input_rows(db, is_in_turn=group.is_in_turn)
         counts |= _write_closed(
-            _replayed(input_rows(db, is_in_turn=group.is_in_turn)), places, target, more
+            _replayed(run, rows, is_last=around.leaves is None), Places(db), target, more
         )
-        for name, query in subjects.queries(db, more).items():
-            counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
-        db.execute(merged.MERGED)
-        for name, query in (
-            ("connections", "FROM merged ORDER BY capture, connection_id"),
-            ("behind", merged.BEHIND),
-            ("cut", merged.CUT_QUERY),
-            ("skipped", merged.SKIPPED_QUERY),
-            ("changes", _changes(db, target)),
-        ):
-            counts[name] = write(db, query, SCHEMAS[name], target.path(name))
+        counts |= _write_others(db, target, more, around, {} if left is None else left.tables)
+        if around.leaves is not None:
+            tables = {
+                "placed": db.table("placed").to_arrow_table().select(PLACED.names),
+                "opened": db.sql(merged.OPENED).to_arrow_table().select(OPENED.names),
+                **subjects.standing(db),
+            }
+            standing.write(run.standing()._replace(tables=tables), around.leaves)
+    return counts
+
+
+def _before(around: Around, left: standing.Standing | None) -> Before:
+    if left is None:
+        return NOTHING_BEFORE
+    placed, opened = left.tables["placed"].cast(PLACED), left.tables["opened"].cast(OPENED)
+    return Before(around.captures, placed, opened)
+
+
+def _write_others(
+    db: "duckdb.DuckDBPyConnection",
+    target: Target,
+    told: Mapping[str, Sequence[pa.Table]],
+    around: Around,
+    before: Mapping[str, pa.Table],
+) -> dict[str, int]:
+    """Write the rows of all tables but CLOSED, which are written already."""
+    counts = {}
+    for name, query in subjects.queries(db, told, before).items():
+        counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
+    heads = [[head[at] for head in around.later] for at in (0, 1)]
+    kinds = (pa.string(), pa.int64())
+    columns = [pa.array(values, kind) for values, kind in zip(heads, kinds, strict=True)]
+    db.register("later", pa.table(columns, ["capture", "connection_id"]))
+    db.execute(merged.MERGED)
+    is_last = around.leaves is None
+    db.execute("CREATE TABLE going_on AS FROM later" if is_last else merged.GOING_ON)
+    for name, query in (
+        ("connections", merged.ENDED),
+        ("behind", merged.BEHIND),
+        ("cut", merged.CUT_QUERY),
+        ("skipped", merged.SKIPPED_QUERY),
+        ("changes", _changes(db, target)),
+    ):
+        counts[name] = write(db, query, SCHEMAS[name], target.path(name))
     return counts
 
 
@@ -138,11 +203,12 @@ def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
     return merged.changes()
 
 
-def _replayed(batches: Iterable[pa.Table]) -> Iterator[replay.Told]:
-    run = AllReplays(_WINDOW_NS)
+def _replayed(
+    run: AllReplays, batches: Iterable[pa.Table], *, is_last: bool
+) -> Iterator[replay.Told]:
     for batch in batches:
         yield from run.feed(batch)
-    yield from run.finish()
+    yield from run.finish() if is_last else run.leave()
 
 
 def _write_closed(

@@ -258,17 +258,22 @@ def _group(
     ordered = _in_order(names, spans, after)
     ends: dict[str, int] = {}
     floors = []
-    is_in_turn = True
-    latest = None
     for name in ordered:
         floor = max((ends.get(before, 0) for before in after[name]), default=0)
         floors.append(floor)
-        first = max(floor, spans[name][0])
         ends[name] = max(floor, spans[name][1])
-        if latest is not None and first < latest:
-            is_in_turn = False
-        latest = max(latest or 0, ends[name])
+    is_in_turn = in_turn(floors, [spans[name] for name in ordered])
     return Group(number, tuple(ordered), tuple(floors), is_in_turn)
+
+
+def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
+    """Whether captures in this order come one behind the other. floors: as a Group has them."""
+    latest = None
+    for floor, (first, last) in zip(floors, spans, strict=True):
+        if latest is not None and max(floor, first) < latest:
+            return False
+        latest = max(latest or 0, floor, last)
+    return True
 
 
 def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dict[str, str]:

@@ -57,16 +57,36 @@ _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_conne
 # One row per joined connection, under its head.
 MERGED: Final = f"""
 CREATE TABLE merged AS
-WITH parts AS (
-  SELECT c.*, p.rank, p.head_capture, p.head_connection_id, count(*) OVER (PARTITION BY p.chain)
-    AS count
-  FROM {_PARTS}
+WITH each AS (
+  SELECT c.*, p.rank, p.head_capture, p.head_connection_id FROM {_PARTS}
+  UNION ALL BY NAME
+  SELECT * EXCLUDE was_read, capture AS head_capture, connection_id AS head_connection_id
+  FROM opened_before
+),
+parts AS (
+  SELECT *, count(*) OVER (PARTITION BY head_capture, head_connection_id) AS count FROM each
 )
 SELECT {", ".join(_NAMES)} FROM parts WHERE count = 1
 UNION ALL BY NAME
 SELECT head_capture AS capture, head_connection_id AS connection_id,
   {", ".join(_one(name) for name in _NAMES if name not in _PLACE)}
 FROM parts WHERE count > 1 GROUP BY head_capture, head_connection_id
+"""
+# Those that go on behind a stretch: whose end was not seen, or that are known to (later).
+GOING_ON: Final = """
+CREATE TABLE going_on AS
+SELECT capture, connection_id FROM merged WHERE ended = 'capture_end' UNION FROM later
+"""
+ENDED: Final = """
+FROM merged ANTI JOIN going_on USING (capture, connection_id) ORDER BY capture, connection_id
+"""
+OPENED: Final = """
+SELECT m.*, p.rank, p.was_read
+FROM merged AS m SEMI JOIN going_on USING (capture, connection_id)
+JOIN (
+  SELECT head_capture, head_connection_id, max(rank) AS rank, bool_or(is_read) AS was_read
+  FROM placed GROUP BY ALL
+) AS p ON p.head_capture = m.capture AND p.head_connection_id = m.connection_id
 """
 # Those that lie behind one, as they are named in the rows of frames and acks.
 BEHIND: Final = f"""

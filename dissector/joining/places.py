@@ -4,7 +4,7 @@ A chain is one connection over several captures, a rank the place of a capture i
 replay knows frames by both; here they become captures and connections again.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from dissector.blocks import Int64Array
 from dissector.joining.links import Plan
 from dissector.limits import NULL
+from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
     import duckdb
@@ -19,6 +20,24 @@ if TYPE_CHECKING:
 _NUMBER: Final = pa.int64()
 _TEXT: Final = pa.string()
 
+# The rows of `placed`, and which of them were made of captures that came before.
+PLACED: Final = pa.schema(
+    [
+        ("rank", _NUMBER), ("floor_ns", _NUMBER), ("capture", _TEXT), ("connection_id", _NUMBER),
+        ("protocol", _TEXT), ("client_ip", _TEXT), ("broker_ip", _TEXT), ("head_capture", _TEXT),
+        ("head_connection_id", _NUMBER), ("head_client_ip", _TEXT), ("head_broker_ip", _TEXT),
+        ("chain", _NUMBER),
+        *((name, pa.bool_()) for name in (
+            "is_cursus", "is_read", "goes_on_to_broker", "goes_on_to_client",
+            "comes_from_to_broker", "comes_from_to_client",
+        )),
+    ]
+)  # fmt: skip
+# Connections that go on behind a stretch, one row each under its head. rank: of the last capture so
+# far; was_read: whether the replay knows it.
+OPENED: Final = pa.schema(
+    [*arrow_schema("connections"), ("rank", _NUMBER), ("was_read", pa.bool_())]
+)
 # Every connection of the group. is_read: one of its chain has frames; goes_on, comes_from: whether
 # a direction goes on in the next capture, or from the one before, without a gap.
 _PLACED: Final = """
@@ -32,8 +51,12 @@ WITH each AS (
 ),
 heads AS (
   SELECT head_capture, head_connection_id, client_ip AS head_client_ip, broker_ip AS head_broker_ip,
-    row_number() OVER (ORDER BY rank, connection_id) - 1 AS chain
+    row_number() OVER (ORDER BY rank, connection_id) - 1
+      + (SELECT coalesce(max(chain) + 1, 0) FROM placed_before) AS chain
   FROM each WHERE capture = head_capture AND connection_id = head_connection_id
+  UNION ALL
+  SELECT head_capture, head_connection_id, head_client_ip, head_broker_ip, chain
+  FROM placed_before WHERE capture = head_capture AND connection_id = head_connection_id
 ),
 onward AS (
   SELECT before_capture AS capture, before_connection_id AS connection_id,
@@ -46,36 +69,57 @@ backward AS (
     bool_or(direction = 'to_broker') AS comes_from_to_broker,
     bool_or(direction = 'to_client') AS comes_from_to_client
   FROM seams WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
+),
+found AS (
+  SELECT each.*, head_client_ip, head_broker_ip, chain,
+    protocol = 'cursus' AS is_cursus, protocol IN ('pulsar', 'cursus') AS is_read,
+    coalesce(goes_on_to_broker, false) AS goes_on_to_broker,
+    coalesce(goes_on_to_client, false) AS goes_on_to_client,
+    coalesce(comes_from_to_broker, false) AS comes_from_to_broker,
+    coalesce(comes_from_to_client, false) AS comes_from_to_client
+  FROM each JOIN heads USING (head_capture, head_connection_id)
+  LEFT JOIN onward USING (capture, connection_id)
+  LEFT JOIN backward USING (capture, connection_id)
+  UNION ALL BY NAME FROM placed_before
 )
-SELECT each.*, head_client_ip, head_broker_ip, chain,
-  bool_or(protocol = 'cursus') OVER of_chain AS is_cursus,
-  bool_or(protocol IN ('pulsar', 'cursus')) OVER of_chain AS is_read,
-  coalesce(goes_on_to_broker, false) AS goes_on_to_broker,
-  coalesce(goes_on_to_client, false) AS goes_on_to_client,
-  coalesce(comes_from_to_broker, false) AS comes_from_to_broker,
-  coalesce(comes_from_to_client, false) AS comes_from_to_client
-FROM each JOIN heads USING (head_capture, head_connection_id)
-LEFT JOIN onward USING (capture, connection_id)
-LEFT JOIN backward USING (capture, connection_id)
-WINDOW of_chain AS (PARTITION BY chain)
+SELECT * REPLACE (
+  bool_or(is_cursus) OVER of_chain AS is_cursus, bool_or(is_read) OVER of_chain AS is_read
+)
+FROM found WINDOW of_chain AS (PARTITION BY chain)
 """
 
 
-def place(db: "duckdb.DuckDBPyConnection", part: Plan) -> None:
+class Before(NamedTuple):
+    """What is known of the stretches of a group that come before one (see `stretches`).
+
+    captures: in their order; placed: rows of PLACED; opened: of OPENED, connections that go on.
+    """
+
+    captures: tuple[str, ...]
+    placed: pa.Table
+    opened: pa.Table
+
+
+NOTHING_BEFORE: Final = Before((), PLACED.empty_table(), OPENED.empty_table())
+
+
+def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: Before = NOTHING_BEFORE) -> None:
     """Make the tables ranks, seams and placed.
 
     Args:
         db: with connections of the group.
-        part: the plan of one group.
+        part: the plan of one group, or of a stretch of it.
     """
     (group,) = part.groups
+    db.register("placed_before", before.placed)
+    db.register("opened_before", before.opened)
     seams = sorted(part.seams)
     moved = sorted(part.moved.items())
     tables = {
         "ranks": {
-            "capture": pa.array(group.captures, _TEXT),
-            "rank": pa.array(range(len(group.captures)), _NUMBER),
-            "floor_ns": pa.array(group.floors, _NUMBER),
+            "capture": pa.array([*before.captures, *group.captures], _TEXT),
+            "rank": pa.array(range(len(before.captures) + len(group.captures)), _NUMBER),
+            "floor_ns": pa.array([*(0 for _ in before.captures), *group.floors], _NUMBER),
         },
         "seams": {
             "before_capture": pa.array([seam.before[0] for seam in seams], _TEXT),

@@ -24,6 +24,7 @@ from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.findings import Findings
 from dissector.joining.places import nullable
 from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
+from dissector.joining.standing import Standing, arrays_of, rebuilt
 from dissector.limits import NULL
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS
@@ -161,6 +162,7 @@ _FRAME_NAMES: Final = {
     "consumers": (),
 }
 TABLES: Final = tuple(_FRAME_NAMES)
+_SERIALS: Final = "serials"
 # Which incarnation of the whole a capture's own incarnation is.
 INCARNATIONS: Final = "incarnations"
 INCARNATION: Final = pa.schema(
@@ -223,6 +225,46 @@ class Replay:
         self._rules = rule_columns()
         self._held: pa.Table | None = None
 
+    @classmethod
+    def resumed(cls, window_ns: int, standing: Standing) -> "Replay":
+        """A replay that goes on where another one was left."""
+        found = cls(window_ns)
+        found._serials = Serials.resumed(standing.arrays[_SERIALS])
+        found._names = Names.resumed(standing.texts["names"])
+        names = found._names.texts
+        for name, each in found._passes().items():
+            rebuilt(each.memory(), name, standing.arrays)
+        found._registry.resume(names, [v.decode() for v in standing.texts["schema_versions"]])
+        found._exchanges.resume(names, standing.texts["errors"])
+        found._consumption.resume(names)
+        return found
+
+    def leave(self) -> Iterator[Told]:
+        """The rows that close with what was fed; what is open is left to be `standing`."""
+        if self._held is not None and self._held.num_rows:
+            yield from self._advance(self._held.combine_chunks())
+        self._held = None
+
+    def standing(self) -> Standing:
+        """What is open, after `leave`."""
+        arrays: dict[str, Int64Array] = {}
+        for name, each in self._passes().items():
+            arrays |= arrays_of(each.memory(), name)
+        arrays[_SERIALS] = self._serials.memory(arrays.values())
+        texts = {
+            "names": self._names.texts,
+            "schema_versions": [each.encode() for each in self._registry.schema_versions],
+            "errors": self._exchanges.texts,
+        }
+        return Standing(arrays, texts, {})
+
+    def _passes(self) -> dict[str, PulsarRegistry | PulsarExchanges | PulsarConsumption]:
+        return {
+            "registry": self._registry,
+            "exchanges": self._exchanges,
+            "consumption": self._consumption,
+        }
+
     def feed(self, batch: pa.Table) -> Iterator[Told]:
         """Take rows (INPUT); gives the rows that closed."""
         rows = batch if self._held is None else pa.concat_tables([self._held, batch])
@@ -236,9 +278,7 @@ class Replay:
 
     def finish(self) -> Iterator[Told]:
         """The rest."""
-        if self._held is not None and self._held.num_rows:
-            yield from self._advance(self._held.combine_chunks())
-        self._held = None
+        yield from self.leave()
         blocks = named(self._registry.finish(self._findings), self._commands)
         blocks += named(self._exchanges.finish(self._findings), self._commands)
         blocks += self._consumption.finish(self._findings)

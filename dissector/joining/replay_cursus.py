@@ -20,6 +20,7 @@ from dissector.findings import Findings
 from dissector.joining import replay
 from dissector.joining.replay import COST, EVENT, Told
 from dissector.joining.serials import Serials, by_text, numbers, place_in
+from dissector.joining.standing import Standing
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
@@ -139,9 +140,7 @@ class CursusReplay(replay.Replay):
 
     def finish(self) -> Iterator[Told]:
         """The rest."""
-        if self._held is not None and self._held.num_rows:
-            yield from self._advance(self._held.combine_chunks())
-        self._held = None
+        yield from self.leave()
         self._correlation.finish(self._findings)
         self._effects.finish()
         yield from self._tables(self._gathered.subjects() + self._gathered.relations())
@@ -234,6 +233,22 @@ class AllReplays:
     def __init__(self, window_ns: int) -> None:
         self._pulsar = replay.Replay(window_ns)
         self._cursus: CursusReplay | None = None
+
+    @classmethod
+    def resumed(cls, window_ns: int, left: Standing) -> "AllReplays":
+        """A replay that goes on where another one was left; there is no Cursus in either."""
+        found = cls(window_ns)
+        found._pulsar = replay.Replay.resumed(window_ns, left)
+        return found
+
+    def leave(self) -> Iterator[Told]:
+        """See replay.Replay.leave."""
+        assert self._cursus is None, "groups with Cursus are in one piece"
+        yield from self._pulsar.leave()
+
+    def standing(self) -> Standing:
+        """See replay.Replay.standing."""
+        return self._pulsar.standing()
 
     def feed(self, batch: pa.Table) -> Iterator[Told]:
         """Take rows (replay.INPUT); gives the rows that closed."""

@@ -1,6 +1,6 @@
 """Columns of Spark as the passes of a dissection want them: numbers, codes, running numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,27 @@ class Serials:
         self._ranks: list[int] = []
         self._first: list[int] = []
         self._last = (-1, -1)
+
+    @classmethod
+    def resumed(cls, memory: Int64Array) -> "Serials":
+        """One that goes on where another one was; memory: what that one's `memory` was."""
+        found = cls()
+        found._next, *last = memory[0].tolist()
+        found._last = (last[0], last[1])
+        found._starts, found._ranks, found._first = memory[1:].T.tolist()
+        return found
+
+    def memory(self, mentioned: Iterable[Int64Array]) -> Int64Array:
+        """int64[1 + runs, 3]: the next number and the last frame; first number, rank and frame of
+        each run of frames that follow each other, if one of its numbers is mentioned."""
+        starts = np.asarray(self._starts, np.int64)
+        is_wanted = np.zeros(len(starts), bool)
+        is_wanted[-1:] = True  # frames that come next go on from it
+        for values in mentioned:
+            known = values[(values > 0) & (values < self._next)]
+            is_wanted[np.searchsorted(starts, known, "right") - 1] = True
+        runs = np.asarray([self._starts, self._ranks, self._first], np.int64).T[is_wanted]
+        return np.concatenate((np.asarray([[self._next, *self._last]], np.int64), runs))
 
     def number(self, ranks: Int64Array, frame_nos: Int64Array) -> Int64Array:
         """Number frames that come next."""
@@ -50,6 +71,14 @@ class Names:
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
         self.texts: list[bytes] = []
+
+    @classmethod
+    def resumed(cls, texts: Sequence[bytes]) -> "Names":
+        """One that goes on where another one was, which had these texts."""
+        found = cls()
+        found.texts = list(texts)
+        found._codes = {text.decode(): code for code, text in enumerate(texts)}
+        return found
 
     def codes(self, column: pa.Array) -> Int64Array:
         """The code of each text, NULL where there is none."""

@@ -28,35 +28,55 @@ SCHEMAS: Final = {
     "consumers": pa.schema([*arrow_schema("consumers"), *_CLOSED_AT]),
     "consumer_names": arrow_schema("consumers"),
 }
+# What is told of producers and consumers, and which incarnation is which.
+STANDING: Final = {
+    replay.INCARNATIONS: replay.INCARNATION,
+    **{
+        table: pa.schema([*arrow_schema(table), ("rank", pa.int64()), ("order_no", pa.int64())])
+        for table in _NUMBERS
+    },
+}
+_NOTHING: Final[Mapping[str, pa.Table]] = {}
 _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_connection_id"
 _JOINED: Final = f"""
 SELECT {{columns}}{{more}} FROM told_{{table}} AS t
 JOIN placed AS p ON p.chain = t.connection_id AND {_IS_HEAD}
 LEFT JOIN placed AS c ON c.chain = t.connection_id AND c.rank = t.rank
 """
+# Of the stretches before: incarnations, and what was told of others that may be named again.
 _OWN: Final = f"""
-SELECT {{columns}} FROM (SELECT DISTINCT * FROM told_incarnations) AS i
-JOIN told_{{table}} AS t ON t.connection_id = i.chain AND t.{{number}} = i.{{number}}
-  AND t.incarnation = i.incarnation
+SELECT {{columns}}
+FROM (
+  SELECT DISTINCT *, false AS is_before FROM told_incarnations
+  UNION ALL SELECT *, true FROM before_incarnations
+) AS i
+JOIN (
+  SELECT *, false AS is_before FROM told_{{table}} UNION ALL SELECT *, true FROM before_{{table}}
+) AS t
+  ON NOT (i.is_before AND t.is_before) AND t.connection_id = i.chain
+  AND t.{{number}} = i.{{number}} AND t.incarnation = i.incarnation
 JOIN placed AS p ON p.chain = i.chain AND p.rank = i.rank AND NOT ({_IS_HEAD})
 """
 
 
 def queries(
-    db: "duckdb.DuckDBPyConnection", told: Mapping[str, Sequence[pa.Table]]
+    db: "duckdb.DuckDBPyConnection",
+    told: Mapping[str, Sequence[pa.Table]],
+    before: Mapping[str, pa.Table] = _NOTHING,
 ) -> dict[str, str]:
     """What gives the rows of SCHEMAS.
 
     Args:
         db: with placed, see `places`.
         told: tables of the replay: producers, consumers, and incarnations.
+        before: what `standing` gave of the stretch before.
     """
     found = {}
-    _register(db, replay.INCARNATIONS, told.get(replay.INCARNATIONS, ()), replay.INCARNATION)
+    for name, schema in STANDING.items():
+        _register(db, f"told_{name}", told.get(name, ()), schema)
+        _register(db, f"before_{name}", [before[name]] if name in before else [], schema)
     for table, number in _NUMBERS.items():
         schema = arrow_schema(table)
-        extra = pa.schema([("rank", pa.int64()), ("order_no", pa.int64())])
-        _register(db, table, told.get(table, ()), pa.schema([*schema, *extra]))
         joined, own = (
             ", ".join(_column(name, table, incarnation) for name in schema.names)
             for incarnation in ("t.incarnation", "i.own_incarnation")
@@ -75,6 +95,34 @@ def queries(
     return found
 
 
+def standing(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
+    """What the next stretch must know: incarnations of which nothing was told yet, and what was
+    told of connections that go on.
+
+    Args:
+        db: after `queries`, with going_on, see `merged`.
+    """
+    is_told = " OR ".join(
+        f"EXISTS (SELECT 1 FROM told_{table} AS t WHERE t.connection_id = i.chain "
+        f"AND t.{number} = i.{number} AND t.incarnation = i.incarnation)"
+        for table, number in _NUMBERS.items()
+    )
+    open_ones = (
+        "SELECT i.* FROM (SELECT DISTINCT * FROM told_incarnations "
+        f"UNION ALL FROM before_incarnations) AS i WHERE NOT ({is_told})"
+    )
+    found = {replay.INCARNATIONS: db.sql(open_ones).to_arrow_table()}
+    for table in _NUMBERS:
+        going_on = (
+            f"SELECT t.* FROM (FROM told_{table} UNION ALL FROM before_{table}) AS t "
+            "SEMI JOIN (SELECT p.chain AS connection_id FROM placed AS p JOIN going_on AS g "
+            "ON g.capture = p.head_capture AND g.connection_id = p.head_connection_id) "
+            "USING (connection_id)"
+        )
+        found[table] = db.sql(going_on).to_arrow_table()
+    return found
+
+
 def _column(name: str, table: str, incarnation: str) -> str:
     values = {
         "connection_id": "p.connection_id",
@@ -88,9 +136,9 @@ def _column(name: str, table: str, incarnation: str) -> str:
 def _register(
     db: "duckdb.DuckDBPyConnection", name: str, tables: Sequence[pa.Table], schema: pa.Schema
 ) -> None:
-    """Rows as the table told_<name>; columns that they lack are null."""
+    """Rows as a table; columns that they lack are null."""
     rows = pa.concat_tables([schema.empty_table(), *(_as(table, schema) for table in tables)])
-    db.register(f"told_{name}", rows)
+    db.register(name, rows)
 
 
 def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:

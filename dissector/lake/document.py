@@ -138,8 +138,9 @@ What reads the files without these locks, such as DuckDB by a pattern, may see t
 that is just being installed, one after the other.
 
 `_lock` holds the highest schema version that was ever landed: a program that knows only lower ones
-adds nothing. `_sums` holds numbers that reports keep for the next one. They belong to no table, and
-whoever misses them makes them again: `lake verify` passes them over.
+adds nothing. `_sums` holds numbers that reports keep for the next one, and below `stretches` what
+stood open at ends of captures whose connections go on. They belong to no table, and whoever misses
+them makes them again: `lake verify` passes them over.
 
 ## Crashes
 

@@ -58,10 +58,11 @@ class Kept:
     Args:
         lake: its folder.
         work: a folder of the caller, for links.
+        folder: of a memory of its own, which lies below that of all else.
     """
 
-    def __init__(self, lake: Path, work: Path) -> None:
-        self._folder = lake / SUMS
+    def __init__(self, lake: Path, work: Path, folder: str = "") -> None:
+        self._folder = lake / SUMS / folder
         self._work = work
         self._batches = self._read()
         self._added = 0
@@ -126,7 +127,7 @@ class Kept:
             target = self._work / "kept" / batch.folder.name / name
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _link(batch.folder / name, target)
+                link(batch.folder / name, target)
                 if hashlib.sha256(target.read_bytes()).hexdigest() != sha256:
                     return None
             except OSError:
@@ -156,14 +157,14 @@ class Kept:
         gone = self._folder / f"{_GONE}{stage.suffix}"
         lock = None
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._remove_left()
             stage.mkdir()
             lock = hold(stage / _LOCK)
             for each in tables.values():
                 for file in each["files"]:
                     (stage / file).parent.mkdir(parents=True, exist_ok=True)
-                    _link(made / file, stage / file)
+                    link(made / file, stage / file)
             (stage / _INDEX).write_text(text, "utf-8")
             if (self._folder / name).exists():  # what is made again was damaged there
                 (self._folder / name).rename(gone)
@@ -206,7 +207,8 @@ def _digests(made: Path, table: str) -> dict[str, str]:
     }
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
+    """Give a file a further name, or copy it where that cannot be; a target that is there stays."""
     if target.exists():
         return
     try:

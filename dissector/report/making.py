@@ -27,6 +27,7 @@ from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS, build
 from dissector.report.shares import Engine, EngineIn, Read
+from dissector.report.stretched import Memory
 from dissector.report.tallied import (
     CHANGED,
     CLOSED,
@@ -175,6 +176,8 @@ def made(
     words.step(0, _STEPS, "what the captures hold")
     kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
+    if has_memory:
+        read = read._replace(memory=Memory(lake, digests, read.known, work))
     words.step(1, _STEPS, "the rows of new captures")
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:

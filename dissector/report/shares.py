@@ -26,6 +26,7 @@ from dissector.queries.tables import CLOSED as IN_PLACE
 from dissector.queries.tables import MOVED, table_views
 from dissector.queries.written import written
 from dissector.report.numbers import step_ns
+from dissector.report.stretched import Memory
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
@@ -92,7 +93,7 @@ class Read(NamedTuple):
     """Which captures of a lake are read, and how they belong together.
 
     digests: of the captures that count, by the names of their rows. spans: first and last packet of
-    the whole that each is part of, ns.
+    the whole that each is part of, ns. memory: of long groups, if the lake keeps any.
     """
 
     lake: Lake
@@ -101,6 +102,7 @@ class Read(NamedTuple):
     plan: Plan
     units: tuple[Unit, ...]
     spans: Mapping[str, tuple[int, int]]
+    memory: Memory | None = None
 
     @property
     def captures(self) -> frozenset[str]:
@@ -191,7 +193,8 @@ def tables_of(
 
 
 def closed_as(group: Group) -> str:
-    """The name of the files that joining writes for a group."""
+    """The name of the file of each table that joining writes for a group; those of
+    stretches have a dot and a number behind it."""
     return f"group-{group.number}"
 
 
@@ -199,7 +202,7 @@ def _closed(read: Read, joined: Sequence[str], closed: Path) -> dict[str, list[s
     """The files that joining wrote for these captures, by table."""
     mine = {closed_as(group) for group in read.plan.groups if group.captures[0] in {*joined}}
     return {
-        name: [path for path in written(closed, name) if Path(path).stem in mine]
+        name: [path for path in written(closed, name) if Path(path).name.partition(".")[0] in mine]
         for name in sorted({*chain.from_iterable(IN_PLACE.values()), "left_out"})
     }
 

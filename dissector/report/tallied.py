@@ -21,6 +21,7 @@ from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of, whole_spans
+from dissector.joining.stretches import Stretch
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
@@ -38,6 +39,7 @@ from dissector.report.shares import (
     tables_of,
     tally,
 )
+from dissector.report.stretched import Memory
 from dissector.schemas.arrow import arrow_schema
 
 T = TypeVar("T")
@@ -151,8 +153,9 @@ def union(sources: Iterable[Source]) -> str:
     return " UNION ALL BY NAME ".join(queries)
 
 
-def _close(task: tuple[Any, ...]) -> dict[str, int]:
-    return close_group(*task)
+def _close(task: Sequence[Sequence[Any]]) -> None:
+    for arguments in task:
+        close_group(*arguments)
 
 
 def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Path) -> Path | None:
@@ -163,11 +166,20 @@ def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Pa
     folder = work / "closed"
     folder.mkdir(exist_ok=True)
     settings = Settings(folder=work)
-    tasks = []
+    tasks: list[Sequence[Sequence[Any]]] = []
+    cut: list[tuple[Memory, str, list[Stretch]]] = []
     for part in parts:
-        target = Target(folder, closed_as(part.groups[0]))
-        tasks.append((source_of(read.lake, part.captures), part, target, settings))
+        group = part.groups[0]
+        stretches = [] if read.memory is None else read.memory.stretches(part)
+        if read.memory is not None and len(stretches) > 1:
+            tasks += read.memory.tasks(stretches, settings)
+            cut.append((read.memory, closed_as(group), stretches))
+            continue
+        target = Target(folder, closed_as(group))
+        tasks.append([(source_of(read.lake, part.captures), part, target, settings)])
     engine.each(_close, tasks)
+    for memory, name, stretches in cut:
+        memory.collect(stretches, name, folder)
     return folder
 
 
@@ -312,6 +324,8 @@ class Maker:
         many."""
         if self._kept is None:
             return
+        if self._read.memory is not None:
+            self._read.memory.tidy(self._read.plan)
         surveyed_units = _survey_units(self._read.digests)
         self._kept.forget({unit.digest for unit in (*self._read.units, *surveyed_units)})
         if len(self._kept) <= MAX_BATCHES:

@@ -21,6 +21,8 @@ from dissector.protocols.pulsar.consumption_rows import ConsumptionRows, new_row
 from dissector.protocols.pulsar.consumption_state import (
     CAUSE_NAMES,
     NEXT_NODE,
+    NEXT_PUBLISHED,
+    NEXT_TRANSACTION,
     ORDINAL,
     OUT_ACKS,
     OUT_DELIVERIES,
@@ -29,11 +31,14 @@ from dissector.protocols.pulsar.consumption_state import (
     OUT_WORDS,
     OUTCOME_NAMES,
     PADDING,
+    PAGE_ENTRIES,
     STOCK_CONNECTIONS,
     STOCK_CONSUMERS,
     STOCK_DELIVERIES,
     STOCK_GROUPS,
+    STOCK_PAGES,
     WORDS_USED,
+    ConsumptionState,
     make_consumer_room,
     make_delivery_room,
     make_key_room,
@@ -43,7 +48,7 @@ from dissector.protocols.pulsar.consumption_state import (
 from dissector.protocols.pulsar.consumption_walk import DONE, end_capture, walk
 from dissector.protocols.pulsar.permits import EVENT_NAMES
 from dissector.protocols.pulsar.published import set_leg
-from dissector.protocols.pulsar.records import USED
+from dissector.protocols.pulsar.records import EVER, USED
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -147,6 +152,34 @@ class PulsarConsumption:
             if is_done:
                 return blocks
 
+    def memory(self) -> ConsumptionState:
+        """What another one goes on from: its own, filled in place, and `resume`.
+
+        Rows that were never used are zeros in it: their cells were not set up.
+        """
+        state = self._state
+        counters = state.counters
+        used = {
+            STOCK_CONSUMERS: (state.consumers, state.gone),
+            STOCK_CONNECTIONS: (state.connections,),
+            STOCK_GROUPS: (state.groups,),
+            STOCK_DELIVERIES: (state.deliveries, state.ages),
+            STOCK_PAGES: (state.pages,),
+        }
+        for stock, bundles in used.items():
+            for bundle in bundles:
+                _clear(bundle, int(counters[stock + EVER]))
+        _clear(state.cells, int(counters[STOCK_PAGES + EVER]) * PAGE_ENTRIES)
+        _clear(state.published, int(counters[NEXT_PUBLISHED]))
+        state.stamps[int(counters[NEXT_PUBLISHED]) * PAGE_ENTRIES :] = 0
+        _clear(state.transactions, int(counters[NEXT_TRANSACTION]))
+        state.words[int(counters[WORDS_USED]) :] = 0
+        return state
+
+    def resume(self, names: Sequence[bytes]) -> None:
+        """Take what goes with a memory: texts of the name codes."""
+        self._learn_names(names)
+
     def _learn_names(self, names: Sequence[bytes]) -> None:
         """Note which of the new names are topics whose messages have no identity."""
         self._names = names
@@ -247,6 +280,12 @@ def _wanted(have: int, needed: int, bound: int) -> int:
     if needed <= have or have >= bound:
         return 0
     return min(max(2 * have, needed) + PADDING, bound)
+
+
+def _clear(bundle: Bundle, first: int) -> None:
+    """Set the rows from one on to zero."""
+    for column in bundle:
+        column[first:] = 0
 
 
 def _columns(rows: Bundle, count: int) -> dict[str, Int64Array]:

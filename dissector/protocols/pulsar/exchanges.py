@@ -26,6 +26,7 @@ from dissector.protocols.pulsar.exchange_state import (
     COUNT_OUT,
     EARLY,
     ExchangeBounds,
+    ExchangeState,
     make_room,
     new_exchange_state,
 )
@@ -126,6 +127,20 @@ class PulsarExchanges:
             kind = NOTICE_NUMBER["pending_limit"]
             notices.add([Finding(kind, int(state.counters[COUNT_NOW]), value=evicted)])
         return blocks
+
+    def memory(self) -> ExchangeState:
+        """What another one goes on from: its own, filled in place, and `resume`."""
+        return self._state
+
+    @property
+    def texts(self) -> Sequence[bytes]:
+        """Error texts that rows of the memory name by their places."""
+        return self._texts
+
+    def resume(self, names: Sequence[bytes], texts: Sequence[bytes]) -> None:
+        """Take what goes with a memory: texts of the name codes, and error texts."""
+        self._names = names
+        self._texts = list(texts)
 
     def _pairing(self, error_texts: Int64Array, rows: int) -> Pairing:
         """What one pass works with; its output takes `rows` rows. Memory is used as it fills."""

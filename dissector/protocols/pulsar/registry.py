@@ -19,6 +19,7 @@ from dissector.protocols.pulsar.registry_state import (
     COUNT_NOTICES,
     COUNT_OUT,
     COUNT_REFUSED,
+    RegistryState,
     SubjectRows,
     make_room,
     new_registry_state,
@@ -116,6 +117,21 @@ class PulsarRegistry:
         if refused:
             notices.add([Finding(NOTICE_NUMBER["subjects_limit"], value=refused)])
         return self._blocks(out)
+
+    def memory(self) -> RegistryState:
+        """What another one goes on from: its own, filled in place, and `resume`."""
+        return self._state
+
+    @property
+    def schema_versions(self) -> Sequence[str]:
+        """Those that rows of the memory name by their places, as hexadecimal digits."""
+        return self._schema_versions
+
+    def resume(self, names: Sequence[bytes], schema_versions: Sequence[str]) -> None:
+        """Take what goes with a memory: texts of the name codes, and schema versions."""
+        self._names = names
+        self._schema_versions = list(schema_versions)
+        self._schema_codes = {bytes.fromhex(each): n for n, each in enumerate(schema_versions)}
 
     def _output(self, rows: int) -> SubjectRows:
         """Room for all rows that can close: what is open, and one incarnation per frame."""

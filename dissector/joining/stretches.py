@@ -1,0 +1,153 @@
+"""A group of captures in stretches: what lands behind it does not make all of it read again.
+
+Connections that go on over midnight put the captures of all nights into one group. One with more
+rows than a bound is cut at borders of captures, from its first one on: a *stretch* ends with the
+capture with which it reaches the bound, if another one follows. Each is replayed from what stood
+open at the end of the one before (`standing`) and has the rows that close in it; the last one also
+has those that stay open. So a stretch depends on what comes before, and on what goes on within
+minutes, and is not touched by what lands later.
+
+A border is one only if everything before it was captured before everything behind it: captures that
+lasted at the same time are merged by time. Groups with traffic of Cursus stay whole, since what its
+replay remembers is no table of numbers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from dissector.joining.files import digest_of
+from dissector.joining.links import MAX_SILENCE_NS, Place, Plan, Seam, in_turn
+
+MAX_ROWS: Final = 20_000_000  # of a stretch, but for its last capture
+# How soon behind a border a capture must begin, if it is not the next one, for a connection that
+# goes on in it to have had its last frame there; a connection that is over is seen no later again.
+NEAR_NS: Final = MAX_SILENCE_NS
+
+
+class Stretch(NamedTuple):
+    """Captures of a group that are replayed together.
+
+    part: their plan; its seams are those that end in them, or begin in them and end soon. before:
+    the captures of earlier stretches, in order; near: captures of other stretches in which seams
+    begin or end; later: heads of connections that are known to go on. digest: of all that decides
+    its rows.
+    """
+
+    part: Plan
+    before: tuple[str, ...]
+    near: frozenset[str]
+    later: tuple[Place, ...]
+    is_last: bool
+    digest: str
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Its captures, in order."""
+        return self.part.groups[0].captures
+
+
+class Known(NamedTuple):
+    """What decides where a group is cut, by captures: first and last packet in ns, rows of all
+    tables, and digests; whole: captures whose group stays in one piece."""
+
+    spans: Mapping[str, tuple[int, int]]
+    rows: Mapping[str, int]
+    digests: Mapping[str, str]
+    whole: frozenset[str]
+
+
+def stretches(part: Plan, known: Known, max_rows: int) -> list[Stretch]:
+    """The stretches of a group, in order; one if it is not cut.
+
+    Args:
+        part: the plan of one group.
+    """
+    (group,) = part.groups
+    names = group.captures
+    spans = [
+        (max(floor, known.spans[name][0]), max(floor, known.spans[name][1]))
+        for name, floor in zip(names, group.floors, strict=True)
+    ]
+    is_whole = not known.whole.isdisjoint(names)
+    rows = [known.rows[name] for name in names]
+    edges = [0, *([] if is_whole else _borders(spans, rows, max_rows)), len(names)]
+    found: list[Stretch] = []
+    digest = ""
+    for first, last in pairwise(edges):
+        until = max(end for _, end in spans[:last]) + NEAR_NS
+        soon = {name for name, span in zip(names, spans, strict=True) if span[0] <= until}
+        soon = (soon - {*names[:last]}).union(names[last : last + 1])
+        stretch = _stretch(part, known, (first, last), soon)
+        digest = digest_of([digest, _content(stretch, known)])
+        found.append(stretch._replace(digest=digest))
+    return found
+
+
+def _stretch(part: Plan, known: Known, edges: tuple[int, int], soon: set[str]) -> Stretch:
+    """The stretch between two places in a group. soon: captures behind it that begin soon."""
+    (group,) = part.groups
+    before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
+    floors = group.floors[edges[0] : edges[1]]
+    own = frozenset(names)
+    mine = group._replace(
+        captures=names,
+        floors=floors,
+        is_in_turn=in_turn(floors, [known.spans[name] for name in names]),
+    )
+    seams = [
+        seam
+        for seam in part.seams
+        if seam.after[0] in own or (seam.before[0] in own and seam.after[0] in soon)
+    ]
+    moved = {place: head for place, head in part.moved.items() if place[0] in own}
+    there = {*before, *names}
+    later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
+    return Stretch(
+        Plan((mine,), moved, tuple(seams), ()),
+        before,
+        _near(seams, own, frozenset(before)),
+        tuple(sorted(later)),
+        edges[1] == len(group.captures),
+        "",
+    )
+
+
+def _content(stretch: Stretch, known: Known) -> object:
+    """All that decides the rows of a stretch, but for what is before it."""
+    (group,) = stretch.part.groups
+    return [
+        [(name, known.digests[name]) for name in group.captures],
+        [list(group.floors), group.is_in_turn, stretch.is_last],
+        [sorted(stretch.part.moved.items()), stretch.later],
+        sorted((*s[:3], s.missing or 0, s.missing is None) for s in stretch.part.seams),
+    ]
+
+
+def _borders(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: int) -> list[int]:
+    """Behind how many captures a group is cut; spans, rows: of its captures."""
+    # When the first of those behind each capture begins.
+    begins: list[int] = []
+    for first, _ in reversed(spans[1:]):
+        begins.append(min(first, begins[-1]) if begins else first)
+    found = []
+    held, until = 0, 0
+    for place, next_begin in enumerate(reversed(begins)):
+        held += rows[place]
+        until = max(until, spans[place][1])
+        if held >= max_rows and until <= next_begin:
+            found.append(place + 1)
+            held = 0
+    return found
+
+
+def _near(seams: Iterable[Seam], own: frozenset[str], before: frozenset[str]) -> frozenset[str]:
+    """Captures of other stretches in which something of these is to be looked up: bytes that are
+    there twice, and what tells of a message that goes on there."""
+    found = set()
+    for seam in seams:
+        if seam.after[0] not in own:
+            found.add(seam.after[0])
+        elif seam.before[0] in before and (seam.missing or 0) < 0:
+            found.add(seam.before[0])
+    return frozenset(found)

@@ -1,0 +1,211 @@
+"""Long groups of captures are joined in stretches, which are kept with what each left to the next.
+
+    LAKE/_sums/stretches/<batch>/<table>/…     rows that closed in a stretch
+    LAKE/_sums/stretches/<batch>/standing/…    what stood open at its end, and its seal
+
+A batch is of one stretch (see `dissector.joining.stretches`). A report reads the stretches that are
+new, from what the one before them left, and takes the rows of all others as they are.
+
+What stands open is the memory of compiled code, which follows the numbers in it wherever they lead.
+So it is taken from a lake only if its seal fits: nobody can make one without this user's key, which
+lies where compiled code does. Where it does not fit, its stretch is read again.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dissector.jit import cache_folder, keep_file, module_digest, read_kept
+from dissector.joining import stretches, survey
+from dissector.joining.closing import SCHEMAS, Around, Target, close_group
+from dissector.joining.files import Settings, Source, names_in, source_of
+from dissector.joining.links import Plan
+from dissector.joining.planning import parts_of
+from dissector.joining.stretches import Known, Stretch
+from dissector.lake.kept import Kept, Unit, link
+from dissector.lake.reader import Lake
+
+STRETCHES: Final = "stretches"
+STANDING: Final = "standing"
+SEAL: Final = "seal"
+_FILE: Final = "rows"
+_KEY_BYTES: Final = 32
+
+
+class Closing(NamedTuple):
+    """The arguments of `close_group`."""
+
+    source: Source
+    part: Plan
+    target: Target
+    settings: Settings
+    around: Around
+
+
+class Memory:
+    """What is kept of the stretches of a lake.
+
+    Args:
+        lake: whose captures are read; digests: of these; known: all about them.
+        work: a folder of the caller's that nobody else can write.
+    """
+
+    def __init__(
+        self, lake: Lake, digests: Mapping[str, str], known: survey.Known, work: Path
+    ) -> None:
+        self._lake = lake
+        self._digests = digests
+        self._surveyed = known
+        self._work = work / STRETCHES
+        self._kept = Kept(lake.folder, work, STRETCHES)
+        self._made: list[Stretch] = []
+
+    @cached_property
+    def _known(self) -> Known:
+        return _known(self._lake, self._digests, self._surveyed)
+
+    @cached_property
+    def _key(self) -> bytes:
+        return _key()
+
+    @cached_property
+    def _digest(self) -> str:
+        # A stretch that another user or program keeps has another seal, and is another's.
+        return self._sealed(module_digest(close_group.__module__).encode())
+
+    def stretches(self, part: Plan) -> list[Stretch]:
+        """The stretches of a group; one if it is not cut."""
+        return stretches.stretches(part, self._known, stretches.MAX_ROWS)
+
+    def tasks(self, found: Sequence[Stretch], settings: Settings) -> list[list[Closing]]:
+        """What is to be closed of the stretches of a group: lists of which each is one task, since
+        each of a list goes on from what the one before left."""
+        is_there = [self._find(stretch) for stretch in found]
+        for place in reversed(range(len(found) - 1)):
+            # What comes behind it can only be read from what it left.
+            if is_there[place] and not is_there[place + 1]:
+                is_there[place] = self._unseal(found[place])
+        made: list[list[Closing]] = []
+        left: Path | None = None
+        for place, stretch in enumerate(found):
+            if not is_there[place]:
+                if place == 0 or is_there[place - 1]:
+                    made.append([])
+                made[-1].append(self._closing(stretch, left, settings))
+                self._made.append(stretch)
+            left = self._left(stretch)
+        return made
+
+    def collect(self, found: Sequence[Stretch], name: str, folder: Path) -> None:
+        """Put the rows of all stretches of a group into one folder, and keep those that are new."""
+        for stretch in [each for each in self._made if each in found]:
+            self._made.remove(stretch)
+            names = self._tables(stretch)
+            if not stretch.is_last:
+                path = self._target(stretch).path(SEAL)
+                path.parent.mkdir(exist_ok=True)
+                pq.write_table(pa.table({SEAL: [self._seal_of(stretch)]}), path)
+            unit = Unit(stretch.digest, stretch.captures)
+            self._kept.add(self._folder(stretch), [unit], dict.fromkeys(names, self._digest))
+        for place, stretch in enumerate(found):
+            for table in SCHEMAS:
+                target = Target(folder, f"{name}.{place:06}").path(table)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                link(self._target(stretch).path(table), target)
+
+    def tidy(self, plan: Plan) -> None:
+        """Forget the stretches of captures that are gone."""
+        if not len(self._kept):
+            return
+        groups = [self.stretches(part) for part in parts_of(plan)]
+        self._kept.forget({each.digest for found in groups for each in found})
+
+    def _tables(self, stretch: Stretch) -> tuple[str, ...]:
+        return tuple(SCHEMAS) if stretch.is_last else (*SCHEMAS, STANDING, SEAL)
+
+    def _folder(self, stretch: Stretch) -> Path:
+        return self._work / stretch.digest
+
+    def _target(self, stretch: Stretch) -> Target:
+        return Target(self._folder(stretch), _FILE)
+
+    def _left(self, stretch: Stretch) -> Path:
+        return self._target(stretch).path(STANDING)
+
+    def _find(self, stretch: Stretch) -> bool:
+        """Whether the rows of a stretch are kept; they are linked to where new ones are made."""
+        found: dict[str, str] = {}
+        unit = Unit(stretch.digest, stretch.captures)
+        for name in self._tables(stretch):
+            sources, _ = self._kept.sources(name, self._digest, [unit])
+            paths = [path for source in sources for path in source.paths]
+            if len(paths) != 1:
+                return False
+            found[name] = paths[0]
+        for name, path in found.items():
+            target = self._target(stretch).path(name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link(Path(path), target)
+        return True
+
+    def _unseal(self, stretch: Stretch) -> bool:
+        """Take what a stretch left for a copy that nobody can change, if its seal fits."""
+        path = self._left(stretch)
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+        told = pq.ParquetFile(self._target(stretch).path(SEAL)).read().column(0).to_pylist()
+        is_ours = hmac.compare_digest(str(told[0]), self._seal_of(stretch))
+        if not is_ours:
+            for name in self._tables(stretch):
+                self._target(stretch).path(name).unlink()
+        return is_ours
+
+    def _seal_of(self, stretch: Stretch) -> str:
+        data = hashlib.sha256(self._left(stretch).read_bytes()).digest()
+        return self._sealed(stretch.digest.encode() + data)
+
+    def _sealed(self, data: bytes) -> str:
+        return hmac.new(self._key, data, hashlib.sha256).hexdigest()
+
+    def _closing(self, stretch: Stretch, left: Path | None, settings: Settings) -> Closing:
+        target = self._target(stretch)
+        near = source_of(self._lake, stretch.near) if stretch.near else None
+        leaves = None if stretch.is_last else self._left(stretch)
+        around = Around(stretch.before, left, near, stretch.later, leaves)
+        source = source_of(self._lake, frozenset(stretch.captures))
+        return Closing(source, stretch.part, target, settings, around)
+
+
+def _known(lake: Lake, digests: Mapping[str, str], known: survey.Known) -> Known:
+    rows = dict.fromkeys(digests, 0)
+    for capture in lake.captures:
+        names = names_in(capture) & digests.keys()
+        for name in names:
+            rows[name] += sum(part.rows for part in capture.files) // len(names)
+    is_cursus = pc.equal(known.connections.column("protocol"), "cursus")
+    whole = known.connections.filter(is_cursus).column("capture").unique().to_pylist()
+    return Known(survey.capture_spans(known.files), rows, digests, frozenset(whole))
+
+
+def _key() -> bytes:
+    """This user's key, made if there is none; where none can be kept, one that serves once.
+
+    A key that others can read, as whoever opens a cache to them does with all in it, is none.
+    """
+    path = cache_folder() / "seals" / "key"
+    for is_made in (False, True):
+        if is_made:
+            keep_file(path, os.urandom(_KEY_BYTES))
+        found = read_kept(path)
+        if len(found) == _KEY_BYTES and not path.stat().st_mode & 0o077:
+            return found
+    return os.urandom(_KEY_BYTES)
