@@ -1,0 +1,463 @@
+"""Two runs compared in every metric, overall and by topic, with one error rate for all verdicts.
+
+All that can be tested makes one family. Holm's method, weighted (S. Holm, Scandinavian Journal of
+Statistics 6, 1979), keeps the probability that anything at all is called changed although nothing
+changed below 1 - confidence, however the metrics depend on each other: percentiles of the same
+sends do. Benjamini-Hochberg would bound the share of false alarms among alarms instead, which lets
+a run in which nothing changed fail now and then. Half of the error goes to metrics of all topics
+together, so that many topics do not hide what all of them show.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dissector.compare.blocks import GROUPS_APART, Cut, Series, cut
+from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, Place, Run, metric_of
+from dissector.compare.testing import (
+    Limits,
+    Ranked,
+    Values,
+    chance,
+    difference_limits,
+    error_of,
+    least_chance,
+    mean_limits,
+    percentile_limits,
+    share_limits,
+)
+from dissector.errors import UsageError
+from dissector.report.words import many
+
+Row = dict[str, Any]
+WORSE: Final = "worse"
+BETTER: Final = "better"
+NO_EVIDENCE: Final = "no evidence"
+NOT_COMPARABLE: Final = "not comparable"
+VERDICTS: Final = (WORSE, BETTER, NO_EVIDENCE, NOT_COMPARABLE)
+MAX_TOPICS: Final = 20  # that are compared one by one, those with most events
+MIN_BEYOND: Final = 5  # values above a percentile, of each run
+OVERALL: Final = 0.5  # share of the error that metrics over all topics may make
+_NO_VALUES: Final = "a report holds no values of single events: compare captures or lakes"
+
+
+class Asked(NamedTuple):
+    """What is wanted. metrics: names or their beginnings up to a dot, none: all; least: a change
+    smaller than this share of the value before is none."""
+
+    confidence: float = 0.95
+    metrics: tuple[str, ...] = ()
+    least: float = 0.0
+
+    def wants(self, name: str) -> bool:
+        """Whether a metric is wanted."""
+        return not self.metrics or any(
+            name == wanted or name.startswith(f"{wanted}.") for wanted in self.metrics
+        )
+
+
+def must_be_metrics(names: Sequence[str]) -> None:
+    """Refuse names that no metric has.
+
+    Raises:
+        UsageError: one of them; the text names those that there are.
+    """
+    for name in names:
+        first, *more = name.split(".")
+        if more and more[-1] in STATISTICS:
+            more.pop()
+        is_request = first == "request_latency"
+        if not (name in RATIOS or (first in LATENCIES and len(more) <= is_request)):
+            known = ", ".join((*LATENCIES, *RATIOS))
+            raise UsageError(
+                f"--metric: there is no {name}; there are {known}; of latencies also one of "
+                f"{', '.join(STATISTICS)} behind a dot"
+            )
+
+
+class Pair(NamedTuple):
+    """A metric of both runs, as blocks. runs, ranks: of a percentile, the values; else None."""
+
+    share: float | None
+    cut: Cut
+    blocks: tuple[Series, Series]
+    runs: tuple[Values, Values] | None = None
+
+
+class Question:
+    """A metric in one place: what both runs say, and whether they differ.
+
+    reason: why that cannot be told, empty if it can. alike: equal of questions about the same
+    numbers, which are asked once.
+    """
+
+    def __init__(self, metric: Metric, topic: str | None) -> None:
+        self.metric, self.topic = metric, topic
+        self.values: list[float | None] = [None, None]
+        self.wholes: list[float | None] = [None, None]
+        self.parts: list[float | None] = [None, None]
+        self.pair: Pair | None = None
+        self.reason = ""
+        self.alike = b""
+        self.p: float | None = None
+        self.adjusted: float | None = None
+        self.error = 0.0
+        self.needs: int | None = None
+
+
+def compared(before: Run, after: Run, asked: Asked = Asked()) -> Row:
+    """Compare two runs.
+
+    Returns:
+        {confidence, tests, verdicts (how many of each), coverage, topics, metrics}, as
+        docs/compare.md explains.
+    """
+    topics = _topics(before, after)
+    both = [name for name in topics if name in before.topics and name in after.topics]
+    questions = [
+        question
+        for topic in (None, *both[:MAX_TOPICS])
+        for question in _questions(before, after, topic, asked)
+    ]
+    tests = _share_out(questions, 1 - asked.confidence)
+    _test(questions)
+    _adjust(questions)
+    spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
+    rows = [_row(question, asked, spans) for question in questions]
+    counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
+    for row in rows:
+        counts[row["verdict"].replace(" ", "_")] += 1
+    return {
+        "confidence": asked.confidence,
+        "least_percent": asked.least * 100,
+        "tests": tests,
+        "verdicts": counts,
+        "topics": {
+            "compared": both[:MAX_TOPICS],
+            "not_listed": len(both[MAX_TOPICS:]),
+            "only_before": [name for name in topics if name not in after.topics],
+            "only_after": [name for name in topics if name not in before.topics],
+        },
+        "metrics": rows,
+    }
+
+
+def _topics(before: Run, after: Run) -> list[str]:
+    """Topics of either run, those with most events first."""
+    names = {*before.topics, *after.topics}
+    events = {name: before.topics.get(name, 0) + after.topics.get(name, 0) for name in names}
+    return sorted(names, key=lambda name: (-events[name], name))
+
+
+# -- what is asked
+
+
+def _questions(before: Run, after: Run, topic: str | None, asked: Asked) -> Iterator[Question]:
+    names = {measure for run in (before, after) for measure, _ in run.values}
+    names |= {
+        name.rpartition(".")[0]
+        for run in (before, after)
+        for name, _ in (*run.numbers, *run.series)
+        if "." in name
+    }
+    for kind in LATENCIES:
+        for measure in sorted(name for name in names if name.split(".")[0] == kind):
+            if any(asked.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
+                found = _of_latency(before, after, (measure, topic))
+                yield from (each for each in found if asked.wants(each.metric.name))
+    for metric in RATIOS.values():
+        if asked.wants(metric.name):
+            yield from _of_ratio(before, after, metric, topic)
+
+
+def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Iterator[Question]:
+    found = Question(metric, topic)
+    runs = [run.series.get((metric.name, topic)) for run in (before, after)]
+    if not _take(found, before, after, runs):
+        return
+    yield found
+    if not found.reason:
+        one, other = _both(runs)
+        places = cut([(one, other)])
+        found.pair = Pair(None, places, places.blocks(one, other))
+
+
+def _take(
+    found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]
+) -> bool:
+    """Take what both runs say into a question; False if neither says anything."""
+    place = found.metric.name, found.topic
+    numbers = [run.numbers.get(place) for run in (before, after)]
+    for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
+        found.values[side] = number
+        if isinstance(run, Series):
+            found.values[side] = run.ratio
+            found.parts[side], found.wholes[side] = float(run.part.sum()), float(run.whole.sum())
+        elif run is not None:
+            found.wholes[side] = run.count
+    if all(run is None for run in runs) and all(number is None for number in numbers):
+        return False
+    for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
+        if run is None and number is None:
+            found.reason = f"no {found.metric.of[1]} {('before', 'after')[side]}"
+    if not found.reason and any(run is None for run in runs):
+        found.reason = _NO_VALUES
+    if not found.reason:
+        found.alike = _fingerprint(found.metric.name.rpartition(".")[2], runs)
+    return True
+
+
+def _both(runs: Sequence[Any]) -> tuple[Any, Any]:
+    one, other = runs
+    return one, other
+
+
+def _fingerprint(statistic: str, runs: Sequence[Series | Values | None]) -> bytes:
+    found = hashlib.blake2b(statistic.encode(), digest_size=16)
+    for run in runs:
+        for column in run or ():
+            found.update(np.ascontiguousarray(column).tobytes())
+            found.update(b"|")
+    return found.digest()
+
+
+def _of_latency(before: Run, after: Run, place: Place) -> list[Question]:
+    """The statistics of a measure, which are cut into the same blocks."""
+    runs = [run.values.get(place) for run in (before, after)]
+    means = [
+        run.series.get((f"{place[0]}.mean", place[1])) if mine is None else mine.mean()
+        for run, mine in zip((before, after), runs, strict=True)
+    ]
+    both = Ranked(*_both(runs)) if all(run is not None for run in runs) else None
+    found, series = [], []
+    for statistic, share in STATISTICS.items():
+        question = Question(metric_of(f"{place[0]}.{statistic}"), place[1])
+        mine = means if share is None else runs
+        if not _take(question, before, after, mine):
+            continue
+        found.append(question)
+        if share is None:
+            question.parts = [None, None]
+        else:
+            _take_percentile(question, share, runs)
+        if question.reason:
+            continue
+        if share is None or both is None:
+            series.append((question, share, _both(means)))
+        else:
+            value = both.at(share)
+            one, other = _both(runs)
+            series.append((question, share, (one.above(value), other.above(value))))
+    if series:
+        places = cut([metric for _, _, metric in series])
+        for question, share, (one, other) in series:
+            kept = None if share is None else _both(runs)
+            question.pair = Pair(share, places, places.blocks(one, other), kept)
+    return found
+
+
+def _take_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:
+    """The percentile of each run, and why a test of it would tell nothing."""
+    needed = math.ceil(MIN_BEYOND / (1 - share) - 1e-9)
+    for side, run in enumerate(runs):
+        if run is None:
+            continue
+        question.values[side] = Ranked(run).at(share)
+        if not question.reason and run.count < needed:
+            word = ("before", "after")[side]
+            question.reason = (
+                f"{run.count:,.0f} {question.metric.of[run.count != 1]} {word}, {needed:,} needed "
+                f"for {question.metric.name.rpartition('.')[2]}"
+            )
+
+
+# -- tests
+
+
+def _share_out(questions: Sequence[Question], error: float) -> int:
+    """Give each test its part of the error that all together may make; how many tests there are.
+
+    Questions whose runs are too short to answer at that error say what they need.
+    """
+    groups: dict[bytes, bool] = {}
+    for question in questions:
+        if question.pair is not None:
+            is_overall = groups.get(question.alike, False) or question.topic is None
+            groups[question.alike] = is_overall
+    overall = sum(groups.values())
+    for question in questions:
+        if question.pair is None:
+            continue
+        of = overall if groups[question.alike] else len(groups) - overall
+        part = OVERALL if groups[question.alike] else 1 - OVERALL
+        question.error = error / of * (part if 0 < overall < len(groups) else 1.0)
+        one, other = question.pair.cut.sizes
+        if min(one, other) < 2 or least_chance(one, other) > question.error:
+            question.needs = next(n for n in range(2, 99) if least_chance(n, n) <= question.error)
+    return len({q.alike for q in questions if q.pair is not None and q.needs is None})
+
+
+def _test(questions: Sequence[Question]) -> None:
+    known: dict[bytes, float] = {}
+    for question in questions:
+        if question.pair is not None and question.needs is None:
+            if question.alike not in known:
+                known[question.alike] = chance(*question.pair.blocks)
+            question.p = known[question.alike]
+
+
+def _adjust(questions: Sequence[Question]) -> None:
+    """Holm's steps: the least error of the whole at which each question would be answered yes."""
+    tested = {q.alike: q for q in questions if q.p is not None}
+    order = sorted(tested.values(), key=lambda question: (question.p or 0) / question.error)
+    rest = sum(question.error for question in order)
+    adjusted, highest = {}, 0.0
+    for question in order:
+        assert question.p is not None
+        highest = max(highest, min(question.p * rest / question.error, 1.0))
+        adjusted[question.alike] = highest
+        rest -= question.error
+    for question in questions:
+        if question.p is not None:
+            question.adjusted = adjusted[question.alike]
+
+
+# -- what is answered
+
+
+def _limits(question: Question, side: int) -> Limits:
+    """The interval of one run."""
+    pair, value, level = question.pair, question.values[side], 1 - question.error
+    assert pair is not None and value is not None
+    blocks, size = pair.blocks[side], pair.cut.sizes[side]
+    if pair.share is not None and pair.runs is not None:
+        run, places = pair.runs[side], pair.cut.places[side]
+        return percentile_limits(run, Ranked(run), pair.share, places, size, level)
+    if question.metric.unit == "share":
+        # What is said of a time is not said of so many seconds, but of so many blocks.
+        count = size if question.metric.is_of_time else float(blocks.whole.sum())
+        return share_limits(value, count, error_of(blocks), size, level)
+    return mean_limits(blocks, level)
+
+
+def _intervals(question: Question) -> tuple[Limits, Limits | None]:
+    """The interval of the difference, and as a share of the value before, if that says anything."""
+    was, now = question.values
+    assert was is not None and now is not None
+    one, other = _limits(question, 0), _limits(question, 1)
+    plain = difference_limits(one, other, (was, now))
+    if min(was, now, *one, *other) <= 0:
+        return plain, None
+    logs = [(math.log(low), math.log(high)) for low, high in (one, other)]
+    low, high = difference_limits(logs[0], logs[1], (math.log(was), math.log(now)))
+    return plain, (math.expm1(low), math.expm1(high))
+
+
+def _fitted(limits: Limits, is_changed: bool, difference: float) -> Limits:
+    """An interval that agrees with the verdict: without 0 in it if and only if there is a change.
+
+    It is what the test leaves possible, and of no difference at all the test decides.
+    """
+    low, high = limits
+    if not is_changed:
+        return min(low, 0.0), max(high, 0.0)
+    return (max(low, 0.0), high) if difference > 0 else (low, min(high, 0.0))
+
+
+def _row(question: Question, asked: Asked, spans: Sequence[int]) -> Row:
+    """A question with its answer, for people and programs."""
+    metric = question.metric
+    was, now = question.values
+    row: Row = {
+        "metric": metric.name,
+        "title": metric.title,
+        "topic": question.topic,
+        "unit": metric.unit,
+        "of": metric.of[1],
+        "worse_if": "higher" if metric.is_more_worse else "lower",
+        "before": _side(question, 0),
+        "after": _side(question, 1),
+        "difference": None,
+        "difference_percent": None,
+        "interval": None,
+        "interval_percent": None,
+        "p": question.p,
+        "p_adjusted": question.adjusted,
+        "verdict": NOT_COMPARABLE,
+        "reason": question.reason or None,
+        "blocks_needed": question.needs,
+    }
+    if was is not None and now is not None:
+        row["difference"] = _shown(now - was, metric.unit)
+        row["difference_percent"] = round((now / was - 1) * 100, 3) if was else None
+    if question.needs is not None:
+        row["reason"] = _too_short(question, spans)
+    elif question.p is not None:
+        _answer(row, question, asked)
+    return row
+
+
+def _answer(row: Row, question: Question, asked: Asked) -> None:
+    was, now = question.values
+    assert was is not None and now is not None and question.adjusted is not None
+    plain, relative = _intervals(question)
+    difference = now - was
+    is_changed = question.adjusted <= 1 - asked.confidence and difference != 0
+    least = max(asked.least, question.metric.least)
+    plain = _fitted(plain, is_changed, difference)
+    if relative is not None:
+        relative = _fitted(relative, is_changed, difference)
+    row["verdict"] = NO_EVIDENCE
+    if is_changed and relative is not None and least:
+        near = relative[0] if difference > 0 else -relative[1]
+        if near <= least:
+            is_changed = False
+            row["reason"] = f"the change may be as small as {least * 100:g} %, which counts as none"
+    if is_changed:
+        is_more = difference > 0
+        row["verdict"] = WORSE if is_more == question.metric.is_more_worse else BETTER
+    row["interval"] = [_shown(each, question.metric.unit) for each in plain]
+    if relative is not None:
+        row["interval_percent"] = [round(each * 100, 3) for each in relative]
+
+
+def _too_short(question: Question, spans: Sequence[int]) -> str:
+    """How much more data would tell."""
+    assert question.pair is not None and question.needs is not None
+    sizes = question.pair.cut.sizes
+    side = 0 if sizes[0] <= sizes[1] else 1
+    word = ("before", "after")[side]
+    count, least = question.wholes[side] or 0, question.needs * GROUPS_APART
+    if count < least and not question.metric.is_of_time:
+        return f"{count:,.0f} {question.metric.of[count != 1]} {word}, at least {least:,} needed"
+    missing_s = spans[side] / 1e9 * (question.needs / sizes[side] - 1)
+    both = "each run" if sizes[0] == sizes[1] else f"the run {word}"
+    return (
+        f"{both} has {many(sizes[side], 'independent block')} of time, {question.needs} are "
+        f"needed: about {_seconds(missing_s)} more of such traffic"
+    )
+
+
+def _seconds(time_s: float) -> str:
+    return f"{math.ceil(time_s / 60):,} min" if time_s >= 120 else f"{math.ceil(time_s):,} s"
+
+
+def _shown(value: float, unit: str) -> float:
+    """A value in its unit: durations in ms."""
+    return round(value / 1e6, 6) if unit == "ms" else round(value, 9)
+
+
+def _side(question: Question, side: int) -> Row:
+    value, whole, part = (
+        of[side] for of in (question.values, question.wholes, question.parts)
+    )
+    unit = question.metric.unit
+    return {
+        "value": None if value is None else _shown(value, unit),
+        "part": None if part is None or unit == "ms" else round(part, 3),
+        "count": None if whole is None else round(whole, 3),
+        "blocks": None if question.pair is None else question.pair.cut.sizes[side],
+    }
