@@ -185,7 +185,7 @@ def _lake(path: Path) -> Path | None:
 
 def _outline(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator[str]:
     """The comparison as lines of text."""
-    from dissector.compare.words import HEADINGS, headline, left_out, lines
+    from dissector.compare.words import HEADINGS, headline, left_out, lines, repeats
 
     for word in ("before", "after"):
         yield from wrapped(f"{word:<7} {safe_text(found[word]['sentence'])}", width, " " * 8)
@@ -207,6 +207,11 @@ def _outline(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator
             yield paint(_cells(HEADINGS, sizes), "dim")
         text = _cells(line.cells, sizes)
         yield paint(text[: sizes[0] + 2], _STYLES[line.verdict]) + text[sizes[0] + 2 :]
+    same = list(repeats(found))
+    if same:
+        yield ""
+        for text in same:
+            yield from wrapped(f"  {safe_text(text)}", width, "    ")
     reasons = list(left_out(found))
     if reasons:
         yield ""

@@ -79,12 +79,18 @@ def must_be_metrics(names: Sequence[str]) -> None:
 
 
 class Pair(NamedTuple):
-    """A metric of both runs, as blocks. runs, ranks: of a percentile, the values; else None."""
+    """A metric of both runs, as blocks. share, runs: of a percentile, and the values; else None."""
 
     share: float | None
     cut: Cut
     blocks: tuple[Series, Series]
     runs: tuple[Values, Values] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all blocks of both runs have the same ratio."""
+        part, whole = (np.concatenate(columns) for columns in zip(*self.blocks, strict=True))
+        return not (part * whole.sum() - whole * part.sum()).any()
 
 
 class Question:
@@ -122,18 +128,19 @@ def compared(before: Run, after: Run, asked: Asked = Asked()) -> Row:
         for topic in (None, *both[:MAX_TOPICS])
         for question in _questions(before, after, topic, asked)
     ]
-    tests = _share_out(questions, 1 - asked.confidence)
+    _share_out(questions, 1 - asked.confidence)
     _test(questions)
     _adjust(questions)
     spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
     rows = [_row(question, asked, spans) for question in questions]
+    _name_repeats(questions, rows)
     counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
     for row in rows:
-        counts[row["verdict"].replace(" ", "_")] += 1
+        counts[row["verdict"].replace(" ", "_")] += row["same_as"] is None
     return {
         "confidence": asked.confidence,
         "least_percent": asked.least * 100,
-        "tests": tests,
+        "tests": len({question.alike for question in questions if question.p is not None}),
         "verdicts": counts,
         "topics": {
             "compared": both[:MAX_TOPICS],
@@ -277,27 +284,29 @@ def _take_percentile(question: Question, share: float, runs: Sequence[Values | N
 # -- tests
 
 
-def _share_out(questions: Sequence[Question], error: float) -> int:
-    """Give each test its part of the error that all together may make; how many tests there are.
+def _share_out(questions: Sequence[Question], error: float) -> None:
+    """Give each test its part of the error that all together may make.
 
-    Questions whose runs are too short to answer at that error say what they need.
+    What is the same in all blocks of both runs takes none: it cannot look like a change, however
+    blocks are dealt. Questions whose runs are too short to answer at their error say what they
+    need.
     """
     groups: dict[bytes, bool] = {}
     for question in questions:
-        if question.pair is not None:
+        if question.pair is not None and not question.pair.is_constant:
             is_overall = groups.get(question.alike, False) or question.topic is None
             groups[question.alike] = is_overall
     overall = sum(groups.values())
     for question in questions:
         if question.pair is None:
             continue
-        of = overall if groups[question.alike] else len(groups) - overall
-        part = OVERALL if groups[question.alike] else 1 - OVERALL
-        question.error = error / of * (part if 0 < overall < len(groups) else 1.0)
+        is_overall = groups.get(question.alike, question.topic is None)
+        of = overall if is_overall else len(groups) - overall
+        part = OVERALL if is_overall else 1 - OVERALL
+        question.error = error / max(of, 1) * (part if 0 < overall < len(groups) else 1.0)
         one, other = question.pair.cut.sizes
         if min(one, other) < 2 or least_chance(one, other) > question.error:
             question.needs = next(n for n in range(2, 99) if least_chance(n, n) <= question.error)
-    return len({q.alike for q in questions if q.pair is not None and q.needs is None})
 
 
 def _test(questions: Sequence[Question]) -> None:
@@ -326,6 +335,17 @@ def _adjust(questions: Sequence[Question]) -> None:
 
 
 # -- what is answered
+
+
+def _name_repeats(questions: Sequence[Question], rows: Sequence[Row]) -> None:
+    """Say which rows have the same numbers as an earlier one: they were tested once."""
+    first: dict[bytes, Row] = {}
+    for question, row in zip(questions, rows, strict=True):
+        row["same_as"] = None
+        if question.alike:
+            found = first.setdefault(question.alike, row)
+            if found is not row:
+                row["same_as"] = {"metric": found["metric"], "topic": found["topic"]}
 
 
 def _limits(question: Question, side: int) -> Limits:

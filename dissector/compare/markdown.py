@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dissector.compare.comparing import NO_EVIDENCE
-from dissector.compare.words import HEADINGS, Line, headline, left_out, lines
+from dissector.compare.words import HEADINGS, Line, headline, left_out, lines, repeats
 from dissector.report.words import many, name_text
 
 Row = dict[str, Any]
@@ -37,6 +37,9 @@ def _lines(found: Row) -> Iterator[str]:
     same = [line for line in tested if line.verdict == NO_EVIDENCE]
     if same:
         yield from _folded(f"{many(len(same), 'metric')} without evidence of a change", _table(same))
+    others = [f"- {plain(text)}" for text in repeats(found)]
+    if others:
+        yield from _folded("The same numbers twice", others[:MAX_LINES])
     reasons = [
         f"- {plain(reason)}: {', '.join(plain(name) for name in names[:_MAX_NAMES])}"
         + (f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else "")

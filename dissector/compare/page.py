@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dissector.compare.words import HEADINGS, headline, left_out, lines
+from dissector.compare.words import HEADINGS, headline, left_out, lines, repeats
 from dissector.report.words import name_text
 
 Row = dict[str, Any]
@@ -47,6 +47,13 @@ _TEMPLATE: Final = """\
 {% endfor %}
 </tbody>
 </table>
+{% endif %}
+{% if repeats %}
+<ul>
+{% for text in repeats %}
+<li>{{ text | name }}</li>
+{% endfor %}
+</ul>
 {% endif %}
 {% if left_out %}
 <h2>Not comparable</h2>
@@ -97,6 +104,7 @@ def page(found: Row) -> str:
         headings=HEADINGS,
         lines=list(lines(found)),
         left_out=list(left_out(found)),
+        repeats=list(repeats(found)),
         marks={"worse": "worse", "better": "better", "no evidence": "same"},
         policy=policy(style, ""),
         style=Markup(style),

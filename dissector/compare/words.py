@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from dissector.compare.comparing import BETTER, NO_EVIDENCE, NOT_COMPARABLE, WORSE
+from dissector.compare.runs import RATIOS
 from dissector.report.words import count_text, duration_text, many, share_text
 
 Row = dict[str, Any]
@@ -40,33 +41,77 @@ def headline(found: Row) -> str:
     changed = [f"{count_text(counts[name])} {name}" for name in (WORSE, BETTER) if counts[name]]
     if not changed:
         return (
-            f"No evidence of a change in {many(tests, 'independent comparison')}: equal runs look "
-            f"like this. What the intervals hold is still possible, at {share} confidence."
+            f"No evidence of a change in {many(tests, 'metric')}: equal runs look like this. What "
+            f"the intervals hold is still possible, at {share} confidence for all of them."
         )
-    number = sum(counts[name] for name in (WORSE, BETTER, "no_evidence"))
     return (
-        f"{' and '.join(changed)}, of {many(number, 'metric')} that could be tested, at {share} "
+        f"{' and '.join(changed)}, of {many(tests, 'metric')} that could be tested, at {share} "
         "confidence for all of them together."
     )
 
 
 def lines(found: Row) -> Iterator[Line]:
-    """The rows that were tested: all topics, then each; changes first."""
-    topics = dict.fromkeys(row["topic"] for row in found["metrics"])
-    for topic in topics:
+    """The rows that were tested: all topics, then each; changes first. Repeats are left out."""
+    rows = [row for row in found["metrics"] if row["same_as"] is None]
+    for topic in dict.fromkeys(row["topic"] for row in rows):
         for verdict in _ORDER:
-            for row in found["metrics"]:
+            for row in rows:
                 if (row["topic"], row["verdict"]) == (topic, verdict):
                     yield _line(row)
 
 
+def repeats(found: Row) -> Iterator[str]:
+    """Which numbers are those of other rows: one sentence for each measure, or whole topic."""
+    said: dict[str, None] = {}
+    for topic in dict.fromkeys(row["topic"] for row in found["metrics"]):
+        rows = [row for row in found["metrics"] if row["topic"] == topic]
+        if topic is not None and all(_is_overall(row) for row in rows):
+            said[f"{topic}: the numbers of {ALL_TOPICS}"] = None
+            continue
+        for row in rows:
+            if row["same_as"] is not None:
+                what, of = _measure(row["metric"]), row["same_as"]
+                other = _measure(of["metric"])
+                place = topic or ALL_TOPICS
+                if of["topic"] != topic:
+                    other = ALL_TOPICS if other == what else f"{other} of {ALL_TOPICS}"
+                said[f"{what} ({place}): the numbers of {other}"] = None
+    yield from said
+
+
+def _is_overall(row: Row) -> bool:
+    """Whether a topic has only what all topics have together, or nothing to test."""
+    if row["same_as"] is None:
+        return bool(row["verdict"] == NOT_COMPARABLE)
+    return True
+
+
+def _measure(metric: str) -> str:
+    """The name of a metric without its statistic."""
+    return metric if metric in RATIOS else metric.rpartition(".")[0]
+
+
 def left_out(found: Row) -> Iterator[tuple[str, list[str]]]:
-    """Why metrics could not be compared, and which ones."""
+    """Why metrics could not be compared, and which ones; a measure stands for its statistics."""
+    rows = [
+        row
+        for row in found["metrics"]
+        if row["verdict"] == NOT_COMPARABLE and row["same_as"] is None
+    ]
+    known = {
+        (_measure(row["metric"]), row["topic"])
+        for row in found["metrics"]
+        if row["verdict"] != NOT_COMPARABLE
+    }
     reasons: dict[str, list[str]] = {}
-    for row in found["metrics"]:
-        if row["verdict"] == NOT_COMPARABLE:
-            topic = f" ({row['topic']})" if row["topic"] is not None else ""
-            reasons.setdefault(row["reason"], []).append(f"{row['metric']}{topic}")
+    for row in rows:
+        name, is_whole = row["metric"], (_measure(row["metric"]), row["topic"]) not in known
+        if is_whole and name not in RATIOS:
+            if not name.endswith(".mean"):
+                continue
+            name = _measure(name)
+        topic = f" ({row['topic']})" if row["topic"] is not None else ""
+        reasons.setdefault(row["reason"], []).append(f"{name}{topic}")
     yield from reasons.items()
 
 
