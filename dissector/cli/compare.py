@@ -101,8 +101,9 @@ def compare(
     conditions = read_conditions([_EXPRESSIONS.get(text, text) for text in fail_on])
     met(conditions, {"tests": 0, "verdicts": dict.fromkeys(_NUMBERS, 0)})
     place = None if html is None else new_file(html, [before, after], is_forced=force)
-    from dissector.compare.comparing import Asked, compared, must_be_metrics
+    from dissector.compare.comparing import compared
     from dissector.compare.facts import differences, facts, must_be_comparable, sentence
+    from dissector.compare.questions import Asked, must_be_metrics
 
     must_be_metrics(metrics)
     asked = Asked(confidence / 100, metrics, least / 100)

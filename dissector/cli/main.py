@@ -65,8 +65,8 @@ def dissector() -> None:
 
 
 for _command in (
-    land, report, analyze, summary, compare, sql, frames, connections, follow, fields, lake, tap, doctor,
-    version, completion,
+    land, report, analyze, summary, compare, sql, frames, connections, follow, fields, lake, tap,
+    doctor, version, completion,
 ):  # fmt: skip
     dissector.add_command(_command)
 

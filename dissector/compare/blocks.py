@@ -50,9 +50,12 @@ class Series(NamedTuple):
 
     def added(self, places: Places, number: int) -> "Series":
         """Sums of cells that lie in the same place. places: intp[cells], below number."""
-        return Series(
-            np.bincount(places, self.part, number), np.bincount(places, self.whole, number)
-        )
+        return Series(sums_at(places, self.part, number), sums_at(places, self.whole, number))
+
+
+def sums_at(places: Places, values: Floats, number: int) -> Floats:
+    """The sum of the values of each place. places: intp[values], below number."""
+    return np.bincount(places, values, number).astype(np.float64, copy=False)
 
 
 class Cut(NamedTuple):
@@ -77,8 +80,9 @@ class Cut(NamedTuple):
 def places_of(whole: Floats, number: int) -> Places:
     """The block of each cell, of blocks as equal as cells allow. Some may hold none."""
     ends = np.cumsum(whole)
-    found = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
-    return np.minimum(found, number - 1)
+    found: Places = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
+    found[found >= number] = number - 1
+    return found
 
 
 def correlation_time(run: Series) -> tuple[float, int]:

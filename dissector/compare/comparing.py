@@ -8,19 +8,16 @@ a run in which nothing changed fail now and then. Half of the error goes to metr
 together, so that many topics do not hide what all of them show.
 """
 
-import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 
-import numpy as np
-
-from dissector.compare.blocks import GROUPS_APART, Cut, Series, cut
-from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, Place, Run, metric_of
+from dissector.compare.blocks import GROUPS_APART
+from dissector.compare.questions import EVERYTHING, Asked, Question, questions
+from dissector.compare.runs import Run
 from dissector.compare.testing import (
     Limits,
     Ranked,
-    Values,
     chance,
     difference_limits,
     error_of,
@@ -29,7 +26,6 @@ from dissector.compare.testing import (
     percentile_limits,
     share_limits,
 )
-from dissector.errors import UsageError
 from dissector.report.words import many
 
 Row = dict[str, Any]
@@ -39,108 +35,36 @@ NO_EVIDENCE: Final = "no evidence"
 NOT_COMPARABLE: Final = "not comparable"
 VERDICTS: Final = (WORSE, BETTER, NO_EVIDENCE, NOT_COMPARABLE)
 MAX_TOPICS: Final = 20  # that are compared one by one, those with most events
-MIN_BEYOND: Final = 5  # values above a percentile, of each run
 OVERALL: Final = 0.5  # share of the error that metrics over all topics may make
-_NO_VALUES: Final = "a report holds no values of single events: compare captures or lakes"
 
 
-class Asked(NamedTuple):
-    """What is wanted. metrics: names or their beginnings up to a dot, none: all; least: a change
-    smaller than this share of the value before is none."""
-
-    confidence: float = 0.95
-    metrics: tuple[str, ...] = ()
-    least: float = 0.0
-
-    def wants(self, name: str) -> bool:
-        """Whether a metric is wanted."""
-        return not self.metrics or any(
-            name == wanted or name.startswith(f"{wanted}.") for wanted in self.metrics
-        )
-
-
-def must_be_metrics(names: Sequence[str]) -> None:
-    """Refuse names that no metric has.
-
-    Raises:
-        UsageError: one of them; the text names those that there are.
-    """
-    for name in names:
-        first, *more = name.split(".")
-        if more and more[-1] in STATISTICS:
-            more.pop()
-        is_request = first == "request_latency"
-        if not (name in RATIOS or (first in LATENCIES and len(more) <= is_request)):
-            known = ", ".join((*LATENCIES, *RATIOS))
-            raise UsageError(
-                f"--metric: there is no {name}; there are {known}; of latencies also one of "
-                f"{', '.join(STATISTICS)} behind a dot"
-            )
-
-
-class Pair(NamedTuple):
-    """A metric of both runs, as blocks. share, runs: of a percentile, and the values; else None."""
-
-    share: float | None
-    cut: Cut
-    blocks: tuple[Series, Series]
-    runs: tuple[Values, Values] | None = None
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether all blocks of both runs have the same ratio."""
-        part, whole = (np.concatenate(columns) for columns in zip(*self.blocks, strict=True))
-        return not (part * whole.sum() - whole * part.sum()).any()
-
-
-class Question:
-    """A metric in one place: what both runs say, and whether they differ.
-
-    reason: why that cannot be told, empty if it can. alike: equal of questions about the same
-    numbers, which are asked once.
-    """
-
-    def __init__(self, metric: Metric, topic: str | None) -> None:
-        self.metric, self.topic = metric, topic
-        self.values: list[float | None] = [None, None]
-        self.wholes: list[float | None] = [None, None]
-        self.parts: list[float | None] = [None, None]
-        self.pair: Pair | None = None
-        self.reason = ""
-        self.alike = b""
-        self.p: float | None = None
-        self.adjusted: float | None = None
-        self.error = 0.0
-        self.needs: int | None = None
-
-
-def compared(before: Run, after: Run, asked: Asked = Asked()) -> Row:
+def compared(before: Run, after: Run, asked: Asked = EVERYTHING) -> Row:
     """Compare two runs.
 
     Returns:
-        {confidence, tests, verdicts (how many of each), coverage, topics, metrics}, as
+        {confidence, least_percent, tests, verdicts (how many of each), topics, metrics}, as
         docs/compare.md explains.
     """
     topics = _topics(before, after)
     both = [name for name in topics if name in before.topics and name in after.topics]
-    questions = [
+    found = [
         question
         for topic in (None, *both[:MAX_TOPICS])
-        for question in _questions(before, after, topic, asked)
+        for question in questions(before, after, topic, asked)
     ]
-    _share_out(questions, 1 - asked.confidence)
-    _test(questions)
-    _adjust(questions)
+    _share_out(found, 1 - asked.confidence)
+    _test(found)
+    _adjust(found)
     spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
-    rows = [_row(question, asked, spans) for question in questions]
-    _name_repeats(questions, rows)
+    rows = [_row(question, asked, spans) for question in found]
+    _name_repeats(found, rows)
     counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
     for row in rows:
         counts[row["verdict"].replace(" ", "_")] += row["same_as"] is None
     return {
         "confidence": asked.confidence,
         "least_percent": asked.least * 100,
-        "tests": len({question.alike for question in questions if question.p is not None}),
+        "tests": len({question.alike for question in found if question.p is not None}),
         "verdicts": counts,
         "topics": {
             "compared": both[:MAX_TOPICS],
@@ -159,132 +83,10 @@ def _topics(before: Run, after: Run) -> list[str]:
     return sorted(names, key=lambda name: (-events[name], name))
 
 
-# -- what is asked
-
-
-def _questions(before: Run, after: Run, topic: str | None, asked: Asked) -> Iterator[Question]:
-    names = {measure for run in (before, after) for measure, _ in run.values}
-    names |= {
-        name.rpartition(".")[0]
-        for run in (before, after)
-        for name, _ in (*run.numbers, *run.series)
-        if "." in name
-    }
-    for kind in LATENCIES:
-        for measure in sorted(name for name in names if name.split(".")[0] == kind):
-            if any(asked.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
-                found = _of_latency(before, after, (measure, topic))
-                yield from (each for each in found if asked.wants(each.metric.name))
-    for metric in RATIOS.values():
-        if asked.wants(metric.name):
-            yield from _of_ratio(before, after, metric, topic)
-
-
-def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Iterator[Question]:
-    found = Question(metric, topic)
-    runs = [run.series.get((metric.name, topic)) for run in (before, after)]
-    if not _take(found, before, after, runs):
-        return
-    yield found
-    if not found.reason:
-        one, other = _both(runs)
-        places = cut([(one, other)])
-        found.pair = Pair(None, places, places.blocks(one, other))
-
-
-def _take(
-    found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]
-) -> bool:
-    """Take what both runs say into a question; False if neither says anything."""
-    place = found.metric.name, found.topic
-    numbers = [run.numbers.get(place) for run in (before, after)]
-    for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
-        found.values[side] = number
-        if isinstance(run, Series):
-            found.values[side] = run.ratio
-            found.parts[side], found.wholes[side] = float(run.part.sum()), float(run.whole.sum())
-        elif run is not None:
-            found.wholes[side] = run.count
-    if all(run is None for run in runs) and all(number is None for number in numbers):
-        return False
-    for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
-        if run is None and number is None:
-            found.reason = f"no {found.metric.of[1]} {('before', 'after')[side]}"
-    if not found.reason and any(run is None for run in runs):
-        found.reason = _NO_VALUES
-    if not found.reason:
-        found.alike = _fingerprint(found.metric.name.rpartition(".")[2], runs)
-    return True
-
-
-def _both(runs: Sequence[Any]) -> tuple[Any, Any]:
-    one, other = runs
-    return one, other
-
-
-def _fingerprint(statistic: str, runs: Sequence[Series | Values | None]) -> bytes:
-    found = hashlib.blake2b(statistic.encode(), digest_size=16)
-    for run in runs:
-        for column in run or ():
-            found.update(np.ascontiguousarray(column).tobytes())
-            found.update(b"|")
-    return found.digest()
-
-
-def _of_latency(before: Run, after: Run, place: Place) -> list[Question]:
-    """The statistics of a measure, which are cut into the same blocks."""
-    runs = [run.values.get(place) for run in (before, after)]
-    means = [
-        run.series.get((f"{place[0]}.mean", place[1])) if mine is None else mine.mean()
-        for run, mine in zip((before, after), runs, strict=True)
-    ]
-    both = Ranked(*_both(runs)) if all(run is not None for run in runs) else None
-    found, series = [], []
-    for statistic, share in STATISTICS.items():
-        question = Question(metric_of(f"{place[0]}.{statistic}"), place[1])
-        mine = means if share is None else runs
-        if not _take(question, before, after, mine):
-            continue
-        found.append(question)
-        if share is None:
-            question.parts = [None, None]
-        else:
-            _take_percentile(question, share, runs)
-        if question.reason:
-            continue
-        if share is None or both is None:
-            series.append((question, share, _both(means)))
-        else:
-            value = both.at(share)
-            one, other = _both(runs)
-            series.append((question, share, (one.above(value), other.above(value))))
-    if series:
-        places = cut([metric for _, _, metric in series])
-        for question, share, (one, other) in series:
-            kept = None if share is None else _both(runs)
-            question.pair = Pair(share, places, places.blocks(one, other), kept)
-    return found
-
-
-def _take_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:
-    """The percentile of each run, and why a test of it would tell nothing."""
-    needed = math.ceil(MIN_BEYOND / (1 - share) - 1e-9)
-    for side, run in enumerate(runs):
-        if run is None:
-            continue
-        question.values[side] = Ranked(run).at(share)
-        if not question.reason and run.count < needed:
-            word = ("before", "after")[side]
-            question.reason = (
-                f"{run.count:,.0f} {question.metric.of[run.count != 1]} {word}, {needed:,} needed "
-                f"for {question.metric.name.rpartition('.')[2]}"
-            )
-
-
 # -- tests
 
 
-def _share_out(questions: Sequence[Question], error: float) -> None:
+def _share_out(asking: Sequence[Question], error: float) -> None:
     """Give each test its part of the error that all together may make.
 
     What is the same in all blocks of both runs takes none: it cannot look like a change, however
@@ -292,12 +94,12 @@ def _share_out(questions: Sequence[Question], error: float) -> None:
     need.
     """
     groups: dict[bytes, bool] = {}
-    for question in questions:
+    for question in asking:
         if question.pair is not None and not question.pair.is_constant:
             is_overall = groups.get(question.alike, False) or question.topic is None
             groups[question.alike] = is_overall
     overall = sum(groups.values())
-    for question in questions:
+    for question in asking:
         if question.pair is None:
             continue
         is_overall = groups.get(question.alike, question.topic is None)
@@ -309,18 +111,18 @@ def _share_out(questions: Sequence[Question], error: float) -> None:
             question.needs = next(n for n in range(2, 99) if least_chance(n, n) <= question.error)
 
 
-def _test(questions: Sequence[Question]) -> None:
+def _test(asking: Sequence[Question]) -> None:
     known: dict[bytes, float] = {}
-    for question in questions:
+    for question in asking:
         if question.pair is not None and question.needs is None:
             if question.alike not in known:
                 known[question.alike] = chance(*question.pair.blocks)
             question.p = known[question.alike]
 
 
-def _adjust(questions: Sequence[Question]) -> None:
+def _adjust(asking: Sequence[Question]) -> None:
     """Holm's steps: the least error of the whole at which each question would be answered yes."""
-    tested = {q.alike: q for q in questions if q.p is not None}
+    tested = {q.alike: q for q in asking if q.p is not None}
     order = sorted(tested.values(), key=lambda question: (question.p or 0) / question.error)
     rest = sum(question.error for question in order)
     adjusted, highest = {}, 0.0
@@ -329,7 +131,7 @@ def _adjust(questions: Sequence[Question]) -> None:
         highest = max(highest, min(question.p * rest / question.error, 1.0))
         adjusted[question.alike] = highest
         rest -= question.error
-    for question in questions:
+    for question in asking:
         if question.p is not None:
             question.adjusted = adjusted[question.alike]
 
@@ -337,10 +139,10 @@ def _adjust(questions: Sequence[Question]) -> None:
 # -- what is answered
 
 
-def _name_repeats(questions: Sequence[Question], rows: Sequence[Row]) -> None:
+def _name_repeats(asking: Sequence[Question], rows: Sequence[Row]) -> None:
     """Say which rows have the same numbers as an earlier one: they were tested once."""
     first: dict[bytes, Row] = {}
-    for question, row in zip(questions, rows, strict=True):
+    for question, row in zip(asking, rows, strict=True):
         row["same_as"] = None
         if question.alike:
             found = first.setdefault(question.alike, row)
@@ -471,9 +273,7 @@ def _shown(value: float, unit: str) -> float:
 
 
 def _side(question: Question, side: int) -> Row:
-    value, whole, part = (
-        of[side] for of in (question.values, question.wholes, question.parts)
-    )
+    value, whole, part = (of[side] for of in (question.values, question.wholes, question.parts))
     unit = question.metric.unit
     return {
         "value": None if value is None else _shown(value, unit),

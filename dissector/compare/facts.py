@@ -1,4 +1,4 @@
-"""What two runs are, and where a difference between the captures may pass for one of the traffic."""
+"""What two runs are, and what of the captures may pass for a difference of the traffic."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

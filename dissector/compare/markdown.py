@@ -36,7 +36,9 @@ def _lines(found: Row) -> Iterator[str]:
         yield from _table(changed)
     same = [line for line in tested if line.verdict == NO_EVIDENCE]
     if same:
-        yield from _folded(f"{many(len(same), 'metric')} without evidence of a change", _table(same))
+        yield from _folded(
+            f"{many(len(same), 'metric')} without evidence of a change", _table(same)
+        )
     others = [f"- {plain(text)}" for text in repeats(found)]
     if others:
         yield from _folded("The same numbers twice", others[:MAX_LINES])

@@ -90,10 +90,10 @@ def measured(lake: Lake, name: str, work: Path, threads: int | None, what: Selec
         series = dict(_series(desk, clock))
         series.update(_permits(desk, clock))
     topics: dict[str, int] = {}
-    for (_, topic), found in (*values.items(), *series.items()):
+    counts = [(topic, found.counts) for (_, topic), found in values.items()]
+    for topic, events in (*counts, *((topic, found.whole) for (_, topic), found in series.items())):
         if topic is not None:
-            events = found.count if isinstance(found, Values) else len(found.part)
-            topics[topic] = topics.get(topic, 0) + int(events)
+            topics[topic] = topics.get(topic, 0) + int(events.sum())
     files = frozenset(file.sha256 for one in lake.captures for file in one.sources if file.sha256)
     return Run(name, total, values, series, {}, topics, files)
 
@@ -200,4 +200,3 @@ def _by_topic(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
 def _column(rows: pa.Table, name: str) -> Floats:
     found: Floats = rows.column(name).cast(pa.float64()).to_numpy()
     return found
-

@@ -1,4 +1,4 @@
-"""What a comparison needs of one run: what was measured in each cell of time, by metric and topic."""
+"""What a comparison needs of one run: what was measured in each cell of time."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

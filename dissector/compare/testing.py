@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector.compare.blocks import Floats, Places, Series
+from dissector.compare.blocks import Floats, Places, Series, sums_at
 
 DEALS: Final = 50_000  # so many random deals; the least p is one of them
 _SEED: Final = 1  # the same runs get the same verdict
@@ -37,7 +37,7 @@ class Values(NamedTuple):
     counts: Floats
 
     @property
-    def count(self) -> float:
+    def number(self) -> float:
         """How many values there are."""
         return float(self.counts.sum())
 
@@ -45,16 +45,16 @@ class Values(NamedTuple):
         """How many values of each cell lie above one, of how many."""
         number = int(self.cells[-1]) + 1
         return Series(
-            np.bincount(self.cells, self.counts * (self.values > value), number),
-            np.bincount(self.cells, self.counts, number),
+            sums_at(self.cells, self.counts * (self.values > value), number),
+            sums_at(self.cells, self.counts, number),
         )
 
     def mean(self) -> Series:
         """The sum of each cell's values, of how many."""
         number = int(self.cells[-1]) + 1
         return Series(
-            np.bincount(self.cells, self.counts * self.values, number),
-            np.bincount(self.cells, self.counts, number),
+            sums_at(self.cells, self.counts * self.values, number),
+            sums_at(self.cells, self.counts, number),
         )
 
 
@@ -181,7 +181,7 @@ def percentile_limits(
 ) -> Limits:
     """The interval of the value at a share of a run. places, size: its blocks."""
     blocks = run.above(ranked.at(share)).added(places, size)
-    low, high = share_limits(share, run.count, error_of(blocks), size, level)
+    low, high = share_limits(share, run.number, error_of(blocks), size, level)
     return ranked.at(low), ranked.at(high)
 
 

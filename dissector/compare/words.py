@@ -166,7 +166,7 @@ def interval_text(row: Row) -> str:
 
 def _percent(value: float) -> str:
     if abs(value) >= 1000:
-        return f"×{value / 100 + 1:,.3g}"
+        return f"{value / 100 + 1:,.3g} times"
     return "0 %" if value == 0 else f"{value:+.3g} %"
 
 
