@@ -69,12 +69,24 @@ class Numbers:
         parts, _ = self._made(("frames", "connections", "notices", "ways"))
         return build(parts, ["coverage"])
 
-    def _made(self, names: Iterable[str] = ()) -> tuple[Parts, Mapping[str, pa.Table]]:
-        """names: of queries, all if none is given."""
-        tables = {
+    def tables(self) -> dict[str, pa.Table]:
+        """All rows, by table."""
+        return {
             name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
             for name in TABLES
         }
+
+    def opened(self) -> Desk:
+        """The engine of all tests with these rows; the next that asks for it replaces them."""
+        tables, desk = self.tables(), _desk()
+        desk.expect(sum(rows.num_rows for rows in tables.values()))
+        names = {name for rows in tables.values() for name in rows.column("capture").to_pylist()}
+        _open(desk, tables, dict.fromkeys(sorted(names), 1))
+        return desk
+
+    def _made(self, names: Iterable[str] = ()) -> tuple[Parts, Mapping[str, pa.Table]]:
+        """names: of queries, all if none is given."""
+        tables = self.tables()
         captures = sorted(
             {n for rows in tables.values() for n in rows.column("capture").to_pylist()}
         )

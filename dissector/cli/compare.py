@@ -98,6 +98,10 @@ def compare(
         raise UsageError("--json and --markdown exclude each other")
     if before == after == _STDIN:
         raise UsageError("only one run can come from standard input")
+    for text in fail_on:
+        if text.isalpha() and text not in _EXPRESSIONS:
+            known = ", ".join(_EXPRESSIONS)
+            raise UsageError(f"--fail-on: {text} is none of {known}; or write verdicts.worse > 3")
     conditions = read_conditions([_EXPRESSIONS.get(text, text) for text in fail_on])
     met(conditions, {"tests": 0, "verdicts": dict.fromkeys(_NUMBERS, 0)})
     place = None if html is None else new_file(html, [before, after], is_forced=force)

@@ -9,7 +9,7 @@ are all but independent.
 How long that is, the values tell. A run is cut into fine groups, whose deviations from the run's
 own mean are correlated with those of the groups behind them; the sum of these correlations is how
 many groups act as one (the integrated autocorrelation time; the window is chosen as A. Sokal does,
-"Monte Carlo methods in statistical mechanics", 1996, section 3). A block is GROUPS_APART of these.
+"Monte Carlo methods in statistical mechanics", 1996, section 3). A block is TIMES_APART of these.
 Blocks hold equal numbers of values on both sides, so that under equal runs any could be of either.
 """
 
@@ -22,10 +22,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
-FINE_GROUPS: Final = 512
+# Into how many fine groups a run is cut. What hangs together for long and weakly is lost in the
+# noise of the finest, so that coarser ones are asked, too; the longest blocks count.
+FINE_GROUPS: Final = (512, 128)
 # Correlation times that a block lasts: what neighbours still share makes errors some percent larger
 # than they look, which `python -m tests.comparebench` measures.
-GROUPS_APART: Final = 4
+TIMES_APART: Final = 4
 WINDOW: Final = 5  # correlation times that are summed over; more would add noise
 # Sizes that a side may be cut into. More blocks than the last add nothing to a test; few sizes let
 # tests share their permutations.
@@ -59,14 +61,10 @@ def sums_at(places: Places, values: Floats, number: int) -> Floats:
 
 
 class Cut(NamedTuple):
-    """How two runs are cut. places: of each cell of a run, its block; sizes: how many blocks.
-
-    correlation: how many fine groups act as one, of the run where that is more.
-    """
+    """How two runs are cut. places: of each cell of a run, its block; sizes: how many blocks."""
 
     places: tuple[Places, Places]
     sizes: tuple[int, int]
-    correlation: float
 
     def blocks(self, before: Series, after: Series) -> tuple[Series, Series]:
         """The runs as blocks."""
@@ -85,9 +83,13 @@ def places_of(whole: Floats, number: int) -> Places:
     return found
 
 
-def correlation_time(run: Series) -> tuple[float, int]:
-    """How many fine groups of a run act as one (1 or more), and how many groups there are."""
-    places = places_of(run.whole, min(FINE_GROUPS, len(run.whole)))
+def correlation_share(run: Series) -> float:
+    """The share of a run that acts as one value."""
+    return max(_correlation_share(run, groups) for groups in FINE_GROUPS)
+
+
+def _correlation_share(run: Series, most_groups: int) -> float:
+    places = places_of(run.whole, min(most_groups, len(run.whole)))
     groups, places = np.unique(places, return_inverse=True)
     number = len(groups)
     fine = run.added(places, number)
@@ -97,10 +99,10 @@ def correlation_time(run: Series) -> tuple[float, int]:
     products = np.fft.irfft(spectrum, size)[:number]
     # A metric that never varies deviates by rounding alone.
     if products[0] <= 1e-18 * max(float((fine.part**2).sum()), 1e-300):
-        return 1.0, number
+        return 1 / number
     sums = 2 * np.cumsum(products / products[0]) - 1
     wide = np.nonzero(np.arange(number) >= WINDOW * sums)[0]
-    return max(float(sums[wide[0] if len(wide) else -1]), 1.0), number
+    return max(float(sums[wide[0] if len(wide) else -1]), 1.0) / number
 
 
 def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
@@ -111,22 +113,18 @@ def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
             percentile, say. What hangs together most decides for all: single tails show little of
             it, and their own blocks would be too short.
     """
-    times = [
-        max((correlation_time(metric[side]) for metric in metrics), key=lambda found: found[0])
-        for side in (0, 1)
-    ]
+    shares = [max(correlation_share(metric[side]) for metric in metrics) for side in (0, 1)]
     wholes = [metrics[0][side].whole for side in (0, 1)]
     totals = [float(whole.sum()) for whole in wholes]
     block = max(
-        total * GROUPS_APART * time / number
-        for total, (time, number) in zip(totals, times, strict=True)
+        total * TIMES_APART * share for total, share in zip(totals, shares, strict=True)
     )
     block = max(block, min(totals) / SIZES[-1])
     sizes = [_size(total / block) for total in totals]
     most = MAX_RATIO * min(sizes)
     sizes = [min(size, most) for size in sizes]
     one, other = (places_of(whole, size) for whole, size in zip(wholes, sizes, strict=True))
-    return Cut((one, other), (sizes[0], sizes[1]), max(time for time, _ in times))
+    return Cut((one, other), (sizes[0], sizes[1]))
 
 
 def _size(blocks: float) -> int:

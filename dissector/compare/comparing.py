@@ -6,13 +6,17 @@ changed below 1 - confidence, however the metrics depend on each other: percenti
 sends do. Benjamini-Hochberg would bound the share of false alarms among alarms instead, which lets
 a run in which nothing changed fail now and then. Half of the error goes to metrics of all topics
 together, so that many topics do not hide what all of them show.
+
+A verdict needs both: a test that says so, and an interval without 0 in it, which has the error of
+this one metric. The one is exact if blocks are independent, whatever they hold; the other knows how
+little few blocks say. Either alone is fooled more often by runs that hang together for long.
 """
 
 import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dissector.compare.blocks import GROUPS_APART
+from dissector.compare.blocks import TIMES_APART
 from dissector.compare.questions import EVERYTHING, Asked, Question, questions
 from dissector.compare.runs import Run
 from dissector.compare.testing import (
@@ -179,9 +183,9 @@ def _intervals(question: Question) -> tuple[Limits, Limits | None]:
 
 
 def _fitted(limits: Limits, is_changed: bool, difference: float) -> Limits:
-    """An interval that agrees with the verdict: without 0 in it if and only if there is a change.
+    """An interval that has 0 in it if and only if there is no evidence of a change.
 
-    It is what the test leaves possible, and of no difference at all the test decides.
+    It holds what the test leaves possible, and of no difference at all the test decides, too.
     """
     low, high = limits
     if not is_changed:
@@ -227,7 +231,8 @@ def _answer(row: Row, question: Question, asked: Asked) -> None:
     assert was is not None and now is not None and question.adjusted is not None
     plain, relative = _intervals(question)
     difference = now - was
-    is_changed = question.adjusted <= 1 - asked.confidence and difference != 0
+    low, high = relative or plain
+    is_changed = question.adjusted <= 1 - asked.confidence and (low > 0 or high < 0)
     least = max(asked.least, question.metric.least)
     plain = _fitted(plain, is_changed, difference)
     if relative is not None:
@@ -252,7 +257,7 @@ def _too_short(question: Question, spans: Sequence[int]) -> str:
     sizes = question.pair.cut.sizes
     side = 0 if sizes[0] <= sizes[1] else 1
     word = ("before", "after")[side]
-    count, least = question.wholes[side] or 0, question.needs * GROUPS_APART
+    count, least = question.wholes[side] or 0, question.needs * TIMES_APART
     if count < least and not question.metric.is_of_time:
         return f"{count:,.0f} {question.metric.of[count != 1]} {word}, at least {least:,} needed"
     missing_s = spans[side] / 1e9 * (question.needs / sizes[side] - 1)

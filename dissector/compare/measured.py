@@ -78,24 +78,30 @@ def measured(lake: Lake, name: str, work: Path, threads: int | None, what: Selec
     read = surveyed(lake, digests, None, work)
     with Desk(work, threads) as desk:
         open_tables(desk, read, read.captures, closed_groups(desk, read, read.captures, work), what)
-        for view in views("comparing.sql"):
-            desk.view(view.name, view.query)
         total = _coverage(desk, read)
         if not total["frames"] and what.topics:
             raise UsageError(f"{name}: nothing in it is about {', '.join(what.topics)}")
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
-        clock = Clock(list(read.spans.values()))
-        values = dict(_values(desk, clock))
-        series = dict(_series(desk, clock))
-        series.update(_permits(desk, clock))
+        found = taken(desk, Clock(list(read.spans.values())), name)
+    files = frozenset(file.sha256 for one in lake.captures for file in one.sources if file.sha256)
+    return found._replace(coverage=total, digests=files)
+
+
+def taken(desk: Desk, clock: Clock, name: str) -> Run:
+    """A run from an engine that has the tables of queries; without coverage and digests."""
+    for view in views("comparing.sql"):
+        desk.view(view.name, view.query)
+    values = dict(_values(desk, clock))
+    series = dict(_series(desk, clock))
+    series.update(_permits(desk, clock))
     topics: dict[str, int] = {}
     counts = [(topic, found.counts) for (_, topic), found in values.items()]
-    for topic, events in (*counts, *((topic, found.whole) for (_, topic), found in series.items())):
+    counts += [(topic, found.whole) for (_, topic), found in series.items()]
+    for topic, events in counts:
         if topic is not None:
             topics[topic] = topics.get(topic, 0) + int(events.sum())
-    files = frozenset(file.sha256 for one in lake.captures for file in one.sources if file.sha256)
-    return Run(name, total, values, series, {}, topics, files)
+    return Run(name, {}, values, series, {}, topics, frozenset())
 
 
 def _coverage(desk: Desk, read: Read) -> dict[str, Any]:

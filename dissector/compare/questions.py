@@ -134,7 +134,9 @@ def _take(found: Question, before: Run, after: Run, runs: Sequence[Series | Valu
         return False
     for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
         if run is None and number is None:
-            found.reason = f"no {found.metric.of[1]} {('before', 'after')[side]}"
+            is_report = (before, after)[side].is_report
+            what = f"no {found.metric.of[1]} {('before', 'after')[side]}"
+            found.reason = _NO_VALUES if is_report else what
     if not found.reason and any(run is None for run in runs):
         found.reason = _NO_VALUES
     if not found.reason:

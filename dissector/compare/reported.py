@@ -63,7 +63,7 @@ def reported(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
             "writes one"
         ) from error
     topics_known = {topic: count for topic, count in names.items() if topic is not None}
-    return Run(name, total, {}, series, numbers, topics_known, digests)
+    return Run(name, total, {}, series, numbers, topics_known, digests, is_report=True)
 
 
 def _numbers(report: Json) -> Iterator[tuple[Place, float]]:

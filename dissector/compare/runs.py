@@ -87,6 +87,7 @@ class Run(NamedTuple):
     numbers: Mapping[Place, float]
     topics: Mapping[str, int]
     digests: frozenset[str]
+    is_report: bool = False
 
 
 def metric_of(name: str) -> Metric:

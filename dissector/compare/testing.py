@@ -15,10 +15,11 @@ of a difference is put together of both runs' (G. Zou and A. Donner, Statistics 
 """
 
 import math
-from functools import cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dissector.compare.blocks import Floats, Places, Series, sums_at
 
@@ -80,17 +81,17 @@ def error_of(run: Series) -> float:
     return float((rest**2).sum() / run.whole.sum() ** 2) * number / (number - 1)
 
 
-@cache
-def _dealt(one: int, other: int) -> Floats:
-    """Which blocks fall to the first run, in each deal: float64[DEALS, one + other], 0 or 1."""
+@lru_cache(maxsize=16)  # of a few MB each
+def _dealt(one: int, other: int) -> npt.NDArray[np.int8]:
+    """Which blocks fall to the first run, in each deal: int8[DEALS, one + other], 0 or 1."""
     random = np.random.default_rng((_SEED, one, other))
     number = one + other
-    found = np.zeros((DEALS, number))
+    found = np.zeros((DEALS, number), np.int8)
     step = max(_AT_ONCE // number, 1)
     for begin in range(0, DEALS, step):
         drawn = random.random((min(step, DEALS - begin), number), np.float32)
         chosen = np.argpartition(drawn, one - 1, axis=1)[:, :one]
-        np.put_along_axis(found[begin : begin + step], chosen, 1.0, axis=1)
+        np.put_along_axis(found[begin : begin + step], chosen, 1, axis=1)
     return found
 
 
@@ -113,7 +114,7 @@ def chance(before: Series, after: Series) -> float:
     mine[0, :one] = 1
     total = sums.sum(axis=0)
     seen = _distances(mine @ sums, total, (one, other))[0]
-    dealt = _distances(_dealt(one, other) @ sums, total, (one, other))
+    dealt = _distances(_dealt(one, other).astype(np.float64) @ sums, total, (one, other))
     # Deals that differ by rounding alone are alike.
     return float((np.count_nonzero(dealt >= seen * (1 - 1e-9)) + 1) / (len(dealt) + 1))
 
