@@ -80,12 +80,13 @@ def tables(seed: int, story: Story) -> dict[str, pa.Table]:
     places = pa.array(np.arange(count))
     connections = pa.array(of)
     ones = pa.array(np.ones(count, np.int64))
+    transmit_ns = 1000 * random.integers(0, 9, count)
     exchanges = pa.table({
         "connection_id": connections, "kind": pa.array(["publish"] * count),
         "request_command": pa.array(["SEND"] * count), "request_frame_no": places,
-        "request_last_ns": sent_ns, "request_first_ns": sent_ns - 1000 * random.integers(0, 9, count),
+        "request_first_ns": sent_ns - transmit_ns, "request_last_ns": sent_ns,
         "response_last_ns": sent_ns + latency_ns, "latency_ns": latency_ns,
-        "transmit_ns": 1000 * random.integers(0, 9, count),
+        "transmit_ns": transmit_ns,
         "outcome": pa.array(np.where(is_refused, "error", "ok")), "topic": topics,
         "producer_name": pa.array(["p"] * count), "producer_id": connections,
         "incarnation": pa.array(np.zeros(count, np.int64)), "sequence_id": places,
