@@ -9,7 +9,8 @@ are all but independent.
 How long that is, the values tell. A run is cut into fine groups, whose deviations from the run's
 own mean are correlated with those of the groups behind them; the sum of these correlations is how
 many groups act as one (the integrated autocorrelation time; the window is chosen as A. Sokal does,
-"Monte Carlo methods in statistical mechanics", 1996, section 3). A block is TIMES_APART of these.
+"Monte Carlo methods in statistical mechanics", 1996, section 3). A block is TIMES_APART of these,
+and what blocks that are so short do not show of the variance is added to it.
 Blocks hold equal numbers of values on both sides, so that under equal runs any could be of either.
 """
 
@@ -25,9 +26,9 @@ Places = npt.NDArray[np.intp]
 # Into how many fine groups a run is cut. What hangs together for long and weakly is lost in the
 # noise of the finest, so that coarser ones are asked, too; the longest blocks count.
 FINE_GROUPS: Final = (512, 128)
-# Correlation times that a block lasts: what neighbours still share makes errors some percent larger
-# than they look, which `python -m tests.comparebench` measures.
-TIMES_APART: Final = 4
+# Correlation times that a block lasts. What neighbours still share is known then well enough to be
+# added to the variance (`Cut.excess`); longer blocks would be too few to show anything.
+TIMES_APART: Final = 2
 WINDOW: Final = 5  # correlation times that are summed over; more would add noise
 # Sizes that a side may be cut into. More blocks than the last add nothing to a test; few sizes let
 # tests share their permutations.
@@ -61,10 +62,15 @@ def sums_at(places: Places, values: Floats, number: int) -> Floats:
 
 
 class Cut(NamedTuple):
-    """How two runs are cut. places: of each cell of a run, its block; sizes: how many blocks."""
+    """How two runs are cut. places: of each cell of a run, its block; sizes: how many blocks.
+
+    excess: how many times as large variances are as blocks show, since neighbours still share
+    something.
+    """
 
     places: tuple[Places, Places]
     sizes: tuple[int, int]
+    excess: float
 
     def blocks(self, before: Series, after: Series) -> tuple[Series, Series]:
         """The runs as blocks."""
@@ -83,12 +89,20 @@ def places_of(whole: Floats, number: int) -> Places:
     return found
 
 
-def correlation_share(run: Series) -> float:
-    """The share of a run that acts as one value."""
-    return max(_correlation_share(run, groups) for groups in FINE_GROUPS)
+class Memory(NamedTuple):
+    """How long a run remembers. share: of the run that acts as one value; rest: what of its
+    variance blocks do not show, times their share of the run."""
+
+    share: float
+    rest: float
 
 
-def _correlation_share(run: Series, most_groups: int) -> float:
+def memories(run: Series) -> list[Memory]:
+    """The memory of a run as groups of each size show it."""
+    return [_memory(run, groups) for groups in FINE_GROUPS]
+
+
+def _memory(run: Series, most_groups: int) -> Memory:
     places = places_of(run.whole, min(most_groups, len(run.whole)))
     groups, places = np.unique(places, return_inverse=True)
     number = len(groups)
@@ -99,10 +113,13 @@ def _correlation_share(run: Series, most_groups: int) -> float:
     products = np.fft.irfft(spectrum, size)[:number]
     # A metric that never varies deviates by rounding alone.
     if products[0] <= 1e-18 * max(float((fine.part**2).sum()), 1e-300):
-        return 1 / number
+        return Memory(1 / number, 0.0)
     sums = 2 * np.cumsum(products / products[0]) - 1
     wide = np.nonzero(np.arange(number) >= WINDOW * sums)[0]
-    return max(float(sums[wide[0] if len(wide) else -1]), 1.0) / number
+    time = max(float(sums[wide[0] if len(wide) else -1]), 1.0)
+    # For correlations that fall geometrically: the sum of lag * correlation, by their plain sum.
+    plain = (time - 1) / 2
+    return Memory(time / number, 2 * plain * (1 + plain) / time / number)
 
 
 def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
@@ -113,18 +130,20 @@ def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
             percentile, say. What hangs together most decides for all: single tails show little of
             it, and their own blocks would be too short.
     """
-    shares = [max(correlation_share(metric[side]) for metric in metrics) for side in (0, 1)]
+    found = [[one for metric in metrics for one in memories(metric[side])] for side in (0, 1)]
     wholes = [metrics[0][side].whole for side in (0, 1)]
     totals = [float(whole.sum()) for whole in wholes]
     block = max(
-        total * TIMES_APART * share for total, share in zip(totals, shares, strict=True)
+        total * TIMES_APART * max(one.share for one in side)
+        for total, side in zip(totals, found, strict=True)
     )
     block = max(block, min(totals) / SIZES[-1])
     sizes = [_size(total / block) for total in totals]
     most = MAX_RATIO * min(sizes)
     sizes = [min(size, most) for size in sizes]
     one, other = (places_of(whole, size) for whole, size in zip(wholes, sizes, strict=True))
-    return Cut((one, other), (sizes[0], sizes[1]))
+    hidden = max(one.rest * size for side, size in zip(found, sizes, strict=True) for one in side)
+    return Cut((one, other), (sizes[0], sizes[1]), 1 / (1 - min(hidden, 0.5)))
 
 
 def _size(blocks: float) -> int:

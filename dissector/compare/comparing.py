@@ -21,7 +21,6 @@ from dissector.compare.questions import EVERYTHING, Asked, Question, questions
 from dissector.compare.runs import Run
 from dissector.compare.testing import (
     Limits,
-    Ranked,
     chance,
     difference_limits,
     error_of,
@@ -120,7 +119,7 @@ def _test(asking: Sequence[Question]) -> None:
     for question in asking:
         if question.pair is not None and question.needs is None:
             if question.alike not in known:
-                known[question.alike] = chance(*question.pair.blocks)
+                known[question.alike] = chance(*question.pair.blocks, question.pair.cut.excess)
             question.p = known[question.alike]
 
 
@@ -158,15 +157,14 @@ def _limits(question: Question, side: int) -> Limits:
     """The interval of one run."""
     pair, value, level = question.pair, question.values[side], 1 - question.error
     assert pair is not None and value is not None
-    blocks, size = pair.blocks[side], pair.cut.sizes[side]
+    blocks, size, excess = pair.blocks[side], pair.cut.sizes[side], pair.cut.excess
     if pair.share is not None and pair.runs is not None:
-        run, places = pair.runs[side], pair.cut.places[side]
-        return percentile_limits(run, Ranked(run), pair.share, places, size, level)
+        return percentile_limits(pair.runs[side], pair.share, pair.cut, side, level)
     if question.metric.unit == "share":
         # What is said of a time is not said of so many seconds, but of so many blocks.
         count = size if question.metric.is_of_time else float(blocks.whole.sum())
-        return share_limits(value, count, error_of(blocks), size, level)
-    return mean_limits(blocks, level)
+        return share_limits(value, count, error_of(blocks) * excess, size, level)
+    return mean_limits(blocks, excess, level)
 
 
 def _intervals(question: Question) -> tuple[Limits, Limits | None]:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dissector.compare.blocks import Floats, Places, Series, sums_at
+from dissector.compare.blocks import Cut, Floats, Places, Series, sums_at
 
 DEALS: Final = 50_000  # so many random deals; the least p is one of them
 # With fewer, first: what is no rare chance among these needs no more of them.
@@ -98,11 +98,12 @@ def _dealt(one: int, other: int, deals: int) -> npt.NDArray[np.int8]:
     return found
 
 
-def chance(before: Series, after: Series) -> float:
+def chance(before: Series, after: Series, excess: float = 1.0) -> float:
     """How probable it is that equal runs differ at least so much, in either direction.
 
     Args:
-        before, after: two blocks or more of each.
+        before, after: two blocks or more of each. excess: of `dissector.compare.blocks.Cut`; what
+            is dealt at random has no neighbours any more, and shows all of its variance.
     """
     part = np.concatenate([before.part, after.part])
     whole = np.concatenate([before.whole, after.whole])
@@ -116,7 +117,7 @@ def chance(before: Series, after: Series) -> float:
     mine = np.zeros((1, one + other))
     mine[0, :one] = 1
     total = sums.sum(axis=0)
-    seen = _distances(mine @ sums, total, (one, other))[0]
+    seen = _distances(mine @ sums, total, (one, other))[0] / math.sqrt(excess)
     found = 1.0
     for deals in (_FIRST_DEALS, DEALS):
         dealt = _distances(_dealt(one, other, deals).astype(np.float64) @ sums, total, (one, other))
@@ -179,18 +180,18 @@ def share_limits(share: float, count: float, variance: float, size: int, level: 
     return low, high
 
 
-def mean_limits(blocks: Series, level: float) -> Limits:
-    """The interval of a ratio that is no share."""
-    reach = _quantile_of_t(len(blocks.part) - 1, level) * math.sqrt(error_of(blocks))
+def mean_limits(blocks: Series, excess: float, level: float) -> Limits:
+    """The interval of a ratio that is no share. excess: of `dissector.compare.blocks.Cut`."""
+    reach = _quantile_of_t(len(blocks.part) - 1, level) * math.sqrt(error_of(blocks) * excess)
     return blocks.ratio - reach, blocks.ratio + reach
 
 
-def percentile_limits(
-    run: Values, ranked: Ranked, share: float, places: Places, size: int, level: float
-) -> Limits:
-    """The interval of the value at a share of a run. places, size: its blocks."""
-    blocks = run.above(ranked.at(share)).added(places, size)
-    low, high = share_limits(share, run.number, error_of(blocks), size, level)
+def percentile_limits(run: Values, share: float, cut: Cut, side: int, level: float) -> Limits:
+    """The interval of the value at a share of a run. cut, side: its blocks."""
+    ranked, size = Ranked(run), cut.sizes[side]
+    blocks = run.above(ranked.at(share)).added(cut.places[side], size)
+    variance = error_of(blocks) * cut.excess
+    low, high = share_limits(share, run.number, variance, size, level)
     return ranked.at(low), ranked.at(high)
 
 

@@ -8,11 +8,12 @@ from dissector.compare.blocks import (
     TIMES_APART,
     WINDOW,
     Series,
-    correlation_share,
     cut,
+    memories,
     places_of,
     sums_at,
 )
+from dissector.compare.testing import error_of
 
 
 def noise(seed: int, cells: int, keeps: float = 0.0) -> Series:
@@ -43,8 +44,8 @@ def naive_share(run: Series, groups: int) -> float:
 @pytest.mark.parametrize("keeps", [0.0, 0.5, 0.9])
 def test_the_share_that_acts_as_one_is_that_of_the_definition(keeps: float) -> None:
     run = noise(3, 1024, keeps)
-    expected = max(naive_share(run, 512), naive_share(run, 128))
-    assert correlation_share(run) == pytest.approx(expected, rel=1e-9)
+    expected = [naive_share(run, 512), naive_share(run, 128)]
+    assert [one.share for one in memories(run)] == pytest.approx(expected, rel=1e-9)
 
 
 def test_what_hangs_together_longer_makes_longer_blocks() -> None:
@@ -60,6 +61,19 @@ def test_what_hangs_together_longer_makes_longer_blocks() -> None:
 def test_metrics_of_the_same_values_share_the_blocks_of_the_slowest() -> None:
     quick, slow = (noise(1, 4096), noise(2, 4096)), (noise(3, 4096, 0.98), noise(4, 4096, 0.98))
     assert cut([quick, slow]).sizes == cut([slow]).sizes < cut([quick]).sizes
+    assert cut([quick]).excess < 1.2 < cut([slow]).excess
+
+
+def test_the_variance_of_means_is_told_although_neighbouring_blocks_share_some() -> None:
+    """Of walks whose true error is known, by blocks of two correlation times."""
+    keeps, cells = 0.98, 20_000
+    true = (1 + keeps) / (1 - keeps) / cells
+    told = []
+    for seed in range(20):
+        run = noise(seed, cells, keeps)
+        found = cut([(run, run)])
+        told.append(error_of(found.blocks(run, run)[0]) * found.excess)
+    assert float(np.mean(told)) == pytest.approx(true, rel=0.15)
 
 
 def test_blocks_hold_equally_much_and_everything_once() -> None:
@@ -86,7 +100,7 @@ def test_runs_of_hardly_anything_are_cut_into_hardly_any_blocks(cells: int) -> N
 
 def test_what_never_varies_is_not_correlated() -> None:
     run = Series(np.full(700, 0.3), np.full(700, 3.0))
-    assert correlation_share(run) == 1 / 128
+    assert memories(run) == [(1 / 512, 0.0), (1 / 128, 0.0)]
 
 
 def test_sums_of_places_are_sums() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dissector.compare.blocks import Series
+from dissector.compare.blocks import Cut, Series
 from dissector.compare.testing import (
     DEALS,
     Ranked,
@@ -44,7 +44,7 @@ def test_the_chance_is_that_of_scipys_permutation_test(one: int, other: int) -> 
 
     expected = stats.permutation_test(
         (np.arange(one), np.arange(one, one + other)), distance, permutation_type="independent",
-        alternative="greater", n_resamples=3000, rng=np.random.default_rng(1),
+        alternative="greater", n_resamples=6000, rng=np.random.default_rng(1),
     ).pvalue  # fmt: skip
     assert chance(before, after) == pytest.approx(expected, abs=0.03)
 
@@ -58,6 +58,11 @@ def test_a_chance_is_never_zero_nor_less_than_the_least() -> None:
     apart = chance(blocks(1, 30), blocks(2, 30, 500.0))
     assert apart == pytest.approx(1 / (DEALS + 1)) == least_chance(30, 30)
     assert chance(blocks(1, 4), blocks(2, 4, 500.0)) >= 0.9 * least_chance(4, 4)
+
+
+def test_variance_that_blocks_do_not_show_makes_a_difference_less_rare() -> None:
+    one, other = blocks(1, 12), blocks(9, 12, 8.0)
+    assert chance(one, other) < chance(one, other, 1.5) < chance(one, other, 3.0)
 
 
 def test_what_never_varies_is_no_evidence() -> None:
@@ -96,9 +101,10 @@ def test_nothing_of_many_has_an_upper_limit_above_nothing() -> None:
 def test_intervals_of_percentiles_hold_the_true_one_as_often_as_they_say() -> None:
     true, held = np.exp(0.5 * stats.norm.ppf(0.95)) * 1e6, 0
     places = np.arange(2000) // 50
+    cut = Cut((places, places), (40, 40), 1.0)
     for seed in range(200):
         run = values(seed, 2000)
-        low, high = percentile_limits(run, Ranked(run), 0.95, places, 40, 0.9)
+        low, high = percentile_limits(run, 0.95, cut, 0, 0.9)
         held += low <= true <= high
     assert 170 <= held <= 196
 
@@ -106,7 +112,9 @@ def test_intervals_of_percentiles_hold_the_true_one_as_often_as_they_say() -> No
 def test_the_interval_of_a_mean_is_students() -> None:
     run = Series(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4))
     expected = stats.t.interval(0.95, 3, loc=3.0, scale=stats.sem(run.part))
-    assert mean_limits(run, 0.95) == pytest.approx(expected)
+    assert mean_limits(run, 1.0, 0.95) == pytest.approx(expected)
+    low, high = mean_limits(run, 4.0, 0.95)
+    assert high - low == pytest.approx(2 * (expected[1] - expected[0]))
 
 
 def test_the_interval_of_a_difference_takes_the_limits_that_face_each_other() -> None:
