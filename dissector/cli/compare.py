@@ -18,7 +18,7 @@ from dissector.cli.options import (
     example,
     force_option,
 )
-from dissector.cli.report import fail_on_option, judge
+from dissector.cli.report import fail_on_option, judge, topic_option
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
 from dissector.errors import UsageError
 from dissector.outputs import new_file, written
@@ -50,10 +50,7 @@ _STDIN: Final = "-"
     "--metric", "metrics", multiple=True, metavar="NAME",
     help="Compare this metric only: send_latency, send_latency.p99, redeliveries. Repeatable.",
 )  # fmt: skip
-@click.option(
-    "--topic", "topics", multiple=True, metavar="NAME",
-    help="Compare this topic and its partitions only. Repeatable.",
-)  # fmt: skip
+@topic_option
 @click.option(
     "--confidence", type=click.FloatRange(50, 99.9), default=95.0, show_default=True,
     metavar="PERCENT", help="Be so sure that equal runs get no verdict at all.",

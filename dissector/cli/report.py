@@ -52,6 +52,13 @@ _capture_option = click.option(
     metavar="ID",
     help="Read this capture of the lake only. Repeatable.",
 )
+topic_option = click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Read this topic and its partitions only. Repeatable.",
+)
 _output_option = click.option(
     "-o",
     "--output",
@@ -225,13 +232,7 @@ def summary(
 @_capture_option
 @click.option("--since", metavar="T", help="Read from this time on, UTC: 2026-01-31T12:00.")
 @click.option("--until", metavar="T", help="Read up to this time, UTC.")
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="NAME",
-    help="Read this topic and its partitions only. Repeatable.",
-)
+@topic_option
 @click.option(
     "--new",
     "is_new",
