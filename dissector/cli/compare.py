@@ -48,7 +48,7 @@ _STDIN: Final = "-"
 @click.argument("after", type=LocalName(), metavar="AFTER")
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME",
-    help="Compare this metric only: send_latency, send_latency.p99, redeliveries. Repeatable.",
+    help="Compare this metric only: send_latency.p99. Repeatable.",
 )  # fmt: skip
 @topic_option
 @click.option(
