@@ -85,11 +85,23 @@ class Numbers:
             self._found = self._make() if self._rows else _nothing()
         return self._found
 
-    def _make(self) -> Made:
-        tables = {
+    def tables(self) -> dict[str, pa.Table]:
+        """All rows, by table."""
+        return {
             name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
             for name in TABLES
         }
+
+    def opened(self) -> Desk:
+        """The engine of all tests with these rows; the next that asks for it replaces them."""
+        tables, desk = self.tables(), _desk()
+        desk.expect(sum(rows.num_rows for rows in tables.values()))
+        names = {name for rows in tables.values() for name in rows.column("capture").to_pylist()}
+        _open(desk, tables, dict.fromkeys(sorted(names), 1))
+        return desk
+
+    def _make(self) -> Made:
+        tables = self.tables()
         captures = sorted(
             {n for rows in tables.values() for n in rows.column("capture").unique().to_pylist()}
         )

@@ -28,9 +28,9 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def transcripts() -> list[tuple[str, str]]:
-    """Each command of the README's console blocks with the output that the README shows."""
+    """Each command of the console blocks of some texts, with the output that is shown."""
     found = []
-    for block in BLOCK.findall(README):
+    for block in BLOCK.findall(README + TEXTS["compare.md"]):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, output = part.partition("\n")
             found.append((line, output))
@@ -38,9 +38,7 @@ def transcripts() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("line", "shown"), transcripts(), ids=[line for line, _ in transcripts()])
-def test_transcripts_of_the_readme_are_what_the_program_prints(
-    line: str, shown: str, tmp_path: Path
-) -> None:
+def test_transcripts_are_what_the_program_prints(line: str, shown: str, tmp_path: Path) -> None:
     """A line `…` stands for any number of lines. Words on standard error come last."""
     folder = Path(sys.executable).parent
     done = subprocess.run(

@@ -47,6 +47,7 @@ LAYERS = {
     "dissector.sources": 5,
     "dissector.lake": 5,
     "dissector.report": 5,
+    "dissector.compare": 5,
     "dissector.evidence": 5,
     "dissector.queries": 5,
     "dissector.joining": 5,
@@ -55,7 +56,9 @@ LAYERS = {
     "dissector.__main__": 6,
     "spark_jobs": 6,
 }
-EDGES = ("sources", "lake", "report", "evidence", "queries", "joining", "tap", "cli")
+EDGES = (
+    "sources", "lake", "report", "compare", "evidence", "queries", "joining", "tap", "cli",
+)  # fmt: skip
 # An edge knows the core and no other edge, but for these.
 EDGES_THAT_MEET = {
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
@@ -63,6 +66,7 @@ EDGES_THAT_MEET = {
     "dissector.tap": {"sources", "lake", "report"},
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
     "dissector.report": {"joining", "lake", "queries"},  # numbers are made by queries over a lake
+    "dissector.compare": {"joining", "lake", "queries", "report"},  # so are those of two runs
 }
 OPERATING_SYSTEM = {
     *("os", "io", "sys", "pathlib", "socket", "select", "threading", "asyncio", "subprocess"),
@@ -84,6 +88,7 @@ NUMBA_IN = {
     "dissector.native.indexing": "its rules for arrays",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
+              "dissector.compare",
               "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap",
               "dissector.cli", "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
@@ -147,6 +152,8 @@ TESTED_THROUGH = {
     " rows",
     "dissector/report/test_making.py": "tallied workspace",
     "dissector/report/test_counting.py": "ways",
+    "dissector/compare/test_comparing.py": "questions runs",
+    "dissector/compare/test_words.py": "facts markdown page",
     "dissector/report/sections/test_sections.py": "checksum_failures coverage permit_utilization",
     "dissector/lake/test_packed.py": "chunks layout",
     "dissector/schemas/test_tables.py": "column connections shared",

@@ -31,6 +31,7 @@ _LIBRARIES: Final = (
     ("click", "click", ""),
     ("rich", "rich", ""),
     ("prometheus-client", "prometheus_client", ""),
+    ("scipy", "scipy", ""),
     ("pyspark", "pyspark", "spark"),
     ("pandas", "pandas", "spark"),
     ("jinja2", "jinja2", "spark"),

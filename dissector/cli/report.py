@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dissector.report.making import Asked
 
 _exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
-_fail_on_option = click.option(
+fail_on_option = click.option(
     "--fail-on",
     multiple=True,
     metavar="EXPR",
@@ -50,6 +50,13 @@ _capture_option = click.option(
     multiple=True,
     metavar="ID",
     help="Read this capture of the lake only. Repeatable.",
+)
+topic_option = click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Read this topic and its partitions only. Repeatable.",
 )
 _output_option = click.option(
     "-o",
@@ -82,7 +89,7 @@ _lake_option = click.option(
 )
 
 
-def _judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words) -> int:
+def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words) -> int:
     """The exit code after --fail-on: a condition that is met goes before a partial input."""
     found = met(conditions, numbers)
     for text in found:
@@ -163,7 +170,7 @@ def _refuse_lake(output: Path, lake: Path) -> None:
 @_capture_option
 @click.option("--json", "is_json", is_flag=True, help="Print the whole report as JSON.")
 @_exact_option
-@_fail_on_option
+@fail_on_option
 @chain_option
 @dissecting_options
 def summary(
@@ -216,7 +223,7 @@ def summary(
         commands = Commands(result, inputs, files)
         for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
-    return code if is_interrupted else _judge(conditions, result, code, common.words)
+    return code if is_interrupted else judge(conditions, result, code, common.words)
 
 
 @click.command(epilog=example("dissector report --lake lake -o report"))
@@ -225,13 +232,7 @@ def summary(
 @_capture_option
 @click.option("--since", metavar="T", help="Read from this time on, UTC: 2026-01-31T12:00.")
 @click.option("--until", metavar="T", help="Read up to this time, UTC.")
-@click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="NAME",
-    help="Read this topic and its partitions only. Repeatable.",
-)
+@topic_option
 @click.option(
     "--new",
     "is_new",
@@ -241,7 +242,7 @@ def summary(
 @engine_option
 @_master_option
 @_exact_option
-@_fail_on_option
+@fail_on_option
 @force_option
 @private_option
 @speaking_options
@@ -281,7 +282,7 @@ def report(
         common.words.detail("--new is how every report is made: what is known is not read again")
     result = _made(lake, output, engine, master, asked, common, is_forced=force)
     print(output / "report.html")
-    return _judge(conditions, result, code, common.words)
+    return judge(conditions, result, code, common.words)
 
 
 @click.command(
@@ -295,7 +296,7 @@ def report(
 @engine_option
 @_master_option
 @_exact_option
-@_fail_on_option
+@fail_on_option
 @force_option
 @private_option
 @chain_option
@@ -335,4 +336,4 @@ def analyze(
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
-    return _judge(conditions, result, reading.end(), common.words)
+    return judge(conditions, result, reading.end(), common.words)

@@ -168,7 +168,8 @@ LEFT JOIN discarded AS r
 -- else within one incarnation of a producer. It counts where its first answered attempt came from.
 WITH settled AS (
   SELECT
-    capture, topic, producer_name, client_ip, broker_ip, latency_ns AS logical_ns, bucket
+    capture, topic, producer_name, client_ip, broker_ip, request_last_ns AS at_ns,
+    latency_ns AS logical_ns, bucket
   FROM publishes
   WHERE is_request AND is_first AND is_timed
 ),
@@ -210,7 +211,7 @@ attempts AS (
 ),
 later AS (
   SELECT
-    capture, topic, producer_name, client_ip, broker_ip,
+    capture, topic, producer_name, client_ip, broker_ip, first_sent_ns AS at_ns,
     try_subtract(answered_ns, first_sent_ns) AS logical_ns
   FROM attempts
   WHERE place = 1 AND first_attempt = 1 AND answered_ns >= first_sent_ns

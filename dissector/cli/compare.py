@@ -1,0 +1,233 @@
+"""The command compare: two runs against each other, for people and for jobs that nobody watches."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dissector.cli.conditions import met, read_conditions
+from dissector.cli.options import (
+    Common,
+    LocalName,
+    LocalPath,
+    chain_option,
+    dissecting_options,
+    example,
+    force_option,
+)
+from dissector.cli.report import fail_on_option, judge, topic_option
+from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
+from dissector.errors import UsageError
+from dissector.outputs import new_file, written
+
+if TYPE_CHECKING:
+    from dissector.compare.runs import Run
+
+_STYLES: Final = {"worse": "red", "better": "green", "no evidence": "dim"}
+_EXPRESSIONS: Final = {
+    "worse": "verdicts.worse > 0",
+    "better": "verdicts.better > 0",
+    "not-comparable": "verdicts.not_comparable > 0",
+}
+_NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
+_MAX_NAMES: Final = 6
+_STDIN: Final = "-"
+
+
+@click.command(
+    epilog=example(
+        "dissector compare before.pcap after.pcap\n"
+        "dissector compare lake-1.4 lake-1.5 --metric send_latency --fail-on worse\n"
+        "dissector compare before.pcap after.pcap --markdown >> $GITHUB_STEP_SUMMARY"
+    )
+)
+@click.argument("before", type=LocalName(), metavar="BEFORE")
+@click.argument("after", type=LocalName(), metavar="AFTER")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME",
+    help="Compare this metric only: send_latency.p99. Repeatable.",
+)  # fmt: skip
+@topic_option
+@click.option(
+    "--confidence", type=click.FloatRange(50, 99.9), default=95.0, show_default=True,
+    metavar="PERCENT", help="Be so sure that equal runs get no verdict at all.",
+)  # fmt: skip
+@click.option(
+    "--least", type=click.FloatRange(0, 1000), default=0.0, show_default=True, metavar="PERCENT",
+    help="Call a change one only if it is surely larger.",
+)  # fmt: skip
+@click.option("--json", "is_json", is_flag=True, help="Print the comparison as JSON.")
+@click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown for a pull request.")
+@click.option(
+    "--html", type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write a page to this file, too.",
+)  # fmt: skip
+@fail_on_option
+@force_option
+@chain_option
+@dissecting_options
+def compare(
+    common: Common,
+    before: str,
+    after: str,
+    metrics: tuple[str, ...],
+    topics: tuple[str, ...],
+    confidence: float,
+    least: float,
+    is_json: bool,
+    is_markdown: bool,
+    html: Path | None,
+    fail_on: tuple[str, ...],
+    force: bool,
+    chain: str,
+) -> int:
+    """Compare two runs: is one worse?
+
+    BEFORE and AFTER are captures, lakes, or reports (a folder or report.json, of which less can be
+    tested). Each metric gets a verdict: worse, better, no evidence, or not comparable. If nothing
+    changed, all of them together say worse or better in 5 % of comparisons at most. docs/compare.md
+    tells how, and what a job in CI looks like. --fail-on takes worse, or an EXPR over the JSON.
+    """
+    if is_json and is_markdown:
+        raise UsageError("--json and --markdown exclude each other")
+    if before == after == _STDIN:
+        raise UsageError("only one run can come from standard input")
+    for text in fail_on:
+        if text.isalpha() and text not in _EXPRESSIONS:
+            known = ", ".join(_EXPRESSIONS)
+            raise UsageError(f"--fail-on: {text} is none of {known}; or write verdicts.worse > 3")
+    conditions = read_conditions([_EXPRESSIONS.get(text, text) for text in fail_on])
+    met(conditions, {"tests": 0, "verdicts": dict.fromkeys(_NUMBERS, 0)})
+    place = None if html is None else new_file(html, [before, after], is_forced=force)
+    from dissector.compare.comparing import compared
+    from dissector.compare.facts import differences, facts, must_be_comparable, sentence
+    from dissector.compare.questions import Asked, must_be_metrics
+
+    must_be_metrics(metrics)
+    asked = Asked(confidence / 100, metrics, least / 100)
+    one, code = _run(before, topics, common, chain)
+    other, other_code = _run(after, topics, common, chain)
+    must_be_comparable(one, other)
+    found = compared(one, other, asked)
+    found |= {
+        "before": facts(one) | {"sentence": sentence(one)},
+        "after": facts(other) | {"sentence": sentence(other)},
+        "coverage_differences": differences(one, other, found["topics"]),
+    }
+    if place is not None:
+        from dissector.compare.page import page
+
+        with written(place, is_forced=force) as file:
+            file.write(page(found).encode())
+    if is_json:
+        from dissector.report.text import report_text
+
+        print(report_text(found), end="")
+    elif is_markdown:
+        from dissector.compare.markdown import markdown
+
+        print(markdown(found), end="")
+    else:
+        for line in _outline(found, Paint(common.color), terminal_width()):
+            print(line)
+    return judge(conditions, found, max(code, other_code), common.words)
+
+
+def _run(name: str, topics: Sequence[str], common: Common, chain: str) -> tuple["Run", int]:
+    """One side, and the exit code that came of reading it.
+
+    Raises:
+        InputError: it cannot be read, or holds nothing. UsageError: nothing is about the topics.
+    """
+    from dissector.cli.lake import exit_of_unread
+    from dissector.cli.land import temporary_lake
+    from dissector.compare.measured import measured
+    from dissector.compare.reported import report_file, reported
+    from dissector.lake.reader import open_lake
+    from dissector.queries.selection import selection_of
+
+    what = selection_of(topics=topics)
+    lake = _lake(Path(name)) if name != _STDIN else None
+    report = report_file(Path(name)) if name != _STDIN and lake is None else None
+    if report is not None:
+        return reported(report, safe_text(name), what.topics), 0
+    with ExitStack() as stack:
+        end: Callable[[], int] | None = None
+        if lake is None:
+            lake, reading, is_interrupted = stack.enter_context(
+                temporary_lake((name,), common, chain)
+            )
+            if is_interrupted:
+                raise KeyboardInterrupt
+            end = reading.end
+        there = stack.enter_context(open_lake(lake))
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
+        run = measured(there, safe_text(name), work, common.jobs, what)
+        return run, exit_of_unread(common, there) if end is None else end()
+
+
+def _lake(path: Path) -> Path | None:
+    """The lake that a folder is, or that `dissector analyze` wrote into it; None if there is none.
+
+    An empty lake has no manifest and looks like any folder, but for those of its tables.
+    """
+    from dissector.lake.manifest import MANIFEST_FOLDER
+
+    for folder in (path, path / "lake"):
+        if (folder / MANIFEST_FOLDER).is_dir():
+            return folder
+    return None
+
+
+# -- output
+
+
+def _outline(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator[str]:
+    """The comparison as lines of text."""
+    from dissector.compare.words import HEADINGS, headline, left_out, lines, repeats
+
+    for word in ("before", "after"):
+        yield from wrapped(f"{word:<7} {safe_text(found[word]['sentence'])}", width, " " * 8)
+    for text in found["coverage_differences"]:
+        yield from wrapped(f"  {safe_text(text)}", width, "    ")
+    yield ""
+    yield from (paint(line, "bold") for line in wrapped(headline(found), width))
+    rows = list(lines(found))
+    sizes = [
+        max(len(heading), *(len(line.cells[at]) for line in rows)) if rows else 0
+        for at, heading in enumerate(HEADINGS)
+    ]
+    last = None
+    for line in rows:
+        if line.topic != last:
+            last = line.topic
+            yield ""
+            yield from wrapped(paint(safe_text(line.topic), "bold"), width)
+            yield paint(_cells(HEADINGS, sizes), "dim")
+        text = _cells(line.cells, sizes)
+        yield paint(text[: sizes[0] + 2], _STYLES[line.verdict]) + text[sizes[0] + 2 :]
+    same = list(repeats(found))
+    if same:
+        yield ""
+        for text in same:
+            yield from wrapped(f"  {safe_text(text)}", width, "    ")
+    reasons = list(left_out(found))
+    if reasons:
+        yield ""
+        yield paint("not comparable", "bold")
+    for reason, names in reasons:
+        shown = ", ".join(names[:_MAX_NAMES])
+        more = f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else ""
+        yield from wrapped(f"  {safe_text(reason)}: {safe_text(shown)}{more}", width, "    ")
+
+
+def _cells(cells: Sequence[str], sizes: Sequence[int]) -> str:
+    """Cells below each other: words to the left, numbers to the right."""
+    parts = [
+        f"{cell:>{size}}" if 2 <= at <= 5 else f"{cell:<{size}}"
+        for at, (cell, size) in enumerate(zip(cells, sizes, strict=True))
+    ]
+    return f"  {'  '.join(parts)}".rstrip()

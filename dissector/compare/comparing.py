@@ -1,0 +1,286 @@
+"""Two runs compared in every metric, overall and by topic, with one error rate for all verdicts.
+
+All that can be tested makes one family. Holm's method, weighted (S. Holm, Scandinavian Journal of
+Statistics 6, 1979), keeps the probability that anything at all is called changed although nothing
+changed below 1 - confidence, however the metrics depend on each other: percentiles of the same
+sends do. Benjamini-Hochberg would bound the share of false alarms among alarms instead, which lets
+a run in which nothing changed fail now and then. Half of the error goes to metrics of all topics
+together, so that many topics do not hide what all of them show.
+
+A verdict needs both: a test that says so, and an interval without 0 in it, which has the error of
+this one metric. The one is exact if blocks are independent, whatever they hold; the other knows how
+little few blocks say. Either alone is fooled more often by runs that hang together for long.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dissector.compare.blocks import TIMES_APART
+from dissector.compare.questions import EVERYTHING, Asked, Question, questions
+from dissector.compare.runs import Run
+from dissector.compare.testing import (
+    Limits,
+    chance,
+    difference_limits,
+    error_of,
+    least_chance,
+    mean_limits,
+    percentile_limits,
+    share_limits,
+)
+from dissector.report.words import many
+
+Row = dict[str, Any]
+WORSE: Final = "worse"
+BETTER: Final = "better"
+NO_EVIDENCE: Final = "no evidence"
+NOT_COMPARABLE: Final = "not comparable"
+VERDICTS: Final = (WORSE, BETTER, NO_EVIDENCE, NOT_COMPARABLE)
+MAX_TOPICS: Final = 20  # that are compared one by one, those with most events
+OVERALL: Final = 0.5  # share of the error that metrics over all topics may make
+
+
+def compared(before: Run, after: Run, asked: Asked = EVERYTHING) -> Row:
+    """Compare two runs.
+
+    Returns:
+        {confidence, least_percent, tests, verdicts (how many of each), topics, metrics}, as
+        docs/compare.md explains.
+    """
+    topics = _topics(before, after)
+    both = [name for name in topics if name in before.topics and name in after.topics]
+    found = [
+        question
+        for topic in (None, *both[:MAX_TOPICS])
+        for question in questions(before, after, topic, asked)
+    ]
+    _share_out(found, 1 - asked.confidence)
+    _test(found)
+    _adjust(found)
+    spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
+    rows = [_row(question, asked, spans) for question in found]
+    _name_repeats(found, rows)
+    counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
+    for row in rows:
+        counts[row["verdict"].replace(" ", "_")] += row["same_as"] is None
+    return {
+        "confidence": asked.confidence,
+        "least_percent": asked.least * 100,
+        "tests": len({question.alike for question in found if question.p is not None}),
+        "verdicts": counts,
+        "topics": {
+            "compared": both[:MAX_TOPICS],
+            "not_listed": len(both[MAX_TOPICS:]),
+            "only_before": [name for name in topics if name not in after.topics],
+            "only_after": [name for name in topics if name not in before.topics],
+        },
+        "metrics": rows,
+    }
+
+
+def _topics(before: Run, after: Run) -> list[str]:
+    """Topics of either run, those with most events first."""
+    names = {*before.topics, *after.topics}
+    events = {name: before.topics.get(name, 0) + after.topics.get(name, 0) for name in names}
+    return sorted(names, key=lambda name: (-events[name], name))
+
+
+# -- tests
+
+
+def _share_out(asking: Sequence[Question], error: float) -> None:
+    """Give each test its part of the error that all together may make.
+
+    What is the same in all blocks of both runs takes none: it cannot look like a change, however
+    blocks are dealt. Questions whose runs are too short to answer at their error say what they
+    need.
+    """
+    groups: dict[bytes, bool] = {}
+    for question in asking:
+        if question.pair is not None and not question.pair.is_constant:
+            is_overall = groups.get(question.alike, False) or question.topic is None
+            groups[question.alike] = is_overall
+    overall = sum(groups.values())
+    for question in asking:
+        if question.pair is None:
+            continue
+        is_overall = groups.get(question.alike, question.topic is None)
+        of = overall if is_overall else len(groups) - overall
+        part = OVERALL if is_overall else 1 - OVERALL
+        question.error = error / max(of, 1) * (part if 0 < overall < len(groups) else 1.0)
+        one, other = question.pair.cut.sizes
+        if min(one, other) < 2 or least_chance(one, other) > question.error:
+            question.needs = next(n for n in range(2, 99) if least_chance(n, n) <= question.error)
+
+
+def _test(asking: Sequence[Question]) -> None:
+    known: dict[bytes, float] = {}
+    for question in asking:
+        if question.pair is not None and question.needs is None:
+            if question.alike not in known:
+                known[question.alike] = chance(*question.pair.blocks, question.pair.cut.excess)
+            question.p = known[question.alike]
+
+
+def _adjust(asking: Sequence[Question]) -> None:
+    """Holm's steps: the least error of the whole at which each question would be answered yes."""
+    tested = {q.alike: q for q in asking if q.p is not None}
+    order = sorted(tested.values(), key=lambda question: (question.p or 0) / question.error)
+    rest = sum(question.error for question in order)
+    adjusted, highest = {}, 0.0
+    for question in order:
+        assert question.p is not None
+        highest = max(highest, min(question.p * rest / question.error, 1.0))
+        adjusted[question.alike] = highest
+        rest -= question.error
+    for question in asking:
+        if question.p is not None:
+            question.adjusted = adjusted[question.alike]
+
+
+# -- what is answered
+
+
+def _name_repeats(asking: Sequence[Question], rows: Sequence[Row]) -> None:
+    """Say which rows have the same numbers as an earlier one: they were tested once."""
+    first: dict[bytes, Row] = {}
+    for question, row in zip(asking, rows, strict=True):
+        row["same_as"] = None
+        if question.alike:
+            found = first.setdefault(question.alike, row)
+            if found is not row:
+                row["same_as"] = {"metric": found["metric"], "topic": found["topic"]}
+
+
+def _limits(question: Question, side: int) -> Limits:
+    """The interval of one run."""
+    pair, value, level = question.pair, question.values[side], 1 - question.error
+    assert pair is not None and value is not None
+    blocks, size, excess = pair.blocks[side], pair.cut.sizes[side], pair.cut.excess
+    if pair.share is not None and pair.runs is not None:
+        return percentile_limits(pair.runs[side], pair.share, pair.cut, side, level)
+    if question.metric.unit == "share":
+        # What is said of a time is not said of so many seconds, but of so many blocks.
+        count = size if question.metric.is_of_time else float(blocks.whole.sum())
+        return share_limits(value, count, error_of(blocks) * excess, size, level)
+    return mean_limits(blocks, excess, level)
+
+
+def _intervals(question: Question) -> tuple[Limits, Limits | None]:
+    """The interval of the difference, and as a share of the value before, if that says anything."""
+    was, now = question.values
+    assert was is not None and now is not None
+    one, other = _limits(question, 0), _limits(question, 1)
+    plain = difference_limits(one, other, (was, now))
+    if min(was, now, *one, *other) <= 0:
+        return plain, None
+    logs = [(math.log(low), math.log(high)) for low, high in (one, other)]
+    low, high = difference_limits(logs[0], logs[1], (math.log(was), math.log(now)))
+    return plain, (math.expm1(low), math.expm1(high))
+
+
+def _fitted(limits: Limits, is_changed: bool, difference: float) -> Limits:
+    """An interval that has 0 in it if and only if there is no evidence of a change.
+
+    It holds what the test leaves possible, and of no difference at all the test decides, too.
+    """
+    low, high = limits
+    if not is_changed:
+        return min(low, 0.0), max(high, 0.0)
+    return (max(low, 0.0), high) if difference > 0 else (low, min(high, 0.0))
+
+
+def _row(question: Question, asked: Asked, spans: Sequence[int]) -> Row:
+    """A question with its answer, for people and programs."""
+    metric = question.metric
+    was, now = question.values
+    row: Row = {
+        "metric": metric.name,
+        "title": metric.title,
+        "topic": question.topic,
+        "unit": metric.unit,
+        "of": metric.of[1],
+        "worse_if": "higher" if metric.is_more_worse else "lower",
+        "before": _side(question, 0),
+        "after": _side(question, 1),
+        "difference": None,
+        "difference_percent": None,
+        "interval": None,
+        "interval_percent": None,
+        "p": question.p,
+        "p_adjusted": question.adjusted,
+        "verdict": NOT_COMPARABLE,
+        "reason": question.reason or None,
+        "blocks_needed": question.needs,
+    }
+    if was is not None and now is not None:
+        row["difference"] = _shown(now - was, metric.unit)
+        row["difference_percent"] = round((now / was - 1) * 100, 3) if was else None
+    if question.needs is not None:
+        row["reason"] = _too_short(question, spans)
+    elif question.p is not None:
+        _answer(row, question, asked)
+    return row
+
+
+def _answer(row: Row, question: Question, asked: Asked) -> None:
+    was, now = question.values
+    assert was is not None and now is not None and question.adjusted is not None
+    plain, relative = _intervals(question)
+    difference = now - was
+    low, high = relative or plain
+    is_changed = question.adjusted <= 1 - asked.confidence and (low > 0 or high < 0)
+    least = max(asked.least, question.metric.least)
+    plain = _fitted(plain, is_changed, difference)
+    if relative is not None:
+        relative = _fitted(relative, is_changed, difference)
+    row["verdict"] = NO_EVIDENCE
+    if is_changed and relative is not None and least:
+        near = relative[0] if difference > 0 else -relative[1]
+        if near <= least:
+            is_changed = False
+            row["reason"] = f"the change may be as small as {least * 100:g} %, which counts as none"
+    if is_changed:
+        is_more = difference > 0
+        row["verdict"] = WORSE if is_more == question.metric.is_more_worse else BETTER
+    row["interval"] = [_shown(each, question.metric.unit) for each in plain]
+    if relative is not None:
+        row["interval_percent"] = [round(each * 100, 3) for each in relative]
+
+
+def _too_short(question: Question, spans: Sequence[int]) -> str:
+    """How much more data would tell."""
+    assert question.pair is not None and question.needs is not None
+    sizes = question.pair.cut.sizes
+    side = 0 if sizes[0] <= sizes[1] else 1
+    word = ("before", "after")[side]
+    count, least = question.wholes[side] or 0, question.needs * TIMES_APART
+    if count < least and not question.metric.is_of_time:
+        return f"{count:,.0f} {question.metric.of[count != 1]} {word}, at least {least:,} needed"
+    missing_s = spans[side] / 1e9 * (question.needs / sizes[side] - 1)
+    both = "each run" if sizes[0] == sizes[1] else f"the run {word}"
+    return (
+        f"{both} has {many(sizes[side], 'independent block')} of time, {question.needs} are "
+        f"needed: about {_seconds(missing_s)} more of such traffic"
+    )
+
+
+def _seconds(time_s: float) -> str:
+    return f"{math.ceil(time_s / 60):,} min" if time_s >= 120 else f"{math.ceil(time_s):,} s"
+
+
+def _shown(value: float, unit: str) -> float:
+    """A value in its unit: durations in ms."""
+    return round(value / 1e6, 6) if unit == "ms" else round(value, 9)
+
+
+def _side(question: Question, side: int) -> Row:
+    value, whole, part = (of[side] for of in (question.values, question.wholes, question.parts))
+    unit = question.metric.unit
+    return {
+        "value": None if value is None else _shown(value, unit),
+        "part": None if part is None or unit == "ms" else round(part, 3),
+        "count": None if whole is None else round(whole, 3),
+        "blocks": None if question.pair is None else question.pair.cut.sizes[side],
+    }

@@ -1,0 +1,75 @@
+"""A comparison as Markdown that fits a pull request: what changed, the rest folded away."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dissector.compare.comparing import NO_EVIDENCE
+from dissector.compare.words import HEADINGS, Line, headline, left_out, lines, repeats
+from dissector.report.words import many, name_text
+
+Row = dict[str, Any]
+_MARKS: Final = {"worse": "🔴 worse", "better": "🟢 better", "no evidence": "no evidence"}
+# What Markdown and HTML take for something else than text.
+_SPECIAL: Final = "\\`*_{}[]<>()#+!|~&@"
+# A comment on GitHub holds 65,536 characters.
+MAX_LINES: Final = 100
+_MAX_NAMES: Final = 20
+
+
+def markdown(found: Row) -> str:
+    """The comparison as Markdown. found: with the sentences of its runs."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Row) -> Iterator[str]:
+    yield "### Comparison of two runs"
+    yield ""
+    yield f"**{plain(headline(found))}**"
+    yield ""
+    for word in ("before", "after"):
+        yield f"- {word}: {plain(found[word]['sentence'])}"
+    yield from (f"- {plain(text)}" for text in found["coverage_differences"])
+    tested = list(lines(found))
+    changed = [line for line in tested if line.verdict != NO_EVIDENCE]
+    if changed:
+        yield ""
+        yield from _table(changed)
+    same = [line for line in tested if line.verdict == NO_EVIDENCE]
+    if same:
+        yield from _folded(
+            f"{many(len(same), 'metric')} without evidence of a change", _table(same)
+        )
+    others = [f"- {plain(text)}" for text in repeats(found)]
+    if others:
+        yield from _folded("The same numbers twice", others[:MAX_LINES])
+    reasons = [
+        f"- {plain(reason)}: {', '.join(plain(name) for name in names[:_MAX_NAMES])}"
+        + (f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else "")
+        for reason, names in left_out(found)
+    ]
+    if reasons:
+        yield from _folded("Not comparable", reasons[:MAX_LINES])
+
+
+def _folded(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
+    yield ""
+    yield f"<details><summary>{title}</summary>"
+    yield ""
+    yield from body
+    yield ""
+    yield "</details>"
+
+
+def _table(rows: Sequence[Line]) -> Iterator[str]:
+    yield f"| {' | '.join((*HEADINGS, 'topic'))} |"
+    yield "|---|---|--:|--:|--:|--:|---|---|"
+    for line in rows[:MAX_LINES]:
+        cells = (_MARKS[line.verdict], *(plain(cell) for cell in line[1:]))
+        yield f"| {' | '.join(cells)} |"
+    if len(rows) > MAX_LINES:
+        yield f"\n… {len(rows) - MAX_LINES:,} more; `--json` has all"
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is; names are from the wire."""
+    return "".join(f"\\{one}" if one in _SPECIAL else one for one in name_text(text))

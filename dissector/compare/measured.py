@@ -1,0 +1,210 @@
+"""One run of a comparison from the tables of a lake, by queries in DuckDB.
+
+Events come as counts per cell of time and value, so that what is in memory does not grow with the
+run. Values are kept to a part in a thousand (10 bits behind the first), which is 32 times finer
+than the histograms of reports: a percentile that moves by one percent is seen to move.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.compare.blocks import Floats, Series
+from dissector.compare.runs import CELLS, RATIOS, Place, Run
+from dissector.compare.testing import Values
+from dissector.errors import InputError, UsageError
+from dissector.joining.files import digests as digests_of
+from dissector.lake.reader import Lake
+from dissector.queries.catalogue import catalogue, views
+from dissector.queries.desk import Desk, quoted
+from dissector.queries.selection import Selection
+from dissector.report.making import chosen_captures, held_elsewhere
+from dissector.report.numbers import NS_PER_S
+from dissector.report.parts import Parts
+from dissector.report.sections.coverage import coverage
+from dissector.report.shares import Read, tables_of
+from dissector.report.tallied import closed_groups, settled, surveyed
+
+# Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
+_FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
+_ROUNDED: Final = f"((value_ns >> {_FINE}) << {_FINE}) + ((1 << {_FINE}) >> 1)"
+_COVERAGE: Final = ("connections", "frames", "notices", "ways")
+_RATES: Final = tuple(name for name, metric in RATIOS.items() if metric.unit == "per_s")
+
+
+class Clock:
+    """The cells of a run's time. spans: first and last packet of captures, ns."""
+
+    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
+        known = sorted(span for span in spans if span != (0, 0)) or [(0, 0)]
+        self.first_ns = known[0][0]
+        joined = [known[0]]
+        for first, last in known[1:]:
+            if first <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(joined[-1][1], last)
+            else:
+                joined.append((first, last))
+        self.width_ns = max(-(-sum(last - first for first, last in joined) // CELLS), 1)
+        self._ranges = [(self.cell(first), self.cell(last)) for first, last in joined]
+
+    def cell(self, at_ns: int) -> int:
+        """The cell of a time."""
+        return (at_ns - self.first_ns) // self.width_ns
+
+    def between(self, first: int, last: int) -> Floats:
+        """Cells of which something was captured, from one to another, ascending."""
+        ranges = [(max(first, low), min(last, high)) for low, high in self._ranges]
+        cells = [np.arange(low, high + 1, dtype=np.float64) for low, high in ranges if low <= high]
+        return np.unique(np.concatenate(cells)) if cells else np.zeros(0)
+
+
+def measured(lake: Lake, name: str, work: Path, threads: int | None, what: Selection) -> Run:
+    """A run from an open lake.
+
+    Args:
+        name: as the user named it. work: a folder of the caller's.
+
+    Raises:
+        InputError: nothing in it was recognised, or a file cannot be read.
+        UsageError: nothing is about the topics that were selected, or the lake is empty.
+    """
+    lake = lake._replace(captures=tuple(chosen_captures(lake.captures)))
+    twice = held_elsewhere(lake.captures)
+    digests = {key: text for key, text in digests_of(lake.captures).items() if key not in twice}
+    read = surveyed(lake, digests, None, work)
+    with Desk(work, threads) as desk:
+        closed = closed_groups(desk, read, read.captures, work)
+        tables_of(read, read.captures, closed, what).open(desk)
+        total = _coverage(desk, read)
+        if not total["frames"] and what.topics:
+            raise UsageError(f"{name}: nothing in it is about {', '.join(what.topics)}")
+        if not total["frames"]:
+            raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
+        found = taken(desk, Clock(list(read.spans.values())), name)
+    files = frozenset(file.sha256 for one in lake.captures for file in one.sources if file.sha256)
+    return found._replace(coverage=total, digests=files)
+
+
+def taken(desk: Desk, clock: Clock, name: str) -> Run:
+    """A run from an engine that has the tables of queries; without coverage and digests."""
+    for view in views("comparing.sql"):
+        desk.view(view.name, view.query)
+    values = dict(_values(desk, clock))
+    series = dict(_series(desk, clock))
+    series.update(_permits(desk, clock))
+    topics: dict[str, int] = {}
+    counts = [(topic, found.counts) for (_, topic), found in values.items()]
+    counts += [(topic, found.whole) for (_, topic), found in series.items()]
+    for topic, events in counts:
+        if topic is not None:
+            topics[topic] = topics.get(topic, 0) + int(events.sum())
+    return Run(name, {}, values, series, {}, topics, frozenset())
+
+
+def _coverage(desk: Desk, read: Read) -> dict[str, Any]:
+    tables: dict[str, Any] = {"files": read.known.files}
+    for name in _COVERAGE:
+        query = catalogue()[name]
+        tables[name] = settled(desk.table(query.merged(f"({query.per_capture()}) AS counted")))
+    found: dict[str, Any] = coverage(Parts(tables, NS_PER_S, only_totals=True))["total"]
+    return found
+
+
+def _values(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Values]]:
+    """Durations by measure and topic."""
+    known = desk.table("SELECT DISTINCT measure FROM timed_events ORDER BY measure")
+    for measure in known.column(0).to_pylist():
+        rows = settled(desk.table(
+            f"SELECT topic, {_cell(clock)} AS cell, {_ROUNDED} AS value, count(*) AS number "
+            f"FROM timed_events WHERE measure = {quoted(measure)} AND value_ns >= 0 "
+            "AND at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, value, topic"
+        ))  # fmt: skip
+        for topic, taken in _by_topic(rows):
+            cells = np.unique(_column(taken, "cell"), return_inverse=True)[1].astype(np.intp)
+            found = Values(cells, _column(taken, "value"), _column(taken, "number"))
+            yield (measure, topic), found
+
+
+def _series(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Series]]:
+    """Counts by metric and topic."""
+    rows = settled(desk.table(
+        f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole "
+        "FROM counted_events WHERE at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, metric, topic"
+    ))  # fmt: skip
+    for metric in RATIOS:
+        mine = rows.filter(pc.equal(rows.column("metric"), metric))
+        for topic, taken in _by_topic(mine):
+            cells, places = np.unique(_column(taken, "cell"), return_inverse=True)
+            found = Series(_column(taken, "part"), _column(taken, "whole"))
+            found = found.added(places, len(cells))
+            yield (metric, topic), _paced(clock, cells, found) if metric in _RATES else found
+
+
+def _paced(clock: Clock, cells: Floats, counted: Series) -> Series:
+    """Counts per second, from the first cell that has some to the last, between them also 0."""
+    there = clock.between(int(cells[0]), int(cells[-1]))
+    there = np.union1d(there, cells)
+    part = np.zeros(len(there))
+    part[np.searchsorted(there, cells)] = counted.part
+    return Series(part, np.full(len(there), clock.width_ns / NS_PER_S))
+
+
+def _permits(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Series]]:
+    """Seconds without permits, of seconds in which a consumer had some or none."""
+    rows = desk.table(
+        f"SELECT topic, is_exhausted, (from_ns - {clock.first_ns}) / {clock.width_ns} AS begins, "
+        f"(until_ns - {clock.first_ns}) / {clock.width_ns} AS ends FROM permit_times"
+    )
+    for topic, taken in _by_topic(rows):
+        begins, ends = _column(taken, "begins"), _column(taken, "ends")
+        cells = clock.between(int(begins.min()), int(ends.max()))  # of which something was seen
+        is_exhausted = _column(taken, "is_exhausted") > 0
+        seconds = partial(_overlaps, cells, clock.width_ns / NS_PER_S)
+        whole = seconds(begins, ends)
+        part = seconds(begins[is_exhausted], ends[is_exhausted])
+        is_there = whole > 0
+        if is_there.any():
+            yield ("permits_exhausted", topic), Series(part[is_there], whole[is_there])
+
+
+def _overlaps(cells: Floats, width_s: float, begins: Floats, ends: Floats) -> Floats:
+    """Seconds of spans (in cells) that fall into each cell."""
+
+    def passed(at: Floats) -> Floats:
+        """Of all spans, what lies before a time."""
+        found = np.zeros(len(at))
+        for edges, sign in ((np.sort(begins), 1.0), (np.sort(ends), -1.0)):
+            number = np.searchsorted(edges, at)
+            sums = np.concatenate([[0.0], np.cumsum(edges)])
+            found += sign * (number * at - sums[number])
+        return found
+
+    found: Floats = np.maximum(passed(cells + 1) - passed(cells), 0) * width_s
+    return found
+
+
+def _cell(clock: Clock) -> str:
+    return f"floor_div(at_ns - {clock.first_ns}, {clock.width_ns})"
+
+
+def _by_topic(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
+    """All rows, then those of each topic in their order; rows without a topic count in all."""
+    if not rows.num_rows:
+        return
+    yield None, rows
+    names = rows.column("topic").combine_chunks().dictionary_encode()
+    codes = names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
+    for topic, begin, end in zip(names.dictionary.to_pylist(), ends[:-1], ends[1:], strict=True):
+        yield topic, rows.take(order[begin:end])
+
+
+def _column(rows: pa.Table, name: str) -> Floats:
+    found: Floats = rows.column(name).cast(pa.float64()).to_numpy()
+    return found

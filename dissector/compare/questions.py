@@ -1,0 +1,208 @@
+"""What a comparison asks: each metric of all topics and of each, with what both runs say of it."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dissector.compare.blocks import Cut, Series, cut
+from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, Place, Run, metric_of
+from dissector.compare.testing import Ranked, Values
+from dissector.errors import UsageError
+
+MIN_BEYOND: Final = 5  # values above a percentile, of each run
+_NO_VALUES: Final = "a report holds no values of single events: compare captures or lakes"
+
+
+class Asked(NamedTuple):
+    """What is wanted. metrics: names or their beginnings up to a dot, none: all; least: a change
+    smaller than this share of the value before is none."""
+
+    confidence: float = 0.95
+    metrics: tuple[str, ...] = ()
+    least: float = 0.0
+
+    def wants(self, name: str) -> bool:
+        """Whether a metric is wanted."""
+        return not self.metrics or any(
+            name == wanted or name.startswith(f"{wanted}.") for wanted in self.metrics
+        )
+
+
+EVERYTHING: Final = Asked()
+
+
+def must_be_metrics(names: Sequence[str]) -> None:
+    """Refuse names that no metric has.
+
+    Raises:
+        UsageError: one of them; the text names those that there are.
+    """
+    for name in names:
+        first, *more = name.split(".")
+        if more and more[-1] in STATISTICS:
+            more.pop()
+        is_request = first == "request_latency"
+        if not (name in RATIOS or (first in LATENCIES and len(more) <= is_request)):
+            known = ", ".join((*LATENCIES, *RATIOS))
+            raise UsageError(
+                f"--metric: there is no {name}; there are {known}; of latencies also one of "
+                f"{', '.join(STATISTICS)} behind a dot"
+            )
+
+
+class Pair(NamedTuple):
+    """A metric of both runs, as blocks. share, runs: of a percentile, and the values; else None."""
+
+    share: float | None
+    cut: Cut
+    blocks: tuple[Series, Series]
+    runs: tuple[Values, Values] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all blocks of both runs have the same ratio."""
+        part, whole = (np.concatenate(columns) for columns in zip(*self.blocks, strict=True))
+        return not (part * whole.sum() - whole * part.sum()).any()
+
+
+class Question:
+    """A metric in one place: what both runs say, and whether they differ.
+
+    reason: why that cannot be told, empty if it can. alike: equal of questions about the same
+    numbers, which are asked once.
+    """
+
+    def __init__(self, metric: Metric, topic: str | None) -> None:
+        self.metric, self.topic = metric, topic
+        self.values: list[float | None] = [None, None]
+        self.wholes: list[float | None] = [None, None]
+        self.parts: list[float | None] = [None, None]
+        self.pair: Pair | None = None
+        self.reason = ""
+        self.alike = b""
+        self.p: float | None = None
+        self.adjusted: float | None = None
+        self.error = 0.0
+        self.needs: int | None = None
+
+
+def questions(before: Run, after: Run, topic: str | None, asked: Asked) -> Iterator[Question]:
+    names = {measure for run in (before, after) for measure, _ in run.values}
+    names |= {
+        name.rpartition(".")[0]
+        for run in (before, after)
+        for name, _ in (*run.numbers, *run.series)
+        if "." in name
+    }
+    for kind in LATENCIES:
+        for measure in sorted(name for name in names if name.split(".")[0] == kind):
+            if any(asked.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
+                found = _of_latency(before, after, (measure, topic))
+                yield from (each for each in found if asked.wants(each.metric.name))
+    for metric in RATIOS.values():
+        if asked.wants(metric.name):
+            yield from _of_ratio(before, after, metric, topic)
+
+
+def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Iterator[Question]:
+    found = Question(metric, topic)
+    runs = [run.series.get((metric.name, topic)) for run in (before, after)]
+    if not _take(found, before, after, runs):
+        return
+    yield found
+    if not found.reason:
+        one, other = _both(runs)
+        places = cut([(one, other)])
+        found.pair = Pair(None, places, places.blocks(one, other))
+
+
+def _take(found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]) -> bool:
+    """Take what both runs say into a question; False if neither says anything."""
+    place = found.metric.name, found.topic
+    numbers = [run.numbers.get(place) for run in (before, after)]
+    for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
+        found.values[side] = number
+        if isinstance(run, Series):
+            found.values[side] = run.ratio
+            found.parts[side], found.wholes[side] = float(run.part.sum()), float(run.whole.sum())
+        elif run is not None:
+            found.wholes[side] = run.number
+    if all(run is None for run in runs) and all(number is None for number in numbers):
+        return False
+    for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
+        if run is None and number is None:
+            is_report = (before, after)[side].is_report
+            what = f"no {found.metric.of[1]} {('before', 'after')[side]}"
+            found.reason = _NO_VALUES if is_report else what
+    if not found.reason and any(run is None for run in runs):
+        found.reason = _NO_VALUES
+    if not found.reason:
+        found.alike = _fingerprint(found.metric.name.rpartition(".")[2], runs)
+    return True
+
+
+def _both(runs: Sequence[Any]) -> tuple[Any, Any]:
+    one, other = runs
+    return one, other
+
+
+def _fingerprint(statistic: str, runs: Sequence[Series | Values | None]) -> bytes:
+    found = hashlib.blake2b(statistic.encode(), digest_size=16)
+    for run in runs:
+        for column in run or ():
+            found.update(np.ascontiguousarray(column).tobytes())
+            found.update(b"|")
+    return found.digest()
+
+
+def _of_latency(before: Run, after: Run, place: Place) -> list[Question]:
+    """The statistics of a measure, which are cut into the same blocks."""
+    runs = [run.values.get(place) for run in (before, after)]
+    means = [
+        run.series.get((f"{place[0]}.mean", place[1])) if mine is None else mine.mean()
+        for run, mine in zip((before, after), runs, strict=True)
+    ]
+    both = Ranked(*_both(runs)) if all(run is not None for run in runs) else None
+    found, series = [], []
+    for statistic, share in STATISTICS.items():
+        question = Question(metric_of(f"{place[0]}.{statistic}"), place[1])
+        mine = means if share is None else runs
+        if not _take(question, before, after, mine):
+            continue
+        found.append(question)
+        if share is None:
+            question.parts = [None, None]
+        else:
+            _take_percentile(question, share, runs)
+        if question.reason:
+            continue
+        if share is None or both is None:
+            series.append((question, share, _both(means)))
+        else:
+            value = both.at(share)
+            one, other = _both(runs)
+            series.append((question, share, (one.above(value), other.above(value))))
+    if series:
+        places = cut([metric for _, _, metric in series])
+        for question, share, (one, other) in series:
+            kept = None if share is None else _both(runs)
+            question.pair = Pair(share, places, places.blocks(one, other), kept)
+    return found
+
+
+def _take_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:
+    """The percentile of each run, and why a test of it would tell nothing."""
+    needed = math.ceil(MIN_BEYOND / (1 - share) - 1e-9)
+    for side, run in enumerate(runs):
+        if run is None:
+            continue
+        question.values[side] = Ranked(run).at(share)
+        if not question.reason and run.number < needed:
+            what = f"{run.number:,.0f} {question.metric.of[run.number != 1]}"
+            question.reason = (
+                f"{what} {('before', 'after')[side]}, {needed:,} needed for "
+                f"{question.metric.name.rpartition('.')[2]}"
+            )

@@ -1,0 +1,100 @@
+"""What a comparison needs of one run: what was measured in each cell of time."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from dissector.compare.blocks import Series
+from dissector.compare.testing import Values
+
+CELLS: Final = 4096  # of time, that a run is cut into; what lies in one stays together
+Place = tuple[str, str | None]  # a measure or metric, and a topic; None: all of them
+
+
+class Metric(NamedTuple):
+    """What is compared. name: as users ask for it; title: in words; unit: ms, share or per_s.
+
+    of: what is counted, one and several; is_more_worse: which direction is the bad one; least: a
+    change smaller than this, of the value before, is none.
+    """
+
+    name: str
+    title: str
+    unit: str
+    of: tuple[str, str]
+    is_more_worse: bool = True
+    least: float = 0.0
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether it is measured in each second, and not in each event."""
+        return "second" in self.of[0]
+
+
+LATENCIES: Final = {
+    "send_latency": ("from a SEND to its receipt", ("receipt", "receipts")),
+    "logical_latency": ("from a message's first SEND to its receipt", ("message", "messages")),
+    "transmit": ("from a SEND's first byte to its last", ("send", "sends")),
+    "publish_to_delivery": ("from a SEND to its delivery", ("delivery", "deliveries")),
+    "ack_latency": ("from a delivery to its ack", ("ack", "acks")),
+    "request_latency": ("from a request to its answer", ("answer", "answers")),
+}
+# Statistics of latencies, and the share of values that a percentile has below it.
+STATISTICS: Final[dict[str, float | None]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "mean": None}
+# Senders of a fixed rate keep it to a part in a thousand or so; that is their clock.
+_PACE: Final = 0.01
+RATIOS: Final = {
+    metric.name: metric
+    for metric in (
+        Metric("sends_refused", "sends that were refused", "share", ("send", "sends")),
+        Metric("sends_unanswered", "sends without an answer", "share", ("send", "sends")),
+        Metric("sends_resent", "sends that repeat another", "share", ("send", "sends")),
+        Metric("redeliveries", "deliveries that came again", "share", ("delivery", "deliveries")),
+        Metric("checksum_failures", "wrong checksums", "share", ("checksum", "checksums")),
+        Metric(
+            "permits_exhausted", "time of consumers without permits", "share",
+            ("second of consumers", "seconds of consumers"),
+        ),
+        Metric(
+            "connections_failed", "connections that came to nothing", "share",
+            ("connection", "connections"),
+        ),
+        Metric("requests_refused", "requests that were refused", "share", ("answer", "answers")),
+        Metric(
+            "messages_sent", "messages sent", "per_s", ("second", "seconds"),
+            is_more_worse=False, least=_PACE,
+        ),
+        Metric(
+            "messages_delivered", "messages delivered", "per_s", ("second", "seconds"),
+            is_more_worse=False, least=_PACE,
+        ),
+    )
+}  # fmt: skip
+
+
+class Run(NamedTuple):
+    """One side of a comparison.
+
+    name: as the user named it. coverage: the total of the report's section. values: durations in
+    ns, by measure and topic. series: sums per cell, by metric and topic; seconds where time is
+    counted. numbers: metrics of which only the value is known (of a report), by metric and topic;
+    durations in ns. topics: events that name each. digests: of the input's files.
+    """
+
+    name: str
+    coverage: Mapping[str, Any]
+    values: Mapping[Place, Values]
+    series: Mapping[Place, Series]
+    numbers: Mapping[Place, float]
+    topics: Mapping[str, int]
+    digests: frozenset[str]
+    is_report: bool = False
+
+
+def metric_of(name: str) -> Metric:
+    """The metric of a name: that of RATIOS, or a measure with a statistic."""
+    if name in RATIOS:
+        return RATIOS[name]
+    measure, _, statistic = name.rpartition(".")
+    title, of = LATENCIES[measure.split(".")[0]]
+    command = measure.partition(".")[2]
+    return Metric(name, f"{title}{', ' + command if command else ''}, {statistic}", "ms", of)
