@@ -214,14 +214,14 @@ class Streams:
     def _take_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
         """Frames of a block, by the side that sent them."""
         keys = columns["connection_id"] * 4 + columns["direction"].codes
-        is_cursus = _is(columns["protocol"], "cursus")
+        is_cursus = _is(columns, "protocol", "cursus")
         packed = np.zeros(len(keys), bool)
         if is_cursus.any():
             for codec in _PACKED:
-                packed |= is_cursus & _is(columns["compression"], codec)
-            packed &= ~_is(columns["command"], "BATCH")
-        whole = _is(columns["status"], _COMPLETE)
-        is_frame = ~_is(columns["command"], None)
+                packed |= is_cursus & _is(columns, "compression", codec)
+            packed &= ~_is(columns, "command", "BATCH")
+        whole = _is(columns, "status", _COMPLETE)
+        is_frame = columns["frame_bytes"] > 0
         every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed)
         for key in np.unique(keys).tolist():
             rows_of = np.flatnonzero((keys == key) & is_frame)
@@ -297,12 +297,13 @@ class Streams:
         self._disguise.outside(data, *span, is_first, protocol)
 
 
-def _is(column: Any, text: str | None) -> np.ndarray:
-    """Which rows of a column hold a text; None: which are null."""
+def _is(columns: Any, name: str, text: str) -> np.ndarray:
+    """Which rows of a column hold a text."""
+    column = columns.get(name)
+    if column is None:
+        return np.zeros(len(columns["connection_id"]), bool)
     if not isinstance(column, Coded):
         return np.array([value == text for value in column])
-    if text is None:
-        return np.asarray(column.codes < 0)
     wanted: list[Any] = [text, text.encode()]
     codes = [code for code, name in enumerate(column.names) if name in wanted]
     return np.isin(column.codes, codes)

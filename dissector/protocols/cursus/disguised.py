@@ -9,14 +9,37 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import numpy as np
+
+from dissector.codecs.compression import Budget
 from dissector.codecs.pseudonyms import Pseudonyms
+from dissector.codecs.repacking import FRAME_LZ4, FRAME_SNAPPY, GZIP, repacked
 from dissector.codecs.sentences import Sentences
+from dissector.protocols.cursus import compressed
+from dissector.protocols.cursus.batches import (
+    CURRENT,
+    LAYOUTS,
+    choose_layout,
+    read_head,
+    read_record,
+)
+from dissector.protocols.cursus.bodies import is_marker
 from dissector.protocols.cursus.commands import NUMBER
+from dissector.protocols.cursus.headers import shape_of
 from dissector.protocols.cursus.secrets import PACKED_HEADS
 
 _LENGTH: Final = 4
+_FIRST_LETTER: Final = 0x61
+_LETTERS: Final = 26
 _MAGIC: Final = b"\xba\x7c"
 _SHOWN_BYTES: Final = 10
+_BEFORE_METADATA: Final = 14  # two versions and a length, behind a record's kind of event
+_PACKERS: Final = {
+    compressed.GZIP_CODEC: GZIP,
+    compressed.LZ4_CODEC: FRAME_LZ4,
+    compressed.SNAPPY_CODEC: FRAME_SNAPPY,
+}
+_FEATURES: Final = re.compile(rb"(?:[a-z]+(?:_[a-z]+)*_v\d+,?)+")
 _LONGEST_TOPIC: Final = 249
 _VERBS: Final = frozenset(name.encode() for name in NUMBER)
 _PAYLOAD: Final = re.compile(rb"(?:\A|(?<=\s))(?:message|payload|snapshots?)=")
@@ -72,6 +95,7 @@ class CursusDisguise:
     def __init__(self, names: Pseudonyms | None, hidden: Callable[[bytes], bytes]) -> None:
         self._names = names
         self._hidden = hidden
+        self.repacked = self.given_up = 0
         self._sentences = None if names is None else Sentences(names, has_codes=True)
 
     def frame(self, frame: bytes, size: int, is_packed: bool) -> bytes:
@@ -80,14 +104,34 @@ class CursusDisguise:
         Args:
             size: bytes that it has when whole. is_packed: its text is compressed.
         """
-        body = frame[_LENGTH:]
+        head, body = frame[:_LENGTH], frame[_LENGTH:]
         if is_packed or body.startswith(PACKED_HEADS):
-            return frame[:_SHOWN_BYTES] + self._hidden(frame[_SHOWN_BYTES:])
+            return head + self._packed(body, is_whole=size == len(frame))
+        return head + self._body(body)
+
+    def _body(self, body: bytes) -> bytes:
         if body.startswith(_MAGIC):
-            return frame[:_LENGTH] + self._batch(body)
+            return self._batch(body)
         if body.startswith((b"{", b"[")):
-            return frame[:_LENGTH] + self._json(body)
-        return frame[:_LENGTH] + self._text(body)
+            return self._json(body)
+        return self._text(body)
+
+    def _packed(self, body: bytes, is_whole: bool) -> bytes:
+        """A compressed body, opened and packed again; noise where that cannot be done."""
+        data = np.frombuffer(bytearray(body), np.uint8)
+        opened = compressed.open_body(data, shape_of(data, 0, len(data)), Budget())
+        made = None
+        if is_whole and opened is not None:
+            after = np.frombuffer(bytearray(self._body(opened[1])), np.uint8)
+            free = np.zeros(len(after), bool)
+            for start, end, is_name in _places(opened[1]) if opened[1].startswith(_MAGIC) else ():
+                free[start:end] = not is_name
+            made = repacked(_PACKERS[opened[0]], np.where(free, ~after, after), after, len(body))
+        if made is None:
+            self.given_up += 1
+            return body[: _SHOWN_BYTES - _LENGTH] + self._hidden(body[_SHOWN_BYTES - _LENGTH :])
+        self.repacked += 1
+        return made
 
     def _name(self, text: bytes) -> bytes:
         return text if self._names is None else self._names.name(text)
@@ -117,7 +161,9 @@ class CursusDisguise:
         found = _PAYLOAD.search(line)
         if found is None:
             return head + self._line(line)
-        return head + self._line(line[: found.end()]) + self._hidden(line[found.end() :])
+        # Letters: of other bytes some at the ends would not count.
+        noise = bytes(_FIRST_LETTER + sign % _LETTERS for sign in self._hidden(line[found.end() :]))
+        return head + self._line(line[: found.end()]) + noise
 
     def _line(self, line: bytes) -> bytes:
         """A line of words and pairs."""
@@ -156,7 +202,7 @@ class CursusDisguise:
             return self._names.name(value)
         if _NUMBERS.fullmatch(value) or _RANGES.fullmatch(value):
             return value
-        if key in _ENUMS and _PLAIN.fullmatch(value):
+        if key in _ENUMS and (_PLAIN.fullmatch(value) or _FEATURES.fullmatch(value)):
             return value
         if value[:1] == b'"':
             return value[:1] + self._sentence(value[1:-1]) + value[-1:]
@@ -185,40 +231,29 @@ class CursusDisguise:
 
 
 def _places(body: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Start and end of names (True) and payloads (False) of a batch; the last may be beyond it.
-
-    Topic, partition (4), acknowledgement (1 and that many), flag (1), first and last number (8
-    each), count (4); records: offset and number (8 each), producer, key, epoch (8), payload
-    (length 4), kind of event, version (4), version of the aggregate (8), metadata.
-    """
-
-    def size_at(at: int, width: int) -> int:
-        return int.from_bytes(body[at : at + width].ljust(width, b"\xff"), "big")
-
-    at = 2
-    topic = size_at(at, 2)
-    yield at + 2, at + 2 + topic, True
-    at += 2 + topic + 4
-    at += 1 + size_at(at, 1) + 1 + 16
-    count = size_at(at, 4)
-    at += 4
-    for _ in range(min(count, len(body))):
-        at += 16
-        for _ in range(2):
-            stop = at + 2 + size_at(at, 2)
-            yield at + 2, stop, True
-            at = stop
-        at += 8
-        stop = at + 4 + size_at(at, 4)
-        yield at + 4, stop, False
-        at = stop
-        stop = at + 2 + size_at(at, 2)
-        yield at + 2, stop, True
-        at = stop + 12
-        stop = at + 2 + size_at(at, 2)
-        yield at + 2, stop, False
-        at = stop
-        if at >= len(body):
+    """Start and end of names (True) and payloads (False) of a batch, in the layout that fits; what
+    cannot be read is payload."""
+    data = np.frombuffer(bytearray(body), np.uint8)
+    end = len(body)
+    layout = choose_layout(data, 0, end, -1)
+    layout = (layout if layout >= 0 else CURRENT) % LAYOUTS
+    head = read_head(data, 0, end, layout)
+    if head.records_at < 0:
+        yield len(_MAGIC), end, False
+        return
+    yield head.topic_at, head.topic_at + head.topic_bytes, True
+    at = head.records_at
+    for _ in range(min(max(head.records, 0), end)):
+        record = read_record(data, at, end, layout)
+        if record.next < 0:
             break
-    if at < len(body):
-        yield at, len(body), False
+        yield record.producer_at, record.producer_at + record.producer_bytes, True
+        yield record.key_at, record.key_at + record.key_bytes, True
+        if not is_marker(data, record.payload_at, record.payload_bytes):
+            yield record.payload_at, record.payload_at + record.payload_bytes, False
+        stop = record.event_type_at + record.event_type_bytes
+        yield record.event_type_at, stop, True
+        yield min(stop + _BEFORE_METADATA, record.next), record.next, False
+        at = record.next
+    if at < end:
+        yield at, end, False

@@ -38,6 +38,7 @@ _KNOWN: Final = {
 }
 _ROOTS: Final = ("BaseCommand", "MessageMetadata", "SingleMessageMetadata")
 _LEFT_ROWS: Final = 4096
+_NO_NAME: Final = 0x78
 
 
 def _action(message: str, field: Field, numbers: dict[str, int], has_names: bool) -> int:
@@ -75,7 +76,7 @@ class PulsarDisguise:
     """Treats frames of Pulsar in place.
 
     repacked, given_up: batches that were compressed anew at their length, and those that could not
-    be and are noise.
+    be and are noise; nameless: of the first those in which no name is left, where it had no room.
 
     Args:
         names, noise: keys. sentences: what treats error texts; None keeps names.
@@ -84,7 +85,7 @@ class PulsarDisguise:
     def __init__(self, names: Key, noise: bytes, sentences: Sentences | None) -> None:
         plan, numbers = _plan(sentences is None)
         self._sentences = sentences
-        self.repacked = self.given_up = 0
+        self.repacked = self.given_up = self.nameless = 0
         self._known_payloads: dict[bytes, bytes | None] = {}
         self._decompressor = Decompressor()
         hashed = np.array(names, np.int64)
@@ -160,7 +161,13 @@ class PulsarDisguise:
         before = opened.data[:size].copy()
         after = before.copy()
         # What differs between two seeds is noise, and free.
-        seed, other = int(row[kernels.LEFT_SEED]), before
+        seed, other = int(row[kernels.LEFT_SEED]), before.copy()
         kernels.disguise_batch(after, 0, size, seed, self._state)
         kernels.disguise_batch(other, 0, size, ~seed, self._state)
-        return repacked(codec, other, after, len(packed))
+        made = repacked(codec, other, after, len(packed))
+        if made is None:
+            # Names that count up compress better than any others: without them it may fit.
+            after[(other == after) & (before != after)] = _NO_NAME
+            made = repacked(codec, other, after, len(packed))
+            self.nameless += made is not None
+        return made
