@@ -45,7 +45,9 @@ def _substitutions() -> ByteArray:
 
 _BOX: Final = _substitutions()
 # ShiftRows on bytes that lie column by column.
-_SHIFTED: Final = np.array([(4 * (column + row) + row) % 16 for column in range(4) for row in range(4)])
+_SHIFTED: Final = np.array(
+    [(4 * (column + row) + row) % 16 for column in range(4) for row in range(4)]
+)
 
 
 class Aes:

@@ -180,10 +180,10 @@ def rename_words(
 def _begins(data: ByteArray, at: int, end: int, text: ByteArray) -> bool:
     if end - at < len(text):
         return False
+    differing = 0
     for place in range(len(text)):
-        if data[at + place] != text[place]:
-            return False
-    return True
+        differing |= data[at + place] ^ text[place]
+    return differing == 0
 
 
 @inlined
@@ -224,9 +224,9 @@ def rename(
     digits = end
     while digits > start and 0x30 <= data[digits - 1] <= 0x39:
         digits -= 1
-    if digits < end and digits - start > len(_PARTITION):
-        if _begins(data, digits - len(_PARTITION), end, _PARTITION):
-            end = digits - len(_PARTITION)
+    mark = digits - len(_PARTITION)
+    if digits < end and mark > start and _begins(data, mark, end, _PARTITION):
+        end = mark
     if end - start > len(_RETRY) and _begins(data, end - len(_RETRY), end, _RETRY):
         end -= len(_RETRY)
     elif end - start > len(_DEAD) and _begins(data, end - len(_DEAD), end, _DEAD):

@@ -48,6 +48,10 @@ def _lz4(**mode: Any) -> Callable[[bytes], bytes]:
     return lambda data: bytes(cramjam.lz4.compress_block(data, store_size=False, **mode))
 
 
+def _gzip(level: int) -> Callable[[bytes], bytes]:
+    return lambda data: gzip.compress(data, level, mtime=0)
+
+
 def _snappy(data: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(data))
 
@@ -58,7 +62,7 @@ _PACKERS: Final[dict[int, tuple[Callable[[bytes], bytes], ...]]] = {
     ZLIB: (_zlib(6), _zlib(9)),
     ZSTD: (_zstd(3), _zstd(_STRONGEST)),
     SNAPPY: (_snappy,),
-    GZIP: (lambda data: gzip.compress(data, 6, mtime=0), lambda data: gzip.compress(data, 9, mtime=0)),
+    GZIP: (_gzip(6), _gzip(9)),
     FRAME_LZ4: (lz4.frame.compress, lambda data: lz4.frame.compress(data, compression_level=12)),
     FRAME_SNAPPY: (_snappy,),
 }

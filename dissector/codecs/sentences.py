@@ -11,9 +11,7 @@ from typing import Final
 from dissector.codecs.pseudonyms import Pseudonyms
 from dissector.codecs.redaction import masked, secrets
 
-_WORDS: Final = frozenset(
-    word.encode()
-    for word in """
+_TEXT: Final = """
     a about above access ack acknowledge acknowledged acknowledgement active add added address after
     again ahead all allow allowed already also an and another any append are argument assigned at
     attempt attempted attempting auth authentication authorization authorize authorized auto
@@ -48,10 +46,10 @@ _WORDS: Final = frozenset(
     unconnected under unexpected unknown unload unloaded unloading unsubscribe unsubscribing
     unsupported until update updated use used using valid validation value version via wait waiting
     want was when where whether which while will with without write writing wrong you your yet
-    eof tcp tls dial reset by peer host port characters
-    exists naming busy subscriptionfenced
-    """.split()
-)
+    eof tcp tls dial by peer host port characters event sourcing aggregate
+    naming busy
+    """
+_WORDS: Final = frozenset(word.encode() for word in _TEXT.split())
 _CODES: Final = re.compile(rb"[A-Z][A-Z_]{2,40}|[a-z]+(?:_[a-z]+)+")
 _CLASS: Final = re.compile(rb"(?:org\.apache|java|javax|io\.netty)\.[\w.$]+")
 _MODES: Final = frozenset((b"Exclusive", b"Shared", b"Failover", b"Key_Shared", b"no-schema"))

@@ -14,13 +14,15 @@ class Told(NamedTuple):
     """What was done.
 
     packets: written; frames: treated; repacked, noise: compressed batches that can be read as
-    before, and that cannot; emptied: bytes of packets that are no segments; problems: of the input.
+    before, and that cannot; nameless: of the first those without names; emptied: bytes of packets
+    that are no segments; problems: of the input.
     """
 
     packets: int
     frames: int
     repacked: int
     noise: int
+    nameless: int
     emptied: int
     problems: tuple[str, ...]
 
@@ -51,8 +53,9 @@ def anonymize(
     return Told(
         written.packets,
         streams.treated,
-        disguise.pulsar.repacked,
-        disguise.pulsar.given_up,
+        disguise.pulsar.repacked + disguise.cursus.repacked,
+        disguise.pulsar.given_up + disguise.cursus.given_up,
+        disguise.pulsar.nameless,
         written.emptied,
         tuple(streams.problems),
     )

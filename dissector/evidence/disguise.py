@@ -34,6 +34,9 @@ class Keeping(NamedTuple):
     names: bool = False
 
 
+_NOTHING: Final = Keeping()
+
+
 def new_key() -> bytes:
     """A key for one run."""
     return secrets.token_bytes(KEY_BYTES)
@@ -49,7 +52,7 @@ class Disguise:
     names, noise: keys of the kernels.
     """
 
-    def __init__(self, key: bytes, keeping: Keeping = Keeping()) -> None:
+    def __init__(self, key: bytes, keeping: Keeping = _NOTHING) -> None:
         self.keeping = keeping
         self.names: Key = key_of(_part(key, b"names", 16))
         noise = _part(key, b"noise", 16)
@@ -64,7 +67,9 @@ class Disguise:
         """Other addresses for addresses of one length."""
         return list(packed) if self.keeping.addresses else self.pan.anonymized(packed)
 
-    def frames(self, data: ByteArray, bounds: Int64Array, protocol: str, packed: Sequence[bool]) -> None:
+    def frames(
+        self, data: ByteArray, bounds: Int64Array, protocol: str, packed: Sequence[bool]
+    ) -> None:
         """Treat the frames of a stream in place.
 
         Args:
@@ -136,8 +141,11 @@ class Disguise:
         if not size or len(ends[1]) < size:
             return header[:16] + self.hidden(header[16:])
         rest = 16 + 2 * size
-        return header[:16] + b"".join(self.pan.anonymized(ends)) + header[rest : rest + 4] + (
-            self.hidden(header[rest + 4 :])
+        return (
+            header[:16]
+            + b"".join(self.pan.anonymized(ends))
+            + header[rest : rest + 4]
+            + (self.hidden(header[rest + 4 :]))
         )
 
     def _address_text(self, text: bytes) -> bytes:
@@ -162,7 +170,7 @@ class Disguise:
     def _tls(self, data: ByteArray, start: int, before: bytes) -> None:
         """Heads of records stay; of a first greeting its form and a name in the place of its."""
         at = _first_record(before)
-        while 0 <= at and at + _RECORD <= len(before):
+        while at >= 0 and at + _RECORD <= len(before):
             stop = at + _RECORD + int.from_bytes(before[at + 3 : at + 5], "big")
             kept = before[at : at + _RECORD]
             if not 20 <= kept[0] <= 23 or kept[1] != 3:
@@ -176,7 +184,7 @@ class Disguise:
             at = stop
 
     def _greeting(self, hello: bytes, noise: bytes) -> bytes:
-        """A ClientHello (RFC 8446, section 4.1.2): what holds it together, and its server's name."""
+        """A ClientHello (RFC 8446, section 4.1.2): what holds it together, and another name."""
         out = bytearray(noise[: len(hello)])
 
         def keep(first: int, size: int) -> int:

@@ -10,12 +10,12 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.reader import CaptureReader
-from dissector.capture.write import interface_block, packet_block, section_block
+from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
 from dissector.evidence.disguise import Disguise
-from dissector.evidence.streams import Side, Streams, all_packets
-from dissector.packet import rewriting
 from dissector.evidence.pieces import KeptPieces
+from dissector.evidence.streams import Side, Streams, all_packets
 from dissector.limits import MAX_RECORD_BYTES
+from dissector.packet import rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns, new_packet_columns
 from dissector.packet.fragments import fragment_at
 from dissector.packet.link import RAW
@@ -182,30 +182,38 @@ class Rewriter:
     def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
         """Read the files again, and write."""
         survey = Survey(self._streams)
-        before, after = (_mapped(file.fileno()) for file in (self._streams.before, self._streams.after))
+        before, after = (
+            _mapped(file.fileno()) for file in (self._streams.before, self._streams.after)
+        )
         for block in _blocks(chain, None):
-            survey.take(block.segments, block.count, block.sources)
+            survey.take(block.segments, block.segment_count, block.sources)
         self._runs = survey.runs(before, after)
         if self._streams.has_fragments:
             self._put_pieces(chain, survey)
         self._sink.write(section_block("", _APPLICATION))
+        drops: Callable[[], dict[int, int]] = dict
         for block in _blocks(chain, progress):
             self._rewrite(block, survey)
             self._write(block)
+            drops = block.reader.interfaces.dropped
+        for interface, count in sorted(drops().items()):
+            self._sink.write(statistics_block(interface, count))
         return self.told
 
     # -- one block
 
     def _rewrite(self, block: "_Block", survey: Survey) -> None:
         data, packets = block.data, block.packets
-        of = survey.streams_of(block.segments, block.count)
+        of = survey.streams_of(block.segments, block.segment_count)
         found = self._found(data, packets, block.rows, block.link_types)
         for places in found:
             self._learn(data, places)
         counts = np.zeros(16, np.int64)
-        counts[0] = block.count
+        counts[0] = block.segment_count
         rewriting.rewrite_segments(data, block.segments, counts, of, self._runs, self._state)
-        rewriting.blank_behind(data, packets, block.segments, block.count, block.first_packet)
+        rewriting.blank_behind(
+            data, packets, block.segments, block.segment_count, block.first_packet
+        )
         for places in found:
             self._refine(block, places)
             self._apply(data, packets, places)
@@ -243,7 +251,9 @@ class Rewriter:
                 b"".join(int(half).to_bytes(8, "big", signed=True) for half in table[row, 1:3])
                 for row in mine
             ]
-            for row, new in zip(mine, self._disguise.addresses([w[-size:] for w in whole]), strict=True):
+            for row, new in zip(
+                mine, self._disguise.addresses([w[-size:] for w in whole]), strict=True
+            ):
                 longer = new.rjust(16, b"\0")
                 table[row, 3] = int.from_bytes(longer[:8], "big", signed=True)
                 table[row, 4] = int.from_bytes(longer[8:], "big", signed=True)
@@ -264,7 +274,9 @@ class Rewriter:
         data, start = block.data, int(block.packets.offset[packet])
         end = start + int(block.packets.captured_bytes[packet])
         piece = fragment_at(data, at, end, 0)
-        first = at + 8 if isinstance(piece, int) else int(piece.payload.ctypes.data - data.ctypes.data)
+        first = (
+            at + 8 if isinstance(piece, int) else int(piece.payload.ctypes.data - data.ctypes.data)
+        )
         data[first:end] = 0
         for offset, content in self._pieces.get(block.first_packet + packet, ()):
             data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
@@ -292,7 +304,7 @@ class Rewriter:
             found = self._found(side, rows, len(kept.rebuilt), links)
             for places in found:
                 self._learn(side, places)
-            of = survey.streams_of(block.segments, block.count)
+            of = survey.streams_of(block.segments, block.segment_count)
             self._rewrite_rebuilt(side, block, of)
             for places in found:
                 for row in np.flatnonzero(places[:, KIND] == PIECE).tolist():
@@ -305,7 +317,7 @@ class Rewriter:
 
     def _rewrite_rebuilt(self, side: ByteArray, block: "_Block", of: Int64Array) -> None:
         segments = block.segments
-        rows = np.flatnonzero(segments.source[: block.count] == 1)
+        rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
         if not len(rows):
             return
         # As if they lay in the input.
@@ -336,9 +348,7 @@ class Rewriter:
             size = rewriting.pack_packets(block.data, block.packets, bounds, numbers, self._out)
             self._sink.write(self._out[:size].data)
 
-    def _write_with_comments(
-        self, block: "_Block", comments: Mapping[int, Sequence[str]]
-    ) -> None:
+    def _write_with_comments(self, block: "_Block", comments: Mapping[int, Sequence[str]]) -> None:
         packets = block.packets
         for row in range(block.rows):
             start = int(packets.offset[row])
@@ -360,7 +370,7 @@ class _Block(NamedTuple):
     rows: int
     first_packet: int
     segments: SegmentColumns
-    count: int
+    segment_count: int
     reasons: Int64Array
     sources: tuple[ByteArray, ByteArray]
 
@@ -393,9 +403,7 @@ def _blocks(
                     progress(source.stored_bytes)
 
 
-def _blocks_of(
-    buffer: Buffer, reader: CaptureReader, decoder: PacketReader
-) -> Iterator[_Block]:
+def _blocks_of(buffer: Buffer, reader: CaptureReader, decoder: PacketReader) -> Iterator[_Block]:
     position, is_more = buffer.start, True
     while is_more:
         scan = reader.feed(buffer.data, position, buffer.end, buffer.is_last)

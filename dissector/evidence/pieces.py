@@ -61,7 +61,12 @@ class KeptPieces(Fragments):
         """
         for start, end, head, pieces in self._found:
             origins = [
-                Origin(start + head + at, packet, self._in_packet(packet, first, offsets, first_packet), size)
+                Origin(
+                    start + head + at,
+                    packet,
+                    self._in_packet(packet, first, offsets, first_packet),
+                    size,
+                )
                 for at, packet, first, size in pieces
             ]
             self.rebuilt.append((start, end, origins))

@@ -1,8 +1,8 @@
 """The first pass: what every byte of a capture's streams becomes, in files beside the capture.
 
 The capture is dissected; frames are treated as frames and the rest as what it is. Streams before
-and after lie in two files without a name, so that memory does not grow with the bytes; what grows is
-a row for each range of a stream and a number for each packet.
+and after lie in two files without a name, so that memory does not grow with the bytes; what grows
+is a row for each range of a stream and a number for each packet.
 """
 
 import dataclasses
@@ -56,6 +56,11 @@ class Run(NamedTuple):
     start: int
     end: int
     position: int
+
+    @property
+    def after(self) -> int:
+        """The position behind it."""
+        return self.position + self.end - self.start
 
 
 class Side:
@@ -194,13 +199,16 @@ class Streams:
     def _take_bytes(self, columns: Any) -> None:
         data = columns["data"]
         is_data = data.lengths > 0
+        if not is_data.any():
+            return
         keys = (columns["connection"] * 2 + columns["side"])[is_data]
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
-        offsets, packets = (
-            columns[name][is_data][order] for name in ("stream_offset", "packet")
+        offsets, packets = (columns[name][is_data][order] for name in ("stream_offset", "packet"))
+        starts, lengths = (
+            data.starts[is_data][order].tolist(),
+            data.lengths[is_data][order].tolist(),
         )
-        starts, lengths = data.starts[is_data][order].tolist(), data.lengths[is_data][order].tolist()
         found, firsts = np.unique(keys, return_index=True)
         lasts = [*firsts[1:].tolist(), len(keys)]
         for key, first, last in zip(found.tolist(), firsts.tolist(), lasts, strict=True):
@@ -219,7 +227,6 @@ class Streams:
         if is_cursus.any():
             for codec in _PACKED:
                 packed |= is_cursus & _is(columns, "compression", codec)
-            packed &= ~_is(columns, "command", "BATCH")
         whole = _is(columns, "status", _COMPLETE)
         is_frame = columns["frame_bytes"] > 0
         every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed)
@@ -255,7 +262,7 @@ class Streams:
             self._treat_run(side, protocol, offset, after)
             run = Run(offset, offset + len(before), self._position)
             last = side.runs[-1] if side.runs else None
-            if last and last.end == run.start and last.position + last.end - last.start == run.position:
+            if last and last.end == run.start and last.after == run.position:
                 side.runs[-1] = last._replace(end=run.end)
             else:
                 side.runs.append(run)

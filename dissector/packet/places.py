@@ -79,9 +79,7 @@ def _place(data: ByteArray, walk: Int64Array, end: int) -> tuple[int, int]:
         return _link_place(data, walk, end)
     if layer == AT_ETHERNET and offset + 12 <= end:
         return MACS, offset
-    is_ip = layer == AT_IP or (
-        layer == AT_TYPE and walk[TYPE] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
-    )
+    is_ip = layer == AT_IP or (layer == AT_TYPE and walk[TYPE] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6))
     if is_ip and offset < end:
         version = byte(data, offset) >> 4
         if version == 4 and offset + 20 <= end:

@@ -218,9 +218,7 @@ def readdress(
 
 
 @kernel
-def blank(
-    data: ByteArray, packets: PacketColumns, places: Int64Array, count: int
-) -> int:
+def blank(data: ByteArray, packets: PacketColumns, places: Int64Array, count: int) -> int:
     """Empty what is behind the headers of packets without a segment, and sums of UDP: 0 is none.
 
     Returns:

@@ -39,6 +39,8 @@ _PACKERS: Final = {
     compressed.LZ4_CODEC: FRAME_LZ4,
     compressed.SNAPPY_CODEC: FRAME_SNAPPY,
 }
+_LONGEST_HEAD: Final = 29  # behind the topic, up to the records
+_RECORD_NUMBERS: Final = 16
 _FEATURES: Final = re.compile(rb"(?:[a-z]+(?:_[a-z]+)*_v\d+,?)+")
 _LONGEST_TOPIC: Final = 249
 _VERBS: Final = frozenset(name.encode() for name in NUMBER)
@@ -49,6 +51,9 @@ _PAIR: Final = re.compile(
 _JSON: Final = re.compile(rb'"(?P<text>(?:[^"\\]|\\.)*)"(?P<colon>\s*:)?')
 _NUMBERS: Final = re.compile(rb"[-+\d.,:PEsmhk\[\] ]*")
 _RANGES: Final = re.compile(rb"(?:P\d+:)?(?:\w+=\d*:?)+(?:,P\d+:(?:\w+=\d*:?)+)*")
+_REFUSAL: Final = re.compile(
+    rb"(?:ERROR:?\s*)?(?:[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+(?=\s|\Z))?"
+)
 _PLAIN: Final = re.compile(rb"[A-Za-z_]+")
 # Values that are names, whatever they look like.
 _NAMES: Final = frozenset(
@@ -222,7 +227,8 @@ class CursusDisguise:
                 if value not in _KEYS:
                     out[start:stop] = self._names.name(value)
             elif key in (b"error", b"reason"):
-                out[start:stop] = self._line(value)
+                code = len(value) - len(value.lstrip()) + len(_REFUSAL.match(value)[0])  # type: ignore[index]
+                out[start + code : stop] = self._line(value[code:])
             elif key in (b"message", b"payload", b"snapshot"):
                 out[start:stop] = self._names.words(value)
             elif value not in _OK and not _NUMBERS.fullmatch(value):
@@ -239,7 +245,12 @@ def _places(body: bytes) -> Iterator[tuple[int, int, bool]]:
     layout = (layout if layout >= 0 else CURRENT) % LAYOUTS
     head = read_head(data, 0, end, layout)
     if head.records_at < 0:
-        yield len(_MAGIC), end, False
+        # Cut: what stands before the records is numbers, but for the topic.
+        start = len(_MAGIC) + 2
+        topic_end = start + int.from_bytes(body[start - 2 : start], "big")
+        yield start, min(topic_end, end), True
+        if topic_end + _LONGEST_HEAD < end:
+            yield topic_end + _LONGEST_HEAD, end, False
         return
     yield head.topic_at, head.topic_at + head.topic_bytes, True
     at = head.records_at
@@ -255,5 +266,5 @@ def _places(body: bytes) -> Iterator[tuple[int, int, bool]]:
         yield record.event_type_at, stop, True
         yield min(stop + _BEFORE_METADATA, record.next), record.next, False
         at = record.next
-    if at < end:
-        yield at, end, False
+    if at + _RECORD_NUMBERS < end:
+        yield at + _RECORD_NUMBERS, end, False

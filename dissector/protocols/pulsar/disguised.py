@@ -10,7 +10,7 @@ from dissector.codecs.compression import OPENED, Decompressor
 from dissector.codecs.pseudonyms import ROOM, Key, key_of
 from dissector.codecs.repacking import repacked
 from dissector.codecs.sentences import Sentences
-from dissector.codecs.siphash import siphash
+from dissector.codecs.siphash import fill_noise, siphash
 from dissector.limits import MAX_ENTRY_BYTES
 from dissector.protobuf.descriptors import Field, descriptors
 from dissector.protocols.pulsar import disguise as kernels
@@ -29,12 +29,12 @@ _TYPE_OF_SUBSCRIPTION: Final = "CommandConsumerStatsResponse.type"
 _KNOWN: Final = {
     **dict.fromkeys(
         (
-            *("RECONSUMETIMES", "DELAY_TIME", "ORIGIN_MESSAGE_ID", "ORIGIN_MESSAGE_IDY_TIME"),
-            *("ORIGIN_MESSAGE_ID_Y", "__MSG_PROP_REPL_SOURCE_POSITION"),
+            *(b"RECONSUMETIMES", b"DELAY_TIME", b"ORIGIN_MESSAGE_ID", b"ORIGIN_MESSAGE_IDY_TIME"),
+            b"__MSG_PROP_REPL_SOURCE_POSITION",
         ),
         kernels.KEEP,
     ),
-    **dict.fromkeys(("REAL_TOPIC", "REAL_SUBSCRIPTION"), kernels.NAME),
+    **dict.fromkeys((b"REAL_TOPIC", b"REAL_SUBSCRIPTION"), kernels.NAME),
 }
 _ROOTS: Final = ("BaseCommand", "MessageMetadata", "SingleMessageMetadata")
 _LEFT_ROWS: Final = 4096
@@ -90,7 +90,7 @@ class PulsarDisguise:
         self._decompressor = Decompressor()
         hashed = np.array(names, np.int64)
         known = [
-            (siphash(names.low, names.high, np.frombuffer(bytearray(name.encode()), np.uint8), 0, len(name)), action)
+            (siphash(*names, np.frombuffer(bytearray(name), np.uint8), 0, len(name)), action)
             for name, action in _KNOWN.items()
         ]
         self._state = kernels.DisguiseState(
@@ -141,13 +141,16 @@ class PulsarDisguise:
         if made is None:
             self.given_up += 1
             seed = int(row[kernels.LEFT_SEED])
-            kernels.fill_noise(data, start, end, seed)
+            fill_noise(data, start, end, seed)
         else:
             self.repacked += 1
             data[start:end] = np.frombuffer(made, np.uint8)
         if row[kernels.LEFT_STORED] >= 0:
-            places = [int(row[cell]) for cell in (kernels.LEFT_STORED, kernels.LEFT_COVERED)]
-            kernels.seal(data, *places, end, int(row[kernels.LEFT_WRONG]))
+            stored, covered, is_wrong = (
+                int(row[cell])
+                for cell in (kernels.LEFT_STORED, kernels.LEFT_COVERED, kernels.LEFT_WRONG)
+            )
+            kernels.seal(data, stored, covered, end, is_wrong)
 
     def _packed_anew(self, packed: bytes, row: Int64Array) -> bytes | None:
         """A compressed batch with other names and payloads, as long as before; None if that cannot
