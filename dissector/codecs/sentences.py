@@ -49,13 +49,23 @@ _TEXT: Final = """
     eof tcp tls dial by peer host port characters event sourcing aggregate
     naming busy
     """
+_TEXT_OF_PROGRAMS: Final = """
+    pulsar apache java cpp c go golang node nodejs js python py rust rs dot net dotpulsar csharp
+    flex server client proxy broker kop mop aop flink spark kafka reactive perf tool lib v rc
+    alpha beta candidate snapshot release final ga cursus sdk streamnative lite none token tls basic
+    athenz sasl oauth kerberos saml ldap auth aes gcm cbc ecb rsa ecdsa sha oaep padding with and
+    exclusive shared failover key t z gmt utc
+"""
 _WORDS: Final = frozenset(word.encode() for word in _TEXT.split())
+# What programs call themselves, their methods and algorithms.
+_PROGRAMS: Final = frozenset(word.encode() for word in _TEXT_OF_PROGRAMS.split())
 _CODES: Final = re.compile(rb"[A-Z][A-Z_]{2,40}|[a-z]+(?:_[a-z]+)+")
 _CLASS: Final = re.compile(rb"(?:org\.apache|java|javax|io\.netty)\.[\w.$]+")
 _MODES: Final = frozenset((b"Exclusive", b"Shared", b"Failover", b"Key_Shared", b"no-schema"))
 # A run of letters with the signs that names have inside; anything else stands between such.
 _RUN: Final = re.compile(rb"[^\s\"'`()\[\]{}<>,;=|]+")
 _CAMEL: Final = re.compile(rb"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_LETTERS: Final = re.compile(rb"(?:[A-Za-z]|[0-9]+[A-Za-z]|[\x80-\xff])+")
 _ENDS: Final = b".:!?"
 _QUOTES: Final = b"\"'`"
 
@@ -84,6 +94,14 @@ class Sentences:
                 out[start : start + len(run)] = self._names.name(run)
         return bytes(out)
 
+    def version(self, text: bytes) -> bytes:
+        """What a program calls itself, or a method, as long as before: known words stay, and what
+        is no word."""
+        text = masked(text, secrets(text))
+        return _LETTERS.sub(
+            lambda found: found[0] if _is_program(found[0]) else self._names.words(found[0]), text
+        )
+
     def _stays(self, run: bytes, is_quoted: bool) -> bool:
         if run in _MODES or _CLASS.fullmatch(run):
             return True
@@ -97,3 +115,8 @@ class Sentences:
         return run.lower() in _WORDS or (
             len(parts) > 1 and all(part.lower() in _WORDS for part in parts)
         )
+
+
+def _is_program(word: bytes) -> bool:
+    parts = _CAMEL.findall(word) or [word]
+    return word.lower() in _PROGRAMS or all(part.lower() in _PROGRAMS for part in parts)

@@ -9,6 +9,7 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.interfaces import Interfaces
 from dissector.capture.reader import CaptureReader
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
 from dissector.evidence.disguise import Disguise
@@ -32,6 +33,7 @@ from dissector.packet.places import (
 )
 from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import USED
+from dissector.packet.tcp import SYN
 from dissector.sources.files import Buffer, ChainReader, FileEnd, FileStart
 from dissector.sources.rings import Chain
 from dissector.stream.sequence import SEQUENCE_MASK
@@ -90,7 +92,8 @@ class Survey:
                 if at < 0:
                     continue
                 way = tuple(int(getattr(segments, name)[row]) for name in _WAYS)
-                base = (int(segments.sequence[row]) + at - offset) % (SEQUENCE_MASK + 1)
+                sequence = int(segments.sequence[row]) + ((int(segments.flags[row]) & SYN) >> 1)
+                base = (sequence + at - offset) & SEQUENCE_MASK
                 of_side = all_packets([self._sides[number]])
                 found = _Found(number, base, *self._spans[number], of_side)
                 self.ways.setdefault(way, []).append(found)
@@ -113,8 +116,8 @@ class Survey:
         )
 
     def streams_of(self, segments: SegmentColumns, count: int) -> Int64Array:
-        """int64[2, count]: the stream of each segment, -1 for none, and its base."""
-        of = np.full((2, max(count, 1)), -1, np.int64)
+        """int64[3, count]: the stream of each segment, -1 for none, its base, and room."""
+        of = np.full((3, max(count, 1)), -1, np.int64)
         if not count:
             return of
         columns = np.stack([getattr(segments, name)[:count] for name in _WAYS], axis=1)
@@ -191,11 +194,12 @@ class Rewriter:
         if self._streams.has_fragments:
             self._put_pieces(chain, survey)
         self._sink.write(section_block("", _APPLICATION))
-        drops: Callable[[], dict[int, int]] = dict
-        for block in _blocks(chain, progress):
+        self._reader = CaptureReader()
+        for block in _blocks(chain, progress, None, self._reader):
             self._rewrite(block, survey)
             self._write(block)
-            drops = block.reader.interfaces.dropped
+        self._describe(self._reader.interfaces)
+        drops = self._reader.interfaces.dropped
         for interface, count in sorted(drops().items()):
             self._sink.write(statistics_block(interface, count))
         return self.told
@@ -206,8 +210,13 @@ class Rewriter:
         data, packets = block.data, block.packets
         of = survey.streams_of(block.segments, block.segment_count)
         found = self._found(data, packets, block.rows, block.link_types)
+        headers = np.zeros(block.rows, np.int64)
         for places in found:
             self._learn(data, places)
+            heads = places[places[:, KIND] == SEGMENT]
+            headers[heads[:, PACKET_ROW]] = heads[:, AT]
+        own = block.segments.packet[: block.segment_count] - block.first_packet
+        of[2, : block.segment_count] = headers[own]
         counts = np.zeros(16, np.int64)
         counts[0] = block.segment_count
         rewriting.rewrite_segments(data, block.segments, counts, of, self._runs, self._state)
@@ -293,12 +302,10 @@ class Rewriter:
         kept = KeptPieces()
         for block in _blocks(chain, None, kept):
             kept.place(block.packets.offset, block.first_packet)
-            if not kept.rebuilt:
-                continue
             side = block.sources[1].copy()
             links = np.array([RAW], np.int64)
             rows = new_packet_columns(len(kept.rebuilt))
-            for row, (start, end, _) in enumerate(kept.rebuilt):
+            for row, (start, end) in enumerate(kept.rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
             found = self._found(side, rows, len(kept.rebuilt), links)
@@ -310,10 +317,9 @@ class Rewriter:
                 for row in np.flatnonzero(places[:, KIND] == PIECE).tolist():
                     places[row, KIND] = REST
                 self._apply(side, rows, places)
-            for _, _, origins in kept.rebuilt:
-                for start, packet, offset, size in origins:
-                    content = side[start : start + size].tobytes()
-                    self._pieces.setdefault(packet, []).append((offset, content))
+            kept.rewritten(side)
+            for packet, offset, content in kept.contents():
+                self._pieces.setdefault(packet, []).append((offset, content))
 
     def _rewrite_rebuilt(self, side: ByteArray, block: "_Block", of: Int64Array) -> None:
         segments = block.segments
@@ -326,18 +332,22 @@ class Rewriter:
         counts = np.zeros(16, np.int64)
         counts[0] = len(rows)
         chosen = np.ascontiguousarray(of[:, rows])
+        chosen[2] = mine.offset[: len(rows)] - 4 * ((mine.flags[: len(rows)] >> 12) & 15)
         rewriting.rewrite_segments(side, mine, counts, chosen, self._runs, self._state)
 
     # -- out
 
-    def _write(self, block: "_Block") -> None:
-        interfaces = block.reader.interfaces
+    def _describe(self, interfaces: Interfaces) -> None:
+        """Write what interfaces there are, that are not written yet."""
         while self._interfaces < interfaces.count:
             number = self._interfaces
             columns = interfaces.columns
             link_type, snaplen = int(columns.link_type[number]), int(columns.snaplen[number])
             self._sink.write(interface_block(link_type, max(snaplen, 0)))
             self._interfaces += 1
+
+    def _write(self, block: "_Block") -> None:
+        self._describe(block.reader.interfaces)
         self.told.packets += block.rows
         if self._comments is not None:
             self._write_with_comments(block, self._comments)
@@ -386,10 +396,13 @@ class _Block(NamedTuple):
 
 
 def _blocks(
-    chain: Chain, progress: Progress | None, kept: KeptPieces | None = None
+    chain: Chain,
+    progress: Progress | None,
+    kept: KeptPieces | None = None,
+    reader: CaptureReader | None = None,
 ) -> Iterator[_Block]:
     """The packets of a chain of files."""
-    reader, decoder = CaptureReader(), PacketReader(fragments=kept)
+    reader, decoder = reader or CaptureReader(), PacketReader(fragments=kept)
     with ChainReader(chain.files) as source:
         for event in source:
             if isinstance(event, FileStart):

@@ -1,56 +1,71 @@
 """IP packets that came in pieces: which bytes of which packets they were put together from."""
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.packet.fragments import Fragments, fragment_at
+from dissector.packet.reasons import FRAGMENT
 from dissector.packet.walk import END, HASH, OFFSET, PACKET, SOURCE, WIRE_END
 
+_REMEMBERED: Final = 4096  # packets that were put together, for fragments that come once more
 
-class Origin(NamedTuple):
-    """Where a part of a rebuilt packet came from: its place there, the packet, the place in that
-    packet, bytes."""
+
+class Piece(NamedTuple):
+    """A fragment: its place in the payload of its packet, the packet of the capture that brought
+    it, its place there (in the buffer until the block was read), bytes."""
 
     start: int
     packet: int
-    offset: int
+    first: int
     size: int
 
 
 class KeptPieces(Fragments):
     """Puts fragments together and remembers their places.
 
-    rebuilt: of the block just read: first byte and end of each packet in `side`, and its origins.
+    rebuilt: of the block just read, first byte and end of each packet in `side`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.rebuilt: list[tuple[int, int, list[Origin]]] = []
-        self._pieces: dict[Any, list[tuple[int, int, int, int]]] = {}
-        self._found: list[tuple[int, int, int, Any]] = []
-        self._offsets: dict[int, int] = {}
+        self.rebuilt: list[tuple[int, int]] = []
+        self._pieces: dict[Any, list[Piece]] = {}
+        self._found: list[tuple[int, int, list[Piece]]] = []
+        self._repeats: list[tuple[int, Piece]] = []
+        self._last: dict[Any, int] = {}  # number of the last packet of a key
+        self._contents: dict[int, bytes] = {}
+        self._placed_packets: set[int] = set()
+        self._count = 0
 
     def start_block(self) -> None:
         """What was rebuilt before is not needed any more."""
         super().start_block()
-        self._found = []
-        self.rebuilt = []
+        self._found, self.rebuilt, self._repeats = [], [], []
 
     def take(self, data: ByteArray, walk: Int64Array) -> int:
         """As it is, and note the place of the fragment."""
         offset, end = int(walk[OFFSET]), int(min(walk[END], walk[WIRE_END]))
         packet, is_of_input = int(walk[PACKET]), int(walk[SOURCE]) == 0
         piece = fragment_at(data, offset, end, int(walk[HASH]))
-        if not isinstance(piece, int) and len(piece.payload) and is_of_input:
-            first = piece.payload.ctypes.data - data.ctypes.data
-            place = (piece.start, packet, first, len(piece.payload))
-            self._pieces.setdefault(piece.key, []).append(place)
+        was_complete = not isinstance(piece, int) and piece.key in self._complete
         said = super().take(data, walk)
-        if said < 0 and not isinstance(piece, int):
+        if isinstance(piece, int):
+            return said
+        first = piece.payload.ctypes.data - data.ctypes.data
+        noted = Piece(piece.start, packet, first, len(piece.payload))
+        if said == FRAGMENT and was_complete and piece.key in self._complete:
+            self._repeats.append((self._last[piece.key], noted))
+        elif noted.size and is_of_input:
+            self._pieces.setdefault(piece.key, []).append(noted)
+        if said < 0:
             start = int(walk[OFFSET])
             version = int(self.side[start]) >> 4
             head = (int(self.side[start]) & 15) * 4 if version == 4 else len(piece.head)
-            self._found.append((start, int(walk[END]), head, self._pieces.pop(piece.key, [])))
+            self.rebuilt.append((start, int(walk[END])))
+            number = self._last[piece.key] = self._count
+            self._count += 1
+            self._found.append((start + head, number, self._pieces.pop(piece.key, [])))
         return said
 
     def place(self, offsets: Int64Array, first_packet: int) -> None:
@@ -59,27 +74,34 @@ class KeptPieces(Fragments):
         Args:
             offsets: of the packets in the buffer; first_packet: number of the first.
         """
-        for start, end, head, pieces in self._found:
-            origins = [
-                Origin(
-                    start + head + at,
-                    packet,
-                    self._in_packet(packet, first, offsets, first_packet),
-                    size,
-                )
-                for at, packet, first, size in pieces
-            ]
-            self.rebuilt.append((start, end, origins))
+
+        def placed(piece: Piece) -> Piece:
+            if piece.packet in self._placed_packets or piece.packet < first_packet:
+                return piece
+            return piece._replace(first=piece.first - int(offsets[piece.packet - first_packet]))
+
+        self._found = [(at, no, [placed(one) for one in some]) for at, no, some in self._found]
+        self._repeats = [(number, placed(piece)) for number, piece in self._repeats]
         # Those that wait for a later block must know their place in the packet now.
         for key, pieces in self._pieces.items():
-            self._pieces[key] = [
-                (at, packet, self._in_packet(packet, first, offsets, first_packet), size)
-                for at, packet, first, size in pieces
-            ]
-            self._offsets.update({packet: -1 for _, packet, _, _ in pieces})
+            self._pieces[key] = [placed(piece) for piece in pieces]
+            self._placed_packets.update(piece.packet for piece in pieces)
 
-    def _in_packet(self, packet: int, first: int, offsets: Int64Array, first_packet: int) -> int:
-        """The place in its packet of a place in the buffer, unless it is one already."""
-        if packet in self._offsets or packet < first_packet:
-            return first
-        return first - int(offsets[packet - first_packet])
+    def rewritten(self, side: ByteArray) -> None:
+        """What the rebuilt packets of the block hold now."""
+        for (_, end), (payload, number, _) in zip(self.rebuilt, self._found, strict=True):
+            self._contents[number] = side[payload:end].tobytes()
+        while len(self._contents) > _REMEMBERED:
+            del self._contents[next(iter(self._contents))]
+
+    def contents(self) -> Iterator[tuple[int, int, bytes]]:
+        """Packet, place in it, and what stands there now, for the fragments of the block."""
+        for _, number, pieces in self._found:
+            for piece in pieces:
+                yield self._content(number, piece)
+        for number, piece in self._repeats:
+            yield self._content(number, piece)
+
+    def _content(self, number: int, piece: Piece) -> tuple[int, int, bytes]:
+        whole = self._contents.get(number, b"")
+        return piece.packet, piece.first, whole[piece.start : piece.start + piece.size]

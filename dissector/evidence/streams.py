@@ -18,6 +18,7 @@ from dissector.conversation import ALL, TABLE
 from dissector.dissection import Dissection, Options
 from dissector.evidence.disguise import Disguise
 from dissector.limits import MAX_FRAME_BYTES
+from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.files import ChainReader, FileEnd, FileStart, raise_if_nothing
 from dissector.sources.rings import Chain
@@ -232,26 +233,32 @@ class Streams:
         every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed)
         for key in np.unique(keys).tolist():
             rows_of = np.flatnonzero((keys == key) & is_frame)
-            if not len(rows_of):
-                continue
             connection, direction = key >> 2, key & 3
-            packet = int(columns["first_packet"][rows_of[0]])
-            side = self._side_of(connection, direction, packet)
-            if side is not None:
-                protocol = "cursus" if is_cursus[rows_of[0]] else "pulsar"
+            protocol = "cursus" if is_cursus[rows_of[:1]].any() else "pulsar"
+            packets = columns["first_packet"]
+            for side, mine in self._by_side(connection, direction, rows_of, packets):
                 self._protocols.setdefault(connection, protocol)
-                framed.setdefault((connection, side), []).append(every.chosen(rows_of))
+                framed.setdefault((connection, side), []).append(every.chosen(mine))
 
-    def _side_of(self, connection: int, direction: int, packet: int) -> int | None:
-        """Which side sends in a direction: the one that the packet of a frame is of."""
+    def _by_side(
+        self, connection: int, direction: int, rows: Int64Array, packets: Int64Array
+    ) -> Iterator[tuple[int, Int64Array]]:
+        """Rows of frames by the side that sent them, which their packets are of."""
         place = 4 * connection + direction
-        if place not in self._broker_sides:
-            for number in (0, 1):
-                side = self.sides.get((connection, number))
-                if side is not None and any(packet in numbers for numbers in side.packets):
-                    self._broker_sides[place] = number
-                    break
-        return self._broker_sides.get(place)
+        if place in self._broker_sides:
+            yield self._broker_sides[place], rows
+            return
+        for number in (0, 1):
+            side = self.sides.get((connection, number))
+            if side is None or not len(rows):
+                continue
+            is_mine = np.isin(packets[rows], all_packets([side]))
+            if is_mine.any() and direction != UNKNOWN_DIRECTION:
+                self._broker_sides[place] = number
+                yield number, rows
+                return
+            if is_mine.any():
+                yield number, rows[is_mine]
 
     def _treat(self, connection: int, number: int, limit: int | None) -> None:
         """Treat what waits of a side before an offset."""

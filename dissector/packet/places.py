@@ -12,7 +12,7 @@ from dissector.codecs.integers import byte
 from dissector.jit import kernel
 from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINUX_SLL, LINUX_SLL2
-from dissector.packet.reasons import ICMP, IP_CUT, IP_MALFORMED, TUNNEL_DEPTH, UDP
+from dissector.packet.reasons import ICMP, IP_CUT, IP_MALFORMED, TUNNEL_DEPTH
 from dissector.packet.unwrap import MAX_STEPS, begin, step_on
 from dissector.packet.walk import (
     AT_ETHERNET,
@@ -48,7 +48,6 @@ CELLS: Final = 3
 _UDP_PROTOCOL: Final = 17
 # Of a header that cannot be read its addresses go, too: they begin here, at the earliest.
 _BEFORE_ADDRESSES: Final = 8
-_UDP_BYTES: Final = 8
 PLACES_OF_PACKET: Final = 2 * MAX_STEPS + 2
 
 
@@ -99,8 +98,6 @@ def _end_place(walk: Int64Array, said: int) -> tuple[int, int]:
         return SEGMENT, offset
     if said == FOUND_FRAGMENT:
         return PIECE, offset
-    if said == UDP:
-        return REST, offset + _UDP_BYTES
     if said in (IP_CUT, IP_MALFORMED):
         return REST, offset + _BEFORE_ADDRESSES
     if said == ICMP:

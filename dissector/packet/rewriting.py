@@ -17,6 +17,7 @@ from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.places import AT, IP4, IP6, KIND, MAC, MACS, PACKET_ROW, REST, UDP_HEADER
+from dissector.packet.tcp import SYN
 from dissector.states import State
 
 _TCP: Final = 6
@@ -321,15 +322,15 @@ def rewrite_segments(
     """Rewrite the segments that lie in data, from their columns.
 
     Args:
-        bounds: int64[16], how many there are, then room. of: int64[2, rows], stream of each, -1 for
-            none, and the sequence number of that stream's offset 0.
+        bounds: int64[16], how many there are, then room. of: int64[3, rows], stream of each, -1 for
+            none, the sequence number of that stream's offset 0, where its TCP header begins.
     """
     for row in range(bounds[0]):
         if segments.source[row] != 0:
             continue
         ends = bounds[1:]
         ends[1] = segments.offset[row]
-        ends[0] = ends[1] - 4 * ((segments.flags[row] >> 12) & 15)
+        ends[0] = of[2, row]
         ends[2] = ends[1] + segments.captured_bytes[row]
         ends[3] = ends[1] + segments.wire_bytes[row]
         version = segments.ip_version[row]
@@ -342,7 +343,9 @@ def rewrite_segments(
         offset = 0
         if stream >= 0:
             near = runs.near[stream]
-            offset = near + (segments.sequence[row] - of[1, row] - near + _HALF) % _WHOLE - _HALF
+            # A SYN counts as a byte before those that come with it.
+            sequence = segments.sequence[row] + ((segments.flags[row] & SYN) >> 1)
+            offset = near + (sequence - of[1, row] - near + _HALF) % _WHOLE - _HALF
             runs.near[stream] = offset
         rewrite_segment(data, ends, stream, offset, runs, state)
 

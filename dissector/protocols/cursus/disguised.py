@@ -26,7 +26,7 @@ from dissector.protocols.cursus.batches import (
 from dissector.protocols.cursus.bodies import is_marker
 from dissector.protocols.cursus.commands import NUMBER
 from dissector.protocols.cursus.headers import shape_of
-from dissector.protocols.cursus.secrets import PACKED_HEADS
+from dissector.protocols.cursus.secrets import APPENDED, PACKED_HEADS
 
 _LENGTH: Final = 4
 _FIRST_LETTER: Final = 0x61
@@ -151,7 +151,15 @@ class CursusDisguise:
                 out[start:] = self._hidden(body[start:])
                 break
             part = body[start:stop]
-            out[start:stop] = self._name(part) if is_name else self._hidden(part)
+            out[start:stop] = self._name(part) if is_name else self._payload(part)
+        return bytes(out)
+
+    def _payload(self, payload: bytes) -> bytes:
+        """Noise; that credentials stand in it can be seen, and is a finding."""
+        out = bytearray(self._hidden(payload))
+        found = APPENDED.search(payload)
+        if found is not None:
+            out[found.start() : found.end()] = payload[found.start() : found.end() - 1] + b"*"
         return bytes(out)
 
     # -- texts
@@ -166,9 +174,16 @@ class CursusDisguise:
         found = _PAYLOAD.search(line)
         if found is None:
             return head + self._line(line)
+        payload = line[found.end() :]
+        noise = self._payload(payload)
         # Letters: of other bytes some at the ends would not count.
-        noise = bytes(_FIRST_LETTER + sign % _LETTERS for sign in self._hidden(line[found.end() :]))
-        return head + self._line(line[: found.end()]) + noise
+        letters = bytes(_FIRST_LETTER + sign % _LETTERS for sign in noise)
+        kept = APPENDED.search(payload)
+        if kept is not None:
+            letters = (
+                letters[: kept.start()] + noise[kept.start() : kept.end()] + letters[kept.end() :]
+            )
+        return head + self._line(line[: found.end()]) + letters
 
     def _line(self, line: bytes) -> bytes:
         """A line of words and pairs."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from dissector.codecs.redaction import Span, masked, secrets
 
-_APPENDED: Final = re.compile(rb"(?i)(?:\A|\s)(?:auth_|internal_)?token=\S")
+APPENDED: Final = re.compile(rb"(?i)(?:\A|\s)(?:auth_|internal_)?token=\S")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{16,}+={0,2}")
 _SHOWN_HEAD_BYTES: Final = 10
 PACKED_HEADS: Final = (b"\x1f\x8b", b"\x04\x22\x4d\x18", b"\xff\x06\0\0sNaPpY", b"\x82SNAPPY")
@@ -14,7 +14,7 @@ PACKED_HEADS: Final = (b"\x1f\x8b", b"\x04\x22\x4d\x18", b"\xff\x06\0\0sNaPpY", 
 
 def holds_token(payload: bytes) -> bool:
     """Whether a message's payload carries credentials that a client appended to it."""
-    return b"token=" in payload and _APPENDED.search(payload) is not None
+    return b"token=" in payload and APPENDED.search(payload) is not None
 
 
 def hide_in_frame(frame: bytes, is_packed: bool = False) -> bytes:

@@ -32,11 +32,13 @@ STARS: Final = 4
 SENTENCE: Final = 5
 DESCEND: Final = 6  # above it, shifted: the message that the field holds
 PAIR: Final = 7  # a KeyValue: some keys are Pulsar's own
+VERSION: Final = 9  # of a program, or the name of a method: words that are known stay
+SHORT: Final = 10  # a number in bytes stays, what is longer does not
 SHIFT: Final = 8
 FIELDS: Final = 256  # numbers of fields that a plan knows
 
 # Columns of what is left to Python.
-LEFT_KIND: Final = 0  # SENTENCE, or PACKED
+LEFT_KIND: Final = 0  # SENTENCE, VERSION or PACKED
 LEFT_START: Final = 1
 LEFT_END: Final = 2
 LEFT_CODEC: Final = 3
@@ -53,6 +55,7 @@ NEXT: Final = 0  # frame to go on with
 LEFT: Final = 1  # rows of what is left so far
 
 _STAR: Final = 0x2A
+_NUMBER_BYTES: Final = 9
 _LONGEST_STACK: Final = 32
 # Fields of MessageMetadata and SingleMessageMetadata that decide how a payload is read.
 _COMPRESSION: Final = 8
@@ -212,9 +215,9 @@ def disguise_message(
             elif action == STARS:
                 for place in range(first, at):
                     data[place] = _STAR
-            elif action == SENTENCE:
-                _leave(state, SENTENCE, first, at)
-            elif action != KEEP:
+            elif action == SENTENCE or action == VERSION:
+                _leave(state, action, first, at)
+            elif action != KEEP and (action != SHORT or size.value > _NUMBER_BYTES):
                 _hide(data, first, at, state)
 
 

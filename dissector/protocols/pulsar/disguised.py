@@ -16,13 +16,13 @@ from dissector.protobuf.descriptors import Field, descriptors
 from dissector.protocols.pulsar import disguise as kernels
 from dissector.protocols.pulsar.details import SECRET_FIELDS
 
-_KEPT: Final = frozenset(
+_VERSIONS: Final = frozenset(
     {
         *("client_version", "server_version", "proxy_version", "auth_method_name"),
-        *("original_auth_method", "schema_version", "schema_id", "encryption_algo"),
-        "connectedSince",
+        *("original_auth_method", "encryption_algo", "connectedSince"),
     }
 )
+_SHORT: Final = frozenset({"schema_version", "schema_id"})
 _SENTENCES: Final = frozenset({"message", "error_message"})
 _TYPE_OF_SUBSCRIPTION: Final = "CommandConsumerStatsResponse.type"
 # Keys of properties that clients and brokers set, and what is done to their values.
@@ -49,12 +49,14 @@ def _action(message: str, field: Field, numbers: dict[str, int], has_names: bool
         if field.of == "KeyValue":
             return kernels.KEEP if has_names else kernels.PAIR
         return kernels.DESCEND | numbers[field.of] << kernels.SHIFT
-    if field.name in _KEPT or f"{message}.{field.name}" == _TYPE_OF_SUBSCRIPTION:
-        return kernels.KEEP
     if field.type_name == "string":
         if has_names:
             return kernels.KEEP
+        if field.name in _VERSIONS or f"{message}.{field.name}" == _TYPE_OF_SUBSCRIPTION:
+            return kernels.VERSION
         return kernels.SENTENCE if field.name in _SENTENCES else kernels.NAME
+    if field.name in _SHORT:
+        return kernels.SHORT
     if field.type_name == "bytes":
         return kernels.KEEP if has_names and field.name == "ordering_key" else kernels.HIDE
     return kernels.KEEP  # packed numbers
@@ -126,9 +128,13 @@ class PulsarDisguise:
 
     def _finish(self, data: ByteArray, row: Int64Array) -> None:
         start, end = int(row[kernels.LEFT_START]), int(row[kernels.LEFT_END])
-        if row[kernels.LEFT_KIND] == kernels.SENTENCE:
+        kind = row[kernels.LEFT_KIND]
+        if kind != kernels.PACKED:
             if self._sentences is not None:
-                text = self._sentences.disguised(data[start:end].tobytes())
+                treat = self._sentences.disguised
+                if kind == kernels.VERSION:
+                    treat = self._sentences.version
+                text = treat(data[start:end].tobytes())
                 data[start:end] = np.frombuffer(text, np.uint8)
             return
         packed = data[start:end].tobytes()
