@@ -63,6 +63,8 @@ EDGES_THAT_MEET = {
     "dissector.tap": {"sources", "lake", "report"},
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
     "dissector.report": {"joining", "lake", "queries"},  # numbers are made by queries over a lake
+    # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
+    "dissector.evidence": {"sources", "lake", "queries"},
 }
 OPERATING_SYSTEM = {
     *("os", "io", "sys", "pathlib", "socket", "select", "threading", "asyncio", "subprocess"),

@@ -215,7 +215,7 @@ def disguise_message(
             elif action == STARS:
                 for place in range(first, at):
                     data[place] = _STAR
-            elif action == SENTENCE or action == VERSION:
+            elif action in (SENTENCE, VERSION):
                 _leave(state, action, first, at)
             elif action != KEEP and (action != SHORT or size.value > _NUMBER_BYTES):
                 _hide(data, first, at, state)

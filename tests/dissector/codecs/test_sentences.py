@@ -15,8 +15,8 @@ SENTENCES = Sentences(NAMES)
         ("Topic 'persistent://acme/eu/orders' reached max producers limit", ["acme", "orders"]),
         ("Namespace bundle is being unloaded", []),
         (
-            "org.apache.pulsar.broker.service.BrokerServiceException$NamingException: Producer with "
-            "name 'same' is already connected to topic 'persistent://acme/eu/t'",
+            "org.apache.pulsar.broker.service.BrokerServiceException$NamingException: "
+            "Producer with name 'same' is already connected to topic 'persistent://acme/eu/t'",
             ["same", "acme"],
         ),
         ("Topic has an existing exclusive producer: standalone-0-44", ["standalone-0-44"]),
