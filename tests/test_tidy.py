@@ -127,12 +127,17 @@ MANY_PARAMETERS = {
             "_fill_frame",
         )
     },
+    (
+        "dissector/packet/rewriting.py",
+        "_patch",
+    ): "bytes, their bounds, their stream and place in it",
     ("dissector/protocols/tables.py", "fill_slot"): "a key of four numbers, and its slot and row",
     ("dissector/protocols/tables.py", "chain_append"): "a key of four numbers, and its row",
     ("dissector/protocols/tables.py", "chain_unlink"): "a key of four numbers, and its row",
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
+    (f"{_PULSAR}/disguise.py", "disguise_message"): "one loop over fields; a field is one branch",
     ("dissector/protocols/framing.py", "split"): "one loop over ranges that stops at many places",
 }
 

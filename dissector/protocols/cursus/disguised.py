@@ -52,7 +52,7 @@ _JSON: Final = re.compile(rb'"(?P<text>(?:[^"\\]|\\.)*)"(?P<colon>\s*:)?')
 _NUMBERS: Final = re.compile(rb"[-+\d.,:PEsmhk\[\] ]*")
 _RANGES: Final = re.compile(rb"(?:P\d+:)?(?:\w+=\d*:?)+(?:,P\d+:(?:\w+=\d*:?)+)*")
 _REFUSAL: Final = re.compile(
-    rb"(?:ERROR:?\s*)?(?:[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+(?=\s|\Z))?"
+    rb"\s*(?:ERROR:?\s*)?(?:[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+(?=\s|\Z))?"
 )
 _PLAIN: Final = re.compile(rb"[A-Za-z_]+")
 # Values that are names, whatever they look like.
@@ -242,7 +242,8 @@ class CursusDisguise:
                 if value not in _KEYS:
                     out[start:stop] = self._names.name(value)
             elif key in (b"error", b"reason"):
-                code = len(value) - len(value.lstrip()) + len(_REFUSAL.match(value)[0])  # type: ignore[index]
+                refusal = _REFUSAL.match(value)
+                code = refusal.end() if refusal is not None else 0
                 out[start + code : stop] = self._line(value[code:])
             elif key in (b"message", b"payload", b"snapshot"):
                 out[start:stop] = self._names.words(value)

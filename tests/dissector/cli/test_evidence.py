@@ -202,9 +202,7 @@ def test_what_is_not_as_it_was_is_found(command, lost: Path, tmp_path: Path) -> 
 def test_a_copy_gives_the_same_summary_and_can_be_kept_alike(command, tmp_path: Path) -> None:
     key = tmp_path / "key"
     for name in ("a", "b"):
-        done = command(
-            "anonymize", UNLOAD, "-o", tmp_path / f"{name}.pcapng", "--key-file", key
-        )
+        done = command("anonymize", UNLOAD, "-o", tmp_path / f"{name}.pcapng", "--key-file", key)
         assert done.code == 0, done.err
     assert key.stat().st_mode & 0o777 == 0o600
     one, other = (tmp_path / f"{name}.pcapng" for name in "ab")

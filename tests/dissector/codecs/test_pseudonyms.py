@@ -15,7 +15,10 @@ NAMES = Pseudonyms(key_of(bytes(range(16))))
 @pytest.mark.parametrize(
     ("name", "pattern"),
     [
-        ("persistent://public/default/orders-partition-3", r"persistent://[a-z]{6}/[a-z]{7}/[a-z]{6}-partition-3"),
+        (
+            "persistent://public/default/orders-partition-3",
+            r"persistent://[a-z]{6}/[a-z]{7}/[a-z]{6}-partition-3",
+        ),
         ("non-persistent://a/b/c-sub-DLQ", r"non-persistent://[a-z]/[a-z]/[a-z]-[a-z]{3}-DLQ"),
         ("orders-RETRY-partition-12", r"[a-z]{6}-RETRY-partition-12"),
         ("pulsar.repl.eu-->us", r"pulsar\.repl\.[a-z]{2}-->[a-z]{2}"),
