@@ -67,6 +67,8 @@ EDGES_THAT_MEET = {
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
     "dissector.report": {"joining", "lake", "queries"},  # numbers are made by queries over a lake
     "dissector.compare": {"joining", "lake", "queries", "report"},  # so are those of two runs
+    # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
+    "dissector.evidence": {"sources", "lake", "queries"},
 }
 OPERATING_SYSTEM = {
     *("os", "io", "sys", "pathlib", "socket", "select", "threading", "asyncio", "subprocess"),
@@ -130,12 +132,17 @@ MANY_PARAMETERS = {
             "_fill_frame",
         )
     },
+    (
+        "dissector/packet/rewriting.py",
+        "_patch",
+    ): "bytes, their bounds, their stream and place in it",
     ("dissector/protocols/tables.py", "fill_slot"): "a key of four numbers, and its slot and row",
     ("dissector/protocols/tables.py", "chain_append"): "a key of four numbers, and its row",
     ("dissector/protocols/tables.py", "chain_unlink"): "a key of four numbers, and its row",
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
+    (f"{_PULSAR}/disguise.py", "disguise_message"): "one loop over fields; a field is one branch",
     ("dissector/protocols/framing.py", "split"): "one loop over ranges that stops at many places",
 }
 

@@ -157,6 +157,13 @@ class Interfaces:
                 if drops < 1 << 62:  # all bits set is how some writers say "unknown"
                     self._dropped[first_interface + interface_id, code] = drops
 
+    def dropped(self) -> dict[int, int]:
+        """Drops by interface, where statistics say anything."""
+        found: dict[int, int] = {}
+        for (number, _), count in self._dropped.items():
+            found[number] = found.get(number, 0) + count
+        return found
+
     def dropped_from(self, first_interface: int) -> int | None:
         """Drops at all interfaces from a number on; None if no statistics say anything."""
         drops = [count for (number, _), count in self._dropped.items() if number >= first_interface]

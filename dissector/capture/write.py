@@ -4,7 +4,12 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from dissector.capture.pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, SECTION_HEADER
+from dissector.capture.pcapng import (
+    ENHANCED_PACKET,
+    INTERFACE_DESCRIPTION,
+    INTERFACE_STATISTICS,
+    SECTION_HEADER,
+)
 
 _BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 _VERSION: Final = (1, 0)
@@ -14,6 +19,7 @@ _OPTION_COMMENT: Final = 1
 _OPTION_INTERFACE_NAME: Final = 2
 _OPTION_APPLICATION: Final = 4  # of a section header
 _OPTION_RESOLUTION: Final = 9
+_OPTION_DROPPED: Final = 5  # of statistics: by the interface
 _NANOSECONDS: Final = b"\x09"
 _LONGEST_OPTION: Final = 0xFFFF
 
@@ -67,3 +73,11 @@ def packet_block(
     head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFF_FFFF, len(data), wire_bytes)
     options = [option for each in comments for option in _text(_OPTION_COMMENT, each)]
     return _block(ENHANCED_PACKET, head + _padded(data) + _options(options))
+
+
+def statistics_block(interface: int, dropped: int) -> bytes:
+    """How many packets an interface dropped."""
+    head = struct.pack("<III", interface, 0, 0)
+    return _block(
+        INTERFACE_STATISTICS, head + _options([(_OPTION_DROPPED, struct.pack("<Q", dropped))])
+    )

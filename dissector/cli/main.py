@@ -14,8 +14,10 @@ import click
 from dissector.cli import environment as _environment  # noqa: F401 - before numpy
 
 # isort: split
+from dissector.cli.anonymize import anonymize
 from dissector.cli.compare import compare
 from dissector.cli.doctor import completion, doctor, version
+from dissector.cli.evidence import evidence, verify
 from dissector.cli.exits import (
     EXIT_DEPENDENCY,
     EXIT_INPUT,
@@ -65,8 +67,8 @@ def dissector() -> None:
 
 
 for _command in (
-    land, report, analyze, summary, compare, sql, frames, connections, follow, fields, lake, tap,
-    doctor, version, completion,
+    land, report, analyze, summary, compare, sql, frames, connections, follow, fields, evidence,
+    verify, anonymize, lake, tap, doctor, version, completion,
 ):  # fmt: skip
     dissector.add_command(_command)
 

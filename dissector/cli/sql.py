@@ -27,7 +27,6 @@ from dissector.outputs import new_file, written
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dissector.lake.reader import Lake
     from dissector.queries.engine import Answer, Engine
 
     Show = Callable[[Answer], None]
@@ -170,6 +169,7 @@ def _engine(
     from dissector.cli.lake import exit_of_unread
     from dissector.cli.land import temporary_lake
     from dissector.lake.reader import open_lake
+    from dissector.queries.engine import engine_over
 
     with ExitStack() as stack:
         reading = None
@@ -186,20 +186,6 @@ def _engine(
         end = reading.end if reading else partial(exit_of_unread, common, opened)
         asked = opened._replace(captures=tuple(chosen))
         yield stack.enter_context(engine_over(asked)), end
-
-
-def engine_over(lake: "Lake") -> "Engine":
-    """An engine over the captures of a lake."""
-    from dissector.queries.engine import Engine
-    from dissector.schemas import TABLES
-    from dissector.schemas.arrow import arrow_schema
-
-    def files(is_old: bool) -> dict[str, list[str]]:
-        captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
-        return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
-
-    columns = {table: arrow_schema(table).empty_table() for table in TABLES}
-    return Engine(files(is_old=False), files(is_old=True), columns)
 
 
 # -- output

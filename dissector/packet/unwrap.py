@@ -104,7 +104,7 @@ _LLC_IP: Final = 0x0606
 _LABEL_HASH: Final = 0x0DE1_8F9C_4B6A_73D5
 _POSITIVE: Final = (1 << 62) - 1
 _PAYLOAD_ATTRIBUTE: Final = 9  # of a record of the Linux netfilter log
-_MAX_STEPS: Final = 64
+MAX_STEPS: Final = 64
 _LEGIBLE_MACSEC: Final = 0x0C  # bits of encrypted or changed text
 
 
@@ -368,6 +368,23 @@ def _version_step(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
+def step_on(data: ByteArray, walk: Int64Array) -> int:
+    """Read the header that the walk stands at; returns as `unwrap`, or GO_ON."""
+    layer = walk[LAYER]
+    if layer == AT_IP:
+        return int(_version_step(data, walk))
+    if layer == AT_TYPE:
+        return int(_type_step(data, walk))
+    if layer == AT_ETHERNET:
+        return int(_ethernet_step(data, walk, walk[OFFSET] + 12))
+    if layer == AT_PROTOCOL:
+        return int(protocol_step(data, walk))
+    if layer == AT_PPP:
+        return int(_ppp_step(data, walk))
+    return int(_link_step(data, walk))
+
+
+@kernel
 def unwrap(data: ByteArray, walk: Int64Array) -> int:
     """Walk on from where the walk is.
 
@@ -375,20 +392,8 @@ def unwrap(data: ByteArray, walk: Int64Array) -> int:
         FOUND_TCP: a TCP header begins at OFFSET; FOUND_FRAGMENT: a fragment's IP header does; else
         the reason why the packet is not read.
     """
-    for _ in range(_MAX_STEPS):
-        layer = walk[LAYER]
-        if layer == AT_IP:
-            said = _version_step(data, walk)
-        elif layer == AT_TYPE:
-            said = _type_step(data, walk)
-        elif layer == AT_ETHERNET:
-            said = _ethernet_step(data, walk, walk[OFFSET] + 12)
-        elif layer == AT_PROTOCOL:
-            said = protocol_step(data, walk)
-        elif layer == AT_PPP:
-            said = _ppp_step(data, walk)
-        else:
-            said = _link_step(data, walk)
+    for _ in range(MAX_STEPS):
+        said = step_on(data, walk)
         if said != GO_ON:
             return said
     return TUNNEL_DEPTH

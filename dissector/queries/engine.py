@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from dissector.lake.reader import Lake
+
 T = TypeVar("T")
 
 # Statements that can touch nothing but the memory of this process: settings are locked, and reading
@@ -205,6 +207,18 @@ class Engine:
                 f"{kind.replace('_', ' ')} is not for queries here: they read the tables and touch "
                 "no file; -o FILE and --format write what a query gives"
             )
+
+
+def engine_over(lake: "Lake") -> Engine:
+    """An engine over the captures of a lake."""
+    from dissector.schemas.arrow import arrow_schema
+
+    def files(is_old: bool) -> dict[str, list[str]]:
+        captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
+        return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
+
+    columns = {table: arrow_schema(table).empty_table() for table in TABLES}
+    return Engine(files(is_old=False), files(is_old=True), columns)
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":

@@ -75,6 +75,19 @@ SELECT
 FROM permit_spans AS s
 WHERE s.is_exhausted AND (s.confirmed IS NOT NULL OR NOT s.is_ended);
 
+-- lost_receipts: one SEND without an answer although a later one of its producer has one
+-- Those that were dropped since the producer was closed are among them.
+SELECT
+  s.capture, s.connection_id, s.request_frame_no AS frame_no, s.topic, s.producer_name,
+  s.producer_id, s.incarnation, s.sequence_id, s.message_count, s.outcome, s.at_ns
+FROM passed_sends AS s
+UNION ALL
+SELECT
+  e.capture, e.connection_id, e.request_frame_no, e.topic, e.producer_name, e.producer_id,
+  e.incarnation, e.sequence_id, e.message_count, e.outcome, e.request_last_ns
+FROM exchanges AS e
+WHERE e.kind = 'publish' AND e.outcome = 'dropped_after_close';
+
 -- wrong_checksums: one frame whose CRC32C does not match its bytes
 SELECT
   f.capture, f.connection_id, f.frame_no, f.ts, f.direction, f.command, f.first_packet,

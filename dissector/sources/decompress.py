@@ -13,12 +13,14 @@ from typing import IO, Final, Protocol
 import lz4.frame
 import zstandard
 
+from dissector.errors import InputError
 from dissector.limits import (
     MAX_FRUITLESS_BYTES,
     MAX_XZ_BYTES,
     MAX_ZSTD_WINDOW_BYTES,
     MEMBER_CHARGE_BYTES,
 )
+from dissector.sources.bundled import ZIP_HEAD, open_packets
 
 STDIN: Final = "-"
 _STDIN_NUMBER: Final = 0
@@ -35,7 +37,7 @@ _OUTPUT_BYTES: Final = 1 << 20  # decompressed bytes taken at once
 # How the decompressors say that a stream wants more memory than they were allowed.
 _TOO_LARGE: Final = ("too much memory", "usage limit")
 
-_GZIP, _ZSTD, _LZ4, _XZ = "gzip", "zstd", "lz4", "xz"
+_GZIP, _ZSTD, _LZ4, _XZ, _ZIP = "gzip", "zstd", "lz4", "xz", "zip"
 _LONGEST_MAGIC: Final = 6
 
 
@@ -154,6 +156,7 @@ class InputBytes:
         self.problem: str | None = None
         self.stored_bytes = 0
         self._head = b""
+        self._is_over = False
         try:
             while len(self._head) < _LONGEST_MAGIC:
                 piece = self._file.read(_READ_BYTES)
@@ -165,10 +168,24 @@ class InputBytes:
             raise
         self.stored_bytes = len(self._head)
         self.codec = codec_of(self._head)
-        self._member = _new_member(self.codec) if self.codec else None
+        if self._head.startswith(ZIP_HEAD) and path != STDIN:
+            self._open_bundle(path)
+        self._member = _new_member(self.codec) if self.codec not in (None, _ZIP) else None
         self._ready = memoryview(b"")
-        self._is_over = False
         self._fruitless_bytes = 0  # stored, since the last plain byte came out
+
+    def _open_bundle(self, path: str) -> None:
+        """Read the packets of a bundle of evidence; another archive stays what it is."""
+        try:
+            packets = open_packets(path)
+        except InputError as error:
+            self.problem = str(error)
+            self._head = b""
+            self._is_over = True
+            return
+        if packets is not None:
+            self._file.close()
+            self._file, self._head, self.codec = packets, b"", _ZIP
 
     def close(self) -> None:
         """Close the file."""
@@ -183,6 +200,8 @@ class InputBytes:
             view[:count] = self._head[:count]
             self._head = self._head[count:]
             return count
+        if self._is_over:
+            return 0
         count = self._file.readinto(view) or 0  # type: ignore[attr-defined]
         self.stored_bytes += count
         return count

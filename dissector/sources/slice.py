@@ -7,7 +7,7 @@ they were.
 
 import ipaddress
 from collections.abc import Callable
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from dissector.packet.columns import SegmentColumns
 from dissector.packet.reader import PacketReader
 from dissector.sources.files import Buffer, ChainReader, FileEnd, FileStart
 from dissector.sources.rings import Chain
+
+_OPENING_OR_CLOSING: Final = 7  # FIN, SYN, RST
 
 
 class EndPoints(NamedTuple):
@@ -51,10 +53,25 @@ def end_points(source: str, source_port: int, destination: str, port: int) -> En
     return EndPoints(*_halves(source), source_port, *_halves(destination), port)
 
 
+class Span(NamedTuple):
+    """A time in which packets of a way are wanted, also those without payload; is_flagged: of them
+    those that open or close a connection."""
+
+    way: EndPoints
+    first_ns: int
+    last_ns: int
+    is_flagged: bool
+
+
 class Wanted:
-    """Ranges of packet numbers per direction of a connection."""
+    """Ranges of packet numbers per direction of a connection, and spans of time.
+
+    taken: numbers of the packets that were written, in their order.
+    """
 
     def __init__(self) -> None:
+        self.taken: list[int] = []
+        self.spans: list[Span] = []
         self._firsts: dict[EndPoints, list[int]] = {}
         self._lasts: dict[EndPoints, list[int]] = {}
         self._merged: dict[EndPoints, tuple[Int64Array, Int64Array]] = {}
@@ -85,7 +102,18 @@ class Wanted:
                     chosen |= _of_way(segments, count, way) & _within(
                         segments.packet[:count], first, last
                     )
-        return np.flatnonzero(chosen & (segments.wire_bytes[:count] > 0))
+        chosen &= segments.wire_bytes[:count] > 0
+        for span in self.spans:
+            chosen |= _in_span(segments, count, span)
+        return np.flatnonzero(chosen)
+
+
+def _in_span(segments: SegmentColumns, count: int, span: Span) -> np.ndarray:
+    times = segments.ts_ns[:count]
+    inside = (times >= span.first_ns) & (times <= span.last_ns)
+    if span.is_flagged:
+        inside &= (segments.flags[:count] & _OPENING_OR_CLOSING) != 0
+    return inside & _of_way(segments, count, span.way) if inside.any() else inside
 
 
 def _of_way(segments: SegmentColumns, count: int, way: EndPoints) -> np.ndarray:
@@ -179,5 +207,6 @@ def _write_wanted(
         )
         for number in segments.packet[wanted.rows(segments, count)].tolist():
             writer.write(buffer.data, reader, number - scan.first_packet, number)
+            wanted.taken.append(number)
     buffer.consumed = position
     buffer.is_enough = reader.is_over

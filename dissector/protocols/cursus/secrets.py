@@ -6,15 +6,15 @@ from typing import Final
 
 from dissector.codecs.redaction import Span, masked, secrets
 
-_APPENDED: Final = re.compile(rb"(?i)(?:\A|\s)(?:auth_|internal_)?token=\S")
+APPENDED: Final = re.compile(rb"(?i)(?:\A|\s)(?:auth_|internal_)?token=\S")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{16,}+={0,2}")
 _SHOWN_HEAD_BYTES: Final = 10
-_PACKED_HEADS: Final = (b"\x1f\x8b", b"\x04\x22\x4d\x18", b"\xff\x06\0\0sNaPpY", b"\x82SNAPPY")
+PACKED_HEADS: Final = (b"\x1f\x8b", b"\x04\x22\x4d\x18", b"\xff\x06\0\0sNaPpY", b"\x82SNAPPY")
 
 
 def holds_token(payload: bytes) -> bool:
     """Whether a message's payload carries credentials that a client appended to it."""
-    return b"token=" in payload and _APPENDED.search(payload) is not None
+    return b"token=" in payload and APPENDED.search(payload) is not None
 
 
 def hide_in_frame(frame: bytes, is_packed: bool = False) -> bytes:
@@ -23,7 +23,7 @@ def hide_in_frame(frame: bytes, is_packed: bool = False) -> bytes:
     Args:
         is_packed: its text is compressed; it goes as a whole then, as it cannot keep its length.
     """
-    if is_packed or any(head in frame[4:24] for head in _PACKED_HEADS):
+    if is_packed or any(head in frame[4:24] for head in PACKED_HEADS):
         return masked(frame, [(min(_SHOWN_HEAD_BYTES, len(frame)), len(frame))])
     spans: list[Span] = [(4 + low, 4 + high) for low, high in secrets(frame[4:])]
     for found in _BASE64.finditer(frame):

@@ -1,0 +1,209 @@
+"""The command anonymize, and the options that it shares with evidence."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dissector.cli.exits import EXIT_PARTIAL
+from dissector.cli.options import (
+    Command,
+    Common,
+    LocalPath,
+    chain_option,
+    dissecting_options,
+    example,
+    force_option,
+    inputs_argument,
+)
+from dissector.cli.terminal import counted, progress_bar
+from dissector.errors import OutputError, UsageError
+from dissector.outputs import new_file, written
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dissector.evidence.anonymizing import Told
+    from dissector.evidence.disguise import Disguise
+    from dissector.sources.rings import Chain
+
+_KEY_BYTES: Final = 32
+
+_SHARED: Final = (
+    click.option("--keep-addresses", is_flag=True, help="Keep IP and MAC addresses."),
+    click.option(
+        "--keep-names", is_flag=True, help="Keep names, keys and properties; secrets go anyway."
+    ),
+    click.option(
+        "--key-file",
+        type=LocalPath(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Take the key from this file, or put one there.  [default: a new one, not kept]",
+    ),
+)
+
+
+def sharing_options(command: Command) -> Command:
+    """Give a command the options of what is made to be shared."""
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
+def disguise_of(keep_addresses: bool, keep_names: bool, key_file: Path | None) -> "Disguise":
+    """What decides what everything becomes.
+
+    Raises:
+        UsageError: the file holds no key, or others can read it. OutputError: it cannot be made.
+    """
+    from dissector.evidence.disguise import Disguise, Keeping, new_key
+
+    key = new_key() if key_file is None else _kept_key(key_file)
+    return Disguise(key, Keeping(keep_addresses, keep_names))
+
+
+def _kept_key(path: Path) -> bytes:
+    from dissector.evidence.disguise import new_key
+    from dissector.sources.private import private
+
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise UsageError(f"{path}: others can read this key: chmod 600 it")
+            text = file.read(4 * _KEY_BYTES)
+    except FileNotFoundError:
+        key = new_key()
+        try:
+            with open(path, "xb", opener=private) as file:
+                file.write(key.hex().encode() + b"\n")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        return key
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    with suppress(ValueError):
+        key = bytes.fromhex(text.decode("ascii", "replace").strip())
+        if len(key) == _KEY_BYTES:
+            return key
+    raise UsageError(f"{path}: holds no key of {2 * _KEY_BYTES} hexadecimal digits")
+
+
+def only_chain(inputs: "Sequence[str]", mode: str, common: Common) -> "Chain":
+    """The one capture that inputs name.
+
+    Raises:
+        UsageError: they name several. InputError: they name none.
+    """
+    from dissector.cli.reading import Reading
+
+    chains = Reading(inputs, common, mode).chains
+    if len(chains) != 1:
+        raise UsageError(
+            f"{len(chains)} captures are named and one file is written: name one, or say that they "
+            "are one with --chain all"
+        )
+    return chains[0]
+
+
+@click.command(
+    epilog=example(
+        "dissector anonymize night.pcap -o shared.pcapng\n"
+        "dissector anonymize before.pcap -o b.pcapng --key-file key    # the same names in\n"
+        "dissector anonymize after.pcap -o a.pcapng --key-file key     # both"
+    )
+)
+@inputs_argument
+@click.option(
+    "-o", "--output-file", "output", required=True,
+    type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE", help="Write to this file.",
+)  # fmt: skip
+@sharing_options
+@force_option
+@chain_option
+@dissecting_options
+def anonymize(
+    common: Common,
+    inputs: tuple[str, ...],
+    output: Path,
+    keep_addresses: bool,
+    keep_names: bool,
+    key_file: Path | None,
+    force: bool,
+    chain: str,
+) -> int:
+    """Write a copy of a capture that can be shared.
+
+    Payloads become noise, names and addresses others of equal length, secrets stars; lengths, times
+    and numbers stay, so that the copy gives the same numbers. Always pcapng. What is not touched,
+    and what cannot be: docs/bug-reports.md.
+    """
+    from dissector.cli.reading import rereadable
+    from dissector.evidence.anonymizing import anonymize as write_anonymous
+
+    place = new_file(output, inputs, is_forced=force)
+    disguise = disguise_of(keep_addresses, keep_names, key_file)
+    with rereadable(inputs) as files:
+        capture = only_chain(files, chain, common)
+        with progress_bar("anonymizing", 2 * capture.stored_bytes, common.is_progress_shown) as bar:
+            try:
+                with written(place, is_forced=force) as sink:
+                    told = write_anonymous(
+                        capture, common.core_options(), disguise, sink, progress=bar
+                    )
+            except OSError as error:
+                raise OutputError(
+                    f"cannot write {output}: {error.strerror}; make room or name another file"
+                ) from error
+    for sentence in told.problems:
+        common.words.missing(sentence)
+    common.words.say(f"{counted(told.packets, 'packet')} written to {output}")
+    for sentence in changes(told, disguise):
+        common.words.detail(sentence)
+    return EXIT_PARTIAL if told.problems else 0
+
+
+def changes(told: "Told", disguise: "Disguise") -> list[str]:
+    """What was done to packets, in sentences."""
+    keeping = disguise.keeping
+    said = [
+        "Secrets: what authenticates (CONNECT, AUTH_RESPONSE, lookups, AUTH of Cursus) and values "
+        "of encryption keys are `*`, as many as there were bytes.",
+        f"Payloads: noise of equal length, in {counted(told.frames, 'frame')} looked at. A CRC32C "
+        "that was right is right again; of a frame whose CRC32C was wrong one payload byte is "
+        "wrong again.",
+        "Names (topics, subscriptions, producers, consumers, clients' keys and properties, hosts): "
+        + (
+            "kept, but for what looks like a secret."
+            if keeping.names
+            else "others of equal length, the same for the same name; letters stay letters, digits "
+            "digits, and the signs between them stay. Words that brokers use stay in their "
+            "sentences; numbers in sentences are replaced, too."
+        ),
+        "IP addresses: "
+        + (
+            "kept, as are MAC addresses."
+            if keeping.addresses
+            else "others, prefixes kept (Crypto-PAn), under a key that is not in here; those in "
+            "texts are other texts of equal length. MAC addresses are others; ports stay."
+        ),
+        "Sums of IP and TCP that were right are right again, wrong ones wrong. Sums of UDP are 0.",
+        "Versions of clients and brokers, times, ids, sizes and flags stay.",
+        "Comments, names of interfaces and secrets for decryption of the original are not in here.",
+    ]
+    if told.repacked:
+        said.append(f"Compressed batches packed anew at their length: {told.repacked:,}.")
+    if told.nameless:
+        said.append(
+            "Of these without names and keys inside, for which there was no room: "
+            f"{told.nameless:,}."
+        )
+    if told.noise:
+        said.append(
+            f"Compressed bodies that could not be packed anew and are noise: {told.noise:,}; rows "
+            "of single messages in them are missing, numbers of messages are not."
+        )
+    if told.emptied:
+        said.append(f"Bytes emptied of packets that are no TCP segments: {told.emptied:,}.")
+    return said

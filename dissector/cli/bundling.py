@@ -1,0 +1,283 @@
+"""What a bundle holds besides its packets: rows and numbers of these, readable, and the page."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+from dissector.cli.render import (
+    FRAME_HEADING,
+    FRAME_TEXT_COLUMNS,
+    field_text,
+    frame_line,
+    json_line,
+    rows_of,
+    time_text,
+)
+from dissector.cli.terminal import Paint, counted, safe_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dissector.lake.reader import Lake
+
+FRAMES: Final = "frames"
+TABLES: Final = ("exchanges", "permits", "deliveries")
+NUMBERS: Final = "numbers.json"
+README: Final = "README.md"
+REDACTION: Final = "redaction.txt"
+# Columns of the readable tables; the others are in the Parquet files beside them.
+_READABLE: Final = {
+    "exchanges": (
+        *("request_frame_no", "request_command", "response_frame_no", "response_command"),
+        *("outcome", "latency_ns", "error_code", "topic", "producer_name", "producer_id"),
+        *("sequence_id", "attempt", "message_count", "ledger_id", "entry_id", "error_text"),
+    ),
+    "permits": (
+        *("frame_no", "connection_id", "consumer_id", "event", "delta", "available_after"),
+        *("unacked_after", "baseline_known", "topic", "subscription"),
+    ),
+    "deliveries": (
+        *("frame_no", "topic", "subscription", "consumer_id", "ledger_id", "entry_id"),
+        *("message_count", "redelivery_count", "is_redelivered", "redelivery_cause", "outcome"),
+        *("ack_frame_no", "ack_latency_ns", "checksum"),
+    ),
+}
+_NO_NUMBERS: Final = ("sources", "verdicts", "findings")  # names of files, and sentences
+_OWN_COLUMNS: Final = ("capture", "origin_capture")
+
+
+def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
+    """The parts that follow from the packets.
+
+    Args:
+        lake: of them alone. roles: numbers of frames, by what they are there for.
+    """
+    by_frame = {number: role for role, numbers in roles.items() for number in numbers}
+    parts = _frames(lake, by_frame)
+    for name in TABLES:
+        table = lake.table(name).drop_columns(
+            [each for each in _OWN_COLUMNS if each in lake.table(name).column_names]
+        )
+        parts[f"{name}.parquet"] = _parquet(table)
+        parts[f"{name}.txt"] = _text_table(table.select(_READABLE[name])).encode()
+    parts[NUMBERS] = (json.dumps(numbers(lake), indent=1, sort_keys=True) + "\n").encode()
+    return parts
+
+
+def _frames(lake: "Lake", by_frame: Mapping[int, str]) -> dict[str, bytes]:
+    paint = Paint("never")
+    names = [name for name in lake.table(FRAMES).column_names if name not in _OWN_COLUMNS]
+    lines, texts = [], [f"  {FRAME_HEADING}"]
+    for batch in lake.table(FRAMES).to_batches():
+        for row in rows_of(batch, names):
+            role = by_frame.get(row["frame_no"])
+            lines.append(json_line({"role": role, **row}, keeps_nulls=False))
+            shown = {name: row[name] for name in FRAME_TEXT_COLUMNS}
+            mark = "*" if role == "selected" else "+" if role else " "
+            texts.append(f"{mark} {frame_line(shown, paint)}")
+    texts.append("")
+    texts.append("* selected   + belongs to one that is   the others lie in the same packets")
+    return {
+        f"{FRAMES}.jsonl": "".join(f"{line}\n" for line in lines).encode(),
+        f"{FRAMES}.txt": "".join(f"{line}\n" for line in texts).encode(),
+    }
+
+
+def _parquet(table: "pa.Table") -> bytes:
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def _text_table(table: "pa.Table") -> str:
+    """Rows in columns that are as wide as what they hold."""
+    names = table.column_names
+    cells = [
+        [safe_text(field_text(value)) or "-" for value in row.values()] for row in table.to_pylist()
+    ]
+    if not cells:
+        return "(none)\n"
+    widths = [max(len(row[place]) for row in [names, *cells]) for place in range(len(names))]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        + "\n"
+        for row in [names, *cells]
+    )
+
+
+def numbers(lake: "Lake") -> dict[str, Any]:
+    """The numbers of a report of a lake, without sentences and names of files."""
+    from dissector.queries.desk import Desk
+    from dissector.report.making import ALL, made
+
+    with TemporaryDirectory(prefix="dissector-") as work:
+        report = made(lake, Path(work), partial(Desk, threads=1), ALL, has_memory=False).report
+    return {name: value for name, value in report.items() if name not in _NO_NUMBERS}
+
+
+# -- the page
+
+
+def page(
+    told: Mapping[str, Any], source: Mapping[str, Any], lake: "Lake", selected: Sequence[int]
+) -> str:
+    """The page to paste into a report.
+
+    Args:
+        told: the manifest. source: facts of the whole capture. selected: frames, as numbered here.
+    """
+    chosen = set(selected)
+    exchanges = [
+        row
+        for row in lake.table("exchanges").to_pylist()
+        if {row["request_frame_no"], row["response_frame_no"]} & chosen
+    ]
+    deliveries = [row for row in lake.table("deliveries").to_pylist() if row["frame_no"] in chosen]
+    frames = [row for row in lake.table(FRAMES).to_pylist() if row["frame_no"] in chosen]
+    lines = [
+        f"# Evidence: {told['what']}", "",
+        *_when(frames, source), "",
+        "## What the selected frames say", "",
+        *_of_frames(frames), *_of_exchanges(exchanges), *_of_deliveries(deliveries), "",
+        "## How often", "",
+        *source["often"], "",
+        "## How it was measured", "",
+        f"By `dissector` {told['versions']['dissector']}, passively, from captured packets: "
+        f"`{told['command']}`. Times are the capture's; a latency runs from the last byte of a "
+        "request to the last byte of its answer, both as seen where the capture was taken.", "",
+        *told["shown"], "",
+        "## What the capture could not see", "",
+        *source["unseen"], "",
+        "## What was changed before sharing", "",
+        *told["changed"], "",
+        "## How to look at it", "",
+        "`packets.pcapng` opens in Wireshark; a comment stands on each packet that matters, and "
+        "packet numbers in the texts are Wireshark's. `frames.txt`, `exchanges.txt`, `permits.txt` "
+        "and `deliveries.txt` are for reading, the Parquet files and `frames.jsonl` for tools. "
+        "With `pip install pulsar-dissector`:", "",
+        "    dissector verify BUNDLE.zip",
+        "    dissector summary BUNDLE.zip",
+        f"    dissector frames BUNDLE.zip -V -Y 'frame_no in ({_listed(selected)})'",
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:5]))
+
+
+def _when(frames: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> list[str]:
+    times = [row[name] for row in frames for name in ("first_ts_ns", "last_ts_ns")]
+    topics = sorted({row["topic"] for row in frames if row["topic"]})
+    lines = [
+        f"{counted(len(frames), 'frame')} selected of {counted(source['frames'], 'frame')}, "
+        f"{time_text(min(times))} to {time_text(max(times))}."
+    ]
+    if topics:
+        shown = ", ".join(f"`{_escaped(topic)}`" for topic in topics[:5])
+        lines.append(f"Topic: {shown}" + (" …" if len(topics) > 5 else "") + ".")
+    versions = [f"{name} {text}" for name, text in source["versions"]]
+    if versions:
+        lines.append(f"Versions: {', '.join(map(_escaped, versions))}.")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """A text of the wire that is no markup."""
+    plain = safe_text(text)
+    return "".join(f"\\{sign}" if sign in "`*_[]<>|#" else sign for sign in plain)
+
+
+def _counts(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[tuple[Any, ...], int]:
+    found: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        key = tuple(row[name] for name in names)
+        found[key] = found.get(key, 0) + 1
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0]))))
+
+
+def _of_frames(frames: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = ["| command | frames | checksum |", "|---|---|---|"]
+    for (command, checksum), count in _counts(frames, "command", "checksum").items():
+        lines.append(f"| {command or 'cut'} | {count:,} | {checksum or '-'} |")
+    return lines
+
+
+def _of_exchanges(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not rows:
+        return []
+    lines = ["", "| request | outcome | how many | least ms | median ms | most ms |"]
+    lines.append("|---|---|---|---|---|---|")
+    for (command, outcome), count in _counts(rows, "request_command", "outcome").items():
+        times = sorted(
+            row["latency_ns"]
+            for row in rows
+            if (row["request_command"], row["outcome"]) == (command, outcome)
+            and row["latency_ns"] is not None
+        )
+        spread = (times[0], times[(len(times) - 1) // 2], times[-1]) if times else ()
+        cells = " | ".join(f"{each / 1e6:.3f}" for each in spread) or "- | - | -"
+        lines.append(f"| {command} | {outcome} | {count:,} | {cells} |")
+    return lines
+
+
+def _of_deliveries(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not rows:
+        return []
+    lines = ["", "| deliveries | outcome | sent again because of | how many |", "|---|---|---|---|"]
+    for (again, outcome, cause), count in _counts(
+        rows, "is_redelivered", "outcome", "redelivery_cause"
+    ).items():
+        lines.append(
+            f"| {'again' if again else 'first'} | {outcome} | {cause or '-'} | {count:,} |"
+        )
+    return lines
+
+
+def same(name: str, mine: bytes, theirs: bytes | None) -> bool:
+    """Whether a part says what it says when it is made again.
+
+    What a newer program says beyond that (further columns, further numbers) is no difference.
+
+    Args:
+        mine: made again; theirs: of the bundle.
+    """
+    if theirs is None or mine == theirs:
+        return mine == theirs
+    try:
+        if name.endswith(".parquet"):
+            return _same_rows(mine, theirs)
+        if name.endswith(".jsonl"):
+            pairs = zip(mine.splitlines(), theirs.splitlines(), strict=True)
+            return all(_holds(json.loads(one), json.loads(other)) for one, other in pairs)
+        return name == NUMBERS and _holds(json.loads(mine), json.loads(theirs))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _holds(mine: Any, theirs: Any) -> bool:
+    """Whether everything of theirs is in mine."""
+    if isinstance(theirs, dict) and isinstance(mine, dict):
+        return all(name in mine and _holds(mine[name], value) for name, value in theirs.items())
+    if isinstance(theirs, list) and isinstance(mine, list):
+        is_long = len(mine) == len(theirs)
+        return is_long and all(_holds(*pair) for pair in zip(mine, theirs, strict=True))
+    return bool(mine == theirs)
+
+
+def _same_rows(mine: bytes, theirs: bytes) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        told = pq.read_table(io.BytesIO(theirs))
+        return bool(pq.read_table(io.BytesIO(mine)).select(told.column_names).equals(told))
+    except (pa.ArrowException, KeyError):
+        return False

@@ -1,0 +1,432 @@
+"""The commands evidence and verify: a bundle that settles a bug report, and its check."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from dissector.cli import expression, select
+from dissector.cli.anonymize import changes, disguise_of, sharing_options
+from dissector.cli.options import (
+    Common,
+    LocalName,
+    LocalPath,
+    Whole,
+    chain_option,
+    dissecting_options,
+    example,
+    force_option,
+    speaking_options,
+)
+from dissector.cli.show import column_kinds
+from dissector.cli.terminal import counted, safe_text
+from dissector.errors import InputError, OutputError, UsageError
+from dissector.outputs import new_file, written
+
+if TYPE_CHECKING:
+    from dissector.cli.reading import Reading
+    from dissector.evidence.anonymizing import Told
+    from dissector.evidence.choosing import Asked, Chosen
+    from dissector.evidence.disguise import Disguise
+    from dissector.evidence.showing import Cut
+    from dissector.lake.reader import Lake
+    from dissector.queries.engine import Engine
+    from dissector.sources.rings import Chain
+
+# Kept here as well, so that the help needs no library; a test holds both equal.
+FINDING_NAMES: Final = ("checksum_mismatch", "stall", "redelivery_loop", "error", "lost_receipt")
+_LIBRARIES: Final = ("numpy", "pyarrow", "duckdb", "protobuf")
+_MOST_FRAMES: Final = 1 << 62
+
+
+class FrameRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A-B, or one number."""
+
+    name = "range"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        first, sign, last = str(value).partition("-")
+        if not first.isdecimal() or (sign and not last.isdecimal()):
+            self.fail(f"{value!r} is no range of frames; write 120-140 or 120", param, ctx)
+        low, high = int(first), int(last or first)
+        if low > high or high > _MOST_FRAMES:
+            self.fail(f"{value!r}: the first frame comes first", param, ctx)
+        return low, high
+
+
+class _Source(NamedTuple):
+    """A capture that evidence is taken from: its rows, its packets, what was said of it."""
+
+    lake: "Lake"
+    engine: "Engine"
+    chains: dict[str, "Chain"]
+    reading: "Reading | None"
+
+
+@click.command(
+    epilog=example(
+        "dissector evidence night.pcap --finding lost_receipt -o report.zip\n"
+        "dissector evidence night.pcap -Y 'producer_id == 3 and sequence_id == 17' -o report.zip\n"
+        "dissector evidence --lake lake --topic orders --slowest 5 -o report.zip"
+    )
+)
+@click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
+@click.option(
+    "--lake", type=LocalPath(file_okay=False, path_type=Path), metavar="DIR",
+    help="Choose from this lake; packets come from INPUT, or from files beside the lake.",
+)  # fmt: skip
+@click.option("-Y", "--select", "condition", metavar="EXPR", help="Select frames that fit.")
+@click.option(
+    "--connection", "connections", multiple=True, type=Whole(0, _MOST_FRAMES), metavar="N",
+    help="Select frames of this connection. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--frames", "frames", multiple=True, type=FrameRange(), metavar="A-B",
+    help="Select frames by number. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME",
+    help="Select frames of this topic and its partitions. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--subscription", "subscriptions", multiple=True, metavar="NAME",
+    help="Select frames of this subscription. Repeatable.",
+)  # fmt: skip
+@click.option("--since", metavar="T", help="Select from this time on, UTC: 2026-01-31T12:00.")
+@click.option("--until", metavar="T", help="Select up to this time, UTC.")
+@click.option(
+    "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
+)
+@click.option(
+    "--finding", type=click.Choice(FINDING_NAMES), metavar="KIND",
+    help=f"Select frames that show this: {', '.join(FINDING_NAMES)}.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output-file", "output", required=True,
+    type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE", help="Write to this file.",
+)  # fmt: skip
+@sharing_options
+@force_option
+@chain_option
+@dissecting_options
+def evidence(
+    common: Common,
+    inputs: tuple[str, ...],
+    lake: Path | None,
+    condition: str | None,
+    connections: tuple[int, ...],
+    frames: tuple[tuple[int, int], ...],
+    topics: tuple[str, ...],
+    subscriptions: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    slowest: int | None,
+    finding: str | None,
+    output: Path,
+    keep_addresses: bool,
+    keep_names: bool,
+    key_file: Path | None,
+    force: bool,
+    chain: str,
+) -> int:
+    """Write a bundle that shows a finding and can be shared.
+
+    It holds the packets behind the selected frames, and those that open their connections,
+    producers and consumers; rows and numbers of these; a page to paste into a bug report. All
+    conditions must hold. It is anonymous unless told otherwise: see docs/bug-reports.md.
+    """
+    from dissector.cli.reading import rereadable
+    from dissector.queries.selection import selection_of
+
+    if not inputs and lake is None:
+        raise UsageError("name captures, or a lake with --lake")
+    selection = selection_of(since, until, topics)
+    place = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
+    from dissector.evidence.choosing import Asked
+
+    asked = Asked(_keep(condition), connections, frames, selection, subscriptions, slowest, finding)
+    if asked.is_everything:
+        raise UsageError(
+            "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
+            "--since, --until, --slowest or --finding; dissector anonymize makes a copy of all"
+        )
+    disguise = disguise_of(keep_addresses, keep_names, key_file)
+    with rereadable(inputs) as files, _opened(files, lake, common, chain) as source:
+        parts, told, packets = _made(source, asked, disguise, common)
+        code = 0 if source.reading is None else source.reading.end()
+    from dissector.evidence.bundle import write_bundle
+
+    try:
+        with written(place, is_forced=force) as sink:
+            write_bundle(sink, parts, told)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {output}: {error.strerror}; make room or name another file"
+        ) from error
+    common.words.say(f"{counted(packets, 'packet')} and what they say written to {output}")
+    for sentence in told["shown"]:
+        common.words.say(sentence)
+    print(output)
+    return code
+
+
+def _keep(condition: str | None) -> Any:
+    """What -Y keeps of rows of frames."""
+    if condition is None:
+        return None
+    parsed = expression.parse(condition)
+    select.check(condition, parsed, column_kinds("frames"))
+    return lambda batch: select.mask(parsed, batch)
+
+
+@contextmanager
+def _opened(
+    inputs: Sequence[str], lake: Path | None, common: Common, mode: str
+) -> Iterator[_Source]:
+    """Rows and packets of what the user named."""
+    from dissector.cli.land import temporary_lake
+    from dissector.lake.reader import open_lake
+    from dissector.queries.engine import engine_over
+
+    with ExitStack() as stack:
+        reading = None
+        if lake is None:
+            folder, reading, is_interrupted = stack.enter_context(
+                temporary_lake(inputs, common, mode)
+            )
+            if is_interrupted:
+                raise KeyboardInterrupt
+        else:
+            folder = lake
+        opened = stack.enter_context(open_lake(folder))
+        engine = stack.enter_context(engine_over(opened))
+        chains = {name: chain for chain, name in (reading.capture_ids if reading else {}).items()}
+        if lake is not None:
+            from dissector.evidence.finding_files import chains_of
+
+            chains = chains_of(opened, inputs)
+        yield _Source(opened, engine, chains, reading)
+
+
+def _made(
+    source: _Source, asked: "Asked", disguise: "Disguise", common: Common
+) -> tuple[dict[str, bytes], dict[str, Any], int]:
+    """The parts of a bundle, what its manifest says, and how many packets it has."""
+    from dissector.evidence.anonymizing import anonymize
+    from dissector.evidence.choosing import choose, with_partners
+    from dissector.evidence.showing import cut, keys_of, landed, memory_file, numbers_in, path_of
+    from dissector.queries.engine import engine_over
+    from dissector.sources.bundled import PACKETS
+    from dissector.sources.rings import Chain
+
+    found = choose(source.engine, asked)
+    if len(found) > 1:
+        raise UsageError(
+            f"the selection is in {len(found)} captures and a bundle is of one: name one of them"
+        )
+    ((capture, frames),) = found.items()
+    if capture not in source.chains:
+        raise InputError(f"the packets of {capture} are not at hand: name its files as INPUT")
+    chain, options = source.chains[capture], common.core_options()
+    chosen = with_partners(source.engine, capture, frames)
+    part = cut(source.engine, chain, chosen, options, has_permits=asked.finding == "stall")
+    comments = _comments(source.engine, chosen, part)
+    file = memory_file()
+    with part.data:
+        slice = Chain((path_of(part.data),), "packets")
+        done = anonymize(slice, options, disguise, file, comments)
+    file.flush()
+    with file, landed(file, options) as lake, engine_over(lake) as own:
+        numbers = numbers_in(own, part.taken)
+        roles: dict[str, list[int]] = {}
+        for number, key in keys_of(source.engine, chosen).items():
+            if key in numbers:
+                roles.setdefault(chosen.roles[number][1], []).append(numbers[key])
+        file.seek(0)
+        told = _told(source, asked, (chosen, part, done), disguise, common)
+        told["roles"] = {role: sorted(each) for role, each in roles.items()}
+        return _parts(lake, file.read(), told, source, PACKETS), told, len(part.taken)
+
+
+def _parts(
+    lake: "Lake", packets: bytes, told: dict[str, Any], source: _Source, name: str
+) -> dict[str, bytes]:
+    from dissector.cli.bundling import README, REDACTION, derived, page
+    from dissector.evidence.facts import whole
+
+    parts = {name: packets, **derived(lake, told["roles"])}
+    facts = whole(source.engine, told["capture"]["id"])
+    parts[README] = page(told, facts, lake, told["roles"].get("selected", [])).encode()
+    parts[REDACTION] = "".join(f"{line}\n" for line in told["changed"]).encode()
+    del told["capture"]["id"]
+    return parts
+
+
+def _comments(engine: "Engine", chosen: "Chosen", part: "Cut") -> dict[int, list[str]]:
+    """What stands on each packet: its number in the capture, and frames that end in it."""
+    from dissector.evidence.facts import sentences
+
+    said = sentences(engine, chosen)
+    return {
+        place: [f"packet {number} of the capture", *said.get(number, ())]
+        for place, number in enumerate(part.taken, 1)
+    }
+
+
+def _told(
+    source: _Source, asked: "Asked", made: tuple["Chosen", "Cut", "Told"],
+    disguise: "Disguise", common: Common,
+) -> dict[str, Any]:  # fmt: skip
+    """What the manifest says, but for the parts."""
+    from dissector.evidence.facts import capture_facts
+
+    chosen, part, done = made
+    versions = {"dissector": metadata.version("pulsar-dissector")}
+    versions |= {name: metadata.version(name) for name in _LIBRARIES}
+    return {
+        "what": _what(asked),
+        "versions": versions,
+        "command": _command(asked, disguise),
+        "options": {
+            name: value
+            for name, value in common.core_options().as_json().items()
+            if name not in ("follow_connection", "want_detail")
+        },
+        "capture": {"id": chosen.capture, **capture_facts(source.engine, chosen.capture)},
+        "shown": _shown(part),
+        "changed": changes(done, disguise),
+    }
+
+
+def _shown(part: "Cut") -> list[str]:
+    """What the packets alone say, beside what the whole capture says."""
+    whole = sum(level > 0 for level in part.levels.values())
+    same = part.selected - part.differing
+    said = [
+        f"The packets alone say the same as the whole capture of {same:,} of "
+        f"{counted(part.selected, 'selected frame')} (fields, outcomes, latencies)."
+    ]
+    if whole:
+        of = counted(whole, "connection")
+        said.append(f"For that, more than the frames' own packets of {of} had to be taken.")
+    if part.differing:
+        said.append(f"Of {counted(part.differing, 'frame')} the rest of the capture is needed.")
+    return said
+
+
+def _what(asked: "Asked") -> str:
+    """What was selected, without names."""
+    parts = []
+    if asked.finding:
+        parts.append(asked.finding.replace("_", " "))
+    if asked.slowest:
+        parts.append(f"the {asked.slowest} slowest exchanges")
+    if asked.frames:
+        spans = ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in asked.frames)
+        parts.append(f"frames {spans}")
+    if asked.connections:
+        parts.append(f"connection {', '.join(map(str, asked.connections))}")
+    if asked.selection.topics:
+        parts.append("frames of a topic")
+    if asked.subscriptions:
+        parts.append("frames of a subscription")
+    if asked.keep is not None:
+        parts.append("frames that fit an expression")
+    if asked.selection.since_ns is not None or asked.selection.until_ns is not None:
+        parts.append("frames of a time")
+    return ", ".join(parts)
+
+
+def _command(asked: "Asked", disguise: "Disguise") -> str:
+    """The command without what names something: paths, topics, expressions."""
+    words = ["dissector", "evidence", "INPUT"]
+    words += [word for number in asked.connections for word in ("--connection", str(number))]
+    words += [word for a, b in asked.frames for word in ("--frames", f"{a}-{b}")]
+    words += ["--topic", "NAME"] * len(asked.selection.topics)
+    words += ["--subscription", "NAME"] * len(asked.subscriptions)
+    words += ["-Y", "EXPR"] if asked.keep is not None else []
+    words += ["--since", "T"] if asked.selection.since_ns is not None else []
+    words += ["--until", "T"] if asked.selection.until_ns is not None else []
+    words += ["--slowest", str(asked.slowest)] if asked.slowest else []
+    words += ["--finding", asked.finding] if asked.finding else []
+    words += ["--keep-addresses"] if disguise.keeping.addresses else []
+    words += ["--keep-names"] if disguise.keeping.names else []
+    return shlex.join([*words, "-o", "BUNDLE.zip"])
+
+
+@click.command(epilog=example("dissector verify report.zip"))
+@click.argument("bundles", nargs=-1, required=True, type=LocalName(), metavar="BUNDLE...")
+@speaking_options
+def verify(common: Common, bundles: tuple[str, ...]) -> int:
+    """Check bundles of evidence.
+
+    Every part must be what its manifest says (SHA-256), and what the packets say, read again, must
+    be what the other parts say. Exit code 2 if not.
+    """
+    for path in bundles:
+        _verify(path, common)
+    return 0
+
+
+def _verify(path: str, common: Common) -> None:
+    from dissector.cli.bundling import derived, same
+    from dissector.dissection import Options
+    from dissector.evidence.bundle import Bundle
+    from dissector.evidence.showing import landed, memory_file
+    from dissector.sources.bundled import PACKETS
+
+    bundle = Bundle(path)
+    told = bundle.manifest
+    options = Options(**_known_options(told.get("options"), path))
+    roles = told.get("roles") if isinstance(told.get("roles"), dict) else {}
+    file = memory_file()
+    with file:
+        file.write(bundle.parts[PACKETS])
+        file.flush()
+        with landed(file, options) as lake:
+            try:
+                again = derived(lake, roles or {})
+            except (TypeError, AttributeError):
+                raise InputError(
+                    f"{path}: the bundle is damaged: its roles cannot be read"
+                ) from None
+    differing = [
+        name for name, data in again.items() if not same(name, data, bundle.parts.get(name))
+    ]
+    if differing:
+        mine = metadata.version("pulsar-dissector")
+        theirs = str((told.get("versions") or {}).get("dissector"))
+        by = (
+            "" if mine == theirs else f" (made by version {safe_text(theirs)[:20]}, this is {mine})"
+        )
+        raise InputError(
+            f"{path}: its packets do not say what {', '.join(sorted(differing))} says{by}"
+        )
+    common.words.say(
+        f"{path}: {counted(len(bundle.parts), 'part')} as they were, and its packets say the same"
+    )
+
+
+def _known_options(said: Any, path: str) -> dict[str, Any]:
+    """Options of the core that a manifest names."""
+    if not isinstance(said, dict):
+        raise InputError(f"{path}: the bundle is damaged: its options cannot be read")
+    known = ("protocol", "max_frame_bytes", "reorder_window_ms", "overlap", "verify_checksums")
+    kinds = (str, int, int, str, bool)
+    found = {
+        name: said[name]
+        for name, kind in zip(known, kinds, strict=True)
+        if isinstance(said.get(name), kind)
+    }
+    ports = said.get("decode_as")
+    if isinstance(ports, dict) and all(str(port).isdecimal() for port in ports):
+        found["decode_as"] = {int(port): str(name) for port, name in ports.items()}
+    return found

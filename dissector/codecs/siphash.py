@@ -1,0 +1,96 @@
+"""SipHash-2-4, a keyed hash (Aumasson and Bernstein, 2012), and numbers that follow from one.
+
+What it gives says nothing about the bytes to whoever has not got the key of 128 bits.
+"""
+
+from typing import Final
+
+from dissector.blocks import ByteArray
+from dissector.codecs.integers import byte, le64, wrapped
+from dissector.codecs.wrapping import product, total
+from dissector.jit import inlined, kernel
+
+# "somepseudorandomlygeneratedbytes", as the paper has it.
+_FIRST: Final = 0x736F6D6570736575
+_SECOND: Final = 0x646F72616E646F6D
+_THIRD: Final = 0x6C7967656E657261
+_FOURTH: Final = 0x7465646279746573
+# SplitMix64 (Steele, Lea and Flood, 2014); factors above 2^63 as signed numbers.
+_STEP: Final = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_AGAIN: Final = 0x94D049BB133111EB - (1 << 64)
+
+
+@inlined
+def _rotated(value: int, bits: int) -> int:
+    return wrapped(value << bits) | ((value >> (64 - bits)) & ((1 << bits) - 1))
+
+
+@inlined
+def _round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+    a = total(a, b)
+    b = _rotated(b, 13) ^ a
+    a = _rotated(a, 32)
+    c = total(c, d)
+    d = _rotated(d, 16) ^ c
+    a = total(a, d)
+    d = _rotated(d, 21) ^ a
+    c = total(c, b)
+    b = _rotated(b, 17) ^ c
+    c = _rotated(c, 32)
+    return a, b, c, d
+
+
+@kernel
+def siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
+    """The hash of data[start:end] as a signed number; low, high: the key's halves, likewise."""
+    a = _FIRST ^ low
+    b = _SECOND ^ high
+    c = _THIRD ^ low
+    d = _FOURTH ^ high
+    position = start
+    while position + 8 <= end:
+        word = le64(data, position)
+        d ^= word
+        a, b, c, d = _round(a, b, c, d)
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+        position += 8
+    word = wrapped(((end - start) & 0xFF) << 56)
+    shift = 0
+    while position < end:
+        word |= byte(data, position) << shift
+        shift += 8
+        position += 1
+    d ^= word
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a ^= word
+    c ^= 0xFF
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@inlined
+def following(seed: int, number: int) -> int:
+    """The number'th of the numbers that follow from a seed, signed, 64 bits."""
+    value = total(seed, product(_STEP, number + 1))
+    value = product(value ^ ((value >> 30) & ((1 << 34) - 1)), _MIX)
+    value = product(value ^ ((value >> 27) & ((1 << 37) - 1)), _MIX_AGAIN)
+    return value ^ ((value >> 31) & ((1 << 33) - 1))
+
+
+@kernel
+def fill_noise(data: ByteArray, start: int, end: int, seed: int) -> None:
+    """Put bytes that follow from a seed into data[start:end]."""
+    position = start
+    number = 0
+    while position < end:
+        word = following(seed, number)
+        number += 1
+        stop = min(position + 8, end)
+        while position < stop:
+            data[position] = word & 0xFF
+            word >>= 8
+            position += 1

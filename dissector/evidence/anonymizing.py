@@ -1,0 +1,61 @@
+"""A capture without what may not be shared: two passes over its files, one file of packets out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO, NamedTuple
+
+from dissector.dissection import Options
+from dissector.evidence.disguise import Disguise
+from dissector.evidence.packets import Rewriter
+from dissector.evidence.streams import Streams
+from dissector.sources.rings import Chain
+
+
+class Told(NamedTuple):
+    """What was done.
+
+    packets: written; frames: treated; repacked, noise: compressed batches that can be read as
+    before, and that cannot; nameless: of the first those without names; emptied: bytes of packets
+    that are no segments; problems: of the input.
+    """
+
+    packets: int
+    frames: int
+    repacked: int
+    noise: int
+    nameless: int
+    emptied: int
+    problems: tuple[str, ...]
+
+
+def anonymize(
+    chain: Chain,
+    options: Options,
+    disguise: Disguise,
+    sink: BinaryIO,
+    comments: Mapping[int, Sequence[str]] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Told:
+    """Write the packets of a capture as pcapng, made anonymous.
+
+    Args:
+        options: how it is dissected. comments: of packets, by number; without them streams may lie
+            on the disk while it runs, else in memory.
+        progress: told stored bytes read so far, of twice as many.
+
+    Raises:
+        InputError: no file of it can be read. OSError: the sink takes no more.
+    """
+    half = chain.stored_bytes
+    told = None if progress is None else (lambda done: progress(done + half))
+    streams = Streams(disguise, in_memory=comments is not None)
+    streams.read(chain, options, progress)
+    written = Rewriter(disguise, streams, sink, comments).run(chain, told)
+    return Told(
+        written.packets,
+        streams.treated,
+        disguise.pulsar.repacked + disguise.cursus.repacked,
+        disguise.pulsar.given_up + disguise.cursus.given_up,
+        disguise.pulsar.nameless,
+        written.emptied,
+        tuple(streams.problems),
+    )

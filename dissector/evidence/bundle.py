@@ -1,0 +1,84 @@
+"""A bundle: a zip archive of packets and what they say, with a manifest that names every part."""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any, BinaryIO, Final
+
+from dissector.errors import InputError
+from dissector.sources.bundled import (
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    PACKETS,
+    read_manifest,
+    read_part,
+)
+
+_WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made
+_MODE: Final = 0o600 << 16
+
+
+def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], told: Mapping[str, Any]) -> None:
+    """Write an archive of these parts.
+
+    Args:
+        told: what the manifest says besides the parts.
+
+    Raises:
+        OSError: the sink takes no more.
+    """
+    listed = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in sorted(parts.items())
+    }
+    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **told, "parts": listed}
+    text = json.dumps(manifest, indent=1, sort_keys=False) + "\n"
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {MANIFEST: text.encode(), **parts}.items():
+            info = zipfile.ZipInfo(name, _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = _MODE
+            archive.writestr(info, data)
+
+
+class Bundle:
+    """A bundle that is read: manifest, and parts that are what the manifest says.
+
+    Raises:
+        InputError: it is no bundle, damaged, or of a newer program; a part is not what it was.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.manifest = read_manifest(archive)
+                self.parts = self._parts(archive)
+        except FileNotFoundError:
+            raise InputError(f"{path}: there is no such file; check the path") from None
+        except (zipfile.BadZipFile, IsADirectoryError):
+            raise InputError(f"{path}: this is no bundle: dissector evidence writes one") from None
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    def _parts(self, archive: zipfile.ZipFile) -> dict[str, bytes]:
+        listed = self.manifest.get("parts")
+        if not isinstance(listed, dict) or PACKETS not in listed:
+            raise InputError(f"the bundle is damaged: its {MANIFEST} names no packets")
+        names = set(archive.namelist()) - {MANIFEST}
+        for name in sorted(names ^ set(listed)):
+            where = "the manifest" if name in names else "the bundle"
+            raise InputError(f"the bundle is not what it was: {name} is not in {where}")
+        parts = {}
+        for name, said in listed.items():
+            data = read_part(archive, name)
+            is_same = isinstance(said, dict) and said.get("sha256") == _digest(data)
+            if not is_same:
+                raise InputError(f"the bundle is not what it was: {name} has another SHA-256")
+            parts[name] = data
+        return parts
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,246 @@
+"""Which frames are evidence: those that a selection names, and those that they belong to.
+
+All is SQL over the tables of a lake; a name that is looked for is a value of a table, never part of
+a text.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dissector.errors import UsageError
+from dissector.queries.selection import Selection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dissector.queries.engine import Engine
+
+# By what is found: the frames that show it, as capture, connection_id, frame_no.
+FINDINGS: Final = {
+    "checksum_mismatch": "SELECT capture, connection_id, frame_no FROM wrong_checksums",
+    "stall": "SELECT capture, connection_id, began_frame_no AS frame_no FROM stalls "
+    "WHERE lasted_ms >= 1000 UNION ALL SELECT capture, connection_id, ended_frame_no FROM stalls "
+    "WHERE lasted_ms >= 1000 AND ended_frame_no IS NOT NULL",
+    "redelivery_loop": "SELECT d.capture, d.connection_id, d.frame_no FROM deliveries AS d JOIN ("
+    "SELECT capture, topic, subscription, ledger_id, entry_id FROM deliveries "
+    "WHERE ledger_id IS NOT NULL OR entry_id IS NOT NULL "
+    "GROUP BY ALL HAVING count(*) >= 3) AS l ON l.capture = d.capture "
+    "AND l.topic IS NOT DISTINCT FROM d.topic "
+    "AND l.subscription IS NOT DISTINCT FROM d.subscription "
+    "AND l.ledger_id IS NOT DISTINCT FROM d.ledger_id "
+    "AND l.entry_id IS NOT DISTINCT FROM d.entry_id",
+    "error": "SELECT capture, connection_id, frame_no FROM refused WHERE frame_no IS NOT NULL "
+    "UNION ALL SELECT capture, connection_id, response_frame_no FROM refused "
+    "WHERE response_frame_no IS NOT NULL",
+    "lost_receipt": "SELECT capture, connection_id, frame_no FROM lost_receipts",
+}
+_MOST: Final = 200_000  # frames of a selection; what is more is no evidence but a capture
+_AT_ONCE: Final = 5000
+# Roles of frames, what they are told of first.
+SELECTED: Final = "selected"
+ANSWER: Final = "answer"
+REQUEST: Final = "request"
+RESENT: Final = "sent again"
+ACKNOWLEDGED: Final = "acknowledgement"
+EARLIER: Final = "delivered before"
+SET_UP: Final = "set-up"
+_FIRST_COMMANDS: Final = (
+    *("CONNECT", "CONNECTED", "AUTH_CHALLENGE", "AUTH_RESPONSE"),
+    *("AUTH", "NEGOTIATE", "PROTOCOL_INFO", "JOIN_GROUP", "SYNC_GROUP", "INIT_PRODUCER_ID"),
+)
+_PARTNERS: Final = (
+    (ANSWER, "SELECT e.connection_id, e.response_frame_no AS frame_no FROM exchanges AS e "
+     "JOIN chosen AS c ON c.frame_no = e.request_frame_no WHERE e.capture = {}"),
+    (REQUEST, "SELECT e.connection_id, e.request_frame_no AS frame_no FROM exchanges AS e "
+     "JOIN chosen AS c ON c.frame_no = e.response_frame_no WHERE e.capture = {}"),
+    (RESENT, "SELECT o.connection_id, o.request_frame_no AS frame_no FROM exchanges AS o "
+     "JOIN exchanges AS e ON e.capture = o.capture AND e.kind = 'publish' AND o.kind = 'publish' "
+     "AND e.topic = o.topic AND e.producer_name = o.producer_name "
+     "AND e.sequence_id = o.sequence_id "
+     "JOIN chosen AS c ON c.frame_no = e.request_frame_no WHERE o.capture = {}"),
+    (ACKNOWLEDGED, "SELECT d.connection_id, d.ack_frame_no AS frame_no FROM deliveries AS d "
+     "JOIN chosen AS c ON c.frame_no = d.frame_no WHERE d.capture = {}"),
+    (EARLIER, "SELECT f.connection_id, f.frame_no FROM deliveries AS d "
+     "JOIN chosen AS c ON c.frame_no = d.frame_no "
+     "JOIN frames AS f ON f.capture = d.capture AND f.frame_no = d.previous_frame_no "
+     "WHERE d.capture = {}"),
+)  # fmt: skip
+_OPENING: Final = tuple(
+    f"SELECT p.connection_id, p.{column} AS frame_no FROM {table}s AS p WHERE p.capture = {{}} "
+    f"AND EXISTS (SELECT 1 FROM frames AS f JOIN chosen AS c ON c.frame_no = f.frame_no "
+    f"WHERE f.capture = p.capture AND f.connection_id = p.connection_id "
+    f"AND f.{table}_id = p.{table}_id AND f.incarnation IS NOT DISTINCT FROM p.incarnation)"
+    for table in ("producer", "consumer")
+    for column in ("opened_frame_no", "ready_frame_no", "closed_frame_no")
+)
+_FIRST_GRANTS: Final = (
+    "SELECT p.connection_id, min(p.frame_no) AS frame_no FROM permits AS p "
+    "WHERE p.capture = {} AND p.event = 'grant' AND EXISTS (SELECT 1 FROM frames AS f "
+    "JOIN chosen AS c ON c.frame_no = f.frame_no WHERE f.capture = p.capture "
+    "AND f.connection_id = p.connection_id AND f.consumer_id = p.consumer_id "
+    "AND f.incarnation IS NOT DISTINCT FROM p.incarnation) "
+    "GROUP BY p.connection_id, p.consumer_id, p.incarnation"
+)
+_CONNECTING: Final = (
+    "SELECT f.connection_id, f.frame_no FROM frames AS f WHERE f.capture = {} "
+    f"AND f.command IN ({', '.join(repr(name) for name in _FIRST_COMMANDS)}) "
+    "AND f.connection_id IN (SELECT connection_id FROM chosen)"
+)
+Mask = Callable[["pa.RecordBatch"], Any]
+
+
+class Asked(NamedTuple):
+    """What a user selects; all of it must hold.
+
+    keep: of rows of frames, those that -Y selects; frames: first and last number; slowest: so many
+    of the slowest exchanges; finding: a key of FINDINGS.
+    """
+
+    keep: Mask | None = None
+    connections: Sequence[int] = ()
+    frames: Sequence[tuple[int, int]] = ()
+    selection: Selection = Selection()
+    subscriptions: Sequence[str] = ()
+    slowest: int | None = None
+    finding: str | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is selected."""
+        return self == Asked()
+
+
+class Chosen(NamedTuple):
+    """Frames of a capture, by number their connection and role."""
+
+    capture: str
+    roles: dict[int, tuple[int, str]]
+
+    def of_role(self, role: str) -> list[int]:
+        """Frames of a role."""
+        return sorted(number for number, (_, own) in self.roles.items() if own == role)
+
+
+def rows(engine: "Engine", query: str) -> list[dict[str, Any]]:
+    """All rows of a query, or of the last of several statements."""
+    found: list[dict[str, Any]] = []
+    for answer in engine.answers(query):
+        found = [row for batch in answer.batches() for row in batch.to_pylist()]
+    return found
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def choose(engine: "Engine", asked: Asked) -> dict[str, list[tuple[int, int]]]:
+    """Connection and number of the selected frames, by capture.
+
+    Raises:
+        UsageError: nothing is selected, or more than can be evidence.
+    """
+    source = "frames"
+    if asked.finding is not None:
+        source = f"frames SEMI JOIN ({FINDINGS[asked.finding]}) USING (capture, frame_no)"
+    found: dict[str, list[tuple[int, int]]] = {}
+    wanted = "*" if asked.keep is not None else "capture, connection_id, frame_no"
+    total = 0
+    for answer in engine.answers(f"SELECT {wanted} FROM {source} WHERE {_conditions(asked)}"):
+        for batch in answer.batches():
+            kept = batch if asked.keep is None else batch.filter(asked.keep(batch))
+            total += kept.num_rows
+            if total > _MOST and asked.slowest is None:
+                raise UsageError(
+                    f"the selection has more than {_MOST:,} frames: select more closely, or share "
+                    "the whole capture (dissector anonymize)"
+                )
+            names = ("capture", "connection_id", "frame_no")
+            columns = (kept.column(name).to_pylist() for name in names)
+            for capture, connection, number in zip(*columns, strict=True):
+                found.setdefault(capture, []).append((connection, number))
+    if asked.slowest is not None:
+        found = _slowest(engine, found, asked.slowest)
+    if not found:
+        raise UsageError("no frame matches the selection: nothing was written")
+    return found
+
+
+def _conditions(asked: Asked) -> str:
+    parts = ["frame_no IS NOT NULL"]
+    if asked.connections:
+        parts.append(f"connection_id IN ({', '.join(map(str, asked.connections))})")
+    if asked.frames:
+        spans = (f"frame_no BETWEEN {first} AND {last}" for first, last in asked.frames)
+        parts.append(f"({' OR '.join(spans)})")
+    if asked.selection.since_ns is not None:
+        parts.append(f"last_ts_ns >= {asked.selection.since_ns}")
+    if asked.selection.until_ns is not None:
+        parts.append(f"last_ts_ns < {asked.selection.until_ns}")
+    if asked.selection.topics:
+        either = (
+            f"topic = {quoted(name)} OR regexp_full_match(replace(topic, {quoted(name)}, ''), "
+            "'-partition-\\d+')"
+            for name in asked.selection.topics
+        )
+        parts.append(f"({' OR '.join(either)})")
+    if asked.subscriptions:
+        parts.append(f"subscription IN ({', '.join(map(quoted, asked.subscriptions))})")
+    return " AND ".join(parts)
+
+
+def _slowest(
+    engine: "Engine", found: dict[str, list[tuple[int, int]]], count: int
+) -> dict[str, list[tuple[int, int]]]:
+    """Requests and answers of the slowest exchanges one frame of which is selected."""
+    selected = {(capture, number) for capture, frames in found.items() for _, number in frames}
+    chosen: dict[str, list[tuple[int, int]]] = {}
+    left = count
+    query = (
+        "SELECT capture, connection_id, request_frame_no, response_frame_no FROM exchanges "
+        "WHERE latency_ns IS NOT NULL AND request_frame_no IS NOT NULL "
+        "ORDER BY latency_ns DESC, capture, request_frame_no"
+    )
+    for answer in engine.answers(query):
+        for batch in answer.batches():
+            for row in batch.to_pylist():
+                capture, connection, request, response = row.values()
+                if left and (capture, request) in selected:
+                    chosen.setdefault(capture, []).append((connection, request))
+                    if response is not None:
+                        chosen[capture].append((connection, response))
+                    left -= 1
+    return chosen
+
+
+def with_partners(engine: "Engine", capture: str, frames: list[tuple[int, int]]) -> Chosen:
+    """The frames with those that they belong to: answers, repetitions, acknowledgements, and what
+    opened their connections, producers and consumers."""
+    roles = {number: (connection, SELECTED) for connection, number in frames}
+    rows(engine, "CREATE OR REPLACE TABLE chosen (connection_id BIGINT, frame_no BIGINT)")
+    _put(engine, list(roles.items()))
+    name = quoted(capture)
+    for role, query in _PARTNERS:
+        _add(engine, roles, role, query.format(name))
+    for query in (*_OPENING, _FIRST_GRANTS, _CONNECTING):
+        _add(engine, roles, SET_UP, query.format(name))
+    for role, query in _PARTNERS[:2]:
+        _add(engine, roles, role, query.format(name))
+    return Chosen(capture, roles)
+
+
+def _add(engine: "Engine", roles: dict[int, tuple[int, str]], role: str, query: str) -> None:
+    new = {
+        row["frame_no"]: (row["connection_id"], role)
+        for row in rows(engine, query)
+        if row["frame_no"] is not None and row["frame_no"] not in roles
+    }
+    roles.update(new)
+    _put(engine, list(new.items()))
+
+
+def _put(engine: "Engine", frames: list[tuple[int, tuple[int, str]]]) -> None:
+    for start in range(0, len(frames), _AT_ONCE):
+        some = frames[start : start + _AT_ONCE]
+        values = ", ".join(f"({connection}, {number})" for number, (connection, _) in some)
+        rows(engine, f"INSERT INTO chosen VALUES {values}")

@@ -1,0 +1,444 @@
+"""The second pass: every packet once more, with other addresses and what its stream holds now."""
+
+import dataclasses
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO, Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.capture.interfaces import Interfaces
+from dissector.capture.reader import CaptureReader
+from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
+from dissector.evidence.disguise import Disguise
+from dissector.evidence.pieces import KeptPieces
+from dissector.evidence.streams import Side, Streams, all_packets
+from dissector.limits import MAX_RECORD_BYTES
+from dissector.packet import rewriting
+from dissector.packet.columns import PacketColumns, SegmentColumns, new_packet_columns
+from dissector.packet.fragments import fragment_at
+from dissector.packet.link import RAW
+from dissector.packet.places import (
+    AT,
+    KIND,
+    PACKET_ROW,
+    PIECE,
+    PLACES_OF_PACKET,
+    REST,
+    SEGMENT,
+    find_places,
+    new_walk,
+)
+from dissector.packet.reader import PacketReader
+from dissector.packet.reasons import USED
+from dissector.packet.tcp import SYN
+from dissector.sources.files import Buffer, ChainReader, FileEnd, FileStart
+from dissector.sources.rings import Chain
+from dissector.stream.sequence import SEQUENCE_MASK
+
+_WAYS: Final = (
+    *("source_high", "source_low", "source_port"),
+    *("destination_high", "destination_low", "destination_port"),
+)
+_PLACES: Final = 1 << 16
+_OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
+_TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
+_APPLICATION: Final = "pulsar-dissector"
+Way = tuple[int, ...]
+Progress = Callable[[int], None]
+
+
+class _Found(NamedTuple):
+    """A stream of a way. base: sequence number of its offset 0; first, last: packets of it."""
+
+    stream: int
+    base: int
+    first: int
+    last: int
+    packets: Int64Array
+
+
+class Survey:
+    """Which way each stream went, found by its first bytes."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._sides: list[Side] = list(streams.sides.values())
+        spans: dict[int, list[Int64Array]] = {}
+        for (connection, _), side in streams.sides.items():
+            spans.setdefault(connection, []).extend(side.packets)
+        self._spans = [
+            (min(int(each.min()) for each in spans[key[0]]),
+             max(int(each.max()) for each in spans[key[0]]))
+            for key in streams.sides
+        ]  # fmt: skip
+        probes: dict[int, list[int]] = {}
+        for number, side in enumerate(self._sides):
+            probes.setdefault(side.probe[2], []).append(number)
+        self._probes = probes
+        self._wanted = np.array(sorted(probes), np.int64)
+        self.ways: dict[Way, list[_Found]] = {}
+
+    def take(self, segments: SegmentColumns, count: int, sources: Sequence[ByteArray]) -> None:
+        """Look at the segments of a block."""
+        packets = segments.packet[:count]
+        for row in np.flatnonzero(np.isin(packets, self._wanted)).tolist():
+            start, size = int(segments.offset[row]), int(segments.captured_bytes[row])
+            payload = sources[int(segments.source[row])][start : start + size].tobytes()
+            for number in self._probes[int(packets[row])]:
+                offset, head, _ = self._sides[number].probe
+                at = payload.find(head)
+                if at < 0:
+                    continue
+                way = tuple(int(getattr(segments, name)[row]) for name in _WAYS)
+                sequence = int(segments.sequence[row]) + ((int(segments.flags[row]) & SYN) >> 1)
+                base = (sequence + at - offset) & SEQUENCE_MASK
+                of_side = all_packets([self._sides[number]])
+                found = _Found(number, base, *self._spans[number], of_side)
+                self.ways.setdefault(way, []).append(found)
+
+    def runs(self, before: ByteArray, after: ByteArray) -> rewriting.Runs:
+        """What the streams hold now."""
+        counts = np.array([len(side.runs) for side in self._sides], np.int64)
+        ordered = [sorted(side.runs) for side in self._sides]
+        rows = np.array([run for runs in ordered for run in runs], np.int64).reshape(-1, 3)
+        last = np.cumsum(counts)
+        return rewriting.Runs(
+            first=last - counts,
+            last=last,
+            starts=np.ascontiguousarray(rows[:, 0]),
+            ends=np.ascontiguousarray(rows[:, 1]),
+            positions=np.ascontiguousarray(rows[:, 2]),
+            near=np.array([side.probe[0] for side in self._sides], np.int64),
+            before=before,
+            after=after,
+        )
+
+    def streams_of(self, segments: SegmentColumns, count: int) -> Int64Array:
+        """int64[3, count]: the stream of each segment, -1 for none, its base, and room."""
+        of = np.full((3, max(count, 1)), -1, np.int64)
+        if not count:
+            return of
+        columns = np.stack([getattr(segments, name)[:count] for name in _WAYS], axis=1)
+        packed = np.ascontiguousarray(columns).view(f"V{8 * len(_WAYS)}").ravel()
+        _, firsts, numbers = np.unique(packed, return_index=True, return_inverse=True)
+        packets = segments.packet[:count]
+        for number, first in enumerate(firsts.tolist()):
+            found = self.ways.get(tuple(columns[first].tolist()))
+            if found is None:
+                continue
+            rows = np.flatnonzero(numbers == number)
+            for each in sorted(found, key=lambda one: one.first):
+                mine = rows
+                if each is not found[0] or len(found) > 1:
+                    mine = rows[self._is_of(each, packets[rows], of[0, rows], found)]
+                of[0, mine], of[1, mine] = each.stream, each.base
+        return of
+
+    @staticmethod
+    def _is_of(
+        each: _Found, packets: Int64Array, taken: Int64Array, found: list[_Found]
+    ) -> np.ndarray:
+        """Which packets are of a stream of several that went one way: those that brought its bytes,
+        and of others those behind its first one."""
+        own = np.isin(packets, each.packets)
+        others = np.isin(packets, np.concatenate([one.packets for one in found]))
+        return np.asarray(own | (~others & ((packets >= each.first) | (taken < 0))))
+
+
+@dataclasses.dataclass
+class Rewritten:
+    """What was written: packets, bytes emptied that belong to no segment."""
+
+    packets: int = 0
+    emptied: int = 0
+
+
+class Rewriter:
+    """Writes the packets of a chain of files as pcapng.
+
+    Args:
+        comments: of packets, by their number.
+    """
+
+    def __init__(
+        self, disguise: Disguise, streams: Streams, sink: BinaryIO,
+        comments: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:  # fmt: skip
+        self._disguise = disguise
+        self._streams = streams
+        self._sink = sink
+        self._comments = comments
+        self._state = rewriting.new_rewriting(
+            np.array(disguise.names, np.int64), np.array(disguise.noise, np.int64)
+        )
+        self._walk = new_walk()
+        self._places = np.zeros((_PLACES + PLACES_OF_PACKET, 3), np.int64)
+        self._out = np.zeros(_OUT_BYTES, np.uint8)
+        self._numbers: Int64Array = np.zeros(0, np.int64)
+        self._interfaces = 0
+        self._pieces: dict[int, list[tuple[int, bytes]]] = {}
+        self._runs: rewriting.Runs
+        self.told = Rewritten()
+
+    def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
+        """Read the files again, and write."""
+        survey = Survey(self._streams)
+        before, after = (
+            _mapped(file.fileno()) for file in (self._streams.before, self._streams.after)
+        )
+        for block in _blocks(chain, None):
+            survey.take(block.segments, block.segment_count, block.sources)
+        self._runs = survey.runs(before, after)
+        if self._streams.has_fragments:
+            self._put_pieces(chain, survey)
+        self._sink.write(section_block("", _APPLICATION))
+        self._reader = CaptureReader()
+        for block in _blocks(chain, progress, None, self._reader):
+            self._rewrite(block, survey)
+            self._write(block)
+        self._describe(self._reader.interfaces)
+        drops = self._reader.interfaces.dropped
+        for interface, count in sorted(drops().items()):
+            self._sink.write(statistics_block(interface, count))
+        return self.told
+
+    # -- one block
+
+    def _rewrite(self, block: "_Block", survey: Survey) -> None:
+        data, packets = block.data, block.packets
+        of = survey.streams_of(block.segments, block.segment_count)
+        found = self._found(data, packets, block.rows, block.link_types)
+        headers = np.zeros(block.rows, np.int64)
+        for places in found:
+            self._learn(data, places)
+            heads = places[places[:, KIND] == SEGMENT]
+            headers[heads[:, PACKET_ROW]] = heads[:, AT]
+        own = block.segments.packet[: block.segment_count] - block.first_packet
+        of[2, : block.segment_count] = headers[own]
+        counts = np.zeros(16, np.int64)
+        counts[0] = block.segment_count
+        rewriting.rewrite_segments(data, block.segments, counts, of, self._runs, self._state)
+        rewriting.blank_behind(
+            data, packets, block.segments, block.segment_count, block.first_packet
+        )
+        for places in found:
+            self._refine(block, places)
+            self._apply(data, packets, places)
+
+    def _found(
+        self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
+    ) -> list[Int64Array]:
+        """The places of some packets, int64[places, 3] each."""
+        bounds = np.array([0, rows], np.int64)
+        found = []
+        while bounds[0] < rows:
+            count = find_places(data, packets, bounds, link_types, self._walk, self._places)
+            found.append(self._places[:count].copy())
+        return found
+
+    def _learn(self, data: ByteArray, places: Int64Array) -> None:
+        """Have an answer for every address in headers."""
+        if self._disguise.keeping.addresses:
+            return
+        at = 0
+        while at < len(places):
+            rest = np.ascontiguousarray(places[at:])
+            at += rewriting.note_addresses(data, rest, len(rest), self._state)
+            self._answer()
+            if at < len(places):
+                rewriting.grown(self._state)
+
+    def _answer(self) -> None:
+        state = self._state
+        rows = state.missing[: state.counts[1]]
+        table = state.addresses
+        for version, size in ((4, 4), (6, 16)):
+            mine = rows[table[rows, 0] == version]
+            whole = [
+                b"".join(int(half).to_bytes(8, "big", signed=True) for half in table[row, 1:3])
+                for row in mine
+            ]
+            for row, new in zip(
+                mine, self._disguise.addresses([w[-size:] for w in whole]), strict=True
+            ):
+                longer = new.rjust(16, b"\0")
+                table[row, 3] = int.from_bytes(longer[:8], "big", signed=True)
+                table[row, 4] = int.from_bytes(longer[8:], "big", signed=True)
+                table[row, 5] = 1
+        state.counts[1] = 0
+
+    def _refine(self, block: "_Block", places: Int64Array) -> None:
+        """What the walk took for a segment, and the reader of packets did not, goes; of fragments
+        what their packet holds now."""
+        is_odd = (places[:, KIND] == SEGMENT) & (block.reasons[places[:, PACKET_ROW]] != USED)
+        places[is_odd, KIND] = REST
+        places[is_odd, AT] += _TCP_KEPT
+        for row in np.flatnonzero(places[:, KIND] == PIECE).tolist():
+            packet = int(places[row, PACKET_ROW])
+            self._fill_piece(block, packet, int(places[row, AT]))
+
+    def _fill_piece(self, block: "_Block", packet: int, at: int) -> None:
+        data, start = block.data, int(block.packets.offset[packet])
+        end = start + int(block.packets.captured_bytes[packet])
+        piece = fragment_at(data, at, end, 0)
+        first = (
+            at + 8 if isinstance(piece, int) else int(piece.payload.ctypes.data - data.ctypes.data)
+        )
+        data[first:end] = 0
+        for offset, content in self._pieces.get(block.first_packet + packet, ()):
+            data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
+
+    def _apply(self, data: ByteArray, packets: PacketColumns, places: Int64Array) -> None:
+        if not self._disguise.keeping.addresses:
+            rewriting.readdress(data, packets, places, len(places), self._state)
+        self.told.emptied += rewriting.blank(data, packets, places, len(places))
+
+    # -- packets in pieces
+
+    def _put_pieces(self, chain: Chain, survey: Survey) -> None:
+        """What packets in pieces hold now, by the packets that brought the pieces."""
+        kept = KeptPieces()
+        for block in _blocks(chain, None, kept):
+            kept.place(block.packets.offset, block.first_packet)
+            side = block.sources[1].copy()
+            links = np.array([RAW], np.int64)
+            rows = new_packet_columns(len(kept.rebuilt))
+            for row, (start, end) in enumerate(kept.rebuilt):
+                rows.offset[row], rows.captured_bytes[row] = start, end - start
+                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
+            found = self._found(side, rows, len(kept.rebuilt), links)
+            for places in found:
+                self._learn(side, places)
+            of = survey.streams_of(block.segments, block.segment_count)
+            self._rewrite_rebuilt(side, block, of)
+            for places in found:
+                for row in np.flatnonzero(places[:, KIND] == PIECE).tolist():
+                    places[row, KIND] = REST
+                self._apply(side, rows, places)
+            kept.rewritten(side)
+            for packet, offset, content in kept.contents():
+                self._pieces.setdefault(packet, []).append((offset, content))
+
+    def _rewrite_rebuilt(self, side: ByteArray, block: "_Block", of: Int64Array) -> None:
+        segments = block.segments
+        rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
+        if not len(rows):
+            return
+        # As if they lay in the input.
+        mine = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
+        mine.source[:] = 0
+        counts = np.zeros(16, np.int64)
+        counts[0] = len(rows)
+        chosen = np.ascontiguousarray(of[:, rows])
+        chosen[2] = mine.offset[: len(rows)] - 4 * ((mine.flags[: len(rows)] >> 12) & 15)
+        rewriting.rewrite_segments(side, mine, counts, chosen, self._runs, self._state)
+
+    # -- out
+
+    def _describe(self, interfaces: Interfaces) -> None:
+        """Write what interfaces there are, that are not written yet."""
+        while self._interfaces < interfaces.count:
+            number = self._interfaces
+            columns = interfaces.columns
+            link_type, snaplen = int(columns.link_type[number]), int(columns.snaplen[number])
+            self._sink.write(interface_block(link_type, max(snaplen, 0)))
+            self._interfaces += 1
+
+    def _write(self, block: "_Block") -> None:
+        self._describe(block.reader.interfaces)
+        self.told.packets += block.rows
+        if self._comments is not None:
+            self._write_with_comments(block, self._comments)
+            return
+        numbers = np.arange(max(self._interfaces, 1), dtype=np.int64)
+        bounds = np.array([0, block.rows], np.int64)
+        while bounds[0] < block.rows:
+            size = rewriting.pack_packets(block.data, block.packets, bounds, numbers, self._out)
+            self._sink.write(self._out[:size].data)
+
+    def _write_with_comments(self, block: "_Block", comments: Mapping[int, Sequence[str]]) -> None:
+        packets = block.packets
+        for row in range(block.rows):
+            start = int(packets.offset[row])
+            content = block.data[start : start + int(packets.captured_bytes[row])].tobytes()
+            told = comments.get(block.first_packet + row, ())
+            self._sink.write(
+                packet_block(
+                    content, int(packets.ts_ns[row]), int(packets.wire_bytes[row]),
+                    int(packets.interface[row]), told,
+                )
+            )  # fmt: skip
+
+
+class _Block(NamedTuple):
+    """Packets of a buffer: their bytes, columns and segments."""
+
+    data: ByteArray
+    reader: CaptureReader
+    rows: int
+    first_packet: int
+    segments: SegmentColumns
+    segment_count: int
+    reasons: Int64Array
+    sources: tuple[ByteArray, ByteArray]
+
+    @property
+    def packets(self) -> PacketColumns:
+        """Columns of the packets."""
+        return self.reader.packets
+
+    @property
+    def link_types(self) -> Int64Array:
+        """By interface."""
+        return self.reader.interfaces.columns.link_type
+
+
+def _blocks(
+    chain: Chain,
+    progress: Progress | None,
+    kept: KeptPieces | None = None,
+    reader: CaptureReader | None = None,
+) -> Iterator[_Block]:
+    """The packets of a chain of files."""
+    reader, decoder = reader or CaptureReader(), PacketReader(fragments=kept)
+    with ChainReader(chain.files) as source:
+        for event in source:
+            if isinstance(event, FileStart):
+                reader.start_file()
+            elif isinstance(event, FileEnd):
+                reader.finish_file()
+                decoder.finish_file()
+            else:
+                yield from _blocks_of(event, reader, decoder)
+                if progress is not None:
+                    progress(source.stored_bytes)
+
+
+def _blocks_of(buffer: Buffer, reader: CaptureReader, decoder: PacketReader) -> Iterator[_Block]:
+    position, is_more = buffer.start, True
+    while is_more:
+        scan = reader.feed(buffer.data, position, buffer.end, buffer.is_last)
+        position, is_more = scan.consumed, scan.is_more
+        if scan.rows:
+            links = reader.interfaces.columns.link_type
+            segments, count = decoder.read(
+                buffer.data, reader.packets, scan.rows, scan.first_packet, links
+            )
+            reasons = decoder.reasons[: scan.rows]
+            sources = (buffer.data, decoder.side)
+            yield _Block(
+                buffer.data, reader, scan.rows, scan.first_packet, segments, count, reasons, sources
+            )
+    buffer.consumed = position
+    buffer.is_enough = reader.is_over
+
+
+def _mapped(descriptor: int) -> ByteArray:
+    """A file as an array."""
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return np.zeros(1, np.uint8)
+    # Copied when written, which nobody does: kernels take arrays that can be.
+    return np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8)

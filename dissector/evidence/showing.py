@@ -1,0 +1,244 @@
+"""The smallest packets that show the same: cut, read again, and widened where they do not.
+
+What the packets alone say of the selected frames is held against what the whole capture says. A
+connection of which something reads differently gets more packets: first all between its first and
+its last frame that belongs here, then all.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+
+from dissector.dissection import Options
+from dissector.evidence.choosing import SELECTED, SET_UP, Chosen, quoted, rows
+from dissector.lake.land import land_chain
+from dissector.lake.reader import Lake, open_lake
+from dissector.queries.engine import engine_over
+from dissector.sources.bundled import PACKETS
+from dissector.sources.rings import Chain
+from dissector.sources.slice import EndPoints, Span, Wanted, end_points, write_slice
+
+if TYPE_CHECKING:
+    from dissector.queries.engine import Engine
+
+BASE_NAME: Final = "packets"
+FRAMES_ONLY: Final = 0
+BETWEEN: Final = 1
+WHOLE: Final = 2
+_AT_ONCE: Final = 5000
+# What must read the same: of a frame, its exchange, its delivery, its change of permits.
+_OF_FRAME: Final = (
+    *("command", "status", "request_id", "producer_id", "consumer_id", "sequence_id"),
+    *("ledger_id", "entry_id", "message_count", "permits", "redelivery_count", "error_code"),
+    *("checksum", "frame_bytes", "compression", "is_batch", "metadata_bytes", "payload_bytes"),
+)
+_OF_EXCHANGE: Final = (
+    *("outcome", "latency_ns", "transmit_ns", "response_command", "error_code", "attempt"),
+)
+_OF_DELIVERY: Final = ("outcome", "ack_latency_ns", "is_redelivered", "redelivery_cause")
+_OF_PERMIT: Final = ("event", "delta", "available_after")
+_OWN: Final = ("frame_no", "first_packet", "last_packet", "place")
+_FACTS: Final = ", ".join(
+    f"{table}.{column} AS {table}_{column}"
+    for table, columns in (
+        ("f", _OF_FRAME), ("e", _OF_EXCHANGE), ("d", _OF_DELIVERY), ("p", _OF_PERMIT),
+    )
+    for column in columns
+)  # fmt: skip
+Key = tuple[int, int, int]
+
+
+class Cut(NamedTuple):
+    """Packets cut out of a capture.
+
+    data: a file of them; taken: their numbers in the capture; levels: by connection, how much of it
+    was taken; selected: how many frames were; differing: how many of them read differently alone.
+    """
+
+    data: BinaryIO
+    taken: tuple[int, ...]
+    levels: dict[int, int]
+    selected: int
+    differing: int
+
+
+@contextmanager
+def landed(file: BinaryIO, options: Options) -> Iterator[Lake]:
+    """A lake of a file of packets that lies in memory or under a name."""
+    with TemporaryDirectory(prefix="dissector-") as folder:
+        lake, named = Path(folder) / "lake", Path(folder) / PACKETS
+        named.symlink_to(path_of(file))  # reports name their files
+        land_chain(Chain((str(named),), BASE_NAME), lake, options)
+        with open_lake(lake) as opened:
+            yield opened
+
+
+def memory_file() -> BinaryIO:
+    """A file that never touches the disk."""
+    return os.fdopen(os.memfd_create(BASE_NAME), "w+b")
+
+
+def path_of(file: BinaryIO) -> str:
+    """A path under which an open file can be read."""
+    return f"/proc/{os.getpid()}/fd/{file.fileno()}"
+
+
+def cut(
+    engine: "Engine", chain: Chain, chosen: Chosen, options: Options, *, has_permits: bool
+) -> Cut:
+    """Cut out of a capture what shows the chosen frames.
+
+    Args:
+        has_permits: balances of permits must read the same, which takes all deliveries before.
+    """
+    frames = _frames(engine, chosen)
+    before = _facts(engine, chosen)
+    wanted_keys = {key for key, fact in before.items() if fact.pop("frame_no") in _selected(chosen)}
+    connections = _connections(engine, chosen)
+    levels = dict.fromkeys(connections, FRAMES_ONLY)
+    # All frames of a pair of packets are of one connection.
+    of = {(row["first_packet"], row["last_packet"]): row["connection_id"] for row in frames}
+    while True:
+        wanted = _wanted(frames, connections, levels, chosen)
+        file = memory_file()
+        write_slice(chain, wanted, file, False)
+        file.flush()
+        with landed(file, options) as lake, engine_over(lake) as own:
+            after = _facts_of_slice(own, wanted.taken)
+        differing = {
+            key for key in wanted_keys if not _is_shown(before[key], after.get(key), has_permits)
+        }
+        widened = {of[key[:2]] for key in differing if levels[of[key[:2]]] < WHOLE}
+        if not widened:
+            return Cut(file, tuple(wanted.taken), levels, len(wanted_keys), len(differing))
+        file.close()
+        for connection in widened:
+            levels[connection] += 1
+
+
+def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits: bool) -> bool:
+    """Whether a frame reads the same alone."""
+    if after is None:
+        return False
+    names = [name for name in before if has_permits or not name.startswith("p_")]
+    return all(before[name] == after[name] for name in names)
+
+
+def numbers_in(engine: "Engine", taken: tuple[int, ...]) -> dict[Key, int]:
+    """Numbers of the frames of a slice, by the packets that they had in the capture."""
+    query = _NUMBERED.format("true")
+    return {_key(row, taken): row["frame_no"] for row in rows(engine, query)}
+
+
+def keys_of(engine: "Engine", chosen: Chosen) -> dict[int, Key]:
+    """The same the other way round for chosen frames: their packets, by their number."""
+    found = {row["frame_no"]: _key(row) for row in _rows_of(engine, chosen)}
+    return {number: found[number] for number in chosen.roles if number in found}
+
+
+def _key(row: dict[str, Any], taken: Sequence[int] | None = None) -> Key:
+    first, last = row["first_packet"], row["last_packet"]
+    if taken is not None:
+        first, last = taken[first - 1], taken[last - 1]
+    return first, last, row["place"]
+
+
+def _selected(chosen: Chosen) -> set[int]:
+    return set(chosen.of_role(SELECTED))
+
+
+def _frames(engine: "Engine", chosen: Chosen) -> list[dict[str, Any]]:
+    """Where the chosen frames lie."""
+    return rows(
+        engine,
+        "SELECT f.connection_id, f.frame_no, f.direction, f.first_packet, f.last_packet, "
+        "f.first_ts_ns, f.last_ts_ns, f.command FROM frames AS f JOIN chosen AS c "
+        f"ON c.frame_no = f.frame_no WHERE f.capture = {quoted(chosen.capture)}",
+    )
+
+
+def _connections(engine: "Engine", chosen: Chosen) -> dict[int, dict[str, Any]]:
+    """The connections of the chosen frames."""
+    found = rows(
+        engine,
+        "SELECT connection_id, client_ip, client_port, broker_ip, broker_port, first_ts_ns, "
+        "last_ts_ns FROM connections WHERE connection_id IN (SELECT connection_id FROM chosen) "
+        f"AND capture = {quoted(chosen.capture)}",
+    )
+    return {row["connection_id"]: row for row in found}
+
+
+_NUMBERED: Final = (
+    "WITH numbered AS (SELECT *, row_number() OVER (PARTITION BY first_packet, last_packet "
+    "ORDER BY connection_id, stream_offset) AS place FROM frames AS r WHERE {}) "
+    f"SELECT f.frame_no, f.first_packet, f.last_packet, f.place, {_FACTS} FROM numbered AS f "
+    "LEFT JOIN exchanges AS e ON e.capture = f.capture AND e.request_frame_no = f.frame_no "
+    "LEFT JOIN deliveries AS d ON d.capture = f.capture AND d.frame_no = f.frame_no "
+    "LEFT JOIN permits AS p ON p.capture = f.capture AND p.frame_no = f.frame_no "
+    "ORDER BY f.frame_no, e.request_command, e.outcome, p.event, p.consumer_id"
+)
+
+
+def _rows_of(engine: "Engine", chosen: Chosen) -> list[dict[str, Any]]:
+    """What the capture says of the frames in the packets of chosen ones."""
+    name = quoted(chosen.capture)
+    condition = (
+        f"r.capture = {name} AND (r.first_packet, r.last_packet) IN (SELECT (g.first_packet, "
+        f"g.last_packet) FROM frames AS g JOIN chosen AS c ON c.frame_no = g.frame_no "
+        f"WHERE g.capture = {name})"
+    )
+    return rows(engine, _NUMBERED.format(condition))
+
+
+def _facts(engine: "Engine", chosen: Chosen) -> dict[Key, dict[str, Any]]:
+    """The same by key; with the number of the frame."""
+    return {
+        _key(row): {name: row[name] for name in row if name not in _OWN[1:]}
+        for row in _rows_of(engine, chosen)
+    }
+
+
+def _facts_of_slice(engine: "Engine", taken: Sequence[int]) -> dict[Key, dict[str, Any]]:
+    """The same of packets that were cut out, by the numbers that they had."""
+    return {
+        _key(row, taken): {name: row[name] for name in row if name not in _OWN}
+        for row in rows(engine, _NUMBERED.format("true"))
+    }
+
+
+def _ways(connection: dict[str, Any]) -> tuple[EndPoints, EndPoints]:
+    names = ("client_ip", "client_port", "broker_ip", "broker_port")
+    to_broker = end_points(*(connection[name] for name in names))
+    return to_broker, to_broker.mirrored()
+
+
+def _wanted(
+    frames: list[dict[str, Any]],
+    connections: dict[int, dict[str, Any]],
+    levels: dict[int, int],
+    chosen: Chosen,
+) -> Wanted:
+    """The packets of frames, and of their connections as much as the level says."""
+    wanted = Wanted()
+    spans: dict[int, list[int]] = {}
+    for frame in frames:
+        to_broker, to_client = _ways(connections[frame["connection_id"]])
+        ways = {"to_broker": (to_broker,), "to_client": (to_client,)}
+        for way in ways.get(frame["direction"], (to_broker, to_client)):
+            wanted.add(way, frame["first_packet"], frame["last_packet"])
+        if chosen.roles[frame["frame_no"]][1] != SET_UP:
+            times = spans.setdefault(frame["connection_id"], [])
+            times += [frame["first_ts_ns"], frame["last_ts_ns"]]
+    for number, connection in connections.items():
+        first, last = connection["first_ts_ns"], connection["last_ts_ns"]
+        inner = spans.get(number, [first, last])
+        for way in _ways(connection):
+            wanted.spans.append(Span(way, first, last, True))
+            if levels[number] == BETWEEN:
+                wanted.spans.append(Span(way, min(inner), max(inner), False))
+            elif levels[number] == WHOLE:
+                wanted.spans.append(Span(way, first, last, False))
+    return wanted

@@ -1,0 +1,336 @@
+"""The first pass: what every byte of a capture's streams becomes, in files beside the capture.
+
+The capture is dissected; frames are treated as frames and the rest as what it is. Streams before
+and after lie in two files without a name, so that memory does not grow with the bytes; what grows
+is a row for each range of a stream and a number for each packet.
+"""
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
+from dissector.conversation import ALL, TABLE
+from dissector.dissection import Dissection, Options
+from dissector.evidence.disguise import Disguise
+from dissector.limits import MAX_FRAME_BYTES
+from dissector.protocols.columns import UNKNOWN_DIRECTION
+from dissector.schemas.rows import arrow_batch
+from dissector.sources.files import ChainReader, FileEnd, FileStart, raise_if_nothing
+from dissector.sources.rings import Chain
+
+# No frame of a stream that had none so far can be this long.
+_LONGEST_WAIT: Final = 2 * MAX_FRAME_BYTES
+_PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
+_COMPLETE: Final = "complete"
+Piece = tuple[int, ByteArray]
+
+
+class Frames(NamedTuple):
+    """Frames of a side, rising: offsets, announced sizes, is it whole, is it a compressed text."""
+
+    starts: Int64Array
+    sizes: Int64Array
+    whole: np.ndarray
+    packed: np.ndarray
+
+    def chosen(self, rows: Any) -> "Frames":
+        """Some of them."""
+        return Frames(*(column[rows] for column in self))
+
+    def joined(self, other: "Frames") -> "Frames":
+        """These and others, in order."""
+        both = Frames(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+        return both.chosen(np.argsort(both.starts, kind="stable"))
+
+
+NO_FRAMES: Final = Frames(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, bool),) * 2)
+
+
+class Run(NamedTuple):
+    """Bytes start to end of a stream lie in the files from a position on."""
+
+    start: int
+    end: int
+    position: int
+
+    @property
+    def after(self) -> int:
+        """The position behind it."""
+        return self.position + self.end - self.start
+
+
+class Side:
+    """One direction of a connection.
+
+    runs: what is done; packets: int64 arrays, those that brought its bytes; probe: offset, first
+    bytes and packet of its first piece, to find it among segments.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.packets: list[Int64Array] = []
+        self.probe: tuple[int, bytes, int] = (0, b"", 0)
+        self.waiting: list[Piece] = []
+        self.held = 0
+        self.frames = NO_FRAMES
+        self.had_frames = False
+
+    def add(self, offsets: Int64Array, packets: Int64Array, pieces: list[ByteArray]) -> None:
+        """Take pieces in the order of the stream."""
+        if not self.packets:
+            self.probe = (int(offsets[0]), pieces[0][:64].tobytes(), int(packets[0]))
+        self.packets.append(packets)
+        self.waiting.extend(zip(offsets.tolist(), pieces, strict=True))
+        self.held += sum(map(len, pieces))
+
+    def taken(self, limit: int | None) -> Iterator[Piece]:
+        """What waits before an offset (None: all), as runs; the rest goes on waiting."""
+        parts: list[tuple[int, list[ByteArray]]] = []
+        end = None
+        rest: list[Piece] = []
+        for offset, piece in self.waiting:
+            if limit is not None and offset + len(piece) > limit:
+                cut = max(limit - offset, 0)
+                rest.append((offset + cut, piece[cut:].copy()))
+                piece = piece[:cut]
+            if not len(piece):
+                continue
+            if offset == end:
+                parts[-1][1].append(piece)
+            else:
+                parts.append((offset, [piece]))
+            end = offset + len(piece)
+        self.waiting = rest
+        self.held = sum(len(piece) for _, piece in rest)
+        for offset, pieces in parts:
+            yield offset, np.concatenate(pieces)
+
+
+class Streams:
+    """All streams of a capture, treated.
+
+    sides: by connection and side. before, after: files of their bytes. problems: of the input.
+    has_fragments: whether IP packets came in pieces.
+    """
+
+    def __init__(self, disguise: Disguise, *, in_memory: bool = False) -> None:
+        self.sides: dict[tuple[int, int], Side] = {}
+        self.before, self.after = _file(in_memory), _file(in_memory)
+        self.has_fragments = False
+        self.problems: list[str] = []
+        self.treated = 0
+        self._disguise = disguise
+        self._position = 0
+        self._broker_sides: dict[int, int] = {}
+        self._protocols: dict[int, str] = {}
+
+    def read(
+        self, chain: Chain, options: Options, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Dissect a capture and treat its streams.
+
+        Raises:
+            InputError: no file of it can be read.
+        """
+        told = dataclasses.replace(
+            options, follow_connection=ALL, want_detail="none", properties=False, redact=False
+        )
+        dissection = Dissection(told)
+        with ChainReader(chain.files) as reader:
+            for event in reader:
+                if isinstance(event, FileStart):
+                    dissection.start_file()
+                elif isinstance(event, FileEnd):
+                    _, counts = dissection.end_file(event.problem is not None)
+                    self.has_fragments |= "ip_fragment" in counts.ignored
+                else:
+                    event.consumed, blocks = dissection.feed(
+                        event.data, event.start, event.end, event.is_last
+                    )
+                    event.is_enough = dissection.capture.is_over
+                    self._take(blocks)
+                    if progress is not None:
+                        progress(reader.stored_bytes)
+            raise_if_nothing(reader.problems, reader.files_read)
+            self.problems = [problem.text for problem in reader.problems]
+        self._take(dissection.finish())
+        for connection, side in self.sides:
+            self._treat(connection, side, None)
+        self.before.flush()
+        self.after.flush()
+
+    def _take(self, blocks: list[TableBlock]) -> None:
+        """Rows of one call of the dissection."""
+        framed: dict[tuple[int, int], list[Frames]] = {}
+        closed: list[int] = []
+        for block in blocks:
+            if block.table == TABLE:
+                self._take_bytes(block.columns)
+            elif block.table == "frames" and block.rows:
+                self._take_frames(block.columns, framed)
+            elif block.table == "connections":
+                rows: Any = arrow_batch(block)
+                ids, protocols = (
+                    rows.column(name).to_pylist() for name in ("connection_id", "protocol")
+                )
+                self._protocols.update(zip(ids, protocols, strict=True))
+                closed += ids
+        for key, found in framed.items():
+            side = self.sides[key]
+            for frames in found:
+                side.frames = side.frames.joined(frames)
+            side.had_frames = True
+            last = side.frames.starts[-1] + (side.frames.sizes[-1] * side.frames.whole[-1])
+            self._treat(*key, int(last))
+        for connection in closed:
+            for number in (0, 1):
+                if (connection, number) in self.sides:
+                    self._treat(connection, number, None)
+            for direction in range(4):
+                self._broker_sides.pop(4 * connection + direction, None)
+        for (connection, number), side in self.sides.items():
+            if side.held > _LONGEST_WAIT:
+                self._treat(connection, number, side.waiting[-1][0] - _LONGEST_WAIT // 2)
+
+    def _take_bytes(self, columns: Any) -> None:
+        data = columns["data"]
+        is_data = data.lengths > 0
+        if not is_data.any():
+            return
+        keys = (columns["connection"] * 2 + columns["side"])[is_data]
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        offsets, packets = (columns[name][is_data][order] for name in ("stream_offset", "packet"))
+        starts, lengths = (
+            data.starts[is_data][order].tolist(),
+            data.lengths[is_data][order].tolist(),
+        )
+        found, firsts = np.unique(keys, return_index=True)
+        lasts = [*firsts[1:].tolist(), len(keys)]
+        for key, first, last in zip(found.tolist(), firsts.tolist(), lasts, strict=True):
+            pieces = [
+                data.data[start : start + size]
+                for start, size in zip(starts[first:last], lengths[first:last], strict=True)
+            ]
+            side = self.sides.setdefault((key >> 1, key & 1), Side())
+            side.add(offsets[first:last], packets[first:last], pieces)
+
+    def _take_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
+        """Frames of a block, by the side that sent them."""
+        keys = columns["connection_id"] * 4 + columns["direction"].codes
+        is_cursus = _is(columns, "protocol", "cursus")
+        packed = np.zeros(len(keys), bool)
+        if is_cursus.any():
+            for codec in _PACKED:
+                packed |= is_cursus & _is(columns, "compression", codec)
+        whole = _is(columns, "status", _COMPLETE)
+        is_frame = columns["frame_bytes"] > 0
+        every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed)
+        for key in np.unique(keys).tolist():
+            rows_of = np.flatnonzero((keys == key) & is_frame)
+            connection, direction = key >> 2, key & 3
+            protocol = "cursus" if is_cursus[rows_of[:1]].any() else "pulsar"
+            packets = columns["first_packet"]
+            for side, mine in self._by_side(connection, direction, rows_of, packets):
+                self._protocols.setdefault(connection, protocol)
+                framed.setdefault((connection, side), []).append(every.chosen(mine))
+
+    def _by_side(
+        self, connection: int, direction: int, rows: Int64Array, packets: Int64Array
+    ) -> Iterator[tuple[int, Int64Array]]:
+        """Rows of frames by the side that sent them, which their packets are of."""
+        place = 4 * connection + direction
+        if place in self._broker_sides:
+            yield self._broker_sides[place], rows
+            return
+        for number in (0, 1):
+            side = self.sides.get((connection, number))
+            if side is None or not len(rows):
+                continue
+            is_mine = np.isin(packets[rows], all_packets([side]))
+            if is_mine.any() and direction != UNKNOWN_DIRECTION:
+                self._broker_sides[place] = number
+                yield number, rows
+                return
+            if is_mine.any():
+                yield number, rows[is_mine]
+
+    def _treat(self, connection: int, number: int, limit: int | None) -> None:
+        """Treat what waits of a side before an offset."""
+        side = self.sides[connection, number]
+        protocol = self._protocols.get(connection, "")
+        for offset, before in side.taken(limit):
+            after = before.copy()
+            self._treat_run(side, protocol, offset, after)
+            run = Run(offset, offset + len(before), self._position)
+            last = side.runs[-1] if side.runs else None
+            if last and last.end == run.start and last.after == run.position:
+                side.runs[-1] = last._replace(end=run.end)
+            else:
+                side.runs.append(run)
+            self.before.write(before.data)
+            self.after.write(after.data)
+            self._position += len(before)
+        if limit is None:
+            side.frames = NO_FRAMES
+        else:
+            is_left = side.frames.starts + side.frames.sizes > limit
+            side.frames = side.frames.chosen(is_left)
+
+    def _treat_run(self, side: Side, protocol: str, offset: int, data: ByteArray) -> None:
+        """Treat bytes that follow on each other, from an offset on."""
+        frames = side.frames
+        inside = (frames.starts >= offset) & (frames.starts < offset + len(data))
+        frames = frames.chosen(inside)
+        starts = frames.starts - offset
+        ends = np.minimum(starts + frames.sizes, len(data))
+        ends[:-1] = np.minimum(ends[:-1], starts[1:])
+        is_whole = frames.whole & (ends == starts + frames.sizes)
+        sizes = np.where(is_whole, ends - starts, np.maximum(frames.sizes, ends - starts + 1))
+        at = 0
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            if start > at:
+                self._outside(side, protocol, offset, data, (at, start))
+            at = max(at, end)
+        if at < len(data):
+            self._outside(side, protocol, offset, data, (at, len(data)))
+        if len(starts):
+            bounds = np.ascontiguousarray(np.stack([starts, sizes, ends]))
+            self._disguise.frames(data, bounds, protocol, frames.packed.tolist())
+        self.treated += len(starts)
+
+    def _outside(
+        self, side: Side, protocol: str, offset: int, data: ByteArray, span: tuple[int, int]
+    ) -> None:
+        is_first = not side.runs and span[0] == 0 and offset == 0
+        self._disguise.outside(data, *span, is_first, protocol)
+
+
+def _is(columns: Any, name: str, text: str) -> np.ndarray:
+    """Which rows of a column hold a text."""
+    column = columns.get(name)
+    if column is None:
+        return np.zeros(len(columns["connection_id"]), bool)
+    if not isinstance(column, Coded):
+        return np.array([value == text for value in column])
+    wanted: list[Any] = [text, text.encode()]
+    codes = [code for code, name in enumerate(column.names) if name in wanted]
+    return np.isin(column.codes, codes)
+
+
+def _file(in_memory: bool) -> IO[bytes]:
+    """A file without a name: nothing of it is left, however the run ends."""
+    if in_memory:
+        return os.fdopen(os.memfd_create("streams"), "w+b")
+    return tempfile.TemporaryFile(prefix="dissector-")
+
+
+def all_packets(sides: Iterable[Side]) -> Int64Array:
+    """The packets that brought the bytes of sides, rising."""
+    parts = [numbers for side in sides for numbers in side.packets]
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)

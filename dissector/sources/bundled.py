@@ -1,0 +1,111 @@
+"""Bundles of evidence as inputs: a zip archive whose packets are read where they lie.
+
+Nothing is unpacked. What is not as this program writes it is refused: names with folders, names
+twice, more members or larger ones than a bundle has.
+"""
+
+import contextlib
+import errno
+import json
+import zipfile
+import zlib
+from typing import IO, Any, Final
+
+from dissector.errors import InputError
+
+ZIP_HEAD: Final = b"PK\x03\x04"
+FORMAT: Final = "pulsar-dissector-evidence"
+FORMAT_VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+PACKETS: Final = "packets.pcapng"
+# Of a bundle beside its packets, which are read piece by piece; more is refused.
+MAX_MEMBERS: Final = 64
+MAX_PART_BYTES: Final = 256 << 20
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+
+
+class _Member:
+    """A member as a file; what is damaged is an error of reading."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self._archive = archive
+        self._file: Any = archive.open(name)
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of view.
+
+        Raises:
+            OSError: the archive is damaged.
+        """
+        try:
+            return int(self._file.readinto(view))
+        except _BROKEN:
+            raise OSError(errno.EIO, "the bundle is damaged") from None
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._file.close()
+        self._archive.close()
+
+
+def open_packets(path: str) -> IO[bytes] | None:
+    """The packets of a bundle; None for another archive.
+
+    Raises:
+        InputError: the bundle is damaged, or of a newer program.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+        if MANIFEST not in archive.namelist():
+            archive.close()
+            return None
+        read_manifest(archive)
+        member: Any = _Member(archive, PACKETS)
+    except (*_BROKEN, KeyError):
+        raise InputError("the bundle is damaged") from None
+    return member  # type: ignore[no-any-return]
+
+
+def read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
+    """What a bundle says of itself.
+
+    Raises:
+        InputError: it is none, is damaged, or of a newer program.
+    """
+    names = archive.namelist()
+    if len(names) > MAX_MEMBERS or len(set(names)) < len(names):
+        raise InputError("the bundle is damaged: it has too many parts, or one twice")
+    odd = [name for name in names if "/" in name or "\\" in name or name.startswith(".")]
+    if odd:
+        raise InputError("the bundle is damaged: parts of it name folders")
+    told: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        told = json.loads(read_part(archive, MANIFEST))
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        raise InputError(f"the bundle is damaged: its {MANIFEST} cannot be read")
+    version = told.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise InputError(
+            f"the bundle is of a newer program (format {version!s:.9}): update this one"
+        )
+    return told
+
+
+def read_part(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A part of a bundle, whole.
+
+    Raises:
+        InputError: it is missing, damaged or too large.
+    """
+    try:
+        if archive.getinfo(name).file_size > MAX_PART_BYTES:
+            raise InputError(f"the bundle is damaged: {name} is too large")
+        with archive.open(name) as file:
+            data = file.read(MAX_PART_BYTES + 1)
+    except KeyError:
+        raise InputError(f"the bundle is damaged: {name} is missing") from None
+    except _BROKEN:
+        raise InputError(f"the bundle is damaged: {name} cannot be read") from None
+    if len(data) > MAX_PART_BYTES:
+        raise InputError(f"the bundle is damaged: {name} is too large")
+    return data

@@ -1,0 +1,168 @@
+"""What is chosen, what belongs to it, and how few packets show the same.
+
+Here are tested: dissector.evidence.choosing, showing, facts, finding_files, bundle.
+"""
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dissector.dissection import Options
+from dissector.errors import InputError, UsageError
+from dissector.evidence import choosing, facts, showing
+from dissector.evidence.bundle import Bundle, write_bundle
+from dissector.evidence.finding_files import chains_of
+from dissector.lake.land import land_chain
+from dissector.lake.reader import Lake, open_lake
+from dissector.queries.engine import Engine, engine_over
+from dissector.queries.selection import selection_of
+from dissector.sources.bundled import MANIFEST, PACKETS
+from dissector.sources.rings import Chain
+
+UNLOAD = Path(__file__).resolve().parents[3] / "captures/pulsar-apache/java-j24_unload.pcap"
+CHAIN = Chain((str(UNLOAD),), "j24")
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    folder = tmp_path_factory.mktemp("showing") / "lake"
+    land_chain(CHAIN, folder, Options())
+    with open_lake(folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def engine(lake: Lake) -> Iterator[Engine]:
+    with engine_over(lake) as opened:
+        yield opened
+
+
+def chosen(engine: Engine, **asked: object) -> choosing.Chosen:
+    wanted = choosing.Asked(**asked)  # type: ignore[arg-type]
+    ((capture, frames),) = choosing.choose(engine, wanted).items()
+    return choosing.with_partners(engine, capture, frames)
+
+
+def commands(engine: Engine, numbers: list[int]) -> list[str]:
+    listed = ", ".join(map(str, numbers))
+    found = choosing.rows(
+        engine, f"SELECT command FROM frames WHERE frame_no IN ({listed}) ORDER BY frame_no"
+    )
+    return [row["command"] for row in found]
+
+
+def test_conditions_narrow_each_other(engine: Engine) -> None:
+    whole = choosing.choose(engine, choosing.Asked(frames=[(1, 100)]))
+    ((_, hundred),) = whole.items()
+    assert [number for _, number in hundred] == list(range(1, 101))
+    topics = selection_of(topics=["j24"])
+    ((_, some),) = choosing.choose(
+        engine, choosing.Asked(frames=[(1, 100)], selection=topics)
+    ).items()
+    assert 0 < len(some) < 100 and set(some) < set(hundred)
+    with pytest.raises(UsageError, match="nothing was written"):
+        choosing.choose(engine, choosing.Asked(connections=[7]))
+    with pytest.raises(UsageError, match="nothing was written"):
+        choosing.choose(engine, choosing.Asked(subscriptions=["it's none"]))
+
+
+def test_partitions_of_a_topic_are_the_topic() -> None:
+    text = choosing._conditions(choosing.Asked(selection=selection_of(topics=["it's"])))
+    assert "'persistent://public/default/it''s'" in text
+
+
+def test_the_slowest_are_pairs(engine: Engine) -> None:
+    found = chosen(engine, slowest=3)
+    assert len(found.of_role(choosing.SELECTED)) == 6
+    (row,) = choosing.rows(
+        engine,
+        "SELECT max(latency_ns) AS most FROM exchanges WHERE request_frame_no IN "
+        f"({', '.join(map(str, found.of_role(choosing.SELECTED)))})",
+    )
+    (whole,) = choosing.rows(engine, "SELECT max(latency_ns) AS most FROM exchanges")
+    assert row == whole
+
+
+def test_what_belongs_to_a_send_is_there(engine: Engine) -> None:
+    found = chosen(engine, finding="lost_receipt")
+    assert commands(engine, found.of_role(choosing.SELECTED)) == ["SEND"] * 5
+    opening = commands(engine, found.of_role(choosing.SET_UP))
+    expected = {"CONNECT", "CONNECTED", "PRODUCER", "PRODUCER_SUCCESS", "CLOSE_PRODUCER"}
+    assert set(opening) == expected
+
+
+def test_few_packets_show_the_same(engine: Engine) -> None:
+    found = chosen(engine, finding="lost_receipt")
+    part = showing.cut(engine, CHAIN, found, Options(), has_permits=False)
+    assert (part.selected, part.differing) == (5, 0)
+    assert len(part.taken) < 20 and set(part.levels.values()) == {showing.FRAMES_ONLY}
+    assert list(part.taken) == sorted(set(part.taken))
+    with showing.landed(part.data, Options()) as own, engine_over(own) as alone:
+        numbers = showing.numbers_in(alone, part.taken)
+        keys = showing.keys_of(engine, found)
+        selected = [numbers[keys[number]] for number in found.of_role(choosing.SELECTED)]
+        assert commands(alone, selected) == ["SEND"] * 5
+    part.data.close()
+
+
+def test_more_packets_are_taken_where_few_say_something_else(engine: Engine) -> None:
+    (row,) = choosing.rows(
+        engine, "SELECT max(frame_no) AS last FROM frames WHERE command = 'MESSAGE'"
+    )
+    found = chosen(engine, frames=[(row["last"], row["last"])])
+    part = showing.cut(engine, CHAIN, found, Options(), has_permits=True)
+    assert part.differing == 0 and part.levels == {0: showing.WHOLE}
+    part.data.close()
+
+
+def test_sentences_of_packets_name_nothing(engine: Engine) -> None:
+    found = chosen(engine, finding="lost_receipt")
+    said = [text for texts in facts.sentences(engine, found).values() for text in texts]
+    assert any(text.startswith("selected: SEND, producer_id 0, sequence_id 146") for text in said)
+    assert any("outcome dropped_after_close" in text for text in said)
+    assert not any("j24" in text or "public" in text for text in said)
+
+
+def test_facts_of_the_whole_capture(engine: Engine) -> None:
+    (capture,) = {row["capture"] for row in choosing.rows(engine, "SELECT capture FROM frames")}
+    told = facts.whole(engine, capture)
+    assert told["frames"] == 1230
+    assert "| SEND | dropped_after_close | 5 |" in told["often"]
+    assert told["unseen"][0] == "- Nothing is missing between its first and its last packet."
+    (source,) = facts.capture_facts(engine, capture)["sources"]
+    assert source["packets"] == 755 and "file_name" not in source
+
+
+def test_files_of_a_lake_are_told_by_their_bytes(lake: Lake, tmp_path: Path) -> None:
+    assert chains_of(lake, []) == {}
+    shutil.copy(UNLOAD, tmp_path / "renamed.pcap")
+    ((_, chain),) = chains_of(lake, [str(tmp_path)]).items()
+    assert chain.files == (str(tmp_path / "renamed.pcap"),)
+    with (tmp_path / "renamed.pcap").open("ab") as file:
+        file.write(b"\0")
+    assert chains_of(lake, [str(tmp_path)]) == {}
+
+
+def test_a_bundle_is_the_same_bytes_whenever_it_is_made(tmp_path: Path) -> None:
+    parts = {PACKETS: b"packets", "a.txt": b"a"}
+    made = []
+    for _ in range(2):
+        sink = io.BytesIO()
+        write_bundle(sink, parts, {"what": "x"})
+        made.append(sink.getvalue())
+    assert made[0] == made[1]
+    path = tmp_path / "b.zip"
+    path.write_bytes(made[0])
+    assert Bundle(str(path)).parts == parts
+    with zipfile.ZipFile(path) as archive:
+        told = json.loads(archive.read(MANIFEST))
+        assert {info.date_time[0] for info in archive.infolist()} == {1980}
+    assert told["parts"]["a.txt"]["bytes"] == 1
+    path.write_bytes(made[0][:-30])
+    with pytest.raises(InputError, match="no bundle"):
+        Bundle(str(path))

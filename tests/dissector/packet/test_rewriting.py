@@ -1,0 +1,132 @@
+"""Addresses and payloads in packets: found wherever they are, changed with their sums."""
+
+import io
+
+import dpkt
+import numpy as np
+import pytest
+
+from dissector.evidence.disguise import Disguise
+from dissector.packet import places, rewriting
+from dissector.packet.link import ETHERNET
+from tests.dissector.evidence.copies import anonymous
+from tests.hard.tape import Tape, capture
+from tests.wire import packets, tunnels
+from tests.wire.captures import Record
+
+
+def tape() -> Tape:
+    made = Tape()
+    made.open()
+    made.connect()
+    made.publish(1, b"payload of a message")
+    made.publish(2, b"odd payload")
+    made.close()
+    return made
+
+
+def packets_of(data: bytes) -> list[dpkt.ethernet.Ethernet]:
+    return [dpkt.ethernet.Ethernet(each) for _, each in dpkt.pcapng.Reader(io.BytesIO(data))]
+
+
+def is_right(packet: dpkt.ethernet.Ethernet) -> bool:
+    ip = packet.data
+    whole = bytes(ip)
+    header = packets.internet_checksum(whole[: ip.hl * 4])
+    pseudo = ip.src + ip.dst + b"\0\6" + len(bytes(ip.data)).to_bytes(2, "big")
+    return header == 0 and packets.internet_checksum(pseudo + bytes(ip.data)) == 0
+
+
+def test_right_sums_are_right_again_and_nothing_of_before_is_there() -> None:
+    raw = capture(tape().records())
+    made = packets_of(anonymous(raw))
+    before = [dpkt.ethernet.Ethernet(each) for _, each in dpkt.pcap.Reader(io.BytesIO(raw))]
+    assert [is_right(each) for each in before] == [is_right(each) for each in made]
+    assert all(map(is_right, made))
+    for old, new in zip(before, made, strict=True):
+        assert old.src != new.src and old.dst != new.dst
+        assert old.data.src != new.data.src and old.data.dst != new.data.dst
+        assert (old.data.data.sport, old.data.data.dport) == (
+            new.data.data.sport,
+            new.data.data.dport,
+        )
+        assert len(bytes(old)) == len(bytes(new))
+
+
+def test_a_wrong_sum_is_wrong_again() -> None:
+    records = tape().records()
+    data = bytearray(records[5].data)
+    data[14 + 20 + 16] ^= 0x40
+    records[5] = records[5]._replace(data=bytes(data))
+    made = packets_of(anonymous(capture(records)))
+    assert [number for number, each in enumerate(made) if not is_right(each)] == [5]
+
+
+def test_a_sum_that_a_card_was_to_put_in_is_left_to_it() -> None:
+    records = tape().records()
+    data = bytearray(records[5].data)
+    data[14 + 20 + 16 : 14 + 20 + 18] = b"\0\0"
+    records[5] = records[5]._replace(data=bytes(data))
+    assert packets_of(anonymous(capture(records)))[5].data.data.sum == 0
+
+
+@pytest.mark.parametrize("wrap", ["vxlan", "gre", "vlan", "ipip"])
+def test_addresses_go_in_tunnels_too(wrap: str) -> None:
+    inner = tape().records()
+    made = {
+        "vxlan": lambda ip: packets.ethernet(
+            tunnels.over_udp(tunnels.vxlan(packets.ethernet(ip)), 4789)
+        ),
+        "gre": lambda ip: packets.ethernet(tunnels.over_ip(tunnels.gre(ip, 0x0800), 47)),
+        "vlan": lambda ip: packets.ethernet(ip, vlans=(3, 9)),
+        "ipip": lambda ip: packets.ethernet(tunnels.over_ip(ip, 4)),
+    }[wrap]
+    data = anonymous(capture([Record(each.ts_ns, made(each.data[14:])) for each in inner]))
+    for address in (inner[0].data[26:30], inner[0].data[30:34]):
+        assert address not in data
+
+
+def test_what_is_no_segment_is_emptied_behind_its_headers() -> None:
+    secret = b"a name that DNS asks for"
+    udp = packets.ethernet(packets.ipv4(packets.udp(secret, 5353, 5353), protocol=17))
+    arp = packets.ethernet(b"\0\1\x08\0\6\4\0\1" + secret, 0x0806)
+    padded = tape().records()[0]
+    padded = padded._replace(data=padded.data + secret, wire_bytes=len(padded.data) + len(secret))
+    data = anonymous(capture([Record(1, udp), Record(2, arp), padded]))
+    assert secret[:8] not in data and len(packets_of(data)) == 3
+
+
+def test_places_are_found_in_the_order_of_the_headers() -> None:
+    packet = packets.ethernet(tunnels.over_udp(tunnels.vxlan(tape().records()[0].data), 4789))
+    data = np.frombuffer(bytearray(packet), np.uint8)
+    from dissector.packet.columns import new_packet_columns
+
+    columns = new_packet_columns(1)
+    columns.offset[0], columns.captured_bytes[0], columns.wire_bytes[0] = 0, len(data), len(data)
+    columns.ts_ns[0], columns.interface[0] = 0, 0
+    room = np.zeros((2 * places.PLACES_OF_PACKET, places.CELLS), np.int64)
+    count = places.find_places(
+        data, columns, np.array([0, 1]), np.array([ETHERNET]), places.new_walk(), room
+    )
+    assert room[:count, places.KIND].tolist() == [
+        places.MACS, places.IP4, places.UDP_HEADER, places.MACS, places.IP4, places.SEGMENT,
+    ]  # fmt: skip
+    assert room[:count, places.AT].tolist() == [0, 14, 34, 50, 64, 84]
+
+
+def test_the_table_of_addresses_grows() -> None:
+    disguise = Disguise(bytes(32))
+    state = rewriting.new_rewriting(np.array(disguise.names), np.array(disguise.noise), rows=8)
+    headers = b"".join(bytes(12) + bytes([10, 0, 0, n]) + bytes([10, 0, 1, n]) for n in range(40))
+    data = np.frombuffer(bytearray(headers), np.uint8)
+    rows = np.array([[0, places.IP4, 20 * n] for n in range(40)], np.int64)
+    at = 0
+    while at < len(rows):
+        rest = np.ascontiguousarray(rows[at:])
+        at += rewriting.note_addresses(data, rest, len(rest), state)
+        if at < len(rows):
+            rewriting.grown(state)
+    assert state.counts[0] == 80 and len(state.addresses) >= 160
+    assert (
+        sorted(state.missing[: state.counts[1]]) == np.flatnonzero(state.addresses[:, 0]).tolist()
+    )
