@@ -52,7 +52,10 @@ def test_json_has_every_number_of_every_metric(command: Command) -> None:
 
 
 def test_lakes_reports_and_captures_can_be_mixed(command: Command, tmp_path: Path) -> None:
-    assert command("analyze", QUIET, "-o", tmp_path / "quiet", "-q").code == EXIT_OK
+    assert command("land", QUIET, "--lake", tmp_path / "quiet" / "lake", "-q").code == EXIT_OK
+    (tmp_path / "quiet" / "report").mkdir()
+    report = command("summary", "--lake", tmp_path / "quiet" / "lake", "--json").out
+    (tmp_path / "quiet" / "report" / "report.json").write_text(report)
     options = ("--metric", "send_latency.mean", "--json", "-q")
     rows = [
         json.loads(command("compare", before, LOSSY, *options).out)["metrics"][0]

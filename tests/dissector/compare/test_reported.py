@@ -1,6 +1,7 @@
 """Runs from report.json: what it holds is shown, and what has points in time is tested."""
 
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for name, path in (("quiet", QUIET), ("lossy", LOSSY)):
         found[name] = tmp_path_factory.mktemp(name)
-        assert command(["analyze", str(path), "-o", str(found[name]), "-q"]) == 0
+        (found[name] / "report").mkdir()
+        # What summary prints for one capture is what report writes.
+        with (found[name] / "report" / "report.json").open("w") as file, redirect_stdout(file):
+            assert command(["summary", str(path), "--json", "-q"]) == 0
     return found
 
 
