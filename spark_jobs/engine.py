@@ -1,8 +1,11 @@
 """Spark as the engine of reports: the tables of a lake in, Parquet files out.
 
-It does for queries of any size what `dissector.queries.desk` does in one process, with the same
-text. What a query gives is written by Spark's tasks; only `table`, for what is known to be small,
-brings rows to the driver.
+Captures that are counted by themselves are shared out: each task opens the files of its own and
+runs the queries as `dissector.queries.desk` does in one process (`dissector.report.shares`). That
+costs a tenth of what Spark SQL does for the same rows, and nothing is shuffled. What is too large
+for one task, and what asks for all rows at once, are queries of Spark SQL, with the same text. What
+they give is written by Spark's tasks; only `table`, for what is known to be small, brings rows to
+the driver.
 """
 
 import re
@@ -19,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from dissector.errors import InputError
 from dissector.queries.catalogue import prelude
+from dissector.queries.desk import MEMORY
 from spark_jobs.schemas import spark_schema
 from spark_jobs.uris import to_read, to_write
 
@@ -43,6 +47,11 @@ _OF_FILES: Final = re.compile(
     r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|PATH_NOT_FOUND)\b[^\n]*"
 )
 AT_ONCE: Final = 4  # queries that wait for the cores at the same time
+# Of how many rows, all tables together, one capture (or group of joined ones) may be for a task:
+# ten minutes of one core. `--conf spark.dissector.taskRows=0` gives everything to Spark SQL.
+TASK_ROWS: Final = 200_000_000
+TASK_ROWS_SETTING: Final = "spark.dissector.taskRows"
+TASK_MEMORY: Final = "1GB"  # where several run on one machine; then they go on in their folder
 
 
 class SparkDesk:
@@ -54,16 +63,14 @@ class SparkDesk:
     """
 
     name: Final = "spark"
+    is_here: Final = False
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
         self._folder = folder.absolute()
         self._views: list[str] = []
         self._settled: set[str] = set()
-        for key, value in SETTINGS.items():
-            spark.conf.set(key, value)
-        for function in FUNCTIONS:
-            spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {function}")
+        self._is_ready = False
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +78,24 @@ class SparkDesk:
     def __exit__(self, *error: object) -> None:
         for name in reversed(self._views):
             self._spark.catalog.dropTempView(name)
+
+    @property
+    def at_once(self) -> int:
+        """How many tasks run at the same time: one for each core."""
+        return max(1, self._spark.sparkContext.defaultParallelism)
+
+    @property
+    def task_rows(self) -> int:
+        """Of how many rows a unit may be for one task."""
+        return int(self._spark.conf.get(TASK_ROWS_SETTING, str(TASK_ROWS)) or TASK_ROWS)
+
+    def budget(self, tasks: int) -> tuple[str, int | None]:
+        """The memory and the threads of each of so many tasks: on one machine, few tasks share its
+        cores; elsewhere a task has what Spark says it has."""
+        context = self._spark.sparkContext
+        if not str(context.master).startswith("local"):
+            return TASK_MEMORY, int(context.getConf().get("spark.task.cpus", "1") or 1)
+        return (MEMORY if tasks < 2 else TASK_MEMORY), max(1, self.at_once // max(1, tasks))
 
     def expect(self, rows: int) -> None:
         """How many rows the tables have together, told before they are named."""
@@ -103,6 +128,7 @@ class SparkDesk:
 
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""
+        self._prepare()
         self._name(name, self._spark.sql(query))
 
     def prelude(self) -> None:
@@ -111,12 +137,14 @@ class SparkDesk:
 
     def table(self, query: str) -> pa.Table:
         """All rows of a query that gives few."""
+        self._prepare()
         self._settle([query])
         with _reading():
             return self._spark.sql(query).toArrow()
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as Parquet files in a folder of its name in a folder."""
+        self._prepare()
         self._settle(list(queries.values()))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = [
@@ -160,6 +188,16 @@ class SparkDesk:
         )
         return found
 
+    def _prepare(self) -> None:
+        """What Spark SQL needs, once; tasks do not need it."""
+        if self._is_ready:
+            return
+        self._is_ready = True
+        for key, value in SETTINGS.items():
+            self._spark.conf.set(key, value)
+        for function in FUNCTIONS:
+            self._spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {function}")
+
     def _name(self, name: str, rows: DataFrame) -> None:
         rows.createOrReplaceTempView(name)
         self._views.append(name)
@@ -167,6 +205,7 @@ class SparkDesk:
     def _parquet(self, paths: Sequence[str], schema: StructType, **options: str) -> DataFrame:
         if not paths:
             return self._spark.createDataFrame([], schema)
+        self._prepare()
         reader = self._spark.read.schema(schema).options(**options)
         with _reading():
             return reader.parquet(*map(to_read, paths))

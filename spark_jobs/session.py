@@ -279,7 +279,6 @@ def start(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parts),
-        "spark.default.parallelism": str(parts),
         # No job of ours has tables of Spark's own; were there any, they would be nobody else's.
         "spark.sql.warehouse.dir": to_write(home / "warehouse"),
         "spark.python.sql.dataFrameDebugging.enabled": "false",

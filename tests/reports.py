@@ -11,7 +11,7 @@ from dissector.cli.main import run
 from dissector.queries.desk import Desk
 from dissector.queries.selection import selection_of
 from dissector.report import making
-from dissector.report.tallied import Engine
+from dissector.report.shares import Engine
 
 
 def reported(

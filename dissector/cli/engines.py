@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -15,7 +15,7 @@ from dissector.queries.desk import Desk
 
 if TYPE_CHECKING:
     from dissector.lake.reader import Lake
-    from dissector.report.tallied import Engine
+    from dissector.report.shares import Engine
 
 Name = Literal["auto", "duckdb", "spark"]
 # A lake of more rows than this is shared out: below it, Spark starts while DuckDB is through.
@@ -65,18 +65,23 @@ def opened(
 ) -> Iterator[Callable[[Path], AbstractContextManager["Engine"]]]:
     """What gives an engine, given a folder for what it writes on its way.
 
+    Spark starts when it is first asked for: where all is kept already, it is not needed.
+
     Args:
         rows: of the lake, by which Spark's memory is chosen. jobs: threads of DuckDB.
 
     Raises:
-        DependencyError: Spark or Java is missing.
+        DependencyError: Spark is missing. What is yielded raises it where Java is.
     """
     if name == "duckdb":
         yield partial(Desk, threads=jobs)
         return
-    module = _spark("spark_jobs.session")
-    with module.started(master, rows, "dissector-report") as spark:
-        yield partial(_spark("spark_jobs.engine").SparkDesk, spark)
+    started, desk = _spark("spark_jobs.session").started, _spark("spark_jobs.engine").SparkDesk
+    with ExitStack() as stack:
+        # A session that runs is used again.
+        yield lambda work: desk(
+            stack.enter_context(started(master, rows, "dissector-report")), work
+        )
 
 
 def _spark(module: str) -> Any:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -95,14 +94,16 @@ def temporary_lake(
     Raises:
         OutputError: it does not fit where temporary files lie; how much there is of it is said.
     """
-    with TemporaryDirectory(prefix="dissector-") as folder:
-        lake = Path(folder) / "lake"
+    from dissector.report.workspace import temporary
+
+    with temporary() as folder:
+        lake = folder / "lake"
         try:
             reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, want=want)
         except OutputError as error:
             room = sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
             raise OutputError(
-                f"the tables of the captures do not fit into {Path(folder).parent}, of which they "
+                f"the tables of the captures do not fit into {folder.parent}, of which they "
                 f"took {bytes_text(room)} so far: name another folder with TMPDIR, or land them in "
                 "a lake (dissector land) and name that with --lake"
             ) from error
@@ -228,9 +229,10 @@ def tally_lake(lake: Path, common: Common) -> None:
     """Make and keep what reports need of the captures of a lake."""
     from dissector.queries.desk import Desk
     from dissector.report.making import tally
+    from dissector.report.workspace import temporary
 
-    with TemporaryDirectory(prefix="dissector-") as work:
-        tally(lake, Path(work), partial(Desk, threads=common.jobs))
+    with temporary() as work:
+        tally(lake, work, partial(Desk, threads=common.jobs))
 
 
 def end_landing(

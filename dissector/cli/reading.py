@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
@@ -128,8 +127,10 @@ def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
     if STDIN not in inputs:
         yield list(inputs)
         return
-    with tempfile.TemporaryDirectory(prefix="dissector-") as folder:
-        path = Path(folder) / STDIN_NAME
+    from dissector.report.workspace import temporary
+
+    with temporary() as folder:
+        path = folder / STDIN_NAME
         with path.open("wb") as file:
             try:
                 shutil.copyfileobj(sys.stdin.buffer, file)

@@ -1,7 +1,6 @@
 """Commands that give numbers: summary of captures or a lake, report of a lake, analyze of both."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -193,6 +192,7 @@ def summary(
     from dissector.report import making
     from dissector.report.commands import Commands
     from dissector.report.text import report_text
+    from dissector.report.workspace import temporary
 
     with ExitStack() as stack:
         reading, is_interrupted = None, False
@@ -200,7 +200,7 @@ def summary(
             found = stack.enter_context(temporary_lake(inputs, common, chain))
             lake, reading, is_interrupted = found
         there = stack.enter_context(open_lake(lake))
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
+        work = stack.enter_context(temporary())
         result = making.made(
             there,
             work,

@@ -23,7 +23,7 @@ OLD_CAPTURE: Final = "REPLACE (coalesce(origin_capture, capture) AS capture)"
 FEW_ROWS: Final = 300_000
 _PATTERN: Final = re.compile(r"[\[*?]")
 DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
-MEMORY: Final = "2GB"  # beyond it, DuckDB goes on in its temporary folder
+MEMORY: Final = "2GB"
 FUNCTIONS: Final = (
     "floor_div(a, b) AS (a - ((a % b) + b) % b) // b",
     # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
@@ -41,26 +41,32 @@ class Desk:
 
     Args:
         folder: where it writes what does not fit into memory, and rows that several queries read.
-        threads: as many as DuckDB may use.
+        threads: as many as DuckDB may use. memory: beyond it, DuckDB goes on in its folder.
 
     Raises:
         DependencyError: DuckDB is not there.
     """
 
     name: Final = "duckdb"
+    is_here: Final = True
+    at_once: Final = 1
+    task_rows: Final = 1 << 62
 
-    def __init__(self, folder: Path | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, threads: int | None = None, memory: str = MEMORY
+    ) -> None:
         try:
             import duckdb
         except ImportError as error:
             raise DependencyError("duckdb is missing: pip install duckdb") from error
         self._folder = folder
+        self._threads = threads
         self._kind = "VIEW"
         self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
         run = self._connection.execute
         run("SET autoinstall_known_extensions = false")
         run("SET TimeZone = 'UTC'")
-        run(f"SET memory_limit = '{MEMORY}'")
+        run(f"SET memory_limit = {quoted(memory)}")
         run("SET preserve_insertion_order = false")
         run("SET parquet_metadata_cache = true")
         if threads is not None:
@@ -103,6 +109,10 @@ class Desk:
             self.register(name, schema.empty_table())
             return
         self.view(name, f"SELECT {', '.join(schema.names)} FROM {parquet(paths)}")
+
+    def budget(self, _tasks: int) -> tuple[str, int | None]:
+        """Memory and threads of each of some tasks; they run one after the other."""
+        return MEMORY, self._threads
 
     def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         """What a function gives for each task."""

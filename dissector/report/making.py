@@ -25,15 +25,13 @@ from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS, build
+from dissector.report.shares import Engine, EngineIn, Read
 from dissector.report.stretched import Memory
 from dissector.report.tallied import (
     CHANGED,
     CLOSED,
     JOINED,
-    Engine,
-    EngineIn,
     Maker,
-    Read,
     rows_of,
     settled,
     surveyed,
@@ -181,7 +179,9 @@ def made(
         read = read._replace(memory=Memory(lake, digests, read.known, work))
     words.step(1, _STEPS, "the rows of new captures")
     if not has_memory and len(read.captures) == 1:
-        return Made(_of_one(read, work, engine, asked), {})
+        with engine(work) as opened:
+            if opened.is_here:
+                return Made(_of_one(read, opened, asked), {})
     names = {name: query.digest for name, query in catalogue().items()}
     exactly = Exactly() if asked.is_exact else None
     maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection, exactly)
@@ -224,12 +224,11 @@ class Exactly:
         self.table = settled(exact(engine.table))
 
 
-def _of_one(read: Read, work: Path, engine: EngineIn, asked: Asked) -> Row:
+def _of_one(read: Read, engine: Engine, asked: Asked) -> Row:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
-    with engine(work) as opened:
-        tables = tallied_at_once(opened, read, catalogue(), asked.selection)
-        if asked.is_exact:
-            tables["exact"] = settled(exact(opened.table))
+    tables = tallied_at_once(engine, read, catalogue(), asked.selection)
+    if asked.is_exact:
+        tables["exact"] = settled(exact(engine.table))
     tables["files"] = read.known.files
     verdicts = judging.section(judging.all_judged(tables).to_pylist())
     report = build(Parts(tables, *_steps(read)), asked.sections, verdicts)

@@ -9,34 +9,37 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.joining import planning, survey
-from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of, whole_spans
 from dissector.joining.stretches import Stretch
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
-from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk, parquet, quoted
 from dissector.queries.selection import Selection
-from dissector.queries.tables import CLOSED as IN_PLACE
-from dissector.queries.tables import MOVED, table_views
 from dissector.queries.written import written
-from dissector.report.numbers import step_ns
+from dissector.report.shares import (
+    Engine,
+    EngineIn,
+    Read,
+    Share,
+    Tables,
+    closed_as,
+    shared_out,
+    tables_of,
+    tally,
+)
 from dissector.report.stretched import Memory
-from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
 T = TypeVar("T")
@@ -47,42 +50,6 @@ CLOSED: Final = ("exchanges", "deliveries", "permits")
 JOINED: Final = "joined-"  # before the names of these tables, where they are kept
 # It steps when what joining or a survey writes means something else.
 _JOINED: Final = "1"
-
-
-class Engine(Protocol):
-    """What runs the queries: DuckDB (`dissector.queries.desk`), or Spark (`spark_jobs.engine`)."""
-
-    def expect(self, rows: int) -> None:
-        """How many rows the tables have together, told before they are named."""
-
-    def register(self, name: str, rows: pa.Table) -> None:
-        """A small table."""
-
-    def lake_table(
-        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: pa.Table
-    ) -> None:
-        """A view `lake_<table>` over all its files; old_paths: of schema version 1."""
-
-    def parquet_table(self, name: str, paths: Sequence[str], schema: pa.Schema) -> None:
-        """A view over Parquet files that this program wrote."""
-
-    def view(self, name: str, query: str) -> None:
-        """A view."""
-
-    def prelude(self) -> None:
-        """The views that queries share; no view changes after it."""
-
-    def write(self, queries: Mapping[str, str], folder: Path) -> None:
-        """The rows of each query as Parquet, see `dissector.queries.written`."""
-
-    def table(self, query: str) -> pa.Table:
-        """The rows of a query that are few."""
-
-    def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        """What a function gives for each task."""
-
-
-EngineIn = Callable[[Path], AbstractContextManager[Engine]]
 
 
 def settled(rows: pa.Table) -> pa.Table:
@@ -99,27 +66,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     return kind
-
-
-class Read(NamedTuple):
-    """Which captures of a lake are read, and how they belong together.
-
-    digests: of the captures that count, by the names of their rows. spans: first and last packet of
-    the whole that each is part of, ns. memory: of long groups, if the lake keeps any.
-    """
-
-    lake: Lake
-    digests: Mapping[str, str]
-    known: survey.Known
-    plan: Plan
-    units: tuple[Unit, ...]
-    spans: Mapping[str, tuple[int, int]]
-    memory: Memory | None = None
-
-    @property
-    def captures(self) -> frozenset[str]:
-        """The names of all captures that count."""
-        return frozenset(self.digests)
 
 
 def _digest(*texts: str) -> str:
@@ -207,76 +153,6 @@ def union(sources: Iterable[Source]) -> str:
     return " UNION ALL BY NAME ".join(queries)
 
 
-def open_tables(
-    engine: Engine, read: Read, captures: frozenset[str], closed: Path | None, what: Selection
-) -> None:
-    """The tables that queries read, of some captures (whole units).
-
-    closed: what joining wrote for those of them that were joined.
-    """
-    lake = read.lake._replace(
-        captures=tuple(
-            capture
-            for capture in read.lake.captures
-            if not captures.isdisjoint(tap_run_of(i.capture_id) for i in capture.captures())
-        )
-    )
-    new = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version != 1))
-    old = lake._replace(captures=tuple(c for c in lake.captures if c.schema_version == 1))
-    engine.expect(sum(part.rows for capture in lake.captures for part in capture.files))
-    for table in TABLES:
-        empty = arrow_schema(table).empty_table()
-        engine.lake_table(table, new.part_paths(table), old.part_paths(table), empty)
-    names = sorted(captures)
-    engine.register("wanted", pa.table({"capture": pa.array(names, pa.string())}))
-    rotations = [
-        (inside.capture_id, tap_run_of(inside.capture_id))
-        for capture in lake.captures
-        for inside in capture.captures()
-        if ROTATION.fullmatch(inside.capture_id)
-    ]
-    if rotations:
-        engine.register(
-            "rotations", pa.table(list(zip(*rotations, strict=True)), ["rotation", "run"])
-        )
-    wholes = read.plan.wholes
-    engine.register(
-        "units", pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]})
-    )
-    widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
-    engine.register("steps", pa.table({"capture": names, "step_ns": pa.array(widths, pa.int64())}))
-    if closed is not None:
-        joined = sorted(captures & read.plan.captures)
-        engine.register("joined", pa.table({"capture": pa.array(joined, pa.string())}))
-        for name in {*chain.from_iterable(IN_PLACE.values()), "left_out"}:
-            engine.parquet_table(f"closed_{name}", written(closed, name), CLOSED_SCHEMAS[name])
-        moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
-        engine.register("closed_moved", _rows(moved, MOVED))
-    twins = sorted(place for place in read.plan.twins if place[0] in captures)
-    if twins:
-        engine.register("twins_elsewhere", _rows(twins, MOVED[:2]))
-    what.register(engine)
-    there = {tap_run_of(i.capture_id) for each in lake.captures for i in each.captures()}
-    views = table_views(
-        has_others=there != captures,
-        has_rotations=bool(rotations),
-        is_joined=closed is not None,
-        has_twins=bool(twins),
-    )
-    for name, query in what.views(views):
-        engine.view(name, query)
-    engine.prelude()
-
-
-def _rows(places: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
-    """Places of connections as a table."""
-    kinds = [pa.int64() if name.endswith("_id") else pa.string() for name in names]
-    return pa.table(
-        [pa.array([place[at] for place in places], kind) for at, kind in enumerate(kinds)],
-        list(names),
-    )
-
-
 def _close(task: Sequence[Sequence[Any]]) -> None:
     for arguments in task:
         close_group(*arguments)
@@ -291,19 +167,19 @@ def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Pa
     folder.mkdir(exist_ok=True)
     settings = Settings(folder=work)
     tasks: list[Sequence[Sequence[Any]]] = []
-    cut: list[tuple[Memory, int, list[Stretch]]] = []
+    cut: list[tuple[Memory, str, list[Stretch]]] = []
     for part in parts:
-        number = part.groups[0].number
+        name = closed_as(part.groups[0])
         stretches = [] if read.memory is None else read.memory.stretches(part)
         if read.memory is not None and len(stretches) > 1:
             tasks += read.memory.tasks(stretches, settings)
-            cut.append((read.memory, number, stretches))
+            cut.append((read.memory, name, stretches))
             continue
-        target = Target(folder, f"group-{number}")
+        target = Target(folder, name)
         tasks.append([(source_of(read.lake, part.captures), part, target, settings)])
     engine.each(_close, tasks)
-    for memory, number, stretches in cut:
-        memory.collect(stretches, number, folder)
+    for memory, name, stretches in cut:
+        memory.collect(stretches, name, folder)
     return folder
 
 
@@ -383,15 +259,55 @@ class Maker:
         with self._engine(spill) as engine:
             closed = closed_groups(engine, self._read, captures, spill)
             if queries:
-                open_tables(engine, self._read, captures, closed, self._what)
-                engine.write(queries, folder)
-                if self._also is not None:
-                    self._also(engine)
+                self._query(engine, units, queries, closed, folder, spill)
         for name in names:
             if name.startswith(JOINED) and closed is not None:
                 os.rename(closed / name.removeprefix(JOINED), folder / name)
         shutil.rmtree(spill, ignore_errors=True)
         return folder
+
+    def _query(
+        self,
+        engine: Engine,
+        units: Sequence[Unit],
+        queries: Mapping[str, str],
+        closed: Path | None,
+        folder: Path,
+        spill: Path,
+    ) -> None:
+        """Write what queries give for units: a share of them is a task, but for what is too large
+        for one, and for what `also` wants to see in one piece."""
+        parts = shared_out(units, self._read, engine.at_once)
+        if self._also is not None:
+            whole, parts = list(units), []
+        else:
+            whole = [unit for rows, some in parts if rows > engine.task_rows for unit in some]
+            parts = [(rows, some) for rows, some in parts if rows <= engine.task_rows]
+        memory, threads = engine.budget(len(parts))
+        pieces = [folder / f".{place}" for place in range(len(parts))]
+        shares = [
+            Share(self._tables(some, closed), queries, piece, spill / piece.name, memory, threads)
+            for piece, (_, some) in zip(pieces, parts, strict=True)
+        ]
+        engine.each(tally, shares)
+        if whole:
+            self._tables(whole, closed).open(engine)
+            pieces.append(folder / ".whole")
+            pieces[-1].mkdir()
+            engine.write(queries, pieces[-1])
+            if self._also is not None:
+                self._also(engine)
+        for name in queries:
+            (folder / name).mkdir()
+            paths = (path for piece in pieces for path in written(piece, name))
+            for place, path in enumerate(paths):
+                os.rename(path, folder / name / f"part-{place:05}.parquet")
+        for piece in pieces:
+            shutil.rmtree(piece)
+
+    def _tables(self, units: Sequence[Unit], closed: Path | None) -> Tables:
+        captures = frozenset(name for unit in units for name in unit.captures)
+        return tables_of(self._read, captures, closed, self._what)
 
     def keep(self, folder: Path, units: Sequence[Unit], digests: Mapping[str, str]) -> None:
         """Take rows that were made for some units, and keep them if that is wanted."""
@@ -439,7 +355,7 @@ def tallied_at_once(
     engine: Engine, read: Read, names: Iterable[str], what: Selection
 ) -> dict[str, pa.Table]:
     """The rows of queries, of captures that are few and none of which was joined."""
-    open_tables(engine, read, read.captures, None, what)
+    tables_of(read, read.captures, None, what).open(engine)
     return {name: settled(engine.table(catalogue()[name].per_capture())) for name in names}
 
 

@@ -4,6 +4,7 @@ import glob
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,9 +40,21 @@ def workspace(output: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextmanager
+def temporary() -> Iterator[Path]:
+    """Such a folder where temporary files lie ($TMPDIR), for what is gone with the command.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    with workspace(Path(tempfile.gettempdir()) / f"dissector-{os.geteuid()}") as folder:
+        yield folder
+
+
 def _remove_left(output: Path) -> None:
-    """Remove workspaces of runs that were killed."""
+    """Remove workspaces of runs that were killed, but not what others put where all can write."""
     for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
+        is_ours = folder.lstat().st_uid == os.geteuid()
         # Whoever has just made one and has no lock yet sees it gone, and makes another.
-        if not is_held(folder / _LOCK):
+        if is_ours and not is_held(folder / _LOCK):
             shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,10 +26,12 @@ REAL = (
 
 
 class Both(NamedTuple):
-    """lake: what Spark reported about it is kept there; spark, duckdb: folders of reports."""
+    """lake: what Spark reported about it is kept there; spark, tasks, duckdb: folders of reports,
+    by Spark SQL, by a task of Spark for each share of captures, and without it."""
 
     lake: Path
     spark: Path
+    tasks: Path
     duckdb: Path
     report: dict[str, Any]
 
@@ -55,6 +57,18 @@ def default_elsewhere(spark: Any) -> Iterator[None]:
         settings.set("fs.defaultFS", before)
 
 
+@contextmanager
+def spark_sql(spark: Any) -> Iterator[None]:
+    """Every unit is too large for a task."""
+    from spark_jobs.engine import TASK_ROWS_SETTING
+
+    spark.conf.set(TASK_ROWS_SETTING, "0")
+    try:
+        yield
+    finally:
+        spark.conf.unset(TASK_ROWS_SETTING)
+
+
 @pytest.fixture(scope="session")
 def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Of captures that were cut, landed apart and are joined; of whole ones; of rows by chance."""
@@ -66,7 +80,8 @@ def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     landed(lake, [f"pulsar-apache/{name}" for name in REAL])
     write_lake(lake, made_captures())
     reported(lake, root / "duckdb")
-    shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
-    with default_elsewhere(spark):
-        report = reported(lake, root / "spark {2}", partial(SparkDesk, spark))
-    return Both(lake, root / "spark {2}", root / "duckdb", report)
+    for name, how in (("tasks", nullcontext()), ("spark {2}", spark_sql(spark))):
+        shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
+        with default_elsewhere(spark), how:
+            report = reported(lake, root / name, partial(SparkDesk, spark))
+    return Both(lake, root / "spark {2}", root / "tasks", root / "duckdb", report)

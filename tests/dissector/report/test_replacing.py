@@ -4,8 +4,10 @@ import json
 import os
 import random
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 from dissector import outputs
 from dissector.report import output
 from dissector.report.output import write_report
-from dissector.report.workspace import workspace
+from dissector.report.workspace import temporary, workspace
 
 
 def numbered(number: int) -> dict[str, Any]:
@@ -106,6 +108,27 @@ def test_a_running_writer_keeps_its_folder_and_a_killed_one_does_not(tmp_path: P
         with workspace(tmp_path / "out") as other:
             assert mine.exists() and other != mine
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_command_left_among_temporary_files_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But nothing of another user, who can write there, too."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary() as running:
+        left = running.with_name(running.name[:-4] + "left")
+        others = running.with_name(running.name[:-4] + "them")
+        for folder in (left, others):
+            (folder / "lake").mkdir(parents=True)
+        link = running.with_name(running.name[:-4] + "link")
+        link.symlink_to(tmp_path)
+        if os.geteuid() == 0:
+            os.chown(others, 12345, 12345)
+        with temporary() as mine:
+            assert running.exists() and mine.exists() and not left.exists()
+            assert others.exists() == (os.geteuid() == 0)
+        assert stat.S_IMODE(running.stat().st_mode) == 0o700
+    assert set(tmp_path.iterdir()) == {link, *([others] if os.geteuid() == 0 else [])}
 
 
 @pytest.mark.parametrize("has_page", [True, False])

@@ -1,0 +1,275 @@
+"""The units of a lake shared out: each share is queried by itself, in this process or as a task.
+
+A query gives rows per capture, and those of a unit depend on no other one. So a share is a plain
+value that names files and small tables: whoever has it opens them with a DuckDB of its own, runs
+the queries and writes what they give. Only a unit of more rows than one task should read is left
+to an engine that shares out the rows themselves.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from dissector.joining import survey
+from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
+from dissector.joining.links import Group, Plan
+from dissector.lake.kept import Unit
+from dissector.lake.manifest import ROTATION, tap_run_of
+from dissector.lake.reader import Lake
+from dissector.queries.desk import Desk
+from dissector.queries.selection import Selection
+from dissector.queries.tables import CLOSED as IN_PLACE
+from dissector.queries.tables import MOVED, table_views
+from dissector.queries.written import written
+from dissector.report.numbers import step_ns
+from dissector.report.stretched import OF_STRETCH, Memory
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+
+T = TypeVar("T")
+R = TypeVar("R")
+# Rows of a share, all tables together: fewer cost less than to plan the queries, and what more of
+# them need at once is no less than what they need one after the other.
+LEAST_ROWS: Final = 500_000
+MOST_ROWS: Final = 20_000_000
+
+
+class Engine(Protocol):
+    """What runs the queries: DuckDB (`dissector.queries.desk`), or Spark (`spark_jobs.engine`)."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its tables are in this process."""
+
+    @property
+    def at_once(self) -> int:
+        """How many tasks run at the same time."""
+
+    @property
+    def task_rows(self) -> int:
+        """Of how many rows a unit may be for one task."""
+
+    def expect(self, rows: int) -> None:
+        """How many rows the tables have together, told before they are named."""
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """A small table."""
+
+    def lake_table(
+        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: pa.Table
+    ) -> None:
+        """A view `lake_<table>` over all its files; old_paths: of schema version 1."""
+
+    def parquet_table(self, name: str, paths: Sequence[str], schema: pa.Schema) -> None:
+        """A view over Parquet files that this program wrote."""
+
+    def view(self, name: str, query: str) -> None:
+        """A view."""
+
+    def prelude(self) -> None:
+        """The views that queries share; no view changes after it."""
+
+    def write(self, queries: Mapping[str, str], folder: Path) -> None:
+        """The rows of each query as Parquet, see `dissector.queries.written`."""
+
+    def table(self, query: str) -> pa.Table:
+        """The rows of a query that are few."""
+
+    def budget(self, tasks: int, /) -> tuple[str, int | None]:
+        """The memory and the threads of each of so many tasks."""
+
+    def each(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """What a function gives for each task."""
+
+
+EngineIn = Callable[[Path], AbstractContextManager[Engine]]
+
+
+class Read(NamedTuple):
+    """Which captures of a lake are read, and how they belong together.
+
+    digests: of the captures that count, by the names of their rows. spans: first and last packet of
+    the whole that each is part of, ns. memory: of long groups, if the lake keeps any.
+    """
+
+    lake: Lake
+    digests: Mapping[str, str]
+    known: survey.Known
+    plan: Plan
+    units: tuple[Unit, ...]
+    spans: Mapping[str, tuple[int, int]]
+    memory: Memory | None = None
+
+    @property
+    def captures(self) -> frozenset[str]:
+        """The names of all captures that count."""
+        return frozenset(self.digests)
+
+
+class Tables(NamedTuple):
+    """What an engine needs to have the tables of some captures.
+
+    files, old_files: of each table, of which schema version 1. rows: in them. small: tables that
+    are given as they are. closed: what joining wrote, None where nothing was joined.
+    """
+
+    files: Mapping[str, list[str]]
+    old_files: Mapping[str, list[str]]
+    rows: int
+    small: Mapping[str, pa.Table]
+    closed: Mapping[str, list[str]] | None
+    has_others: bool
+    what: Selection
+
+    def open(self, engine: Engine) -> None:
+        """Give an engine the tables that queries read, and the views."""
+        engine.expect(self.rows)
+        for table in TABLES:
+            empty = arrow_schema(table).empty_table()
+            engine.lake_table(table, self.files[table], self.old_files[table], empty)
+        for name, rows in self.small.items():
+            engine.register(name, rows)
+        for name, paths in (self.closed or {}).items():
+            engine.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
+        self.what.register(engine)
+        views = table_views(
+            has_others=self.has_others,
+            has_rotations="rotations" in self.small,
+            is_joined=self.closed is not None,
+            has_twins="twins_elsewhere" in self.small,
+        )
+        for name, query in self.what.views(views):
+            engine.view(name, query)
+        engine.prelude()
+
+
+def tables_of(
+    read: Read, captures: Collection[str], closed: Path | None, what: Selection
+) -> Tables:
+    """The tables of some captures (whole units).
+
+    Args:
+        closed: the folder of what joining wrote for those of them that were joined.
+    """
+    chosen = [
+        capture
+        for capture in read.lake.captures
+        if any(tap_run_of(inside.capture_id) in captures for inside in capture.captures())
+    ]
+    new = read.lake._replace(captures=tuple(c for c in chosen if c.schema_version != 1))
+    old = read.lake._replace(captures=tuple(c for c in chosen if c.schema_version == 1))
+    inside = [each.capture_id for capture in chosen for each in capture.captures()]
+    names, wholes = sorted(captures), read.plan.wholes
+    widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
+    small = {
+        "wanted": pa.table({"capture": pa.array(names, pa.string())}),
+        "units": pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]}),
+        "steps": pa.table({"capture": names, "step_ns": pa.array(widths, pa.int64())}),
+    }
+    rotations = [(name, tap_run_of(name)) for name in inside if ROTATION.fullmatch(name)]
+    if rotations:
+        small["rotations"] = _rows(rotations, ("rotation", "run"))
+    joined = sorted(read.plan.captures.intersection(captures))
+    if joined and closed is not None:
+        small["joined"] = pa.table({"capture": pa.array(joined, pa.string())})
+        moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
+        small["closed_moved"] = _rows(moved, MOVED)
+    twins = sorted(place for place in read.plan.twins if place[0] in captures)
+    if twins:
+        small["twins_elsewhere"] = _rows(twins, MOVED[:2])
+    return Tables(
+        {table: new.part_paths(table) for table in TABLES},
+        {table: old.part_paths(table) for table in TABLES},
+        sum(part.rows for capture in chosen for part in capture.files),
+        small,
+        _closed(read, joined, closed) if joined and closed is not None else None,
+        {tap_run_of(name) for name in inside} != set(captures),
+        what,
+    )
+
+
+def closed_as(group: Group) -> str:
+    """The name of the files that joining writes for a group; those of stretches add theirs."""
+    return f"group-{group.number}"
+
+
+def _closed(read: Read, joined: Sequence[str], closed: Path) -> dict[str, list[str]]:
+    """The files that joining wrote for these captures, by table."""
+    mine = {closed_as(group) for group in read.plan.groups if group.captures[0] in {*joined}}
+
+    def is_mine(path: str) -> bool:
+        return Path(path).stem.partition(OF_STRETCH)[0] in mine
+
+    return {
+        name: list(filter(is_mine, written(closed, name)))
+        for name in sorted({*chain.from_iterable(IN_PLACE.values()), "left_out"})
+    }
+
+
+def _rows(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    """Rows of texts, and of numbers of connections, as a table."""
+    kinds = [pa.int64() if name.endswith("_id") else pa.string() for name in names]
+    return pa.table(
+        [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)], list(names)
+    )
+
+
+class Share(NamedTuple):
+    """Queries over the tables of some units.
+
+    folder: where what they give is written. spill: what does not fit into memory. memory, threads:
+    that DuckDB may use.
+    """
+
+    tables: Tables
+    queries: Mapping[str, str]
+    folder: Path
+    spill: Path
+    memory: str
+    threads: int | None
+
+
+def tally(share: Share) -> None:
+    """Run the queries of a share and write what they give, <query>.parquet each.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    share.folder.mkdir(parents=True)
+    share.spill.mkdir(parents=True)
+    with Desk(share.spill, share.threads, share.memory) as desk:
+        share.tables.open(desk)
+        desk.write(share.queries, share.folder)
+
+
+def shared_out(units: Sequence[Unit], read: Read, at_once: int) -> list[tuple[int, list[Unit]]]:
+    """Units in shares, each with its rows.
+
+    Units of files that were compacted stay together, so that these are read once.
+
+    Args:
+        at_once: how many shares are worked on at the same time.
+    """
+    rows: dict[str, int] = {}
+    places: dict[str, int] = {}
+    for place, capture in enumerate(read.lake.captures):
+        inside = [tap_run_of(each.capture_id) for each in capture.captures()]
+        mine = sum(part.rows for part in capture.files) // max(1, len(inside))
+        for name in inside:
+            rows[name] = rows.get(name, 0) + mine
+            places.setdefault(name, place)
+    sizes = {unit: sum(rows[name] for name in unit.captures) for unit in units}
+    most = min(MOST_ROWS, max(LEAST_ROWS, -(-sum(sizes.values()) // at_once)))
+    found: list[tuple[int, list[Unit]]] = []
+    for unit in sorted(units, key=lambda unit: (places[unit.captures[0]], unit)):
+        size = sizes[unit]
+        if found and found[-1][0] + size <= most:
+            held, some = found.pop()
+            found.append((held + size, [*some, unit]))
+        else:
+            found.append((size, [unit]))
+    return found

@@ -1,0 +1,93 @@
+"""Units of a lake in shares: nothing is lost or read twice, and the report is that of one piece."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dissector.lake.kept import Unit
+from dissector.queries.desk import Desk
+from dissector.report import shares
+from dissector.report.shares import LEAST_ROWS, MOST_ROWS, Share, shared_out
+from tests.dissector.report.apart import Apart
+from tests.dissector.report.test_making import hand_over, names_of
+from tests.reports import differences, reported
+
+
+def manifest(rows: int, *names: str) -> Any:
+    inside = [SimpleNamespace(capture_id=name) for name in names]
+    return SimpleNamespace(files=[SimpleNamespace(rows=rows)], captures=lambda: inside)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 7])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_unit_is_in_one_share_and_shares_are_bounded(seed: int, at_once: int) -> None:
+    chance = random.Random(seed)
+    sizes = [int(10 ** chance.uniform(2, 7.8)) for _ in range(chance.randrange(1, 200))]
+    lake = SimpleNamespace(captures=[manifest(rows, f"c{n}") for n, rows in enumerate(sizes)])
+    units = [Unit(f"d{n}", (f"c{n}",)) for n in range(len(sizes))]
+    found = shared_out(chance.sample(units, len(units)), SimpleNamespace(lake=lake), at_once)
+    assert Counter(unit for _, some in found for unit in some) == Counter(units)
+    most = min(MOST_ROWS, max(LEAST_ROWS, -(-sum(sizes) // at_once)))
+    for rows, some in found:
+        assert rows == sum(sizes[int(unit.captures[0][1:])] for unit in some)
+        assert rows <= most or len(some) == 1
+    for (one, _), (other, _) in pairwise(found):
+        assert one + other > most or max(one, other) > most // 2, "no share is needless"
+
+
+def test_captures_of_one_compacted_file_are_read_together() -> None:
+    lake = SimpleNamespace(captures=[
+        manifest(900, "c1", "c5", "c9"), manifest(MOST_ROWS - 900, "c4"), manifest(300, "c2", "c3"),
+    ])  # fmt: skip
+    units = [Unit(f"d{n}", (f"c{n}",)) for n in (9, 2, 1, 4, 3, 5)]
+    found = shared_out(units, SimpleNamespace(lake=lake), 1)
+    assert [{unit.captures[0] for unit in some} for _, some in found] == [
+        {"c1", "c4", "c5", "c9"}, {"c2", "c3"},
+    ]  # fmt: skip
+
+
+class Pieces(Desk):
+    """A desk whose shares are as small as units; what is larger than `task_rows` it does itself."""
+
+    at_once = 10**6
+    task_rows = 1 << 62
+
+    def each(self, function: Any, tasks: Any) -> list[Any]:
+        made.extend(task for task in tasks if isinstance(task, Share))
+        return super().each(function, tasks)
+
+
+made: list[Share] = []
+
+
+@pytest.mark.parametrize("task_rows", [1 << 62, 3000, 0])
+def test_a_report_of_shares_is_that_of_one_piece(
+    apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_rows: int
+) -> None:
+    """Small and joined units are tasks, or those above some rows are not, or none is."""
+    monkeypatch.setattr(shares, "LEAST_ROWS", 1)
+    monkeypatch.setattr(Pieces, "task_rows", task_rows)
+    made.clear()
+    hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
+    found = reported(tmp_path / "lake", tmp_path / "report", Pieces)
+    assert differences(found, apart.report) == []
+    assert (len(made) > 3) if task_rows else not made
+    inside = Counter(name for share in made for name in share.tables.small["wanted"][0].to_pylist())
+    assert set(inside.values()) <= {1} and inside.keys() <= set(names_of(apart.lake))
+    assert not task_rows or 0 < len(inside) <= len(names_of(apart.lake))
+
+
+def test_what_is_kept_needs_no_engine(apart: Apart, tmp_path: Path) -> None:
+    """So that Spark is not started for a report of what is known."""
+
+    def engine(work: Path) -> Any:
+        raise AssertionError("an engine was opened")
+
+    hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
+    first = reported(tmp_path / "lake", tmp_path / "report")
+    assert reported(tmp_path / "lake", tmp_path / "report", engine) == first
