@@ -26,7 +26,7 @@ from dissector.queries.tables import CLOSED as IN_PLACE
 from dissector.queries.tables import MOVED, table_views
 from dissector.queries.written import written
 from dissector.report.numbers import step_ns
-from dissector.report.stretched import Memory
+from dissector.report.stretched import OF_STRETCH, Memory
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
@@ -193,16 +193,19 @@ def tables_of(
 
 
 def closed_as(group: Group) -> str:
-    """The name of the file of each table that joining writes for a group; those of
-    stretches have a dot and a number behind it."""
+    """The name of the files that joining writes for a group; those of stretches add theirs."""
     return f"group-{group.number}"
 
 
 def _closed(read: Read, joined: Sequence[str], closed: Path) -> dict[str, list[str]]:
     """The files that joining wrote for these captures, by table."""
     mine = {closed_as(group) for group in read.plan.groups if group.captures[0] in {*joined}}
+
+    def is_mine(path: str) -> bool:
+        return Path(path).stem.partition(OF_STRETCH)[0] in mine
+
     return {
-        name: [path for path in written(closed, name) if Path(path).name.partition(".")[0] in mine]
+        name: list(filter(is_mine, written(closed, name)))
         for name in sorted({*chain.from_iterable(IN_PLACE.values()), "left_out"})
     }
 

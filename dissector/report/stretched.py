@@ -36,6 +36,7 @@ from dissector.lake.reader import Lake
 STRETCHES: Final = "stretches"
 STANDING: Final = "standing"
 SEAL: Final = "seal"
+OF_STRETCH: Final = "."  # behind the name of a group, before the number of one of its stretches
 _FILE: Final = "rows"
 _KEY_BYTES: Final = 32
 
@@ -104,8 +105,9 @@ class Memory:
             left = self._left(stretch)
         return made
 
-    def collect(self, found: Sequence[Stretch], name: str, folder: Path) -> None:
-        """Put the rows of all stretches of a group into one folder, and keep those that are new."""
+    def collect(self, found: Sequence[Stretch], group: str, folder: Path) -> None:
+        """Put the rows of all stretches of a group, by its name, into one folder, and keep those
+        that are new."""
         for stretch in [each for each in self._made if each in found]:
             self._made.remove(stretch)
             names = self._tables(stretch)
@@ -116,8 +118,8 @@ class Memory:
             unit = Unit(stretch.digest, stretch.captures)
             self._kept.add(self._folder(stretch), [unit], dict.fromkeys(names, self._digest))
         for place, stretch in enumerate(found):
-            for table in SCHEMAS:
-                target = Target(folder, f"{name}.{place:06}").path(table)
+            for name in SCHEMAS:
+                target = Target(folder, f"{group}{OF_STRETCH}{place:06}").path(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 link(self._target(stretch).path(table), target)
 

@@ -169,13 +169,13 @@ def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Pa
     tasks: list[Sequence[Sequence[Any]]] = []
     cut: list[tuple[Memory, str, list[Stretch]]] = []
     for part in parts:
-        group = part.groups[0]
+        name = closed_as(part.groups[0])
         stretches = [] if read.memory is None else read.memory.stretches(part)
         if read.memory is not None and len(stretches) > 1:
             tasks += read.memory.tasks(stretches, settings)
-            cut.append((read.memory, closed_as(group), stretches))
+            cut.append((read.memory, name, stretches))
             continue
-        target = Target(folder, closed_as(group))
+        target = Target(folder, name)
         tasks.append([(source_of(read.lake, part.captures), part, target, settings)])
     engine.each(_close, tasks)
     for memory, name, stretches in cut:
