@@ -121,7 +121,7 @@ class Memory:
             for name in SCHEMAS:
                 target = Target(folder, f"{group}{OF_STRETCH}{place:06}").path(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                link(self._target(stretch).path(table), target)
+                link(self._target(stretch).path(name), target)
 
     def tidy(self, plan: Plan) -> None:
         """Forget the stretches of captures that are gone."""
