@@ -117,7 +117,5 @@ WHERE r.message_count IS NOT NULL;
 -- permit_times: a time of an active consumer, with permits left or without
 SELECT n.topic, c.at_us * 1000 AS from_ns, c.until_us * 1000 AS until_ns, c.is_exhausted
 FROM permit_changes AS c
-LEFT JOIN permit_names AS n
-  ON n.capture = c.capture AND n.connection_id = c.connection_id
-  AND n.consumer_id = c.consumer_id AND n.incarnation = c.incarnation
+JOIN permit_consumers AS n ON n.consumer_no = c.consumer_no
 WHERE (c.is_open OR c.is_exhausted) AND c.until_us > c.at_us;
