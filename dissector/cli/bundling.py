@@ -142,7 +142,7 @@ def page(
     frames = [row for row in lake.table(FRAMES).to_pylist() if row["frame_no"] in chosen]
     lines = [
         f"# Evidence: {told['what']}", "",
-        *_when(frames, source), "",
+        *_when(frames, source, lake.table("connections").to_pylist()), "",
         "## What the selected frames say", "",
         *_of_frames(frames), *_of_exchanges(exchanges), *_of_deliveries(deliveries), "",
         "## How often", "",
@@ -173,7 +173,11 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:5]))
 
 
-def _when(frames: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> list[str]:
+def _when(
+    frames: Sequence[Mapping[str, Any]],
+    source: Mapping[str, Any],
+    connections: Sequence[Mapping[str, Any]],
+) -> list[str]:
     times = [row[name] for row in frames for name in ("first_ts_ns", "last_ts_ns")]
     topics = sorted({row["topic"] for row in frames if row["topic"]})
     lines = [
@@ -183,7 +187,15 @@ def _when(frames: Sequence[Mapping[str, Any]], source: Mapping[str, Any]) -> lis
     if topics:
         shown = ", ".join(f"`{_escaped(topic)}`" for topic in topics[:5])
         lines.append(f"Topic: {shown}" + (" …" if len(topics) > 5 else "") + ".")
-    versions = [f"{name} {text}" for name, text in source["versions"]]
+    versions = sorted(
+        {
+            f"{who} {row[f'{name}_version']}"
+            for who, name in (("client", "client"), ("broker", "server"))
+            for row in connections
+            if row[f"{name}_version"]
+        },
+        reverse=True,
+    )[:8]
     if versions:
         lines.append(f"Versions: {', '.join(map(_escaped, versions))}.")
     return lines

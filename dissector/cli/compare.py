@@ -17,8 +17,9 @@ from dissector.cli.options import (
     dissecting_options,
     example,
     force_option,
+    topic_option,
 )
-from dissector.cli.report import fail_on_option, judge, topic_option
+from dissector.cli.report import fail_on_option, judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
 from dissector.errors import UsageError
 from dissector.outputs import new_file, written

@@ -20,9 +20,12 @@ from dissector.cli.options import (
     dissecting_options,
     example,
     force_option,
+    since_option,
     speaking_options,
+    topic_option,
+    until_option,
 )
-from dissector.cli.show import column_kinds
+from dissector.cli.show import column_kinds, select_option
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, OutputError, UsageError
 from dissector.outputs import new_file, written
@@ -81,34 +84,30 @@ class _Source(NamedTuple):
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
 @click.option(
     "--lake", type=LocalPath(file_okay=False, path_type=Path), metavar="DIR",
-    help="Choose from this lake; packets come from INPUT, or from files beside the lake.",
+    help="Choose from this lake; INPUT holds its packets.",
 )  # fmt: skip
-@click.option("-Y", "--select", "condition", metavar="EXPR", help="Select frames that fit.")
+@select_option
 @click.option(
     "--connection", "connections", multiple=True, type=Whole(0, _MOST_FRAMES), metavar="N",
-    help="Select frames of this connection. Repeatable.",
+    help="Choose this one; see dissector connections.",
 )  # fmt: skip
 @click.option(
     "--frames", "frames", multiple=True, type=FrameRange(), metavar="A-B",
     help="Select frames by number. Repeatable.",
 )  # fmt: skip
-@click.option(
-    "--topic", "topics", multiple=True, metavar="NAME",
-    help="Select frames of this topic and its partitions. Repeatable.",
-)  # fmt: skip
+@topic_option
 @click.option(
     "--subscription", "subscriptions", multiple=True, metavar="NAME",
     help="Select frames of this subscription. Repeatable.",
 )  # fmt: skip
-@click.option("--since", metavar="T", help="Select from this time on, UTC: 2026-01-31T12:00.")
-@click.option("--until", metavar="T", help="Select up to this time, UTC.")
+@since_option
+@until_option
 @click.option(
     "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
 )
 @click.option(
-    "--finding", type=click.Choice(FINDING_NAMES), metavar="KIND",
-    help=f"Select frames that show this: {', '.join(FINDING_NAMES)}.",
-)  # fmt: skip
+    "--finding", type=click.Choice(FINDING_NAMES), help="Select frames that show this finding."
+)
 @click.option(
     "-o", "--output-file", "output", required=True,
     type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE", help="Write to this file.",

@@ -284,7 +284,7 @@ def _show(
     required=True,
     type=Whole(0, 1 << 62),
     metavar="N",
-    help="Show this one; see dissector connections.",
+    help="Choose this one; see dissector connections.",
 )
 @click.option(
     "-T",

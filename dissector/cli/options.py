@@ -331,6 +331,17 @@ def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | 
 cluster_option = click.option(
     "--cluster", metavar="NAME", callback=_as_text, help="Label the captures as of this cluster."
 )
+since_option = click.option(
+    "--since", metavar="T", help="Read from this time on, UTC: 2026-01-31T12:00."
+)
+until_option = click.option("--until", metavar="T", help="Read up to this time, UTC.")
+topic_option = click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Read this topic and its partitions only. Repeatable.",
+)
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there; an input is never replaced."
 )

@@ -25,7 +25,10 @@ from dissector.cli.options import (
     force_option,
     inputs_argument,
     private_option,
+    since_option,
     speaking_options,
+    topic_option,
+    until_option,
 )
 from dissector.cli.terminal import Paint, Words, steps_bar, terminal_width
 from dissector.errors import OutputError, UsageError
@@ -50,13 +53,6 @@ _capture_option = click.option(
     multiple=True,
     metavar="ID",
     help="Read this capture of the lake only. Repeatable.",
-)
-topic_option = click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="NAME",
-    help="Read this topic and its partitions only. Repeatable.",
 )
 _output_option = click.option(
     "-o",
@@ -230,8 +226,8 @@ def summary(
 @_lake_option
 @_output_option
 @_capture_option
-@click.option("--since", metavar="T", help="Read from this time on, UTC: 2026-01-31T12:00.")
-@click.option("--until", metavar="T", help="Read up to this time, UTC.")
+@since_option
+@until_option
 @topic_option
 @click.option(
     "--new",

@@ -238,12 +238,12 @@ _field_option = click.option(
     metavar="FIELD",
     help="Print only this column. Repeatable.",
 )
-_select_option = click.option(
+select_option = click.option(
     "-Y",
     "--select",
     "condition",
     metavar="EXPR",
-    help="Print only what fits, e.g. 'permits > 100'.",
+    help="Keep only what fits, e.g. 'permits > 100'.",
 )
 _count_option = click.option(
     "-c", "--count", type=Whole(1, 1 << 62), metavar="N", help="Stop after N printed rows."
@@ -260,7 +260,7 @@ _count_option = click.option(
 @inputs_argument
 @_format_option
 @_field_option
-@_select_option
+@select_option
 @_count_option
 @click.option("-V", "--long", "is_long", is_flag=True, help="Print every decoded field.")
 @click.option(
@@ -318,7 +318,7 @@ def frames(
 @inputs_argument
 @_format_option
 @_field_option
-@_select_option
+@select_option
 @_count_option
 @chain_option
 @dissecting_options

@@ -73,7 +73,7 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
 )  # fmt: skip
 @click.option(
     "-o", "--output-file", "output", type=LocalPath(dir_okay=False, path_type=Path),
-    metavar="FILE", help="Write the rows to this file instead of standard output.",
+    metavar="FILE", show_default="standard output", help="Write to this file.",
 )  # fmt: skip
 @force_option
 @chain_option

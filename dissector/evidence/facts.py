@@ -69,17 +69,8 @@ def whole(engine: "Engine", capture: str) -> dict[str, Any]:
         "count(*) FILTER ((packets_to_broker = 0) <> (packets_to_client = 0)) AS one_way "
         f"FROM connections WHERE capture = {name}",
     )
-    versions = rows(
-        engine,
-        "SELECT DISTINCT client_version, server_version FROM connections "
-        f"WHERE capture = {name} ORDER BY ALL LIMIT 8",
-    )
-    told = [("client", row["client_version"]) for row in versions if row["client_version"]] + [
-        ("broker", row["server_version"]) for row in versions if row["server_version"]
-    ]
     return {
         "frames": totals["frames"],
-        "versions": list(dict.fromkeys(told)),
         "often": _often(engine, name),
         "unseen": _unseen(totals, capture_facts(engine, capture)["sources"]),
     }

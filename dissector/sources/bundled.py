@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 from dissector.errors import InputError
 
 ZIP_HEAD: Final = b"PK\x03\x04"
+_LOCAL_HEAD: Final = 30  # bytes before the name of a part
 FORMAT: Final = "pulsar-dissector-evidence"
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -56,6 +57,11 @@ def open_packets(path: str) -> IO[bytes] | None:
     """
     try:
         archive = zipfile.ZipFile(path)
+    except _BROKEN:
+        if _begins_as_ours(path):
+            raise InputError("the bundle is damaged") from None
+        return None
+    try:
         if MANIFEST not in archive.namelist():
             archive.close()
             return None
@@ -64,6 +70,12 @@ def open_packets(path: str) -> IO[bytes] | None:
     except (*_BROKEN, KeyError):
         raise InputError("the bundle is damaged") from None
     return member  # type: ignore[no-any-return]
+
+
+def _begins_as_ours(path: str) -> bool:
+    """Whether the first part of what may be an archive is a manifest, as in a bundle."""
+    with open(path, "rb") as file:
+        return file.read(_LOCAL_HEAD + len(MANIFEST))[_LOCAL_HEAD:] == MANIFEST.encode()
 
 
 def read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:

@@ -295,3 +295,31 @@ def test_wireshark_agrees(lost: Path, tmp_path: Path) -> None:
     assert not any(row[1] for row in rows)
     assert all("of the capture" in row[2] for row in rows)
     assert {row[3] for row in rows} <= {"1", "Good"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_planted_name_secret_or_marker_is_in_any_byte_of_a_bundle(
+    command, tmp_path: Path, seed: int
+) -> None:
+    import random
+
+    from tests.dissector.evidence.test_anonymizing import planted
+    from tests.hard.tape import capture
+    from tests.wire.secrets import Garden, pulsar_tape
+
+    raw, hidden = planted(random.Random(seed), 48)
+    garden = Garden(seed)
+    secret = capture(pulsar_tape(garden).records())
+    hidden_too = [each.secret.encode() for each in garden.planted]
+    for name, data, gone in (("named", raw, hidden), ("secret", secret, hidden_too)):
+        source, path = tmp_path / f"{name}-acme.pcap", tmp_path / f"{name}.zip"
+        source.write_bytes(data)
+        found = command("evidence", source, "--connection", "0", "-o", path)
+        assert found.code == 0, found.err
+        whole = path.read_bytes() + b"".join(parts_of(path).values()) + found.out.encode()
+        words = [each for each in gone if len(each) > 4]
+        assert [each for each in [*words, b"-acme.pcap", b"10.0.0."] if each in whole] == []
+        # Four bytes may stand anywhere by chance but where packets have nothing else.
+        packets = parts_of(path)["packets.pcapng"]
+        assert [each for each in gone if each in packets] == []
+        assert command("verify", path).code == 0

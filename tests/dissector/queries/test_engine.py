@@ -9,10 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dissector.cli.sql import engine_over
 from dissector.errors import UsageError
 from dissector.lake.reader import open_lake
-from dissector.queries.engine import Engine, ready_views
+from dissector.queries.engine import Engine, engine_over, ready_views
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
