@@ -64,7 +64,6 @@ class SparkDesk:
     """
 
     name: Final = "spark"
-    is_here: Final = False
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark

@@ -60,7 +60,6 @@ class Desk:
     """
 
     name: Final = "duckdb"
-    is_here: Final = True
     at_once: Final = 1
     task_rows: Final = 1 << 62
 
@@ -170,6 +169,11 @@ class Desk:
         """All rows of a query."""
         with _reading():
             return self._connection.sql(query).to_arrow_table()
+
+    def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
+        """All rows of each query."""
+        self._settle(queries.values())
+        return {name: self.table(query) for name, query in queries.items()}
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""

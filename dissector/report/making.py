@@ -181,7 +181,7 @@ def made(
     words.step(1, _STEPS, "the rows of new captures")
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
-            if opened.is_here:
+            if isinstance(opened, Desk):
                 return Made(_of_one(read, opened, asked), {})
     names = {name: query.digest for name, query in catalogue().items()}
     exactly = Exactly() if asked.is_exact else None
@@ -225,11 +225,11 @@ class Exactly:
         self.table = settled(exact(engine.table))
 
 
-def _of_one(read: Read, engine: Engine, asked: Asked) -> Row:
+def _of_one(read: Read, desk: Desk, asked: Asked) -> Row:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
-    tables = tallied_at_once(engine, read, catalogue(), asked.selection)
+    tables = tallied_at_once(desk, read, catalogue(), asked.selection)
     if asked.is_exact:
-        tables["exact"] = settled(exact(engine.table))
+        tables["exact"] = settled(exact(desk.table))
     tables["files"] = read.known.files
     verdicts = judging.section(judging.all_judged(tables).to_pylist())
     report = build(Parts(tables, *_steps(read)), asked.sections, verdicts)

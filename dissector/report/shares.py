@@ -42,10 +42,6 @@ class Engine(Protocol):
     """What runs the queries: DuckDB (`dissector.queries.desk`), or Spark (`spark_jobs.engine`)."""
 
     @property
-    def is_here(self) -> bool:
-        """Whether its tables are in this process."""
-
-    @property
     def at_once(self) -> int:
         """How many tasks run at the same time."""
 

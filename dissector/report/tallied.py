@@ -352,11 +352,12 @@ class Maker:
 
 
 def tallied_at_once(
-    engine: Engine, read: Read, names: Iterable[str], what: Selection
+    desk: Desk, read: Read, names: Iterable[str], what: Selection
 ) -> dict[str, pa.Table]:
     """The rows of queries, of captures that are few and none of which was joined."""
-    tables_of(read, read.captures, None, what).open(engine)
-    return {name: settled(engine.table(catalogue()[name].per_capture())) for name in names}
+    tables_of(read, read.captures, None, what).open(desk)
+    found = desk.tables({name: catalogue()[name].per_capture() for name in names})
+    return {name: settled(rows) for name, rows in found.items()}
 
 
 def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
