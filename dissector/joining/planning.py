@@ -62,16 +62,6 @@ def parts_of(whole: Plan) -> list[Plan]:
     ]
 
 
-def part_of(whole: Plan, captures: frozenset[str]) -> Plan:
-    """The plan of the group of some captures; see `parts_of` for those of all groups."""
-    return Plan(
-        tuple(group for group in whole.groups if group.captures[0] in captures),
-        {place: head for place, head in whole.moved.items() if place[0] in captures},
-        tuple(seam for seam in whole.seams if seam.after[0] in captures),
-        (),
-    )
-
-
 def whole_spans(files: pa.Table, whole: Plan) -> dict[str, tuple[int, int]]:
     """Times of the first and the last packet of what each capture is part of, ns; 0 if none.
 
