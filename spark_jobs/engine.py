@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -183,9 +184,13 @@ class SparkDesk:
         """What a function gives for each of some tasks, each a task of Spark."""
         if not tasks:
             return []
-        found: list[Result] = (
-            self._spark.sparkContext.parallelize(tasks, len(tasks)).map(function).collect()
-        )
+        run = partial(_told, function)
+        told = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
+        found: list[Result] = []
+        for result, problem in told:
+            if problem is not None:
+                raise InputError(problem)
+            found += result
         return found
 
     def _prepare(self) -> None:
@@ -209,6 +214,14 @@ class SparkDesk:
         reader = self._spark.read.schema(schema).options(**options)
         with _reading():
             return reader.parquet(*map(to_read, paths))
+
+
+def _told(function: Callable[[Task], Result], task: Task) -> tuple[list[Result], str | None]:
+    """What a task gives, or what is wrong with its input: to try that again would not help."""
+    try:
+        return [function(task)], None
+    except InputError as problem:
+        return [], str(problem)
 
 
 def places(name: str, text: str) -> list[str]:

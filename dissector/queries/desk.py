@@ -123,7 +123,7 @@ class Desk:
 
     def _columns(self, paths: Sequence[str]) -> list[str]:
         """The columns of Parquet files."""
-        with _reading():
+        with reading():
             return self._connection.sql(f"SELECT * FROM {parquet(paths)}").columns
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
@@ -155,7 +155,7 @@ class Desk:
     def view(self, name: str, query: str, *, is_put_down: bool = False) -> None:
         """A view, in the place of one of that name. is_put_down: its rows are made once."""
         kind = "TABLE" if is_put_down else self._kind
-        with _reading():
+        with reading():
             self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
 
     def prelude(self) -> None:
@@ -167,7 +167,7 @@ class Desk:
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
-        with _reading():
+        with reading():
             return self._connection.sql(query).to_arrow_table()
 
     def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
@@ -197,7 +197,7 @@ class Desk:
             self._to_settle.discard(view.name)
 
     def _write(self, query: str, target: Path) -> None:
-        with _reading():
+        with reading():
             rows = self._connection.sql(query)
             # Sums of 64 bits have 128 in DuckDB; Parquet would have them as fractions.
             kinds = zip(rows.columns, rows.types, strict=True)
@@ -227,7 +227,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-class _reading:
+class reading:
     """Errors of files, as errors of input."""
 
     def __enter__(self) -> None:
@@ -236,7 +236,9 @@ class _reading:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         import duckdb
 
-        if isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+        # What a damaged footer says is an error of no kind.
+        is_of_files = isinstance(error, duckdb.IOException | duckdb.InvalidInputException)
+        if is_of_files or type(error) is duckdb.Error:
             text = "; ".join(str(error).split("\n")[:1])
             raise InputError(
                 f"a file of the lake cannot be read, dissector lake verify tells which: {text}"

@@ -6,6 +6,8 @@ the queries and writes what they give. Only a unit of more rows than one task sh
 to an engine that shares out the rows themselves.
 """
 
+import secrets
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
@@ -232,14 +234,25 @@ class Share(NamedTuple):
 def tally(share: Share) -> None:
     """Run the queries of a share and write what they give, <query>.parquet each.
 
+    A task may run again, or twice at the same time: each writes for itself, and the first counts.
+
     Raises:
         InputError: a file cannot be read.
     """
-    share.folder.mkdir(parents=True)
-    share.spill.mkdir(parents=True)
-    with Desk(share.spill, share.threads, share.memory) as desk:
+    mine = f".{secrets.token_hex(6)}"
+    made = share.folder.with_name(f"{share.folder.name}{mine}")
+    spill = share.spill.with_name(f"{share.spill.name}{mine}")
+    made.mkdir(parents=True)
+    spill.mkdir(parents=True)
+    with Desk(spill, share.threads, share.memory) as desk:
         share.tables.open(desk)
-        desk.write(share.queries, share.folder)
+        desk.write(share.queries, made)
+    try:
+        made.rename(share.folder)
+    except OSError:
+        shutil.rmtree(made)
+        if not share.folder.is_dir():
+            raise
 
 
 def shared_out(units: Sequence[Unit], read: Read, at_once: int) -> list[tuple[int, list[Unit]]]:

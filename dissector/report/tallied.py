@@ -25,7 +25,7 @@ from dissector.joining.stretches import Stretch
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
-from dissector.queries.desk import Desk, parquet, quoted
+from dissector.queries.desk import Desk, parquet, quoted, reading
 from dissector.queries.selection import Selection
 from dissector.queries.written import written
 from dissector.report.shares import (
@@ -101,7 +101,8 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
                 ]  # fmt: skip
                 tables[name].append(rows_of(desk, there, survey.SCHEMAS[name]))
     if missing:
-        fresh = survey.known(source_of(lake, frozenset(missing)), settings)
+        with reading():
+            fresh = survey.known(source_of(lake, frozenset(missing)), settings)
         made = work / "survey"
         made.mkdir()
         for name, rows in fresh._asdict().items():
@@ -116,7 +117,8 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
             for name, schema in survey.SCHEMAS.items()
         )
     )
-    plan = survey.plan(known, partial(source_of, lake), settings)
+    with reading():
+        plan = survey.plan(known, partial(source_of, lake), settings)
     together = _units(plan, digests)
     return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
 
@@ -154,8 +156,9 @@ def union(sources: Iterable[Source]) -> str:
 
 
 def _close(task: Sequence[Sequence[Any]]) -> None:
-    for arguments in task:
-        close_group(*arguments)
+    with reading():
+        for arguments in task:
+            close_group(*arguments)
 
 
 def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Path) -> Path | None:

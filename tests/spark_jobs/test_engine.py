@@ -92,3 +92,14 @@ def test_views_that_are_read_twice_are_written_down_once(
 def test_tasks_run_a_function_each(desk: SparkDesk) -> None:
     assert desk.each(len, ["a", "bb", ""]) == [1, 2, 0]
     assert desk.each(len, []) == []
+
+
+def test_what_is_wrong_with_a_file_of_a_task_is_an_error_of_input(desk: SparkDesk) -> None:
+    with pytest.raises(InputError, match=r"^capture 2 cannot be read$"):
+        desk.each(unreadable, [1, 2, 3])
+
+
+def unreadable(number: int) -> int:
+    if number == 2:
+        raise InputError("capture 2 cannot be read")
+    return number

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dissector.errors import InputError
 from dissector.lake.kept import Unit
 from dissector.queries.desk import Desk
 from dissector.report import shares
@@ -80,6 +81,43 @@ def test_a_report_of_shares_is_that_of_one_piece(
     inside = Counter(name for share in made for name in share.tables.small["wanted"][0].to_pylist())
     assert set(inside.values()) <= {1} and inside.keys() <= set(names_of(apart.lake))
     assert not task_rows or 0 < len(inside) <= len(names_of(apart.lake))
+
+
+def test_a_task_that_runs_twice_writes_once(apart: Apart, tmp_path: Path) -> None:
+    """As Spark's do that are tried again, or run twice by speculation."""
+    made.clear()
+    hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
+    queries = {"connections": "SELECT capture FROM connections"}
+
+    class Twice(Pieces):
+        def each(self, function: Any, tasks: Any) -> list[Any]:
+            if isinstance(tasks[0], Share):
+                share = tasks[0]._replace(folder=tmp_path / "out", queries=queries)
+                for _ in range(2):
+                    function(share)
+                    found.append((tmp_path / "out" / "connections.parquet").stat().st_mtime_ns)
+            return super().each(function, tasks)
+
+    found: list[int] = []
+    report = reported(tmp_path / "lake", tmp_path / "report", Twice)
+    assert differences(report, apart.report) == []
+    assert len(found) == 2 and found[0] == found[1]
+    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+
+
+@pytest.mark.parametrize("table", ["exchanges", "connections"])
+def test_a_file_without_sense_is_an_error_of_input(
+    apart: Apart, tmp_path: Path, table: str
+) -> None:
+    """Of a lake that is surveyed, joined and counted; its length and its marks are as they were."""
+    hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
+    for file in (tmp_path / "lake" / table).rglob("*.parquet"):
+        data = bytearray(file.read_bytes())
+        data[4:-8] = bytes(byte ^ 0x5A for byte in data[4:-8])
+        file.unlink()
+        file.write_bytes(data)
+    with pytest.raises(InputError, match="cannot be read, dissector lake verify tells which"):
+        reported(tmp_path / "lake", tmp_path / "report")
 
 
 def test_what_is_kept_needs_no_engine(apart: Apart, tmp_path: Path) -> None:
