@@ -20,6 +20,7 @@ from dissector.evidence.disguise import Disguise
 from dissector.limits import MAX_FRAME_BYTES
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.schemas.rows import arrow_batch
+from dissector.sources.account import Account
 from dissector.sources.files import ChainReader, FileEnd, FileStart, raise_if_nothing
 from dissector.sources.rings import Chain
 
@@ -126,6 +127,7 @@ class Streams:
         self.treated = 0
         self._disguise = disguise
         self._position = 0
+        self._account = Account()
         self._broker_sides: dict[int, int] = {}
         self._protocols: dict[int, str] = {}
 
@@ -137,6 +139,7 @@ class Streams:
         Raises:
             InputError: no file of it can be read.
         """
+        self._account = Account(chain.base_name, chain.shown_names)
         told = dataclasses.replace(
             options, follow_connection=ALL, want_detail="none", properties=False, redact=False
         )
@@ -159,6 +162,7 @@ class Streams:
             raise_if_nothing(reader.problems, reader.files_read)
             self.problems = [problem.text for problem in reader.problems]
         self._take(dissection.finish())
+        self.problems += self._account.missing
         for connection, side in self.sides:
             self._treat(connection, side, None)
         self.before.flush()
@@ -173,6 +177,8 @@ class Streams:
                 self._take_bytes(block.columns)
             elif block.table == "frames" and block.rows:
                 self._take_frames(block.columns, framed)
+            elif block.table == "notices":
+                self._account.add(block)
             elif block.table == "connections":
                 rows: Any = arrow_batch(block)
                 ids, protocols = (

@@ -326,3 +326,10 @@ def test_no_planted_name_secret_or_marker_is_in_any_byte_of_a_bundle(
         packets = parts_of(path)["packets.pcapng"]
         assert [each for each in gone if each in packets] == []
         assert command("verify", path).code == 0
+
+
+def test_a_copy_of_a_capture_that_was_cut_says_so(command, tmp_path: Path) -> None:
+    whole = SAMPLES / "java-j12_nack.pcap"
+    (tmp_path / "cut.pcap").write_bytes(whole.read_bytes()[:9000])
+    found = command("anonymize", tmp_path / "cut.pcap", "-o", tmp_path / "copy.pcapng")
+    assert found.code == 3 and "cut.pcap ends inside a record at byte 8925" in found.err
