@@ -54,7 +54,10 @@ def temporary() -> Iterator[Path]:
 def _remove_left(output: Path) -> None:
     """Remove workspaces of runs that were killed, but not what others put where all can write."""
     for folder in output.parent.glob(f".{glob.escape(output.name)}.work.*"):
-        is_ours = folder.lstat().st_uid == os.geteuid()
+        try:
+            is_ours = folder.lstat().st_uid == os.geteuid()
+        except FileNotFoundError:  # its run has ended meanwhile
+            continue
         # Whoever has just made one and has no lock yet sees it gone, and makes another.
         if is_ours and not is_held(folder / _LOCK):
             shutil.rmtree(folder, ignore_errors=True)
