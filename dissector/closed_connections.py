@@ -10,9 +10,8 @@ from dissector.endpoint_texts import Ends, end_texts
 from dissector.endpoints import Endpoint
 from dissector.findings import Finding
 from dissector.limits import MAX_NOTICES, NULL
-from dissector.protocols.assembly import Framing
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, UNKNOWN_DIRECTION, FrameColumns
-from dissector.protocols.framing_state import (
+from dissector.protocols.framing import (
     OPAQUE_NAMES,
     ROLE_BY_FIRST_SEEN,
     ROLE_BY_PORT,
@@ -20,9 +19,10 @@ from dissector.protocols.framing_state import (
     ROLE_DECIDED,
     ROLE_SOURCE_NAMES,
     UNKNOWN,
+    Framing,
+    find_slots,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
-from dissector.protocols.slots import find_slots
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionRows, Streams
 

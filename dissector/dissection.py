@@ -29,9 +29,9 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
-from dissector.protocols.assembly import Framing, FramingOptions
 from dissector.protocols.columns import MALFORMED
 from dissector.protocols.frame_table import common_columns
+from dissector.protocols.framing import Framing, FramingOptions
 from dissector.protocols.interface import (
     PROXY_LEG,
     ConnectionFacts,

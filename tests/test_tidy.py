@@ -104,25 +104,26 @@ MANY_PARAMETERS_IN = ("dissector/cli/",)
 # it explains; each reason says what the parameters are.
 _PULSAR = "dissector/protocols/pulsar"
 _CURSUS = "dissector/protocols/cursus"
+_FRAMING = "dissector/protocols/framing"
 A_PLACE = "state, bundle and the coordinates of one place in them"
 A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
 MANY_PARAMETERS = {
-    (f"{_PULSAR}/consumption_walk.py", "walk"): A_PASS,
-    (f"{_PULSAR}/consumption_walk.py", "_take_frame"): A_PASS,
-    (f"{_PULSAR}/consumption_walk.py", "_take_message"): A_PLACE,
-    (f"{_PULSAR}/consumption_walk.py", "_take_ack"): A_PLACE,
-    (f"{_PULSAR}/consumption_walk.py", "_take_redeliver"): A_PLACE,
-    (f"{_PULSAR}/deliveries.py", "open_delivery"): A_PLACE,
-    (f"{_PULSAR}/delivery_acks.py", "settle_each"): A_PLACE,
-    (f"{_PULSAR}/delivery_acks.py", "settle_up_to"): A_PLACE,
-    (f"{_PULSAR}/registry_steps.py", "register_frames"): A_PASS,
-    (f"{_PULSAR}/registry_steps.py", "_take_reply"): A_PASS,
-    (f"{_PULSAR}/registry_requests.py", "settle"): A_PLACE,
+    (f"{_PULSAR}/consumption/walk.py", "walk"): A_PASS,
+    (f"{_PULSAR}/consumption/walk.py", "_take_frame"): A_PASS,
+    (f"{_PULSAR}/consumption/walk.py", "_take_message"): A_PLACE,
+    (f"{_PULSAR}/consumption/walk.py", "_take_ack"): A_PLACE,
+    (f"{_PULSAR}/consumption/walk.py", "_take_redeliver"): A_PLACE,
+    (f"{_PULSAR}/consumption/deliveries.py", "open_delivery"): A_PLACE,
+    (f"{_PULSAR}/consumption/delivery_acks.py", "settle_each"): A_PLACE,
+    (f"{_PULSAR}/consumption/delivery_acks.py", "settle_up_to"): A_PLACE,
+    (f"{_PULSAR}/registry/steps.py", "register_frames"): A_PASS,
+    (f"{_PULSAR}/registry/steps.py", "_take_reply"): A_PASS,
+    (f"{_PULSAR}/registry/requests.py", "settle"): A_PLACE,
     (f"{_CURSUS}/bodies.py", "read_batches"): A_PASS,
     (f"{_CURSUS}/messages.py", "fill_messages"): A_PASS,
     (f"{_CURSUS}/messages.py", "_fill_batch"): A_PLACE,
     **{
-        ("dissector/protocols/framing.py", name): A_PASS
+        (f"{_FRAMING}/splitting.py", name): A_PASS
         for name in (
             "split",
             "_take_data",
@@ -142,18 +143,18 @@ MANY_PARAMETERS = {
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
-    (f"{_PULSAR}/disguise.py", "disguise_message"): "one loop over fields; a field is one branch",
-    ("dissector/protocols/framing.py", "split"): "one loop over ranges that stops at many places",
+    (f"{_PULSAR}/wire/disguise.py", "disguise_message"): "one loop; a field is one branch",
+    (f"{_FRAMING}/splitting.py", "split"): "one loop over ranges that stops at many places",
 }
 
 # Kernels and arithmetic that one module puts together are tested through it: what a test would
 # have to set up for one of them alone is what that module does. The test file names the whole.
 TESTED_THROUGH = {
-    f"{_PULSAR}/test_registry.py": "registry_requests registry_steps subjects",
-    f"{_PULSAR}/test_exchanges.py": "attempts exchange_matching exchange_places exchange_rows"
-    " exchange_steps exchange_waiting",
-    f"{_PULSAR}/test_consumption.py": "consumer_steps consumers consumption_rows consumption_walk"
-    " deliveries delivery_acks delivery_ends permits redelivery",
+    f"{_PULSAR}/wire/test_commands.py": "pairing",
+    f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
+    f"{_PULSAR}/exchanges/test_exchanges.py": "attempts connections matching rows steps waiting",
+    f"{_PULSAR}/consumption/test_consumption.py": "consumer_steps consumers deliveries"
+    " delivery_acks delivery_ends permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",
     f"{_CURSUS}/test_facts.py": "bodies conversations correlation effects groups messages readings"
     " rows",
@@ -256,6 +257,25 @@ def test_imports_go_down_only(module: str) -> None:
         if ours(name)
     ]
     assert not [text for text in found if text]
+
+
+def names_at_the_door(package: str) -> tuple[str, ...] | None:
+    """What a package of protocols gives out, its `__all__`; None where it has none."""
+    if not package.startswith("dissector.protocols.") or MODULES[package].name != "__init__.py":
+        return None
+    for node in tree_of(MODULES[package]).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return tuple(ast.literal_eval(node.value))
+    return None
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_nothing_reaches_behind_the_door_of_a_package(module: str) -> None:
+    for name in imports(tree_of(MODULES[module])):
+        package, _, inner = name.rpartition(".")
+        given = names_at_the_door(package)
+        if given is not None and name in MODULES and not module.startswith(package):
+            assert inner in given, f"{module} imports {name}: {package} gives out {given}"
 
 
 def test_there_are_no_import_cycles() -> None:

@@ -121,7 +121,7 @@ def instead_of_column(name: str, kinds: Mapping[str, str]) -> str:
 def commands() -> tuple[str, ...]:
     """The names of all commands, of both protocols."""
     from dissector.protocols.cursus.commands import NAMES
-    from dissector.protocols.pulsar.commands import COMMANDS
+    from dissector.protocols.pulsar.wire.commands import COMMANDS
 
     return tuple(command.name for command in COMMANDS) + NAMES
 

@@ -15,9 +15,9 @@ from dissector.codecs.sentences import Sentences
 from dissector.codecs.siphash import fill_noise, siphash
 from dissector.protocols.cursus import secrets as cursus_secrets
 from dissector.protocols.cursus.disguised import CursusDisguise
-from dissector.protocols.pulsar import secret_fields as pulsar_secrets
-from dissector.protocols.pulsar.disguised import PulsarDisguise
-from dissector.protocols.recognition import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.framing import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.pulsar.wire import secret_fields as pulsar_secrets
+from dissector.protocols.pulsar.wire.disguised import PulsarDisguise
 
 KEY_BYTES: Final = 32
 _RECORD: Final = 5  # head of a TLS record

@@ -38,7 +38,11 @@ from dissector.protocols.columns import (
     new_frame_columns,
     new_id_columns,
 )
-from dissector.protocols.pulsar.commands import (
+from dissector.protocols.pulsar.consumption import PulsarConsumption
+from dissector.protocols.pulsar.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.facts import named
+from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.wire.commands import (
     COMMANDS,
     FREQUENT,
     MESSAGE,
@@ -49,11 +53,7 @@ from dissector.protocols.pulsar.commands import (
     SUBSCRIBE,
     CommandNames,
 )
-from dissector.protocols.pulsar.consumption import PulsarConsumption
-from dissector.protocols.pulsar.exchanges import PulsarExchanges
-from dissector.protocols.pulsar.facts import named
-from dissector.protocols.pulsar.registry import PulsarRegistry
-from dissector.protocols.pulsar.rules import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
+from dissector.protocols.pulsar.wire.pairing import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
 from dissector.schemas.rows import arrow_batch
 
 # Kinds of input rows, in the order in which those of one frame stand.

@@ -6,7 +6,7 @@ from dissector.protocols.cursus import headers as cursus
 from dissector.protocols.cursus.facts import CursusFacts
 from dissector.protocols.interface import ProtocolSpec, Specs
 from dissector.protocols.pulsar.facts import PulsarFacts
-from dissector.protocols.pulsar.headers import (
+from dissector.protocols.pulsar.wire.headers import (
     announced_limit,
     check_header,
     one_way,

@@ -25,7 +25,7 @@ from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import FRAGMENT, USED
 from dissector.packet.walk import END, HASH, OFFSET, WIRE_END
 from dissector.protocols.cursus import secrets as cursus
-from dissector.protocols.pulsar import secret_fields as pulsar
+from dissector.protocols.pulsar.wire import secret_fields as pulsar
 from dissector.schemas.rows import arrow_batch
 from dissector.stream_secrets import StreamSecrets
 

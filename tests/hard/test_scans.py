@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dissector.dissection import Dissection, Options
-from dissector.protocols.framing_state import COUNTER_SLOT_STEPS
+from dissector.protocols.framing.state import COUNTER_SLOT_STEPS
 from tests.hard.floods import SCANS, Flood, as_pcap
 from tests.numbers import Numbers
 

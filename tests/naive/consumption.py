@@ -7,7 +7,7 @@ ones). It keeps every delivery for ever, so that nothing is bounded and nothing 
 from typing import Any
 
 from dissector.protocols.columns import EVENT_CLOSE, TO_BROKER
-from dissector.protocols.pulsar import commands
+from dissector.protocols.pulsar.wire import commands
 
 Row = dict[str, Any]
 _OPEN = "open"

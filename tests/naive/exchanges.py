@@ -7,8 +7,8 @@ give it, whatever comes between. It knows nothing of chains, groups and bounds.
 from typing import Any
 
 from dissector.protocols.columns import EVENT_CLOSE, TO_BROKER
-from dissector.protocols.pulsar import commands
-from dissector.protocols.pulsar.rules import BROKER_REQUEST_ID, BY_REQUEST_ID, BY_TURN, RULES
+from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.pairing import BROKER_REQUEST_ID, BY_REQUEST_ID, BY_TURN, RULES
 from tests.wire.frames import STEP_NS
 
 Row = dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Any
 from dissector.codecs.names import NameTable
 from dissector.findings import Finding, Findings
 from dissector.notices import NOTICES
-from dissector.protocols.pulsar.entries import Entries
-from dissector.protocols.pulsar.fields import FieldDecoder
+from dissector.protocols.pulsar.messages.entries import Entries
+from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from dissector.schemas.rows import arrow_batch
 from tests.wire.blocks import block_of
 

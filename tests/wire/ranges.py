@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dissector.protocols.assembly import Framing, FramingOptions
 from dissector.protocols.columns import COLUMN_NUMBER
+from dissector.protocols.framing.assembly import Framing, FramingOptions
+from dissector.protocols.framing.slots import find_slots
 from dissector.protocols.interface import FrameBlock, ProtocolSpec
-from dissector.protocols.slots import find_slots
 from dissector.stream.columns import (
     CLOSE,
     DATA,

@@ -15,11 +15,11 @@ from dissector.findings import Findings
 from dissector.limits import NULL
 from dissector.notices import NOTICES
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_GAP, TO_BROKER, TO_CLIENT
-from dissector.protocols.pulsar import commands
-from dissector.protocols.pulsar.consumption import PulsarConsumption
-from dissector.protocols.pulsar.exchange_state import ExchangeBounds
-from dissector.protocols.pulsar.exchanges import PulsarExchanges
-from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.consumption.consumption import PulsarConsumption
+from dissector.protocols.pulsar.exchanges.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
+from dissector.protocols.pulsar.registry.registry import PulsarRegistry
+from dissector.protocols.pulsar.wire import commands
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_FIN
 from tests.wire.frames import STEP_NS, FrameMaker, in_blocks
 

@@ -16,15 +16,15 @@ from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import copied_spans, picked
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
-from dissector.protocols.pulsar.commands import CommandNames
 from dissector.protocols.pulsar.consumption import PulsarConsumption
-from dissector.protocols.pulsar.details import DETAILS
-from dissector.protocols.pulsar.entries import Entries
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
-from dissector.protocols.pulsar.fields import CHECKSUM_NOTE_NAMES, FieldDecoder, Fields
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.legs import Legs
+from dissector.protocols.pulsar.messages import Entries
 from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.wire.commands import CommandNames
+from dissector.protocols.pulsar.wire.details import DETAILS
+from dissector.protocols.pulsar.wire.fields import CHECKSUM_NOTE_NAMES, FieldDecoder, Fields
 
 # Frame columns whose numbers are those of a wire enumeration, by its name there.
 _ENUMS: Final = {

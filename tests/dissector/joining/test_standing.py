@@ -9,7 +9,7 @@ import pytest
 from dissector.joining import standing
 from dissector.joining.replay import INPUT, Replay
 from dissector.joining.standing import Standing, arrays_of, rebuilt
-from dissector.protocols.pulsar.exchange_state import ExchangeBounds, new_exchange_state
+from dissector.protocols.pulsar.exchanges.state import ExchangeBounds, new_exchange_state
 from tests.dissector.joining.test_replay import MS, frame, replayed
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from dissector.protocols import columns
 from dissector.protocols.cursus import rows as cursus
-from dissector.protocols.pulsar import consumption_state, exchange_columns
+from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.exchanges import columns as exchange_columns
 from dissector.schemas import TABLES
 from dissector.schemas.words import (
     CAUSES,

@@ -15,7 +15,7 @@ from dissector.limits import MAX_FRAME_BYTES
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
 from dissector.protocols.cursus import headers
 from dissector.protocols.cursus.commands import NAMES, VERBS, find_verb
-from dissector.protocols.pulsar import headers as pulsar_headers
+from dissector.protocols.pulsar.wire import headers as pulsar_headers
 from tests.wire import cursus, pulsar
 
 check_header = kernel(headers.check_header)

@@ -2,8 +2,8 @@
 
 from dissector.codecs.names import NameTable
 from dissector.protocols.interface import ConnectionFacts
-from dissector.protocols.pulsar.fields import FieldDecoder
 from dissector.protocols.pulsar.handshakes import Handshakes, handshake
+from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
 

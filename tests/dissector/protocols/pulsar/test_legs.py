@@ -7,9 +7,9 @@ import pytest
 
 from dissector.codecs.names import NameTable
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
-from dissector.protocols.pulsar.fields import FieldDecoder
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.legs import Leg, Legs
+from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
 

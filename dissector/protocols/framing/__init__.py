@@ -1,0 +1,31 @@
+"""Stream bytes to frames: which protocol, where frames begin, who is the client."""
+
+from dissector.protocols.framing.assembly import Framing, FramingOptions
+from dissector.protocols.framing.recognition import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.framing.slots import find_slots
+from dissector.protocols.framing.state import (
+    OPAQUE_NAMES,
+    ROLE_BY_FIRST_SEEN,
+    ROLE_BY_PORT,
+    ROLE_BY_SYN,
+    ROLE_DECIDED,
+    ROLE_SOURCE_NAMES,
+    UNKNOWN,
+)
+
+__all__ = (
+    "IS_HTTP",
+    "IS_PROXY_HEADER",
+    "IS_TLS",
+    "OPAQUE_NAMES",
+    "ROLE_BY_FIRST_SEEN",
+    "ROLE_BY_PORT",
+    "ROLE_BY_SYN",
+    "ROLE_DECIDED",
+    "ROLE_SOURCE_NAMES",
+    "UNKNOWN",
+    "Framing",
+    "FramingOptions",
+    "find_slots",
+    "look",
+)

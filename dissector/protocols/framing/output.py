@@ -1,0 +1,142 @@
+"""Where the framing writes: the block of frames being filled, and the arena behind it."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import kept
+from dissector.limits import FRAME_BLOCK_ROWS, NULL
+from dissector.protocols.columns import COLUMN_NUMBER, FIRST_FIELD, new_frame_columns
+from dissector.protocols.framing.runs import SOURCE_ARENA, Replay
+from dissector.protocols.framing.slots import compact_arena
+from dissector.protocols.framing.state import (
+    COUNTER_ARENA_USED,
+    COUNTER_FRAME_NO,
+    FramingState,
+    new_state,
+)
+from dissector.protocols.interface import FrameBlock
+
+ARENA_BYTES: Final = 8 << 20
+SLOTS: Final = 1 << 10
+EMPTY: Final = np.empty(0, np.uint8)
+
+_SOURCE: Final = COLUMN_NUMBER["source"]
+_DATA_OFFSET: Final = COLUMN_NUMBER["data_offset"]
+
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+Sink = Callable[[FrameBlock], None]
+
+
+def _refuse(block: FrameBlock) -> None:
+    raise AssertionError(f"{block.rows} frames after the end")
+
+
+class FrameOutput:
+    """Rows of frames on their way to the sink, and everything that must move with the arena.
+
+    state: of the splitting kernel; rows: filled so far; sources: input buffer, stream heap and side
+    buffer, valid during one call of the framing; replays: ranges that lie in the arena.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.state = new_state(SLOTS, ARENA_BYTES, 0)
+        self.matrix, self.frames = new_frame_columns(FRAME_BLOCK_ROWS)
+        self.rows = 0
+        # A block is read until the next one is handed out: two take turns.
+        self._other = new_frame_columns(FRAME_BLOCK_ROWS)
+        self._other_rows = 0
+        self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
+        self.replays: list[Replay] = []
+        self._passed_on = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
+
+    def all_sources(self) -> Sources:
+        """The arrays that `source` columns select."""
+        return (*self.sources, self.state.arena)
+
+    def passed_on(self) -> tuple[FramingState, Sources]:
+        """State and sources for a kernel alone: their words are found once, not for each call."""
+        state, own = self.state, self.sources
+        if self._passed_on[0] is not state or self._passed_on[1] is not own:
+            self._passed_on = (state, own, kept(state), kept(self.all_sources()))
+        return self._passed_on[2:]
+
+    def flush(self) -> None:
+        """Hand the frames so far to the sink; afterwards no row points into any buffer."""
+        if self.rows:
+            self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
+            fresh, used = self._other, self._other_rows
+            self._other, self._other_rows = (self.matrix, self.frames), self.rows
+            self.matrix, self.frames = fresh
+            # Protocols make the columns of their own null before they fill them.
+            self.matrix[:FIRST_FIELD, :used] = NULL
+            self.rows = 0
+        if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
+            self._compact(len(self.state.arena))
+
+    def close(self) -> None:
+        """Forget the sink: nothing comes any more, and whoever owns both shall not be kept."""
+        self._sink = _refuse
+
+    def grow_arena(self, wanted: int) -> None:
+        """Make room for so many bytes more in the arena; hands the frames so far to the sink."""
+        self.flush()
+        used = int(self.state.counters[COUNTER_ARENA_USED])
+        size = max(len(self.state.arena), ARENA_BYTES)
+        while used + wanted > size // 2:
+            size *= 2
+        if size > len(self.state.arena):
+            self._compact(size)
+
+    def _compact(self, size: int) -> None:
+        """Move what is still needed to a fresh arena; only between blocks of frames."""
+        fresh = np.empty(size, np.uint8)
+        used = int(compact_arena(self.state, fresh))
+        for replay in self.replays:
+            fresh[used : used + replay.size] = self.state.arena[replay.at : replay.at + replay.size]
+            replay.move(used)
+            used += replay.size
+        self.state.counters[COUNTER_ARENA_USED] = used
+        self.state = self.state._replace(arena=fresh)
+
+    def keep(self, data: bytes | bytearray) -> int:
+        """Copy bytes into the arena; returns where they begin."""
+        size = len(data)
+        used = int(self.state.counters[COUNTER_ARENA_USED])
+        if used + size > len(self.state.arena):
+            self.grow_arena(size)
+            used = int(self.state.counters[COUNTER_ARENA_USED])
+        self.state.arena[used : used + size] = np.frombuffer(bytes(data), np.uint8)
+        self.state.counters[COUNTER_ARENA_USED] = used + size
+        return used
+
+    def row_data(self, row: int) -> bytes:
+        """The bytes of a row's frame."""
+        at = int(self.frames.data_offset[row])
+        data = self.all_sources()[int(self.frames.source[row])]
+        return data[at : at + int(self.frames.data_bytes[row])].tobytes()
+
+    def take_back(self) -> Int64Array:
+        """Remove the last row, which is a frame, and its number; returns its cells."""
+        self.rows -= 1
+        values = self.matrix[:, self.rows].copy()
+        self.matrix[:, self.rows] = NULL
+        self.state.counters[COUNTER_FRAME_NO] -= 1
+        return values
+
+    def write(self, values: Int64Array, data: bytes) -> int:
+        """Add a frame that was kept, with a number and a place in the arena; returns its row."""
+        if self.rows >= FRAME_BLOCK_ROWS - 4:
+            self.flush()
+        at = self.keep(data)
+        row = self.rows
+        self.state.counters[COUNTER_FRAME_NO] += 1
+        self.matrix[:, row] = values
+        self.frames.frame_no[row] = self.state.counters[COUNTER_FRAME_NO]
+        self.matrix[_SOURCE, row] = SOURCE_ARENA
+        self.matrix[_DATA_OFFSET, row] = at
+        self.rows = row + 1
+        return row

@@ -1,0 +1,117 @@
+"""Who is the client: frames wait until a one-way command, a port or a bound decides it."""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from dissector.blocks import Int64Array
+from dissector.findings import Finding
+from dissector.limits import MAX_ROLE_WAIT_FRAMES
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import COLUMN_NUMBER
+from dissector.protocols.framing.output import FrameOutput
+from dissector.protocols.framing.slots import find_slot
+from dissector.protocols.framing.state import (
+    ROLE_BY_FIRST_SEEN,
+    ROLE_BY_PORT,
+    ROLE_DECIDED,
+)
+
+_RELEASE_PACKET = COLUMN_NUMBER["release_packet"]
+_SIDE = COLUMN_NUMBER["side"]
+
+
+class WaitingFrame(NamedTuple):
+    """A frame whose direction is not known yet: its cells and its bytes."""
+
+    values: Int64Array
+    data: bytes
+
+
+class Roles:
+    """Holds back frames of connections whose client is not known, and lets them out in order."""
+
+    def __init__(
+        self,
+        output: FrameOutput,
+        broker_ports: Collection[int],
+        ports_of: Callable[[int], tuple[int, int]],
+        findings: list[Finding],
+    ) -> None:
+        self._output = output
+        self._broker_ports = broker_ports
+        self._ports_of = ports_of
+        self._findings = findings
+        self._waiting: dict[int, list[WaitingFrame]] = {}
+
+    def direction(self, slot: int, side: int) -> int:
+        """0 to_broker, 1 to_client, 2 while the role is open."""
+        known = self._output.state.connections
+        if known.role[slot] != ROLE_DECIDED:
+            return 2
+        return int(known.client_side[slot] != side)
+
+    def take_last_row(self) -> None:
+        """The last row has no direction yet, or has decided it: keep it, or let all out."""
+        output = self._output
+        row = output.rows - 1
+        slot = int(find_slot(output.state, int(output.frames.connection_id[row])))
+        known = output.state.connections
+        is_decided = known.role[slot] == ROLE_DECIDED
+        if is_decided and known.is_from_syn[slot] and known.role_source[slot]:
+            self._note("role_flipped", row)
+        if is_decided and not known.waiting[slot]:
+            return
+        data = output.row_data(row)
+        values = output.take_back()
+        waiting = self._waiting.setdefault(slot, [])
+        waiting.append(WaitingFrame(values, data))
+        known.waiting[slot] = len(waiting)
+        if not is_decided and len(waiting) < MAX_ROLE_WAIT_FRAMES:
+            return
+        if not is_decided:
+            self._settle_by_port(slot)
+        self._release(slot, int(values[_RELEASE_PACKET]))
+
+    def settle(self, slot: int, release_packet: int) -> None:
+        """The connection is over: decide without a command and let its frames out."""
+        if self._output.state.connections.waiting[slot]:
+            self._settle_by_port(slot)
+            self._release(slot, release_packet)
+
+    def _note(self, code: str, row: int) -> None:
+        frames = self._output.frames
+        self._findings.append(
+            Finding(
+                NOTICE_NUMBER[code],
+                ts_ns=int(frames.last_ts_ns[row]),
+                connection_id=int(frames.connection_id[row]),
+                direction=int(frames.direction[row]),
+                packet=int(frames.last_packet[row]),
+                stream_offset=int(frames.stream_offset[row]),
+            )
+        )
+
+    def _settle_by_port(self, slot: int) -> None:
+        """Without a one-way command the SYN decides, else a known port, else who spoke."""
+        known = self._output.state.connections
+        if known.is_from_syn[slot]:
+            known.role[slot] = ROLE_DECIDED
+            return
+        # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
+        ports = self._ports_of(int(known.connection_id[slot]))
+        hinted = [side for side in (0, 1) if ports[side] in self._broker_ports]
+        if len(hinted) == 1:
+            known.client_side[slot] = 1 - hinted[0]
+            known.role[slot] = ROLE_DECIDED
+            known.role_source[slot] = ROLE_BY_PORT
+        else:
+            known.role_source[slot] = ROLE_BY_FIRST_SEEN
+
+    def _release(self, slot: int, release_packet: int) -> None:
+        """Write the waiting rows of a connection, now with their direction."""
+        output = self._output
+        output.state.connections.waiting[slot] = 0
+        for frame in self._waiting.pop(slot, []):
+            frame.values[_RELEASE_PACKET] = release_packet
+            row = output.write(frame.values, frame.data)
+            output.frames.direction[row] = self.direction(slot, int(frame.values[_SIDE]))

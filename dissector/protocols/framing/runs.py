@@ -1,0 +1,373 @@
+"""Bytes that the slow path holds: runs of a direction whose frames are not found yet."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import kept
+from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.framing.recognition import Records
+from dissector.protocols.framing.resync import (
+    AT,
+    BLIND,
+    CURSOR,
+    FRAMES,
+    HOLE,
+    HOLES,
+    IS_OPEN,
+    LAST,
+    NOTHING,
+    RESUME,
+    RESUME_HOLE,
+    SECOND,
+    SIZE,
+    THIRD,
+    TOTAL,
+    Searched,
+    new_search,
+)
+from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
+
+SOURCE_ARENA: Final = 3
+_FIRST_BYTES: Final = 1 << 12
+_FIRST_HOLES: Final = 4
+_SHORT_FRAME_BYTES: Final = 64 << 10
+# Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
+# packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
+_SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
+# So many packets say something of two frames, and one more for so many of their bytes.
+_FEW_PACKETS: Final = 4
+_TINY_PACKET_BYTES: Final = 64
+_NS_PER_MS: Final = 1_000_000
+_PLACES: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that may be -1
+_HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
+
+
+@dataclass
+class Piece:
+    """One range of a run: where it stands in the stream, its length and the packet it came in.
+
+    order: rises with the ranges of both directions as they arrived; kind, cause: as in ranges;
+    starts_chain: its first byte is where frames were found again; is_judged: the first of them need
+    not be strict.
+    """
+
+    stream_offset: int
+    length: int
+    packet: int
+    ts_ns: int
+    flags: int
+    order: int = 0
+    kind: int = DATA
+    cause: int = 0
+    starts_chain: bool = False
+    is_judged: bool = False
+
+
+@dataclass
+class Trail:
+    """How far a run is searched for one protocol's frames. marks: as long as the run's buffer."""
+
+    marks: ByteArray
+    search: Int64Array = field(default_factory=new_search)
+    passed_on: tuple[Searched, Searched] | None = None  # as it is, and as kernels take it
+
+    def drop(self, count: int, size: int, holes: int) -> None:
+        """The first bytes and holes of the run are gone; `size` are left."""
+        self.marks[:size] = self.marks[count : count + size].copy()
+        self.marks[size : size + count] = 0
+        self.search[RESUME] = max(0, self.search[RESUME] - count)
+        for cell in _PLACES:
+            self.search[cell] = max(-1, self.search[cell] - count)
+        for cell in _HOLE_CURSORS:
+            self.search[cell] = max(0, self.search[cell] - holes)
+
+
+@dataclass
+class Run:
+    """Consecutive ranges of one direction, from where its frames are not known.
+
+    A run is searched (see `resync`), or it only waits for the other direction's.
+
+    at_start: the first byte is the first of the connection; is_known_start: and it was seen so,
+    from a SYN. mode: what the direction goes back to, of a run that only waits. is_patient: the
+    other direction waits for this run's frames; is_hurried: it did so for too long. is_confirmed:
+    more than a chain speaks for the frames that were found. has_events: it holds ranges that are
+    no bytes and must be told. records: TLS records found so far, where it may still be TLS.
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    at_start: bool = False
+    is_known_start: bool = False
+    mode: int | None = None
+    is_patient: bool = False
+    is_hurried: bool = False
+    is_confirmed: bool = False
+    size: int = 0
+    hole_count: int = 0
+    has_events: bool = False
+    records: Records | None = None
+    _since: tuple[int, int] = (-1, 0)
+    _told: tuple[int, bool] = (-1, False)
+    trails: dict[int, Trail] = field(default_factory=dict)
+    _data: ByteArray = field(default_factory=lambda: np.empty(_FIRST_BYTES, np.uint8))
+    _holes: Int64Array = field(default_factory=lambda: np.zeros((2, _FIRST_HOLES), np.int64))
+
+    def add(self, piece: Piece, data: ByteArray) -> None:
+        """Append a range with its bytes."""
+        self.pieces.append(piece)
+        wanted = self.size + len(data)
+        if wanted > len(self._data):
+            room = max(wanted, 2 * len(self._data))
+            self._data = _grown(self._data, room)
+            for trail in self.trails.values():
+                trail.marks = _grown(trail.marks, room)
+        self._data[self.size : wanted] = data
+        self.size = wanted
+
+    def add_hole(self, piece: Piece) -> None:
+        """Append a range without bytes."""
+        self.pieces.append(piece)
+        self.has_events = True
+        if not piece.length:
+            return
+        if self.hole_count == self._holes.shape[1]:
+            self._holes = np.concatenate((self._holes, np.zeros_like(self._holes)), axis=1)
+        self._holes[:, self.hole_count] = self.size, piece.length
+        self.hole_count += 1
+
+    def trail(self, place: int) -> Trail:
+        """The search for a protocol's frames."""
+        found = self.trails.get(place)
+        if found is None:
+            found = self.trails[place] = Trail(np.zeros(len(self._data), np.uint8))
+        return found
+
+    def searched(self, place: int) -> Searched:
+        """What a search for a protocol's frames needs."""
+        trail = self.trail(place)
+        trail.search[SIZE] = self.size
+        trail.search[HOLES] = self.hole_count
+        return Searched(self._data, trail.marks, trail.search, self._holes)
+
+    def passed_on(self, place: int) -> Searched:
+        """The same for a kernel alone: its words are found again only after an array has grown."""
+        seen, trail = self.searched(place), self.trail(place)
+        before = trail.passed_on
+        if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
+            before = trail.passed_on = (seen, kept(seen))
+        return before[1]
+
+    def begins_with_frame(
+        self, check: Callable[..., int], place: int, limit: int, is_strict: int
+    ) -> int:
+        """Whether it begins behind a SYN, and there with a frame: then that is its chain.
+
+        A strict header is proof enough there, and any header once the other direction has shown
+        the protocol.
+
+        Returns:
+            1 if so, 0 if more bytes will tell, -1 if not.
+        """
+        if not (self.is_known_start and self.at_start):
+            return -1
+        seen = self.searched(place)
+        end = int(seen.holes[0, 0]) if self.hole_count else self.size
+        judged = check(seen.data, 0, end, 2, limit, is_strict)
+        if judged <= 0:
+            return 0 if judged == 0 and not self.hole_count else -1
+        seen.search[AT] = 0
+        self.piece_at(0)[0].is_judged = True
+        self.is_confirmed = True
+        return 1
+
+    def head(self, stop: int | None = None) -> bytes:
+        """Its first bytes."""
+        return self._data[: self.size if stop is None else min(stop, self.size)].tobytes()
+
+    def last_bytes(self, count: int) -> bytes:
+        """Its last bytes, if it has so many."""
+        return self._data[max(0, self.size - count) : self.size].tobytes()
+
+    def drop(self, count: int) -> None:
+        """Forget the first bytes, and the holes among them; their gaps are still to be told."""
+        if not count:
+            return
+        left = self.size - count
+        self._data[:left] = self._data[count : self.size].copy()
+        gone = int(np.count_nonzero(self._holes[0, : self.hole_count] <= count))
+        self._holes[:, : self.hole_count - gone] = self._holes[:, gone : self.hole_count].copy()
+        self.hole_count -= gone
+        self._holes[0, : self.hole_count] -= count
+        for trail in self.trails.values():
+            trail.drop(count, left, gone)
+        self.size = left
+        self.at_start = False
+        self._since = (-1, 0)
+        self._told = (-1, False)
+        self._drop_pieces(count)
+
+    def _drop_pieces(self, count: int) -> None:
+        kept = []
+        for place, piece in enumerate(self.pieces):
+            if count == 0:
+                kept += self.pieces[place:]
+                break
+            if piece.kind != DATA:
+                kept.append(piece)
+            elif piece.length > count:
+                piece.stream_offset += count
+                piece.length -= count
+                piece.flags &= ~STARTS_PACKET
+                count = 0
+                kept.append(piece)
+            else:
+                count -= piece.length
+        self.pieces = kept
+
+    def piece_at(self, place: int) -> tuple[Piece, int]:
+        """The range that holds a byte, and the byte's place in it."""
+        for piece in self.pieces:
+            if piece.kind == DATA:
+                if place < piece.length:
+                    return piece, place
+                place -= piece.length
+        raise IndexError(place)
+
+    def is_believed(self, place: int, status: int, ts_ns: int, is_final: bool) -> bool:
+        """Whether the chain of a search may go out.
+
+        It does where packets confirm it, where nothing can contradict it any more, and where it
+        has stood for long enough: RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is
+        waited for: if it is none, it would cover the frames that it says it holds.
+        """
+        search = self.trail(place).search
+        if status == NOTHING:
+            return False
+        if status == BLIND or is_final or self.is_told_by_packets(place):
+            return True
+        held = int(search[LAST] - search[AT])
+        if held >= RESYNC_HOLD_BYTES:
+            return bool(search[IS_OPEN] == 0 or search[TOTAL] <= _SHORT_FRAME_BYTES)
+        if search[IS_OPEN] == 1 and search[TOTAL] > _SHORT_FRAME_BYTES:
+            return False
+        return int(search[FRAMES]) > 1 and ts_ns - self._began(search) > RESYNC_HOLD_MS * _NS_PER_MS
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some search has a chain."""
+        return any(trail.search[AT] >= 0 for trail in self.trails.values())
+
+    def has_some(self, place: int, frames: int) -> bool:
+        """Whether a search has a chain of so many frames, and no long one at its end."""
+        search = self.trail(place).search
+        is_long = search[IS_OPEN] == 1 and search[TOTAL] > _SHORT_FRAME_BYTES
+        return bool(search[AT] >= 0 and search[FRAMES] >= frames and not is_long)
+
+    def _began(self, search: Int64Array) -> int:
+        """When the first packet of a chain was captured."""
+        at = int(search[AT])
+        if self._since[0] != at:
+            self._since = (at, self.piece_at(at)[0].ts_ns)
+        return self._since[1]
+
+    def is_told_by_packets(self, place: int) -> bool:
+        """Whether three frames of a search's chain in a row begin packets.
+
+        No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts.
+        Where packets are tiny, any byte begins one, and nothing is told.
+        """
+        search = self.trail(place).search
+        starts = [int(search[cell]) for cell in (AT, SECOND, THIRD)]
+        if starts[2] < 0 or starts[2] >= self.size or search[FRAMES] < 3:
+            return False
+        if self._told[0] != starts[0]:
+            first, second = starts[1] - starts[0], starts[2] - starts[1]
+            is_uneven = first != second or not any(low <= first < high for low, high in _SEGMENTS)
+            most = _FEW_PACKETS + (starts[2] - starts[0]) // _TINY_PACKET_BYTES
+            is_told = (
+                is_uneven
+                and all(self.is_packet_start(start) for start in starts)
+                and self._packets_between(starts[0], starts[2]) <= most
+            )
+            self._told = (starts[0], is_told)
+        return self._told[1]
+
+    def _packets_between(self, start: int, stop: int) -> int:
+        """How many packets begin in a part of the run."""
+        count = place = 0
+        for piece in self.pieces:
+            if place >= stop:
+                break
+            if piece.kind == DATA:
+                count += place >= start and bool(piece.flags & STARTS_PACKET)
+                place += piece.length
+        return count
+
+    def is_packet_start(self, place: int) -> bool:
+        """Whether a byte of the run is the first of its packet."""
+        piece, at = self.piece_at(place)
+        return at == 0 and bool(piece.flags & STARTS_PACKET)
+
+
+def _grown(array: ByteArray, room: int) -> ByteArray:
+    fresh = np.zeros(room, np.uint8)
+    fresh[: len(array)] = array
+    return fresh
+
+
+@dataclass
+class Replay:
+    """Ranges that go through the framing once more; their bytes lie in the arena from `at` on.
+
+    pieces: what they were, row by row; none where ranges come for the first time.
+    """
+
+    ranges: RangeColumns
+    rows: int
+    at: int
+    size: int
+    pieces: list[Piece] = field(default_factory=list)
+    cursor: int = 0
+    position: int = 0
+
+    def move(self, at: int) -> None:
+        """The bytes now lie elsewhere in the arena."""
+        self.ranges.offset[: self.rows] += at - self.at
+        self.at = at
+
+
+def replay_of(
+    runs: Sequence[tuple[int, Run]], connection: int, at: int, release_packet: int
+) -> Replay:
+    """The pieces of one or both directions as ranges, in the order in which they arrived.
+
+    Args:
+        runs: direction's place in the framing's state, and run; at: where the bytes of the first
+            stand in the arena, those of the second behind them.
+    """
+    pieces: list[tuple[Piece, int, int]] = []
+    position = at
+    for way, run in runs:
+        for piece in run.pieces:
+            pieces.append((piece, way & 1, position))
+            position += piece.length if piece.kind == DATA else 0
+    pieces.sort(key=lambda each: each[0].order)
+    ranges = RangeColumns.new(len(pieces))
+    for row, (piece, side, place) in enumerate(pieces):
+        ranges.connection[row] = connection
+        ranges.side[row] = side
+        ranges.kind[row] = piece.kind
+        ranges.stream_offset[row] = piece.stream_offset
+        ranges.length[row] = piece.length
+        ranges.source[row] = SOURCE_ARENA
+        ranges.offset[row] = place
+        ranges.packet[row] = piece.packet
+        ranges.ts_ns[row] = piece.ts_ns
+        ranges.flags[row] = piece.flags
+        ranges.cause[row] = piece.cause
+        ranges.release_packet[row] = release_packet
+    return Replay(ranges, len(pieces), at, position - at, [piece for piece, _, _ in pieces])

@@ -1,0 +1,5 @@
+"""Deliveries, permits and acknowledgements of consumers."""
+
+from dissector.protocols.pulsar.consumption.consumption import PulsarConsumption
+
+__all__ = ("PulsarConsumption",)

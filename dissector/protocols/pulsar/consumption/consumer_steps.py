@@ -1,0 +1,326 @@
+"""What frames and events that carry no message do to consumers: opening, closing, seeks, gaps."""
+
+from typing import Final
+
+from dissector.blocks import Int64Array
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import (
+    EVENT_CLOSE,
+    EVENT_FIN,
+    EVENT_GAP,
+    EVENT_SKIPPED,
+    LIFECYCLE_CLOSED_BY_BROKER,
+    LIFECYCLE_CLOSED_BY_CLIENT,
+    LIFECYCLE_CLOSING_BY_CLIENT,
+    LIFECYCLE_OPENING,
+    LIFECYCLE_READY,
+    LIFECYCLE_REFUSED,
+    LIFECYCLE_REPEATED,
+    TO_BROKER,
+    TO_CLIENT,
+    FrameColumns,
+)
+from dissector.protocols.pulsar.consumption.consumers import (
+    ConsumerNames,
+    add_connection,
+    add_consumer,
+    find_asker,
+    find_connection,
+    find_consumer,
+    forget_connection,
+    learn_balance,
+    learn_names,
+    note_asker,
+    note_gap,
+    note_leaving,
+    note_seek,
+    note_staying,
+    note_switch,
+    retire,
+    see_broker_side,
+    see_client_side,
+    take_back_seek,
+)
+from dissector.protocols.pulsar.consumption.delivery_ends import end_all, write_ended
+from dissector.protocols.pulsar.consumption.permits import RESET, add_permit_row
+from dissector.protocols.pulsar.consumption.published import end_transaction, leg_of, set_leg
+from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place
+from dissector.protocols.pulsar.consumption.state import (
+    CONN_CLOSED,
+    CONSUMER_CLOSED,
+    LEFT_BY_BROKER,
+    LEFT_BY_CLIENT,
+    LEFT_BY_CONNECTION,
+    STATE_CLOSED,
+    STATE_CLOSING,
+    STATE_OPENING,
+    STATE_READY,
+    ConsumptionState,
+)
+from dissector.protocols.tables import ABSENT
+from dissector.stream.columns import ENDED_CAPTURE_END
+
+CONNECT: Final = 2
+CONNECTED: Final = 3
+SUBSCRIBE: Final = 4
+SEND_RECEIPT: Final = 7
+MESSAGE: Final = 9
+ACK: Final = 10
+FLOW: Final = 11
+UNSUBSCRIBE: Final = 12
+ERROR: Final = 14
+CLOSE_CONSUMER: Final = 16
+REDELIVER: Final = 20
+CONSUMER_STATS: Final = 25
+CONSUMER_STATS_RESPONSE: Final = 26
+SEEK: Final = 28
+ACTIVE_CONSUMER_CHANGE: Final = 31
+END_TXN: Final = 56
+
+# A connection of very many consumers is not walked through for a hint.
+_HINT_STEPS: Final = 4096
+
+
+@inlined
+def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> ConsumerNames:
+    """What a frame says about its consumer, by the registry."""
+    return ConsumerNames(
+        frames.topic[row],
+        frames.subscription[row],
+        frames.consumer_name[row],
+        frames.incarnation[row],
+        leg_of(state, frames.connection_id[row]),
+    )
+
+
+@kernel
+def _meet_consumer(
+    state: ConsumptionState, frames: FrameColumns, row: int, consumer: int, kinds: Int64Array
+) -> int:
+    """Take up a consumer met in use, or what a frame says of it for the first time."""
+    names = names_of(state, frames, row)
+    if consumer == ABSENT:
+        connection = frames.connection_id[row]
+        return add_consumer(state, connection, frames.consumer_id[row], names, kinds)
+    learn_names(state, consumer, names, kinds)
+    return consumer
+
+
+@inlined
+def consumer_of(state: ConsumptionState, frames: FrameColumns, row: int, kinds: Int64Array) -> int:
+    """The consumer that a frame is about."""
+    consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
+    consumers = state.consumers
+    if (
+        consumer == ABSENT
+        or (consumers.topic[consumer] == NULL and frames.topic[row] != NULL)
+        or (consumers.subscription[consumer] == NULL and frames.subscription[row] != NULL)
+        or (consumers.name[consumer] == NULL and frames.consumer_name[row] != NULL)
+    ):
+        return _meet_consumer(state, frames, row, consumer, kinds)
+    return consumer
+
+
+@kernel
+def _end_consumer(state: ConsumptionState, consumer: int, by: int, outcome: int) -> None:
+    """A consumer is gone: its deliveries will not be acked any more."""
+    note_leaving(state, consumer, by)
+    end_all(state, consumer, outcome)
+    retire(state, consumer)
+
+
+@kernel
+def _open_consumer(
+    state: ConsumptionState,
+    frames: FrameColumns,
+    row: int,
+    kinds: Int64Array,
+    out: ConsumptionRows,
+    place: Place,
+) -> None:
+    """A SUBSCRIBE that opens a consumer: its balance starts at zero."""
+    consumer_id = frames.subject_id[row]
+    before = find_consumer(state, place.connection, consumer_id)
+    if before != ABSENT and state.consumers.state[before] != STATE_CLOSED:
+        _end_consumer(state, before, LEFT_BY_CLIENT, CONSUMER_CLOSED)
+        write_ended(state, out, place)
+    names = ConsumerNames(
+        frames.topic[row],
+        frames.subscription[row],
+        frames.consumer_name[row],
+        frames.subject_incarnation[row],
+        leg_of(state, place.connection),
+    )
+    consumer = add_consumer(state, place.connection, consumer_id, names, kinds)
+    consumers = state.consumers
+    consumers.state[consumer] = STATE_OPENING
+    consumers.type[consumer] = frames.subscription_type[row]
+    consumers.opened_at[consumer] = place.frame_no
+    consumers.known_at[consumer] = place.frame_no
+    see_broker_side(state, consumer)
+    if before != ABSENT or frames.subject_incarnation[row] > 0:
+        add_permit_row(state, out, consumer, RESET, NULL, place)
+
+
+@kernel
+def take_lifecycle(
+    state: ConsumptionState,
+    frames: FrameColumns,
+    row: int,
+    kinds: Int64Array,
+    out: ConsumptionRows,
+    place: Place,
+) -> None:
+    """A frame that opens or closes a consumer, or answers one that does."""
+    step = frames.lifecycle[row]
+    if step == LIFECYCLE_OPENING:
+        _open_consumer(state, frames, row, kinds, out, place)
+        return
+    consumers = state.consumers
+    consumer = find_consumer(state, place.connection, frames.subject_id[row])
+    if consumer == ABSENT or consumers.state[consumer] == STATE_CLOSED:
+        return
+    if step == LIFECYCLE_REPEATED:
+        # Nothing starts anew, but it may say what a capture that began later did not know.
+        if consumers.type[consumer] == NULL:
+            consumers.type[consumer] = frames.subscription_type[row]
+        learn_names(state, consumer, names_of(state, frames, row), kinds)
+        see_broker_side(state, consumer)
+    elif step == LIFECYCLE_READY:
+        see_client_side(state, consumer)
+        if consumers.state[consumer] == STATE_OPENING:
+            consumers.state[consumer] = STATE_READY
+    elif step == LIFECYCLE_CLOSING_BY_CLIENT:
+        note_leaving(state, consumer, LEFT_BY_CLIENT)
+        note_asker(state, consumer, place.frame_no)
+        consumers.state[consumer] = STATE_CLOSING
+        see_broker_side(state, consumer)
+    elif step == LIFECYCLE_CLOSED_BY_BROKER:
+        _end_consumer(state, consumer, LEFT_BY_BROKER, CONSUMER_CLOSED)
+    elif step in (LIFECYCLE_CLOSED_BY_CLIENT, LIFECYCLE_REFUSED):
+        _end_consumer(state, consumer, LEFT_BY_CLIENT, CONSUMER_CLOSED)
+    write_ended(state, out, place)
+
+
+@kernel
+def _take_close(
+    state: ConsumptionState, frames: FrameColumns, row: int, out: ConsumptionRows, place: Place
+) -> None:
+    """The connection is over. At the capture's end nothing closes: deliveries just stay open."""
+    if frames.status[row] == ENDED_CAPTURE_END:
+        return
+    connection_row = find_connection(state, place.connection)
+    if connection_row != ABSENT:
+        consumers = state.consumers
+        consumer = state.connections.first[connection_row]
+        while consumer != ABSENT:
+            if consumers.state[consumer] != STATE_CLOSED:
+                is_closing = consumers.state[consumer] == STATE_CLOSING
+                outcome = CONSUMER_CLOSED if is_closing else CONN_CLOSED
+                _end_consumer(state, consumer, LEFT_BY_CONNECTION, outcome)
+            consumer = consumers.next[consumer]
+        write_ended(state, out, place)
+        forget_connection(state, place.connection)
+    set_leg(state, place.connection, 0)
+
+
+@kernel
+def _take_fin(state: ConsumptionState, connection: int) -> None:
+    """One side has ended its stream: its consumers begin to go.
+
+    The end of the connection is told only when the other side has ended as well, and another
+    consumer may have got the messages by then.
+    """
+    connection_row = find_connection(state, connection)
+    if connection_row == ABSENT:
+        return
+    consumer = state.connections.first[connection_row]
+    steps = 0
+    while consumer != ABSENT and steps < _HINT_STEPS:
+        note_leaving(state, consumer, LEFT_BY_CONNECTION)
+        consumer = state.consumers.next[consumer]
+        steps += 1
+
+
+@kernel
+def take_event(
+    state: ConsumptionState, frames: FrameColumns, row: int, out: ConsumptionRows, place: Place
+) -> None:
+    """What happens between frames."""
+    event = frames.command[row]
+    if event == EVENT_CLOSE:
+        _take_close(state, frames, row, out, place)
+    elif event == EVENT_FIN:
+        _take_fin(state, place.connection)
+    elif event in (EVENT_GAP, EVENT_SKIPPED):
+        if event == EVENT_GAP and frames.frames_missing[row] == 0:
+            return
+        if place.direction != TO_CLIENT:
+            note_gap(state, place.connection, True)
+        if place.direction != TO_BROKER:
+            note_gap(state, place.connection, False)
+
+
+@kernel
+def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
+    """ERROR or CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
+    asked_at = frames.answered_frame_no[row]
+    asked = frames.answered_command[row]
+    consumer = find_asker(state, asked_at)
+    if consumer == ABSENT:
+        return
+    if frames.command[row] == CONSUMER_STATS_RESPONSE:
+        learn_balance(state, consumer, frames.available_permits[row], frames.frame_no[row])
+    elif asked == SEEK:
+        take_back_seek(state, consumer, asked_at)
+    elif (
+        asked in (UNSUBSCRIBE, CLOSE_CONSUMER) and state.consumers.state[consumer] == STATE_CLOSING
+    ):
+        note_staying(state, consumer)
+
+
+@kernel
+def take_rare(
+    state: ConsumptionState, frames: FrameColumns, row: int, kinds: Int64Array, place: Place
+) -> None:
+    """Commands that change what is known of a consumer or a transaction, without rows."""
+    command = frames.command[row]
+    if command in (CONNECT, CONNECTED):
+        connection_row = add_connection(state, place.connection)
+        if connection_row != ABSENT:
+            is_request = command == CONNECT
+            state.connections.is_client_missing[connection_row] = 1 if is_request else 0
+            if is_request:
+                state.connections.is_broker_seen[connection_row] = 1
+    elif command == END_TXN:
+        most = frames.txn_most_bits[row]
+        least = frames.txn_least_bits[row]
+        if most != NULL and least != NULL:
+            end_transaction(state, most, least, frames.txn_action[row])
+    elif command in (CONSUMER_STATS_RESPONSE, ERROR):
+        _take_answer(state, frames, row)
+    elif frames.consumer_id[row] != NULL:
+        consumer = consumer_of(state, frames, row, kinds)
+        if command == SEEK:
+            note_seek(state, consumer, place.frame_no)
+            note_asker(state, consumer, place.frame_no)
+        elif command == CONSUMER_STATS:
+            note_asker(state, consumer, place.frame_no)
+        elif command == ACTIVE_CONSUMER_CHANGE:
+            note_switch(state, consumer, frames.is_active[row])
+
+
+@kernel
+def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
+    """A frame that cannot be read whole may hide what a gap would."""
+    command = frames.command[row]
+    connection = frames.connection_id[row]
+    is_hidden = command == NULL
+    if frames.direction[row] == TO_BROKER:
+        if command in (ACK, REDELIVER) or (command == FLOW and frames.permits[row] == NULL):
+            is_hidden = True
+        if is_hidden:
+            note_gap(state, connection, True)
+    elif is_hidden or (command == MESSAGE and frames.consumer_id[row] == NULL):
+        note_gap(state, connection, False)

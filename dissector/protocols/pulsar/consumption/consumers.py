@@ -1,0 +1,442 @@
+"""Consumers as deliveries and permits see them: who is there, on which subscription, who went how.
+
+States: OPENING (SUBSCRIBE) -> READY (its success, or first met in use) -> CLOSING (the client
+asked) -> CLOSED. A closed consumer stays findable by its id until a new SUBSCRIBE takes the id, and
+by its row until the row is needed: redeliveries ask how the holder before went.
+"""
+
+from typing import Final, NamedTuple
+
+from dissector.blocks import Int64Array
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.pulsar.consumption.records import give_row, take_row
+from dissector.protocols.pulsar.consumption.state import (
+    ASKERS,
+    ASKERS_AT,
+    CLOCK,
+    CONSUMERS_REFUSED,
+    KEY_CONNECTION,
+    KEY_CONSUMER,
+    KEY_LOCAL_GROUP,
+    KEY_NAMED_GROUP,
+    LIST_GONE,
+    LIST_IDLE,
+    NEXT_SERIAL,
+    OVERFLOW_CONSUMER,
+    ROW_BITS,
+    STATE_CLOSED,
+    STATE_READY,
+    STOCK_CONNECTIONS,
+    STOCK_CONSUMERS,
+    STOCK_GROUPS,
+    ConsumptionState,
+)
+from dissector.protocols.tables import ABSENT, find, list_append, list_unlink, put, remove
+
+FAILOVER: Final = 2  # subscription type on the wire
+_GAP_STEPS: Final = 64
+
+
+class ConsumerNames(NamedTuple):
+    """What a frame says about its consumer: codes of names, null where it does not say.
+
+    incarnation: of this id on this connection; leg: 1 on a proxy's broker leg.
+    """
+
+    topic: int
+    subscription: int
+    name: int
+    incarnation: int
+    leg: int
+
+
+@inlined
+def find_consumer(state: ConsumptionState, connection: int, consumer_id: int) -> int:
+    """The consumer that has this id now or had it last, or ABSENT."""
+    return find(state.table, connection, consumer_id, 0, KEY_CONSUMER)
+
+
+@inlined
+def find_connection(state: ConsumptionState, connection: int) -> int:
+    """The row of a connection, or ABSENT."""
+    return find(state.table, connection, 0, 0, KEY_CONNECTION)
+
+
+@kernel
+def add_consumer(
+    state: ConsumptionState,
+    connection: int,
+    consumer_id: int,
+    names: ConsumerNames,
+    kinds: Int64Array,
+) -> int:
+    """A row for a new incarnation, READY and with an unknown balance.
+
+    kinds: int64[names], 1 for a name of a topic that is not persistent. Without room for another
+    consumer the row is OVERFLOW_CONSUMER, which serves for one frame only.
+    """
+    consumers = state.consumers
+    connection_row = add_connection(state, connection)
+    row = ABSENT
+    if connection_row != ABSENT:
+        row = take_row(consumers, state.counters, STOCK_CONSUMERS)
+        if row == ABSENT and state.lists.length[LIST_GONE] > 0:
+            row = state.lists.first[LIST_GONE]
+            list_unlink(state.lists, state.gone, LIST_GONE, row)
+            _detach(state, row)
+    if row == ABSENT:
+        row = OVERFLOW_CONSUMER
+        state.counters[CONSUMERS_REFUSED] += 1
+    _clear(state, row)
+    consumers.connection[row] = connection
+    consumers.id[row] = consumer_id
+    consumers.incarnation[row] = max(names.incarnation, 0)
+    if row == OVERFLOW_CONSUMER:
+        consumers.topic[row] = names.topic
+        consumers.subscription[row] = names.subscription
+        consumers.name[row] = names.name
+        return row
+    consumers.connection_row[row] = connection_row
+    put(state.table, connection, consumer_id, 0, KEY_CONSUMER, row)
+    list_append(state.connections, consumers, connection_row, row)
+    learn_names(state, row, names, kinds)
+    return row
+
+
+@inlined
+def _clear(state: ConsumptionState, row: int) -> None:
+    consumers = state.consumers
+    consumers.topic[row] = NULL
+    consumers.subscription[row] = NULL
+    consumers.name[row] = NULL
+    consumers.type[row] = NULL
+    consumers.state[row] = STATE_READY
+    consumers.left_by[row] = 0
+    consumers.left_at[row] = 0
+    consumers.opened_at[row] = 0
+    consumers.group[row] = ABSENT
+    consumers.local[row] = ABSENT
+    consumers.available[row] = 0
+    consumers.known_at[row] = -1
+    consumers.unacked[row] = 0
+    consumers.unread[row] = 0
+    consumers.is_ascending[row] = 1
+    consumers.page[row] = ABSENT
+    consumers.serial[row] = state.counters[NEXT_SERIAL]
+    consumers.is_failover[row] = 0
+    consumers.inactive_at[row] = 0
+    consumers.wants_all[row] = 0
+    consumers.connection_row[row] = ABSENT
+    consumers.first[row] = ABSENT
+    consumers.last[row] = ABSENT
+    consumers.length[row] = 0
+    state.counters[NEXT_SERIAL] += 1
+
+
+@kernel
+def add_connection(state: ConsumptionState, connection: int) -> int:
+    """The row of a connection, taken up if it is new; ABSENT without room."""
+    row = find_connection(state, connection)
+    if row == ABSENT:
+        connections = state.connections
+        row = take_row(connections, state.counters, STOCK_CONNECTIONS)
+        if row != ABSENT:
+            put(state.table, connection, 0, 0, KEY_CONNECTION, row)
+            connections.broker_gap_at[row] = -1
+            connections.client_gap_at[row] = -1
+            connections.is_broker_seen[row] = 0
+            connections.is_client_missing[row] = 0
+            connections.first[row] = ABSENT
+            connections.last[row] = ABSENT
+            connections.length[row] = 0
+    return row
+
+
+@kernel
+def learn_names(state: ConsumptionState, row: int, names: ConsumerNames, kinds: Int64Array) -> None:
+    """Take over names that were not known, and join the group that they lead to."""
+    consumers = state.consumers
+    if consumers.topic[row] == NULL:
+        consumers.topic[row] = names.topic
+    if consumers.subscription[row] == NULL:
+        consumers.subscription[row] = names.subscription
+    if consumers.name[row] == NULL:
+        consumers.name[row] = names.name
+    topic = consumers.topic[row]
+    subscription = consumers.subscription[row]
+    if topic != NULL and subscription != NULL:
+        group = _join(state, topic, subscription, names.leg, KEY_NAMED_GROUP)
+        if consumers.group[row] == group:
+            _leave(state, group)
+        else:
+            consumers.local[row] = consumers.group[row]
+            consumers.group[row] = group
+    elif consumers.group[row] == ABSENT:
+        consumer_id = consumers.id[row]
+        connection = consumers.connection[row]
+        group = _join(state, connection, consumer_id, names.leg, KEY_LOCAL_GROUP)
+        consumers.group[row] = group
+    group = consumers.group[row]
+    if group != ABSENT and topic >= 0 and topic < len(kinds) and kinds[topic] == 1:
+        state.groups.has_identity[group] = 0
+
+
+@kernel
+def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
+    """The group of a key with one member more; ABSENT without room for another group."""
+    groups = state.groups
+    # The group's row stands under its key; c is a leg, so that kinds cannot meet.
+    row = find(state.table, a, b, c, kind)
+    if row != ABSENT:
+        if groups.members[row] == 0:
+            list_unlink(state.lists, groups, LIST_IDLE, row)
+        groups.members[row] += 1
+        return row
+    row = take_row(groups, state.counters, STOCK_GROUPS)
+    if row == ABSENT and state.lists.length[LIST_IDLE] > 0:
+        row = state.lists.first[LIST_IDLE]
+        list_unlink(state.lists, groups, LIST_IDLE, row)
+        remove(
+            state.table,
+            groups.key_a[row],
+            groups.key_b[row],
+            groups.key_c[row],
+            groups.key_d[row],
+        )
+    if row == ABSENT:
+        return ABSENT
+    groups.serial[row] = state.counters[NEXT_SERIAL]
+    state.counters[NEXT_SERIAL] += 1
+    groups.members[row] = 1
+    groups.has_identity[row] = 1
+    groups.seek_at[row] = 0
+    groups.seek_before[row] = 0
+    groups.forgotten_at[row] = 0
+    groups.gap_at[row] = -1
+    groups.key_a[row] = a
+    groups.key_b[row] = b
+    groups.key_c[row] = c
+    groups.key_d[row] = kind
+    put(state.table, a, b, c, kind, row)
+    return row
+
+
+@kernel
+def _leave(state: ConsumptionState, group: int) -> None:
+    """One member less; a group without members may be given up when room is needed."""
+    if group == ABSENT:
+        return
+    state.groups.members[group] -= 1
+    if state.groups.members[group] == 0:
+        list_append(state.lists, state.groups, LIST_IDLE, group)
+
+
+@kernel
+def _detach(state: ConsumptionState, row: int) -> None:
+    """Take a closed consumer out of its connection and groups; what it was is still to be read."""
+    consumers = state.consumers
+    connection_row = consumers.connection_row[row]
+    if connection_row == ABSENT:
+        return
+    list_unlink(state.connections, consumers, connection_row, row)
+    consumers.connection_row[row] = ABSENT
+    connection = consumers.connection[row]
+    if find_consumer(state, connection, consumers.id[row]) == row:
+        remove(state.table, connection, consumers.id[row], 0, KEY_CONSUMER)
+    _leave(state, consumers.group[row])
+    _leave(state, consumers.local[row])
+    consumers.group[row] = ABSENT
+    consumers.local[row] = ABSENT
+
+
+@inlined
+def note_leaving(state: ConsumptionState, row: int, by: int) -> None:
+    """The consumer begins to go: the first reason counts."""
+    if state.consumers.left_at[row] == 0:
+        state.consumers.left_at[row] = max(state.counters[CLOCK], 1)
+        state.consumers.left_by[row] = by
+
+
+@inlined
+def note_staying(state: ConsumptionState, row: int) -> None:
+    """The consumer goes on after all, or is in use though it seemed closed."""
+    state.consumers.left_at[row] = 0
+    state.consumers.left_by[row] = 0
+    state.consumers.state[row] = STATE_READY
+
+
+@inlined
+def retire(state: ConsumptionState, row: int) -> None:
+    """Make a consumer CLOSED; it must have no open deliveries."""
+    consumers = state.consumers
+    if consumers.state[row] != STATE_CLOSED:
+        consumers.state[row] = STATE_CLOSED
+        consumers.unacked[row] = 0
+        consumers.unread[row] = 0
+        list_append(state.lists, state.gone, LIST_GONE, row)
+
+
+@inlined
+def revive(state: ConsumptionState, row: int) -> None:
+    """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
+    if state.consumers.state[row] == STATE_CLOSED:
+        list_unlink(state.lists, state.gone, LIST_GONE, row)
+        state.consumers.known_at[row] = -1
+        note_staying(state, row)
+
+
+@kernel
+def forget_connection(state: ConsumptionState, connection: int) -> None:
+    """Drop a closed connection; all its consumers are CLOSED."""
+    row = find_connection(state, connection)
+    if row == ABSENT:
+        return
+    while state.connections.length[row] > 0:
+        _detach(state, state.connections.first[row])
+    remove(state.table, connection, 0, 0, KEY_CONNECTION)
+    give_row(state.connections, state.counters, STOCK_CONNECTIONS, row)
+
+
+@kernel
+def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
+    """Frames of one direction may be missing: no balance of this connection is known any more."""
+    row = find_connection(state, connection)
+    if row == ABSENT:
+        return
+    clock = state.counters[CLOCK]
+    if to_broker:
+        state.connections.broker_gap_at[row] = clock
+        return
+    state.connections.client_gap_at[row] = clock
+    # A connection of very many consumers is not walked through at each of its gaps.
+    consumer = state.connections.first[row]
+    steps = 0
+    while consumer != ABSENT and steps < _GAP_STEPS:
+        group = state.consumers.group[consumer]
+        if group != ABSENT:
+            state.groups.gap_at[group] = clock
+        consumer = state.consumers.next[consumer]
+        steps += 1
+
+
+@inlined
+def packed_consumer(state: ConsumptionState, row: int) -> int:
+    """Serial and row of a consumer in one number."""
+    return int((state.consumers.serial[row] << ROW_BITS) | row)
+
+
+@inlined
+def unpacked_consumer(state: ConsumptionState, number: int) -> int:
+    """The row behind a packed number, or ABSENT if another consumer has it now."""
+    row = number & ((1 << ROW_BITS) - 1)
+    return row if state.consumers.serial[row] == number >> ROW_BITS else ABSENT
+
+
+@inlined
+def came_back(state: ConsumptionState, gone: int, here: int) -> bool:
+    """Whether one consumer is the other again: same id and name, and it came when that had gone."""
+    consumers = state.consumers
+    return bool(
+        consumers.id[gone] == consumers.id[here]
+        and consumers.name[gone] == consumers.name[here]
+        and consumers.left_at[gone] > 0
+        and consumers.opened_at[here] >= consumers.left_at[gone]
+    )
+
+
+@inlined
+def is_failover(state: ConsumptionState, row: int) -> bool:
+    """Whether the consumer's subscription switches between its consumers."""
+    return bool(state.consumers.type[row] == FAILOVER or state.consumers.is_failover[row] == 1)
+
+
+@inlined
+def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
+    """ACTIVE_CONSUMER_CHANGE: only Failover subscriptions have it."""
+    state.consumers.is_failover[row] = 1
+    if is_active == 0:
+        state.consumers.inactive_at[row] = state.counters[CLOCK]
+
+
+@inlined
+def note_asker(state: ConsumptionState, row: int, frame_no: int) -> None:
+    """A frame whose answer will not name the consumer."""
+    place = ASKERS_AT + 2 * (frame_no & (ASKERS - 1))
+    state.counters[place] = frame_no
+    state.counters[place + 1] = packed_consumer(state, row)
+
+
+@inlined
+def find_asker(state: ConsumptionState, frame_no: int) -> int:
+    """The consumer of note_asker's frame, or ABSENT."""
+    place = ASKERS_AT + 2 * (frame_no & (ASKERS - 1))
+    if frame_no < 0 or state.counters[place] != frame_no:
+        return ABSENT
+    return unpacked_consumer(state, state.counters[place + 1])
+
+
+@inlined
+def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
+    """SEEK: what the subscription delivers from now on starts at another place."""
+    group = state.consumers.group[row]
+    if group != ABSENT:
+        state.groups.seek_before[group] = state.groups.seek_at[group]
+        state.groups.seek_at[group] = frame_no
+
+
+@inlined
+def take_back_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
+    """The broker refused the SEEK of this frame."""
+    group = state.consumers.group[row]
+    if group != ABSENT and state.groups.seek_at[group] == frame_no:
+        state.groups.seek_at[group] = state.groups.seek_before[group]
+
+
+@inlined
+def is_balance_known(state: ConsumptionState, row: int) -> bool:
+    """Whether the balance is known from its start and no frame is missing since.
+
+    Where nothing of the broker's direction is captured nobody knows what was delivered.
+    """
+    known_at = state.consumers.known_at[row]
+    connection_row = state.consumers.connection_row[row]
+    if known_at < 0 or connection_row == ABSENT:
+        return False
+    connections = state.connections
+    return bool(
+        known_at > connections.broker_gap_at[connection_row]
+        and known_at > connections.client_gap_at[connection_row]
+        and connections.is_client_missing[connection_row] == 0
+    )
+
+
+@inlined
+def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: int) -> None:
+    """CONSUMER_STATS_RESPONSE: the broker's own balance serves where ours is not known.
+
+    It also serves where it is larger than ours: FLOWs reach the broker in the order in which they
+    were seen, so that it charged less than was counted. That it is smaller proves nothing, because
+    deliveries that it has charged may still be on their way.
+    """
+    if available == NULL:
+        return
+    if not is_balance_known(state, row) or available > state.consumers.available[row]:
+        state.consumers.available[row] = available
+        state.consumers.known_at[row] = frame_no
+
+
+@inlined
+def see_broker_side(state: ConsumptionState, row: int) -> None:
+    """Something from this consumer was seen, so its acks can be."""
+    connection_row = state.consumers.connection_row[row]
+    if connection_row != ABSENT:
+        state.connections.is_broker_seen[connection_row] = 1
+
+
+@inlined
+def see_client_side(state: ConsumptionState, row: int) -> None:
+    """Something for this consumer was seen, so what it is sent can be."""
+    connection_row = state.consumers.connection_row[row]
+    if connection_row != ABSENT:
+        state.connections.is_client_missing[connection_row] = 0

@@ -1,0 +1,189 @@
+"""Which message ids were delivered to a group before: pages of 64 ids, and nodes of what is older.
+
+A page has a cell per entry id, so a stream of rising ids fills one cell after the other and looks
+up a page every 64 ids. When a page is given back its ids go to a node, a bit set of the same 64
+ids; a node that is full becomes one bit of a node above it, which stands for 64 full nodes, and so
+on. So ids are kept as intervals whose ends are cut to powers of 64: a stream of any length without
+holes holds at most 11 nodes, and to add or look up an id costs at most 11 probes.
+"""
+
+from typing import Final
+
+from dissector.codecs.integers import wrapped
+from dissector.jit import inlined, kernel
+from dissector.protocols.pulsar.consumption.records import give_row, take_row
+from dissector.protocols.pulsar.consumption.state import (
+    CLOCK,
+    IDENTITIES_FORGOTTEN,
+    KEY_NODE,
+    KEY_PAGE,
+    LIST_PAGES,
+    NEXT_NODE,
+    NODE_LEVELS,
+    NODES_EVER,
+    PAGE_BITS,
+    PAGE_ENTRIES,
+    STOCK_PAGES,
+    ConsumptionState,
+)
+from dissector.protocols.tables import ABSENT, find, list_append, list_unlink, put, remove
+
+_FULL: Final = -1  # a bit set with all 64 bits
+_TRIES: Final = 64  # how far to look for something that may be given up
+
+
+@inlined
+def bit_of(place: int) -> int:
+    """A bit set with one bit, as a signed number."""
+    return wrapped(1 << int(place))
+
+
+@inlined
+def popcount(bits: int) -> int:
+    """How many bits of a 64-bit word are set.
+
+    In two halves: a sum that reaches the sign bit is nothing that the compiler gives a meaning to
+    (as one word, 64 bits counted as 62).
+    """
+    low = int(bits) & 0xFFFF_FFFF
+    high = (int(bits) >> 32) & 0xFFFF_FFFF
+    low = ((low >> 1) & 0x5555_5555) + (low & 0x5555_5555)
+    high = ((high >> 1) & 0x5555_5555) + (high & 0x5555_5555)
+    low = ((low >> 2) & 0x3333_3333) + (low & 0x3333_3333)
+    high = ((high >> 2) & 0x3333_3333) + (high & 0x3333_3333)
+    total = low + high  # up to 8 in each field of four bits
+    total = ((total >> 4) & 0x0F0F_0F0F) + (total & 0x0F0F_0F0F)
+    total += total >> 8
+    total += total >> 16
+    return total & 0x7F
+
+
+@inlined
+def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, entry: int) -> int:
+    """The page of an id, or ABSENT. guess: a page that it may well be, or ABSENT."""
+    number = entry >> PAGE_BITS
+    pages = state.pages
+    if (
+        guess >= 0
+        and pages.number[guess] == number
+        and pages.ledger[guess] == ledger
+        and pages.serial[guess] == serial
+    ):
+        return guess
+    return find(state.table, serial, ledger, number, KEY_PAGE)
+
+
+@kernel
+def page_to_give_up(state: ConsumptionState) -> int:
+    """The oldest page without open deliveries; the oldest of all if a good many have some."""
+    lists = state.lists
+    for _ in range(_TRIES):
+        page = lists.first[LIST_PAGES]
+        if state.pages.open[page] == 0:
+            return int(page)
+        list_unlink(lists, state.pages, LIST_PAGES, page)
+        list_append(lists, state.pages, LIST_PAGES, page)
+    return int(lists.first[LIST_PAGES])
+
+
+@kernel
+def give_up_page(state: ConsumptionState, page: int) -> None:
+    """Give back a page without open deliveries; its ids go to the nodes."""
+    pages = state.pages
+    group = pages.group[page]
+    serial = pages.serial[page]
+    if state.groups.serial[group] == serial:
+        state.groups.forgotten_at[group] = state.counters[CLOCK]
+        _remember(state, serial, pages.ledger[page], pages.number[page], pages.seen[page])
+    remove(state.table, serial, pages.ledger[page], pages.number[page], KEY_PAGE)
+    pages.serial[page] = ABSENT  # so that no guess hits it
+    list_unlink(state.lists, pages, LIST_PAGES, page)
+    give_row(pages, state.counters, STOCK_PAGES, page)
+
+
+@kernel
+def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entry: int) -> int:
+    """A fresh page for an id that has none; there must be room."""
+    pages = state.pages
+    page = take_row(pages, state.counters, STOCK_PAGES)
+    number = entry >> PAGE_BITS
+    pages.group[page] = group
+    pages.serial[page] = serial
+    pages.ledger[page] = ledger
+    pages.number[page] = number
+    pages.seen[page] = _remembered(state, serial, ledger, number)
+    pages.known[page] = 0
+    pages.open[page] = 0
+    put(state.table, serial, ledger, number, KEY_PAGE, page)
+    list_append(state.lists, pages, LIST_PAGES, page)
+    return page
+
+
+@kernel
+def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, seen: int) -> None:
+    """Add the ids of a page to the nodes."""
+    nodes = state.nodes
+    bits = seen
+    prefix = number
+    for level in range(NODE_LEVELS):
+        node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
+        if node != ABSENT:
+            bits = bits | nodes.bits[node]
+        if bits != _FULL or level == NODE_LEVELS - 1:
+            if node == ABSENT:
+                node = _take_node(state)
+                nodes.serial[node] = serial
+                nodes.ledger[node] = ledger
+                nodes.prefix[node] = prefix
+                nodes.level[node] = level
+                put(state.table, serial, ledger, prefix, KEY_NODE + level, node)
+            nodes.bits[node] = bits
+            return
+        if node != ABSENT:
+            nodes.is_used[node] = 0
+            remove(state.table, serial, ledger, prefix, KEY_NODE + level)
+        bits = bit_of(prefix & (PAGE_ENTRIES - 1))
+        prefix = prefix >> PAGE_BITS
+
+
+@kernel
+def _take_node(state: ConsumptionState) -> int:
+    """The next node in turn. One in use is forgotten then, single ids rather than intervals."""
+    nodes = state.nodes
+    counters = state.counters
+    rows = len(nodes.bits)
+    node = counters[NEXT_NODE] % rows
+    for _ in range(_TRIES):
+        if nodes.is_used[node] == 0 or nodes.level[node] == 0:
+            break
+        node = (node + 1) % rows
+    counters[NEXT_NODE] = node + 1
+    counters[NODES_EVER] += 1
+    if nodes.is_used[node]:
+        level = nodes.level[node]
+        remove(
+            state.table,
+            nodes.serial[node],
+            nodes.ledger[node],
+            nodes.prefix[node],
+            KEY_NODE + level,
+        )
+        counters[IDENTITIES_FORGOTTEN] += 1
+    nodes.is_used[node] = 1
+    return int(node)
+
+
+@kernel
+def _remembered(state: ConsumptionState, serial: int, ledger: int, number: int) -> int:
+    """The ids of a page that the nodes know, as a bit set."""
+    if state.counters[NODES_EVER] == 0:
+        return 0
+    prefix = number
+    for level in range(1, NODE_LEVELS):
+        place = prefix & (PAGE_ENTRIES - 1)
+        prefix = prefix >> PAGE_BITS
+        node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
+        if node != ABSENT and (state.nodes.bits[node] >> place) & 1:
+            return _FULL
+    node = find(state.table, serial, ledger, number, KEY_NODE)
+    return state.nodes.bits[node] if node != ABSENT else 0

@@ -1,0 +1,164 @@
+"""When an entry was published, by its id, and how transactions ended: bounded memories in turn."""
+
+from dissector.codecs.integers import wrapped
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.pulsar.consumption.identities import bit_of
+from dissector.protocols.pulsar.consumption.state import (
+    KEY_LEG,
+    KEY_PUBLISHED,
+    KEY_TRANSACTION,
+    LEGS,
+    NEXT_PUBLISHED,
+    NEXT_SERIAL,
+    NEXT_TRANSACTION,
+    PAGE_BITS,
+    PAGE_ENTRIES,
+    ROW_BITS,
+    TRANSACTION_COMMITTED,
+    ConsumptionState,
+)
+from dissector.protocols.tables import ABSENT, find, put, remove
+
+
+@inlined
+def leg_of(state: ConsumptionState, connection: int) -> int:
+    """1 for a connection of a proxy's broker leg, else 0."""
+    if state.counters[LEGS] == 0:
+        return 0
+    return max(find(state.table, connection, 0, 0, KEY_LEG), 0)
+
+
+@kernel
+def set_leg(state: ConsumptionState, connection: int, leg: int) -> None:
+    """Say on which leg of a proxy a connection is."""
+    before = remove(state.table, connection, 0, 0, KEY_LEG)
+    if before != ABSENT:
+        state.counters[LEGS] -= 1
+    if leg == 1:
+        put(state.table, connection, 0, 0, KEY_LEG, 1)
+        state.counters[LEGS] += 1
+
+
+@inlined
+def domain_of(topic: int, connection: int) -> int:
+    """Where a ledger's number stands for one ledger: its topic, else the connection (negative).
+
+    Two clusters number their ledgers alike; what one connection carries is of one cluster.
+    """
+    return topic if topic >= 0 else -2 - connection
+
+
+@kernel
+def remember_published(
+    state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, last_ns: int
+) -> None:
+    """Note when the SEND of an entry was complete; the oldest page of entries makes room.
+
+    topic: of domain_of.
+    """
+    published = state.published
+    counters = state.counters
+    number = entry >> PAGE_BITS
+    page = find(state.table, topic, ledger, number, KEY_PUBLISHED + leg)
+    if page == ABSENT:
+        page = counters[NEXT_PUBLISHED] % len(published.topic)
+        if counters[NEXT_PUBLISHED] >= len(published.topic):
+            remove(
+                state.table,
+                published.topic[page],
+                published.ledger[page],
+                published.number[page],
+                KEY_PUBLISHED + published.leg[page],
+            )
+        counters[NEXT_PUBLISHED] += 1
+        published.topic[page] = topic
+        published.ledger[page] = ledger
+        published.number[page] = number
+        published.leg[page] = leg
+        published.known[page] = 0
+        put(state.table, topic, ledger, number, KEY_PUBLISHED + leg, page)
+    place = entry & (PAGE_ENTRIES - 1)
+    published.known[page] = wrapped(int(published.known[page]) | bit_of(place))
+    state.stamps[page * PAGE_ENTRIES + place] = last_ns
+
+
+@inlined
+def published_ns(
+    state: ConsumptionState, topic: int, connection: int, ledger: int, entry: int, leg: int
+) -> int:
+    """When the SEND of an entry was complete, ns; null if that is not known.
+
+    connection: that of the consumer; the receipt may have come on it without a known topic.
+    """
+    if ledger < 0 or entry < 0 or state.counters[NEXT_PUBLISHED] == 0:
+        return NULL
+    found = NULL
+    if topic >= 0:
+        found = _stamp_of(state, topic, ledger, entry, leg)
+    if found == NULL:
+        found = _stamp_of(state, domain_of(NULL, connection), ledger, entry, leg)
+    return found
+
+
+@kernel
+def forget_published(
+    state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, until_ns: int
+) -> None:
+    """Drop what was noted of an entry, if its SEND was complete by a time.
+
+    topic: of domain_of.
+    """
+    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
+    place = entry & (PAGE_ENTRIES - 1)
+    if page != ABSENT and state.stamps[page * PAGE_ENTRIES + place] <= until_ns:
+        known = int(state.published.known[page])
+        state.published.known[page] = wrapped(known & ~bit_of(place))
+
+
+@kernel
+def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
+    """What was noted of an entry; null if nothing was."""
+    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
+    place = entry & (PAGE_ENTRIES - 1)
+    if page == ABSENT or (state.published.known[page] >> place) & 1 == 0:
+        return NULL
+    return int(state.stamps[page * PAGE_ENTRIES + place])
+
+
+@kernel
+def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
+    """The packed number of a transaction, which is taken up if it is new."""
+    transactions = state.transactions
+    counters = state.counters
+    row = find(state.table, most, least, 0, KEY_TRANSACTION)
+    if row == ABSENT:
+        row = counters[NEXT_TRANSACTION] % len(transactions.serial)
+        if counters[NEXT_TRANSACTION] >= len(transactions.serial):
+            remove(state.table, transactions.most[row], transactions.least[row], 0, KEY_TRANSACTION)
+        counters[NEXT_TRANSACTION] += 1
+        transactions.serial[row] = counters[NEXT_SERIAL]
+        counters[NEXT_SERIAL] += 1
+        transactions.action[row] = NULL
+        transactions.most[row] = most
+        transactions.least[row] = least
+        put(state.table, most, least, 0, KEY_TRANSACTION, row)
+    return int((transactions.serial[row] << ROW_BITS) | row)
+
+
+@kernel
+def end_transaction(state: ConsumptionState, most: int, least: int, action: int) -> None:
+    """END_TXN: commit or abort."""
+    packed = transaction_of(state, most, least)
+    state.transactions.action[packed & ((1 << ROW_BITS) - 1)] = action
+
+
+@kernel
+def was_committed(state: ConsumptionState, packed: int) -> bool:
+    """Whether a transaction is known to have been committed."""
+    row = packed & ((1 << ROW_BITS) - 1)
+    transactions = state.transactions
+    return bool(
+        transactions.serial[row] == packed >> ROW_BITS
+        and transactions.action[row] == TRANSACTION_COMMITTED
+    )

@@ -1,0 +1,450 @@
+"""What deliveries, permits and acks remember between two frames, as bundles that kernels share.
+
+Times are not kept here but frame numbers: they rise with every frame of the capture, so that
+"since then" is a comparison. An event between frames counts as the frame before it (`CLOCK`).
+
+Theory. A *consumer* is one incarnation of a consumer id on a connection; a closed one stays as long
+as there is room, because the cause of a redelivery depends on how the holder before went. A *group*
+is the domain of identities: one (topic, subscription), or one (connection, consumer id) where a
+name is unknown. A *delivery* is one MESSAGE that is neither acked nor given up. A *page* has a cell
+for each of 64 neighbouring entry ids of a ledger: the last delivery of that id. The oldest pages
+are given back when there is no room; what remains of them are *nodes*, which only tell that an id
+was delivered (see `identities`). All are found through one hash table, whose keys end in a KEY_*.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Bundle, Records
+from dissector.limits import (
+    MAX_ACK_SET_WORDS,
+    MAX_IDENTITY_PAGES,
+    MAX_PUBLISH_WINDOW,
+    MAX_TRANSACTIONS,
+)
+from dissector.protocols.pulsar.consumption.records import FREE, STOCK_COUNTERS
+from dissector.protocols.tables import (
+    ABSENT,
+    Ends,
+    HashTable,
+    Links,
+    new_ends,
+    new_hash_table,
+    roomy,
+)
+from dissector.states import State
+
+# -- keys of the table, last word; levels of nodes count up from KEY_NODE
+KEY_CONSUMER: Final = 1  # connection, consumer id
+KEY_CONNECTION: Final = 2  # connection
+KEY_NAMED_GROUP: Final = 3  # topic, subscription, leg
+KEY_LOCAL_GROUP: Final = 4  # connection, consumer id, leg
+KEY_PAGE: Final = 5  # group serial, ledger, page number
+KEY_TRANSACTION: Final = 6  # two halves of its id
+KEY_LEG: Final = 7  # connection; the value is 1 on a proxy's broker leg
+KEY_PUBLISHED: Final = 8  # topic, ledger, page number; 9 on a proxy's broker leg
+KEY_NODE: Final = 16  # group serial, ledger, prefix
+
+# -- states of a consumer, and who made it go
+STATE_OPENING: Final = 0
+STATE_READY: Final = 1
+STATE_CLOSING: Final = 2
+STATE_CLOSED: Final = 3
+LEFT_BY_CLIENT: Final = 1
+LEFT_BY_BROKER: Final = 2
+LEFT_BY_CONNECTION: Final = 3
+
+OUTCOME_NAMES: Final = (
+    "acked",
+    "discarded",
+    "redelivery_requested",
+    "consumer_closed",
+    "unacked_at_end",
+    "conn_closed",
+    "unknown_gap",
+    "unresolved_at_limit",
+)
+ACKED: Final = 0
+DISCARDED: Final = 1
+REDELIVERY_REQUESTED: Final = 2
+CONSUMER_CLOSED: Final = 3
+UNACKED_AT_END: Final = 4
+CONN_CLOSED: Final = 5
+UNKNOWN_GAP: Final = 6
+UNRESOLVED_AT_LIMIT: Final = 7
+
+CAUSE_NAMES: Final = (
+    "seek",
+    "explicit",
+    "txn_abort",
+    "failover_switch",
+    "consumer_gone",
+    "reconnect",
+    "unload",
+    "pre_capture",
+    "unknown",
+)
+CAUSE_SEEK: Final = 0
+CAUSE_EXPLICIT: Final = 1
+CAUSE_TXN_ABORT: Final = 2
+CAUSE_FAILOVER_SWITCH: Final = 3
+CAUSE_CONSUMER_GONE: Final = 4
+CAUSE_RECONNECT: Final = 5
+CAUSE_UNLOAD: Final = 6
+CAUSE_PRE_CAPTURE: Final = 7
+CAUSE_UNKNOWN: Final = 8
+
+PAGE_BITS: Final = 6
+PAGE_ENTRIES: Final = 1 << PAGE_BITS
+NODE_LEVELS: Final = 11  # 6 bits of the entry id each
+ROW_BITS: Final = 20  # of a packed number: the row below, above it a serial, never used twice
+
+# How the last delivery of a cell ended; above these bits the packed transaction, if any.
+END_OTHER: Final = 0  # open, acked, or its consumer went
+END_REQUESTED: Final = 1
+END_IN_TRANSACTION: Final = 2
+END_BITS: Final = 3
+
+TRANSACTION_COMMITTED: Final = 0  # END_TXN.txn_action
+
+# -- counters; a STOCK_* has three
+CLOCK: Final = 0  # number of the last frame
+NEXT_SERIAL: Final = 1
+NEXT_NODE: Final = 2
+NEXT_PUBLISHED: Final = 3
+NEXT_TRANSACTION: Final = 4
+NODES_EVER: Final = 5
+LEGS: Final = 6  # connections of a proxy's broker leg
+CLOSING: Final = 7  # deliveries that end with the frame in hand
+DELIVERIES_GIVEN_UP: Final = 8
+IDENTITIES_FORGOTTEN: Final = 9
+CONSUMERS_REFUSED: Final = 10
+SPENT_STEPS: Final = 11  # of walks over lists that are not in order
+WORDS_USED: Final = 12  # of the arena of words, free pieces behind included
+OUT_DELIVERIES: Final = 13  # rows written
+OUT_PERMITS: Final = 14
+OUT_ACKS: Final = 15
+OUT_WORDS: Final = 16
+OUT_NOTICES: Final = 17
+ORDINAL: Final = 18  # of the frame or event in hand, over all rows of all blocks, from 1
+STOCK_CONSUMERS: Final = 19
+STOCK_CONNECTIONS: Final = STOCK_CONSUMERS + STOCK_COUNTERS
+STOCK_GROUPS: Final = STOCK_CONNECTIONS + STOCK_COUNTERS
+STOCK_DELIVERIES: Final = STOCK_GROUPS + STOCK_COUNTERS
+STOCK_PAGES: Final = STOCK_DELIVERIES + STOCK_COUNTERS
+FREE_WORDS: Final = STOCK_PAGES + STOCK_COUNTERS  # first free piece of each class, or ABSENT
+WORD_CLASSES: Final = 12  # pieces of 1, 2, 4 .. 2048 words
+ASKERS_AT: Final = FREE_WORDS + WORD_CLASSES  # frame and packed consumer of each
+ASKERS: Final = 1024  # questions about a consumer whose answers are awaited
+COUNTERS: Final = ASKERS_AT + 2 * ASKERS
+
+# -- lists that belong to nobody else
+LIST_GONE: Final = 0  # closed consumers, oldest first
+LIST_IDLE: Final = 1  # groups without members
+LIST_AGES: Final = 2  # all open deliveries
+LIST_PAGES: Final = 3
+LISTS: Final = 4
+
+OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
+
+# Columns of a bundle must not all start at the same place of the cache.
+PADDING: Final = 8
+
+
+class Consumers(Bundle):
+    """Incarnations of consumers; null where a name or type is not known.
+
+    topic, subscription, name: codes. left_by, left_at: who made it go and the frame where it began
+    to, 0 while it is there. opened_at: frame of its SUBSCRIBE, 0 if that was not seen. group: of
+    its identities; local: group of deliveries from before its names were known; ABSENT if none.
+    available: permits, if the balance is known: since frame known_at, -1 if not. unacked: messages
+    of open deliveries that are not acked; unread: open deliveries whose size was not read.
+    is_ascending: 1 while ids rise along its open deliveries. page: of its last delivery. serial:
+    never used twice, unlike the row. is_failover: 1 if its subscription was seen to switch;
+    inactive_at: frame that last switched it off. wants_all: 1 once it asked for all that it holds.
+    connection_row: ABSENT when that is gone.
+    first, last, length: its open deliveries; next, previous: consumers of its connection.
+    """
+
+    connection: Int64Array
+    id: Int64Array
+    incarnation: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    name: Int64Array
+    type: Int64Array
+    state: Int64Array
+    left_by: Int64Array
+    left_at: Int64Array
+    opened_at: Int64Array
+    group: Int64Array
+    local: Int64Array
+    available: Int64Array
+    known_at: Int64Array
+    unacked: Int64Array
+    unread: Int64Array
+    is_ascending: Int64Array
+    page: Int64Array
+    serial: Int64Array
+    is_failover: Int64Array
+    inactive_at: Int64Array
+    wants_all: Int64Array
+    connection_row: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Connections(Bundle):
+    """Connections that have or had consumers.
+
+    broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
+    none. is_broker_seen: 1 if anything towards the broker was seen; is_client_missing: 1 after a
+    CONNECT while nothing towards the client was seen. first, last, length: its consumers.
+    """
+
+    broker_gap_at: Int64Array
+    client_gap_at: Int64Array
+    is_broker_seen: Int64Array
+    is_client_missing: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Groups(Bundle):
+    """Domains of identities.
+
+    members: consumers that belong to it. has_identity: 0 for a topic that is not persistent, whose
+    ids are all alike. seek_at: frame of the last SEEK; seek_before: of the one before, in case the
+    broker refuses the last. forgotten_at: frame at which its last page was given back. gap_at:
+    frame before the last gap in which a delivery may have been lost, -1 if none.
+    """
+
+    serial: Int64Array
+    members: Int64Array
+    has_identity: Int64Array
+    seek_at: Int64Array
+    seek_before: Int64Array
+    forgotten_at: Int64Array
+    gap_at: Int64Array
+    key_a: Int64Array
+    key_b: Int64Array
+    key_c: Int64Array
+    key_d: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Deliveries(Records):
+    """Open deliveries.
+
+    messages: of the whole entry; count: those that came; left: those not acked; null if not read.
+    cause, previous_frame_no, previous_connection: null if it came for the first time. page: of its
+    identity, ABSENT without one, or when the id was delivered again meanwhile (is_superseded).
+    piece: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none), then
+    the left_words words of the bits left (0 while all are). transaction: that acked a part of it,
+    or ABSENT. next, previous: deliveries of its consumer. closing: not of this row, but the list of
+    deliveries that end with the frame in hand, by place.
+    """
+
+    consumer: Int64Array
+    frame_no: Int64Array
+    last_ns: Int64Array
+    ledger: Int64Array
+    entry: Int64Array
+    partition: Int64Array
+    batch_size: Int64Array
+    messages: Int64Array
+    count: Int64Array
+    left: Int64Array
+    redelivery_count: Int64Array
+    cause: Int64Array
+    previous_frame_no: Int64Array
+    previous_connection: Int64Array
+    published_ns: Int64Array
+    deliver_at_ms: Int64Array
+    publish_time_ms: Int64Array
+    checksum: Int64Array
+    crc32c: Int64Array
+    page: Int64Array
+    is_superseded: Int64Array
+    piece: Int64Array
+    set_words: Int64Array
+    left_words: Int64Array
+    transaction: Int64Array
+    outcome: Int64Array
+    ack_frame_no: Int64Array
+    ack_latency_ns: Int64Array
+    next: Int64Array
+    previous: Int64Array
+    closing: Int64Array
+
+
+class Pages(Records):
+    """64 neighbouring ids each. serial: of the group, whose row another group may have by now;
+    seen: bit set of ids that were delivered; known: of those whose cell is filled; open: how many
+    of them have an open delivery.
+    """
+
+    group: Int64Array
+    serial: Int64Array
+    ledger: Int64Array
+    number: Int64Array
+    seen: Int64Array
+    known: Int64Array
+    open: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Cells(Records):
+    """The last delivery of each id; cell = page * PAGE_ENTRIES + place in it.
+
+    delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*;
+    last_ns: when it was complete; crc32c, publish_time_ms: as stored with the message, null if that
+    is not known.
+    """
+
+    delivery: Int64Array
+    frame_no: Int64Array
+    connection: Int64Array
+    holder: Int64Array
+    end: Int64Array
+    last_ns: Int64Array
+    crc32c: Int64Array
+    publish_time_ms: Int64Array
+
+
+class Nodes(Records):
+    """Ids delivered whose page was given back: 64 ids each, or 64 full nodes of the level below."""
+
+    bits: Int64Array
+    is_used: Int64Array
+    serial: Int64Array
+    ledger: Int64Array
+    prefix: Int64Array
+    level: Int64Array
+
+
+class Published(Records):
+    """64 neighbouring entries each; known: bits of those with a stamp; leg as in keys."""
+
+    topic: Int64Array
+    ledger: Int64Array
+    number: Int64Array
+    leg: Int64Array
+    known: Int64Array
+
+
+class Transactions(Bundle):
+    """action: of its END_TXN, null before."""
+
+    serial: Int64Array
+    action: Int64Array
+    most: Int64Array
+    least: Int64Array
+
+
+class ConsumptionState(State):
+    """Everything that the kernels of deliveries, permits and acks change, rows apart.
+
+    gone, ages: links of LIST_GONE and LIST_AGES. stamps: ns of the SEND's last byte, by page of
+    `published` * PAGE_ENTRIES + place. words: pieces for bit sets.
+    """
+
+    table: HashTable
+    consumers: Consumers
+    gone: Links
+    connections: Connections
+    groups: Groups
+    deliveries: Deliveries
+    ages: Links
+    pages: Pages
+    cells: Cells
+    nodes: Nodes
+    published: Published
+    stamps: Int64Array
+    transactions: Transactions
+    lists: Ends
+    words: Int64Array
+    counters: Int64Array
+
+
+def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
+    """A state with room for so many rows."""
+    counters = np.zeros(COUNTERS, np.int64)
+    counters[NEXT_SERIAL] = 1
+    stocks = (STOCK_CONSUMERS, STOCK_CONNECTIONS, STOCK_GROUPS, STOCK_DELIVERIES, STOCK_PAGES)
+    for stock in stocks:
+        counters[stock + FREE] = ABSENT
+    counters[STOCK_CONSUMERS + 1 :][:2] = 1  # row 0 is OVERFLOW_CONSUMER
+    counters[FREE_WORDS:] = ABSENT
+    published = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
+    return ConsumptionState(
+        table=new_hash_table(1 << 14),
+        consumers=Consumers(empty(Consumers, consumers)),
+        gone=Links(empty(Links, consumers)),
+        connections=Connections(empty(Connections, consumers)),
+        groups=Groups(empty(Groups, consumers)),
+        deliveries=Deliveries(empty(Deliveries, deliveries)),
+        ages=Links(empty(Links, deliveries)),
+        pages=Pages(empty(Pages, MAX_IDENTITY_PAGES)),
+        cells=Cells(empty(Cells, MAX_IDENTITY_PAGES * PAGE_ENTRIES)),
+        nodes=Nodes.new(nodes),
+        published=Published(empty(Published, published)),
+        stamps=np.empty(published * PAGE_ENTRIES, np.int64),
+        transactions=Transactions(empty(Transactions, MAX_TRANSACTIONS)),
+        lists=new_ends(LISTS),
+        words=np.empty(MAX_ACK_SET_WORDS, np.int64),
+        counters=counters,
+    )
+
+
+def empty(bundle: type[Bundle], rows: int) -> Int64Array:
+    """Cells for a bundle, not touched yet: memory that is never used costs nothing."""
+    columns = len(bundle._fields)
+    return np.empty((rows, columns) if issubclass(bundle, Records) else (columns, rows), np.int64)
+
+
+def _grown(old: Bundle, rows: int) -> Int64Array:
+    cells = empty(type(old), rows)
+    before = old.matrix.shape
+    cells[: before[0], : before[1]] = old.matrix
+    return cells
+
+
+def make_key_room(state: ConsumptionState, more: int) -> None:
+    """Room for so many further keys."""
+    table = roomy(state.table, more)
+    if table is not state.table:
+        state.grow(table=table)
+
+
+def make_consumer_room(state: ConsumptionState, rows: int) -> None:
+    """Room for so many consumers, connections and groups in all."""
+    state.grow(
+        consumers=Consumers(_grown(state.consumers, rows)),
+        gone=Links(_grown(state.gone, rows)),
+        connections=Connections(_grown(state.connections, rows)),
+        groups=Groups(_grown(state.groups, rows)),
+    )
+
+
+def make_delivery_room(state: ConsumptionState, rows: int) -> None:
+    """Room for so many open deliveries in all."""
+    state.grow(
+        deliveries=Deliveries(_grown(state.deliveries, rows)),
+        ages=Links(_grown(state.ages, rows)),
+    )
+
+
+def make_node_room(state: ConsumptionState, rows: int) -> None:
+    """Room for so many nodes in all."""
+    state.grow(nodes=state.nodes.grown(rows, 0))

@@ -1,0 +1,5 @@
+"""Requests with the answers that they got."""
+
+from dissector.protocols.pulsar.exchanges.exchanges import PulsarExchanges
+
+__all__ = ("PulsarExchanges",)

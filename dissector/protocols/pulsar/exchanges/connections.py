@@ -1,0 +1,168 @@
+"""Kernels that keep track of connections, their directions and their groups of requests."""
+
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED, FrameColumns
+from dissector.protocols.pulsar.exchanges.rows import Pairing, given_up, write_unanswered
+from dissector.protocols.pulsar.exchanges.state import (
+    COUNT_PRODUCERS,
+    COUNT_ROW,
+    KEY_CONNECTION,
+    KEY_GROUP,
+    LIMIT_PRODUCERS,
+    RECENT,
+    ExchangeState,
+)
+from dissector.protocols.tables import (
+    ABSENT,
+    find,
+    give_row,
+    list_append,
+    list_unlink,
+    put,
+    remove,
+    take_row,
+)
+
+
+@inlined
+def connection_of(state: ExchangeState, connection_id: int) -> int:
+    """The row of a connection, made if it has none."""
+    glance = int(connection_id) & (RECENT - 1)
+    row = state.recent_connections[glance]
+    if state.connections.connection_id[row] == connection_id:
+        return int(row)
+    row = _find_connection(state, connection_id)
+    state.recent_connections[glance] = row
+    return row
+
+
+@kernel
+def _find_connection(state: ExchangeState, connection_id: int) -> int:
+    """connection_of without the glance."""
+    row = find(state.table, KEY_CONNECTION, connection_id, 0, 0)
+    if row != ABSENT:
+        return int(row)
+    row = take_row(state.connection_pool)
+    put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
+    state.connections.connection_id[row] = connection_id
+    for side in range(2 * row, 2 * row + 2):
+        state.sides.is_seen[side] = 0
+        state.sides.hole_row[side] = -1
+        state.sides.gap_row[side] = -1
+        state.sides.frame_end[side] = NULL
+    state.connections.requests[row] = _new_group(state, row, NULL)
+    return int(row)
+
+
+@kernel
+def _new_group(state: ExchangeState, connection: int, producer_id: int) -> int:
+    """A group without requests."""
+    group = take_row(state.group_pool)
+    groups = state.groups
+    groups.connection[group] = connection
+    groups.producer_id[group] = producer_id
+    groups.incarnation[group] = NULL
+    groups.is_broker_closed[group] = 0
+    groups.has_positions[group] = 0
+    groups.topic[group] = NULL
+    groups.producer_name[group] = NULL
+    groups.source[group] = ABSENT
+    list_append(state.connection_lists, state.group_links, connection, group)
+    return int(group)
+
+
+@inlined
+def group_of(state: ExchangeState, connection: int, producer_id: int) -> int:
+    """The group of a producer's sends, made if it has none.
+
+    Without room for another producer it is that of the connection's other requests.
+    """
+    glance = (connection * 31 + int(producer_id)) & (RECENT - 1)
+    group = state.recent_groups[glance]
+    groups = state.groups
+    if groups.connection[group] == connection and groups.producer_id[group] == producer_id:
+        return int(group)
+    group = _find_group(state, connection, producer_id)
+    state.recent_groups[glance] = group
+    return group
+
+
+@kernel
+def _find_group(state: ExchangeState, connection: int, producer_id: int) -> int:
+    """group_of without the glance."""
+    group = find(state.table, KEY_GROUP, connection, producer_id, 0)
+    if group != ABSENT:
+        return int(group)
+    if state.counters[COUNT_PRODUCERS] >= state.limits[LIMIT_PRODUCERS]:
+        return int(state.connections.requests[connection])
+    state.counters[COUNT_PRODUCERS] += 1
+    group = _new_group(state, connection, producer_id)
+    put(state.table, KEY_GROUP, connection, producer_id, 0, group)
+    return group
+
+
+@kernel
+def free_group(state: ExchangeState, group: int) -> None:
+    """Forget a group without requests."""
+    groups = state.groups
+    connection = groups.connection[group]
+    if groups.producer_id[group] != NULL:
+        remove(state.table, KEY_GROUP, connection, groups.producer_id[group], 0)
+        state.counters[COUNT_PRODUCERS] -= 1
+    list_unlink(state.connection_lists, state.group_links, connection, group)
+    groups.connection[group] = ABSENT
+    give_row(state.group_pool, group)
+
+
+@kernel
+def close_connection(state: ExchangeState, run: Pairing, connection: int, outcome: int) -> None:
+    """Write every request of a connection that is over, and forget it."""
+    group = state.connection_lists.first[connection]
+    while group != ABSENT:
+        row = state.group_lists.first[group]
+        while row != ABSENT:
+            write_unanswered(state, run, row, given_up(state, row, outcome))
+            row = state.group_lists.first[group]
+        free_group(state, group)
+        group = state.connection_lists.first[connection]
+    remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
+    state.connections.connection_id[connection] = NULL
+    give_row(state.connection_pool, connection)
+
+
+@inlined
+def note_frame(state: ExchangeState, frames: FrameColumns, row: int, side: int) -> None:
+    """A frame of a direction: it shows whether a gap before it lay inside it."""
+    sides = state.sides
+    start = frames.stream_offset[row]
+    sides.is_seen[side] = 1
+    sides.frame_end[side] = start + frames.frame_bytes[row]
+    if sides.gap_row[side] != -1:
+        is_inside = sides.gap_start[side] >= start and sides.gap_end[side] <= sides.frame_end[side]
+        if not is_inside:
+            sides.hole_row[side] = max(sides.hole_row[side], sides.gap_row[side])
+        sides.gap_row[side] = -1
+
+
+@kernel
+def note_event(state: ExchangeState, frames: FrameColumns, row: int, side: int, event: int) -> None:
+    """Missing bytes, bytes without frames, or the end of a direction."""
+    sides = state.sides
+    sides.is_seen[side] = 1
+    ordinal = state.counters[COUNT_ROW]
+    if event == EVENT_SKIPPED:
+        sides.hole_row[side] = ordinal
+    if event != EVENT_GAP:
+        return
+    start = frames.stream_offset[row]
+    end = start + frames.frame_bytes[row]
+    if sides.frame_end[side] != NULL and end <= sides.frame_end[side]:
+        return
+    if sides.gap_row[side] == -1:
+        sides.gap_start[side] = start
+        sides.gap_end[side] = end
+    else:
+        sides.gap_start[side] = min(sides.gap_start[side], start)
+        sides.gap_end[side] = max(sides.gap_end[side], end)
+    sides.gap_row[side] = ordinal

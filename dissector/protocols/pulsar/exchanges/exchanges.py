@@ -1,0 +1,220 @@
+"""Exchanges: each request of the traffic with the answer it got, or the reason there is none.
+
+The second pass over decoded frames, after the registry has named them. How requests and answers
+find each other: `exchange_state` (theory), `rules` (which command answers which).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.codecs.texts import bounded
+from dissector.findings import Finding, Findings
+from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.exchanges.attempts import set_leg
+from dissector.protocols.pulsar.exchanges.columns import OUTCOME_NAMES, ExchangeColumns
+from dissector.protocols.pulsar.exchanges.rows import Pairing
+from dissector.protocols.pulsar.exchanges.state import (
+    COUNT_AT,
+    COUNT_EVICTED,
+    COUNT_NOTICES,
+    COUNT_NOW,
+    COUNT_OUT,
+    EARLY,
+    ExchangeBounds,
+    ExchangeState,
+    make_room,
+    new_exchange_state,
+)
+from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
+from dissector.protocols.pulsar.wire.pairing import KIND_NAMES, rule_columns
+from dissector.protocols.tables import ABSENT
+
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+_START_ROWS: Final = 1024
+# Room for rows is made in small steps: tables that are larger than what is in them are looked up in
+# memory that is not in the processor's cache.
+_ROOM_ROWS: Final = 64
+_REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
+_LAST: Final = (1 << 63) - 1
+_MS: Final = 1_000_000
+_HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "producer_name")
+
+
+class PulsarExchanges:
+    """State of one capture; `pair` takes the blocks in order, `finish` closes what waits.
+
+    closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
+    all blocks, events included, from 1) of the frame or event that closed each of its rows.
+    """
+
+    def __init__(
+        self,
+        protocol: int,
+        reorder_window_ns: int = REORDER_WINDOW_MS * _MS,
+        bounds: ExchangeBounds | None = None,
+    ) -> None:
+        self._protocol = protocol
+        self._window_ns = reorder_window_ns
+        self._bounds = bounds or ExchangeBounds()
+        self._rules = rule_columns()
+        self._state = new_exchange_state(_START_ROWS, self._bounds)
+        self._names: Sequence[bytes] = []
+        self._texts: list[bytes] = []
+        self.closing_rows: list[Int64Array] = []
+
+    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+        """Count attempts of a proxy's leg apart from those of its twin.
+
+        To be called before the connection's first producer, and with False when it is over.
+        """
+        make_room(self._state, 1, self._bounds)
+        set_leg(self._state, connection, int(is_proxy_leg))
+
+    def pair(
+        self,
+        frames: FrameColumns,
+        rows: int,
+        error_texts: Int64Array,
+        names: Sequence[bytes],
+        notices: Findings,
+    ) -> list[TableBlock]:
+        """Pair the requests and answers of a block; sets answered_* of the frames that answer.
+
+        Args:
+            error_texts: what `read_texts` said of the block.
+            names: texts of the name codes.
+            notices: gets what is odd.
+
+        Returns:
+            At most one block, of exchanges: those that closed.
+        """
+        self._names = names
+        state = self._state
+        state.counters[[COUNT_AT, COUNT_OUT, COUNT_NOTICES]] = 0
+        waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
+        run = self._pairing(error_texts, waiting + 2 * rows)
+        more = _ROOM_ROWS
+        make_room(state, more, self._bounds)
+        while pair_frames(state, frames, rows, self._protocol, run):
+            more *= 2
+            make_room(state, more, self._bounds)
+        blocks = self._blocks(run, notices)
+        self._keep_texts()
+        return blocks
+
+    def finish(self, notices: Findings) -> list[TableBlock]:
+        """Rows of everything that still waits at the end of the capture."""
+        state = self._state
+        blocks = []
+        closing_rows = []
+        left = 1
+        while left:
+            state.counters[COUNT_OUT] = 0
+            state.counters[COUNT_NOTICES] = 0
+            run = self._pairing(np.zeros(1, np.int64), _REST_ROWS)
+            left = close_rest(state, run, _REST_ROWS)
+            blocks += self._blocks(run, notices)
+            closing_rows += self.closing_rows
+        self.closing_rows = closing_rows
+        evicted = int(state.counters[COUNT_EVICTED])
+        if evicted:
+            kind = NOTICE_NUMBER["pending_limit"]
+            notices.add([Finding(kind, int(state.counters[COUNT_NOW]), value=evicted)])
+        return blocks
+
+    def memory(self) -> ExchangeState:
+        """What another one goes on from: its own, filled in place, and `resume`."""
+        return self._state
+
+    @property
+    def texts(self) -> Sequence[bytes]:
+        """Error texts that rows of the memory name by their places."""
+        return self._texts
+
+    def resume(self, names: Sequence[bytes], texts: Sequence[bytes]) -> None:
+        """Take what goes with a memory: texts of the name codes, and error texts."""
+        self._names = names
+        self._texts = list(texts)
+
+    def _pairing(self, error_texts: Int64Array, rows: int) -> Pairing:
+        """What one pass works with; its output takes `rows` rows. Memory is used as it fills."""
+        matrix = np.empty((len(ExchangeColumns._fields), rows), np.int64)
+        found = np.empty((2 * rows + 1, 4), np.int64)
+        return Pairing(self._rules, error_texts, self._window_ns, ExchangeColumns(matrix), found)
+
+    def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
+        """For each row the place of its error text in the list of texts; few rows have one.
+
+        It alone needs the bytes of the block, so that `pair` may run after they are gone.
+        """
+        places = np.full(max(rows, 1), NULL, np.int64)
+        has_text = frames.error_text_bytes[:rows] >= 0
+        is_mine = frames.protocol[:rows] == self._protocol
+        for row in np.flatnonzero(has_text & is_mine).tolist():
+            start = int(frames.error_text_at[row])
+            data = sources[int(frames.source[row])]
+            places[row] = len(self._texts)
+            length = int(frames.error_text_bytes[row])
+            shown = data[start : start + min(length, MAX_DETAIL_TEXT)].tobytes()
+            self._texts.append(bounded(shown, length))
+        return places
+
+    def _keep_texts(self) -> None:
+        """Start a new list of texts with those of early answers, which are still to be written."""
+        state = self._state
+        kept: list[bytes] = []
+        early = int(state.order.first[EARLY])
+        while early != ABSENT and self._texts:
+            place = int(state.pending.error_text[early])
+            if place != NULL:
+                state.pending.error_text[early] = len(kept)
+                kept.append(self._texts[place])
+            early = int(state.order_links.next[early])
+        self._texts = kept
+
+    def _blocks(self, run: Pairing, notices: Findings) -> list[TableBlock]:
+        """The rows that closed, in order, as at most one block; notices go to their place."""
+        state = self._state
+        notices.add(
+            Finding(kind, ts_ns, connection_id, frame_no=frame_no)
+            for kind, frame_no, connection_id, ts_ns in run.notices[
+                : state.counters[COUNT_NOTICES]
+            ].tolist()
+        )
+        rows = int(state.counters[COUNT_OUT])
+        self.closing_rows = []
+        if rows == 0:
+            return []
+        part = _in_order(run.rows, rows)
+        columns: dict[str, Column] = {
+            name: getattr(part, name) for name in ExchangeColumns._fields if name not in _HIDDEN
+        }
+        columns["kind"] = Coded(part.kind, KIND_NAMES)
+        columns["outcome"] = Coded(part.outcome, OUTCOME_NAMES)
+        columns["error_text"] = Coded(part.error_text, self._texts)
+        columns["topic"] = Coded(part.topic, self._names)
+        columns["subscription"] = Coded(part.subscription, self._names)
+        columns["producer_name"] = Coded(part.producer_name, self._names)
+        self.closing_rows = [part.closing_row]
+        return [TableBlock("exchanges", rows, columns)]
+
+
+def _in_order(out: ExchangeColumns, rows: int) -> ExchangeColumns:
+    """The first rows, those closed by one frame or event by their frames (null last)."""
+    closing = out.closing_row[:rows]
+    if rows < 2 or not bool(np.any(closing[1:] == closing[:-1])):
+        return ExchangeColumns(np.ascontiguousarray(out.matrix[:, :rows]))
+    request = out.request_frame_no[:rows]
+    keys = (
+        out.response_frame_no[:rows],
+        out.connection_id[:rows],
+        np.where(request == NULL, _LAST, request),
+        closing,
+    )
+    return ExchangeColumns(np.ascontiguousarray(out.matrix[:, np.lexsort(keys)]))

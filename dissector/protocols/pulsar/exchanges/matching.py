@@ -1,0 +1,190 @@
+"""Kernels that find the request of an answer and the early answer of a request."""
+
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.exchanges.columns import LOST_IN_GAP
+from dissector.protocols.pulsar.exchanges.rows import (
+    Pairing,
+    answering_side,
+    last_hole,
+    write_unanswered,
+)
+from dissector.protocols.pulsar.exchanges.state import (
+    FOR_EARLY,
+    KEY_LAST,
+    KEY_REQUEST,
+    KEY_SEND,
+    KEY_SOURCE_POSITION,
+    KEY_TURN,
+    KEY_WATCHER,
+    ExchangeState,
+)
+from dissector.protocols.pulsar.wire.commands import CONNECT, ERROR, SEND_RECEIPT
+from dissector.protocols.pulsar.wire.pairing import (
+    BROKER_REQUEST_ID,
+    BY_REQUEST_ID,
+    BY_TURN,
+)
+from dissector.protocols.tables import ABSENT, find
+
+# How far a chain of equal keys is looked through for the one that fits best.
+_CHAIN_STEPS = 64
+
+
+@inlined
+def send_of(state: ExchangeState, frames: FrameColumns, row: int, group: int) -> int:
+    """The send that a SEND_RECEIPT or SEND_ERROR answers, or ABSENT.
+
+    The oldest of that sequence id: chunks share it and are answered in order. An error of a batch
+    repeats its last sequence id. The receipt of a copy made by replication repeats the position in
+    the source cluster instead.
+    """
+    sequence_id = frames.sequence_id[row]
+    producer_id = frames.producer_id[row]
+    highest = frames.highest_sequence_id[row]
+    if frames.command[row] == SEND_RECEIPT:
+        if state.groups.has_positions[group] == 1:
+            found = find(state.table, KEY_SOURCE_POSITION, group, sequence_id, highest)
+            if found != ABSENT:
+                return found
+        found = find(state.table, KEY_SEND, group, sequence_id, producer_id)
+        if found == ABSENT:
+            # Some brokers repeat the last sequence id of a batch.
+            return find(state.table, KEY_LAST, group, sequence_id, producer_id)
+        if highest > 0 and state.chain_links.next[found] != ABSENT:
+            return _with_highest(state, found, highest)
+        return found
+    return _send_of_error(state, group, sequence_id, producer_id)
+
+
+@kernel
+def _with_highest(state: ExchangeState, first: int, highest: int) -> int:
+    """Among sends of one sequence id the oldest with this last one; else the oldest."""
+    row = first
+    for _ in range(_CHAIN_STEPS):
+        if row == ABSENT:
+            break
+        if state.pending.highest_sequence_id[row] == highest:
+            return int(row)
+        row = state.chain_links.next[row]
+    return first
+
+
+@kernel
+def _send_of_error(state: ExchangeState, group: int, sequence_id: int, producer_id: int) -> int:
+    """The oldest send whose first or last sequence id this is.
+
+    A last id that was only reckoned from the number of messages counts if nothing else fits.
+    """
+    by_first = find(state.table, KEY_SEND, group, sequence_id, producer_id)
+    by_last = find(state.table, KEY_LAST, group, sequence_id, producer_id)
+    if by_first == ABSENT:
+        return int(by_last)
+    if by_last == ABSENT or state.pending.highest_sequence_id[by_last] == NULL:
+        return int(by_first)
+    if state.pending.row[by_last] < state.pending.row[by_first]:
+        return int(by_last)
+    return int(by_first)
+
+
+@kernel
+def request_of(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    group: int,
+    run: Pairing,
+) -> int:
+    """The request that any other answer answers, or ABSENT."""
+    command = frames.command[row]
+    asking_side = 1 - frames.side[row]
+    key = run.rules.reply_key[command]
+    if command == ERROR and frames.request_id[row] == BROKER_REQUEST_ID:
+        # Before it has accepted a connection the broker refuses without a request id.
+        return find(state.table, KEY_TURN, group, CONNECT, asking_side)
+    if key == BY_REQUEST_ID:
+        found = find(state.table, KEY_REQUEST, group, frames.request_id[row], asking_side)
+        return _first_allowed(state, found, command, run)
+    asked = run.rules.asked_by[command]
+    if key == BY_TURN:
+        found = find(state.table, KEY_TURN, group, asked, asking_side)
+        return _next_in_turn(state, found, run)
+    return find(state.table, KEY_WATCHER, group, frames.watcher_id[row], asked)
+
+
+@kernel
+def _first_allowed(state: ExchangeState, first: int, command: int, run: Pairing) -> int:
+    """The oldest request of a chain that this command may answer, or ABSENT."""
+    row = first
+    for _ in range(_CHAIN_STEPS):
+        if row == ABSENT or run.rules.may_answer[state.pending.command[row], command] == 1:
+            return int(row)
+        row = state.chain_links.next[row]
+    return ABSENT
+
+
+@kernel
+def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
+    """The request that an answer without a key answers: the oldest.
+
+    Where answers may have been lost since then it is the newest, and the others are lost: pings
+    come half a minute apart, their answers at once.
+    """
+    row = first
+    while row != ABSENT:
+        after = state.chain_links.next[row]
+        if after == ABSENT or last_hole(state, answering_side(state, row)) < state.pending.row[row]:
+            break
+        write_unanswered(state, run, row, LOST_IN_GAP)
+        row = after
+    return int(row)
+
+
+@kernel
+def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
+    """The oldest answer that came before this request and waits for it, or ABSENT."""
+    pending = state.pending
+    group = state.connections.requests[state.groups.connection[pending.group[row]]]
+    kind = pending.key_kind[row]
+    command = pending.command[row]
+    found = find(
+        state.table, kind + FOR_EARLY, group, pending.key_value[row], pending.key_extra[row]
+    )
+    found = _first_allowed_early(state, found, command, run)
+    if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_LAST:
+        last = pending.other_value[row]
+        found = find(state.table, kind + FOR_EARLY, group, last, pending.key_extra[row])
+        found = _first_allowed_early(state, found, command, run)
+    if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_SOURCE_POSITION:
+        ledger = pending.other_value[row]
+        found = find(state.table, kind + FOR_EARLY, group, ledger, pending.key_extra[row])
+        found = _early_of_entry(state, found, pending.other_extra[row])
+    return int(found)
+
+
+@kernel
+def _early_of_entry(state: ExchangeState, first: int, entry: int) -> int:
+    """The oldest early receipt of a chain that names this entry of the source, or ABSENT."""
+    pending = state.pending
+    row = first
+    for _ in range(_CHAIN_STEPS):
+        if row == ABSENT:
+            break
+        # A highest id of 0 counts as none.
+        named = max(pending.highest_sequence_id[row], 0)
+        if pending.command[row] == SEND_RECEIPT and named == entry:
+            return int(row)
+        row = state.chain_links.next[row]
+    return ABSENT
+
+
+@kernel
+def _first_allowed_early(state: ExchangeState, first: int, command: int, run: Pairing) -> int:
+    """The oldest early answer of a chain that may answer this command, or ABSENT."""
+    row = first
+    for _ in range(_CHAIN_STEPS):
+        if row == ABSENT or run.rules.may_answer[command, state.pending.command[row]] == 1:
+            return int(row)
+        row = state.chain_links.next[row]
+    return ABSENT

@@ -1,0 +1,364 @@
+"""Kernels that end exchanges: which outcome, the row that is written, what is forgotten."""
+
+from typing import NamedTuple
+
+from dissector.blocks import Int64Array
+from dissector.buckets import bucket_of
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN, FrameColumns
+from dissector.protocols.pulsar.exchanges.attempts import end_attempt
+from dissector.protocols.pulsar.exchanges.columns import (
+    CONN_CLOSED,
+    DROPPED_AFTER_CLOSE,
+    DUP_OR_DROPPED,
+    ERROR_ANSWER,
+    LOST_IN_GAP,
+    NOT_AWAITED,
+    OK,
+    ORPHAN_RESPONSE,
+    OTHER_SIDE_NOT_CAPTURED,
+    RESPONSE_CUT,
+    UNANSWERED_AT_END,
+    ExchangeColumns,
+)
+from dissector.protocols.pulsar.exchanges.state import (
+    COUNT_NOTICES,
+    COUNT_NOW,
+    COUNT_OUT,
+    COUNT_ROW,
+    EARLY,
+    FOR_EARLY,
+    SENDS,
+    ExchangeState,
+)
+from dissector.protocols.pulsar.wire.commands import (
+    ERROR,
+    LOOKUP_RESPONSE,
+    PARTITIONED_METADATA_RESPONSE,
+    SEND,
+    SEND_ERROR,
+    SEND_RECEIPT,
+)
+from dissector.protocols.pulsar.wire.pairing import WATCH_SCALABLE_TOPICS, RuleColumns
+from dissector.protocols.tables import ABSENT, chain_unlink, give_row, list_unlink
+
+NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
+_LOOKUP_FAILED = 2  # LookupType of a failed LOOKUP_RESPONSE
+_METADATA_FAILED = 1  # LookupType of a failed PARTITIONED_METADATA_RESPONSE
+
+
+class Answer(NamedTuple):
+    """An answer on its way into a row, from its frame or from where it waited as an early one."""
+
+    command: int
+    frame_no: int
+    first_ns: int
+    last_ns: int
+    status: int
+    ledger_id: int
+    entry_id: int
+    error_code: int
+    error_text: int
+    is_error: int
+    is_tainted: int
+    is_early: int
+
+
+class Pairing(NamedTuple):
+    """What one pass over a block works with.
+
+    error_texts: int64[rows of the block], place of each frame's error text among the texts of the
+    block; window_ns: how long an early answer waits, by the largest stamp seen; rows: gets what
+    closes, from counters[COUNT_OUT] on; notices: int64[.., 4], kind, frame_no, connection_id and
+    ts_ns, from counters[COUNT_NOTICES] on. As many as can come fit.
+    """
+
+    rules: RuleColumns
+    error_texts: Int64Array
+    window_ns: int
+    rows: ExchangeColumns
+    notices: Int64Array
+
+
+@inlined
+def answer_of_frame(frames: FrameColumns, row: int, error_texts: Int64Array) -> Answer:
+    """The answer that a frame is."""
+    command = frames.command[row]
+    response = frames.response[row]
+    is_error = (
+        command in (SEND_ERROR, ERROR)
+        or frames.error_code[row] != NULL
+        or (command == PARTITIONED_METADATA_RESPONSE and response == _METADATA_FAILED)
+        or (command == LOOKUP_RESPONSE and response == _LOOKUP_FAILED)
+    )
+    return Answer(
+        command,
+        frames.frame_no[row],
+        frames.first_ts_ns[row],
+        frames.last_ts_ns[row],
+        frames.status[row],
+        frames.ledger_id[row],
+        frames.entry_id[row],
+        frames.error_code[row],
+        error_texts[row],
+        1 if is_error else 0,
+        1 if frames.retransmitted[row] == 1 or frames.status[row] != COMPLETE else 0,
+        0,
+    )
+
+
+@kernel
+def answer_of_early(state: ExchangeState, early: int) -> Answer:
+    """The answer that waited for its request."""
+    pending = state.pending
+    return Answer(
+        pending.command[early],
+        pending.frame_no[early],
+        pending.first_ns[early],
+        pending.last_ns[early],
+        pending.status[early],
+        pending.ledger_id[early],
+        pending.entry_id[early],
+        pending.error_code[early],
+        pending.error_text[early],
+        pending.is_error[early],
+        pending.is_tainted[early],
+        1,
+    )
+
+
+@inlined
+def last_hole(state: ExchangeState, side: int) -> int:
+    """Ordinal of the last hole of a direction; a gap not yet placed counts."""
+    return int(max(state.sides.hole_row[side], state.sides.gap_row[side]))
+
+
+@inlined
+def answering_side(state: ExchangeState, row: int) -> int:
+    """Row in SideColumns of the direction in which the answer of a pending request comes."""
+    return int(2 * state.groups.connection[state.pending.group[row]] + 1 - state.pending.side[row])
+
+
+@kernel
+def given_up(state: ExchangeState, row: int, otherwise: int) -> int:
+    """The outcome of a request that nothing will answer: the first that fits, else `otherwise`."""
+    pending = state.pending
+    answers = answering_side(state, row)
+    if state.sides.is_seen[answers] == 0:
+        return OTHER_SIDE_NOT_CAPTURED
+    if pending.list[row] == SENDS:
+        group = pending.group[row]
+        is_older = state.groups.incarnation[group] > pending.incarnation[row]
+        if state.groups.is_broker_closed[group] == 1 or is_older:
+            return DROPPED_AFTER_CLOSE
+    if last_hole(state, answers) > pending.row[row]:
+        return LOST_IN_GAP
+    may_be_silent = pending.command[row] == WATCH_SCALABLE_TOPICS
+    if may_be_silent and otherwise in (CONN_CLOSED, UNANSWERED_AT_END):
+        return NOT_AWAITED
+    return otherwise
+
+
+@inlined
+def _answered_outcome(answer: Answer) -> int:
+    """The outcome of a request that was answered."""
+    if answer.status != COMPLETE:
+        return RESPONSE_CUT
+    if answer.is_error == 1:
+        return ERROR_ANSWER
+    if answer.command == SEND_RECEIPT and answer.ledger_id == -1 and answer.entry_id == -1:
+        return DUP_OR_DROPPED
+    return OK
+
+
+@inlined
+def _note_negative(state: ExchangeState, run: Pairing, row: int, frame_no: int) -> None:
+    """A notice about a duration that came out negative."""
+    place = state.counters[COUNT_NOTICES]
+    state.counters[COUNT_NOTICES] = place + 1
+    connection = state.groups.connection[state.pending.group[row]]
+    run.notices[place, 0] = NEGATIVE_DURATION
+    run.notices[place, 1] = frame_no
+    run.notices[place, 2] = state.connections.connection_id[connection]
+    run.notices[place, 3] = state.counters[COUNT_NOW]
+
+
+@inlined
+def _write_answer(rows: ExchangeColumns, place: int, answer: Answer) -> None:
+    """The columns that come from the answer."""
+    rows.response_command[place] = answer.command
+    rows.response_frame_no[place] = answer.frame_no
+    rows.response_first_ns[place] = answer.first_ns
+    rows.response_last_ns[place] = answer.last_ns
+    rows.error_code[place] = answer.error_code
+    rows.error_text[place] = answer.error_text
+    is_stored = answer.command == SEND_RECEIPT
+    rows.ledger_id[place] = answer.ledger_id if is_stored and answer.ledger_id != -1 else NULL
+    rows.entry_id[place] = answer.entry_id if is_stored and answer.entry_id != -1 else NULL
+
+
+@inlined
+def _write_no_answer(rows: ExchangeColumns, place: int) -> None:
+    """Nulls for an answer that is not there."""
+    rows.response_command[place] = NULL
+    rows.response_frame_no[place] = NULL
+    rows.response_first_ns[place] = NULL
+    rows.response_last_ns[place] = NULL
+    rows.error_code[place] = NULL
+    rows.error_text[place] = NULL
+    rows.ledger_id[place] = NULL
+    rows.entry_id[place] = NULL
+    rows.latency_ns[place] = NULL
+    rows.latency_bucket[place] = NULL
+
+
+@inlined
+def _write_request(state: ExchangeState, run: Pairing, row: int) -> int:
+    """The columns that come from the request; returns the place of the new row."""
+    place = state.counters[COUNT_OUT]
+    state.counters[COUNT_OUT] = place + 1
+    rows = run.rows
+    pending = state.pending
+    group = pending.group[row]
+    command = pending.command[row]
+    rows.connection_id[place] = state.connections.connection_id[state.groups.connection[group]]
+    rows.kind[place] = run.rules.kind[command]
+    rows.request_command[place] = command
+    rows.request_frame_no[place] = pending.frame_no[row]
+    rows.request_first_ns[place] = pending.first_ns[row]
+    rows.request_last_ns[place] = pending.last_ns[row]
+    transmit = pending.last_ns[row] - pending.first_ns[row]
+    if transmit < 0:
+        transmit = NULL
+        _note_negative(state, run, row, pending.frame_no[row])
+    rows.transmit_ns[place] = transmit
+    rows.topic[place] = pending.topic[row]
+    rows.subscription[place] = pending.subscription[row]
+    rows.producer_name[place] = pending.producer_name[row]
+    if command == SEND and state.groups.producer_id[group] != NULL:
+        rows.topic[place] = state.groups.topic[group]
+        if state.groups.producer_name[group] != NULL:
+            rows.producer_name[place] = state.groups.producer_name[group]
+    rows.producer_id[place] = pending.producer_id[row]
+    rows.consumer_id[place] = pending.consumer_id[row]
+    rows.incarnation[place] = pending.incarnation[row]
+    rows.sequence_id[place] = pending.sequence_id[row]
+    rows.highest_sequence_id[place] = pending.highest_sequence_id[row]
+    rows.chunk_id[place] = pending.chunk_id[row]
+    rows.crc32c_stored[place] = pending.crc32c_stored[row]
+    rows.attempt[place] = pending.attempt[row]
+    rows.message_count[place] = pending.message_count[row]
+    rows.request_bytes[place] = pending.frame_bytes[row]
+    rows.outstanding_before[place] = pending.outstanding_before[row]
+    rows.ts[place] = pending.last_ns[row]
+    rows.closing_row[place] = state.counters[COUNT_ROW]
+    return int(place)
+
+
+@inlined
+def _is_touched(state: ExchangeState, row: int) -> bool:
+    """Whether the request, or a hole of either direction since then, makes the numbers doubtful."""
+    side = 2 * state.groups.connection[state.pending.group[row]]
+    hole = max(last_hole(state, side), last_hole(state, side + 1))
+    return bool(state.pending.is_tainted[row] == 1 or hole > state.pending.row[row])
+
+
+@kernel
+def write_answered(state: ExchangeState, run: Pairing, row: int, answer: Answer) -> int:
+    """Write the row of an answered request and forget the request; returns the row's place."""
+    place = _write_request(state, run, row)
+    rows = run.rows
+    _write_answer(rows, place, answer)
+    latency = NULL
+    # A cut by the snap length leaves the time of the last byte known.
+    if answer.is_early == 0 and answer.status in (COMPLETE, CUT_BY_SNAPLEN):
+        latency = answer.last_ns - state.pending.last_ns[row]
+        if latency < 0:
+            latency = NULL
+            _note_negative(state, run, row, answer.frame_no)
+    rows.latency_ns[place] = latency
+    rows.latency_bucket[place] = bucket_of(latency)
+    rows.outcome[place] = _answered_outcome(answer)
+    is_tainted = answer.is_tainted == 1 or answer.is_early == 1 or _is_touched(state, row)
+    rows.tainted[place] = 1 if is_tainted else 0
+    release(state, row)
+    return place
+
+
+@kernel
+def write_unanswered(state: ExchangeState, run: Pairing, row: int, outcome: int) -> None:
+    """Write the row of a request without answer, or of an early answer, and forget it."""
+    if state.pending.list[row] == EARLY:
+        _write_orphan(state, run, row)
+        release(state, row)
+        return
+    place = _write_request(state, run, row)
+    _write_no_answer(run.rows, place)
+    run.rows.outcome[place] = outcome
+    run.rows.tainted[place] = 1 if _is_touched(state, row) else 0
+    release(state, row)
+
+
+@inlined
+def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
+    """An answer whose request never came: the request's columns are null."""
+    place = state.counters[COUNT_OUT]
+    state.counters[COUNT_OUT] = place + 1
+    rows = run.rows
+    for column in range(rows.matrix.shape[0]):
+        rows.matrix[column, place] = NULL
+    pending = state.pending
+    answer = answer_of_early(state, row)
+    _write_answer(rows, place, answer)
+    group = pending.group[row]
+    rows.connection_id[place] = state.connections.connection_id[state.groups.connection[group]]
+    rows.kind[place] = run.rules.reply_kind[answer.command]
+    rows.outcome[place] = ORPHAN_RESPONSE
+    # The request was before the capture, or in a hole.
+    side = 2 * state.groups.connection[group]
+    has_hole = max(last_hole(state, side), last_hole(state, side + 1)) >= 0
+    rows.tainted[place] = 1 if has_hole else pending.is_tainted[row]
+    rows.topic[place] = pending.topic[row]
+    rows.subscription[place] = pending.subscription[row]
+    rows.producer_name[place] = pending.producer_name[row]
+    rows.producer_id[place] = pending.producer_id[row]
+    rows.consumer_id[place] = pending.consumer_id[row]
+    rows.incarnation[place] = pending.incarnation[row]
+    rows.sequence_id[place] = pending.sequence_id[row]
+    rows.highest_sequence_id[place] = pending.highest_sequence_id[row]
+    rows.ts[place] = answer.last_ns
+    rows.closing_row[place] = state.counters[COUNT_ROW]
+
+
+@kernel
+def release(state: ExchangeState, row: int) -> None:
+    """Take a pending row out of everything."""
+    pending = state.pending
+    group = pending.group[row]
+    shift = FOR_EARLY if pending.list[row] == EARLY else 0
+    chain_unlink(
+        state.table,
+        state.chain_links,
+        pending.key_kind[row] + shift,
+        group,
+        pending.key_value[row],
+        pending.key_extra[row],
+        row,
+    )
+    if pending.other_kind[row] != 0:
+        chain_unlink(
+            state.table,
+            state.other_links,
+            pending.other_kind[row],
+            group,
+            pending.other_value[row],
+            pending.other_extra[row],
+            row,
+        )
+    list_unlink(state.group_lists, state.member_links, group, row)
+    list_unlink(state.order, state.order_links, pending.list[row], row)
+    if pending.attempt_row[row] != ABSENT:
+        end_attempt(state, pending.attempt_row[row])
+    give_row(state.pending_pool, row)

@@ -1,0 +1,325 @@
+"""What exchanges remember: requests without an answer, and answers without a request.
+
+Theory. A *pending* row is a send, another request, or an *early* answer: one that was captured
+before its request and waits for it within the reorder window. Pending rows of one producer on one
+connection form a *group*; the other requests of a connection form one more. What moves a row:
+
+    request --its answer--> written: ok, error, dup_or_dropped, response_cut
+    send    --a newer incarnation of its producer is open--> dropped_after_close
+    request --end of the connection, end of the capture, bound reached--> the first outcome of
+              other_side_not_captured, dropped_after_close, lost_in_gap that fits, else conn_closed,
+              unanswered_at_end, evicted
+    early   --its request--> written as that request's answer, without latency
+    early   --the window has passed, or an end as above--> orphan_response
+
+How an answer finds its request: chains in one hash table, oldest first. Sends are keyed by their
+sequence id; batches also by their last one, which errors repeat; copies made by replication also by
+the position in the source cluster, which their receipts repeat. See `rules` for the others.
+
+Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
+not in those of a frame that is known: a gap inside a frame is no hole. Whether it is inside may be
+known only when the frame comes out, so a gap waits for the next frame of its side. Ordinals of
+rows, which only rise, say what lies after what.
+
+Attempts. Of each send the key (producer, sequence id, chunk, checksum) is counted while it waits
+and while it is among the last answered ones of its producer: `attempts`.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Bundle, Records
+from dissector.limits import (
+    MAX_ATTEMPT_SOURCES,
+    MAX_ATTEMPTS,
+    MAX_EARLY_ANSWERS,
+    MAX_PENDING_REQUESTS,
+    MAX_PENDING_SENDS,
+    MAX_SUBJECTS,
+    NULL,
+)
+from dissector.protocols.pulsar.exchanges.attempt_chains import AttemptColumns, link_all, new_heads
+from dissector.protocols.tables import (
+    ABSENT,
+    Ends,
+    HashTable,
+    Links,
+    Pool,
+    grown_ends,
+    grown_links,
+    grown_pool,
+    new_ends,
+    new_hash_table,
+    new_links,
+    new_pool,
+    roomy,
+)
+from dissector.states import State
+
+# Lists of pending rows in the order in which they came.
+SENDS: Final = 0
+REQUESTS: Final = 1
+EARLY: Final = 2
+
+# Kinds of key, first word in the table.
+KEY_CONNECTION: Final = 1
+KEY_GROUP: Final = 2
+KEY_SEND: Final = 3  # group, sequence id, producer id
+KEY_REQUEST: Final = 4  # group, request id, side of the request
+KEY_TURN: Final = 5  # group, command of the request, its side
+KEY_WATCHER: Final = 6  # group, watcher id, command of the request
+KEY_LAST: Final = 7  # group, last sequence id of a batch, producer id
+KEY_SOURCE_POSITION: Final = 8  # group, ledger and entry in the source cluster
+FOR_EARLY: Final = 16  # added to a kind: the chain of early answers of that key
+
+# Places in ExchangeState.counters.
+COUNT_OUT: Final = 0  # rows written to the output
+COUNT_NOTICES: Final = 1
+COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
+COUNT_NOW: Final = 3  # largest stamp seen, ns
+COUNT_EVICTED: Final = 4  # rows given up because too many waited
+COUNT_SOURCES: Final = 5  # producers by name whose attempts are counted
+COUNT_HAND: Final = 6  # source whose oldest attempt is forgotten next when there is no room
+COUNT_PRODUCERS: Final = 7  # groups that are producers
+COUNT_AT: Final = 8  # row of the block to go on with
+COUNTERS: Final = 9
+
+ROW_KEYS: Final = 5  # that one row adds to the table at most
+
+# Places in ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
+LIMIT_PRODUCERS: Final = 3
+LIMIT_ATTEMPTS: Final = 4
+LIMIT_SOURCES: Final = 5
+
+RECENT: Final = 256  # connections and groups found by a glance; a power of two
+
+
+class PendingColumns(Records):
+    """Requests and early answers, int64[rows] each.
+
+    list: SENDS, REQUESTS, EARLY; group: row in GroupColumns; side: of the request (of an early
+    answer: of the request that it waits for); command, frame_no, first_ns, last_ns, frame_bytes: of
+    the frame; row: ordinal of the frame; is_tainted: 1 if the frame itself was sent again or has a
+    gap; key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains,
+    other_kind 0 if it is in one only; attempt_row: see `attempts`. From ledger_id on only early
+    answers.
+    """
+
+    list: Int64Array
+    group: Int64Array
+    side: Int64Array
+    command: Int64Array
+    frame_no: Int64Array
+    first_ns: Int64Array
+    last_ns: Int64Array
+    frame_bytes: Int64Array
+    row: Int64Array
+    is_tainted: Int64Array
+    key_kind: Int64Array
+    key_value: Int64Array
+    key_extra: Int64Array
+    other_kind: Int64Array
+    other_value: Int64Array
+    other_extra: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    producer_name: Int64Array
+    producer_id: Int64Array
+    consumer_id: Int64Array
+    incarnation: Int64Array
+    sequence_id: Int64Array
+    highest_sequence_id: Int64Array
+    chunk_id: Int64Array
+    crc32c_stored: Int64Array
+    attempt: Int64Array
+    attempt_row: Int64Array
+    message_count: Int64Array
+    outstanding_before: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    error_code: Int64Array
+    error_text: Int64Array
+    status: Int64Array
+    is_error: Int64Array
+    deadline_ns: Int64Array
+
+
+class GroupColumns(Records):
+    """Producers with sends, and the other requests of each connection; int64[rows] each.
+
+    connection: row in ExchangeConnections; producer_id: NULL for the other requests; incarnation:
+    of the sends that wait; is_broker_closed: 1 after the broker closed it; has_positions: 1 once a
+    send was copied from another cluster; source: of attempts, ABSENT if names are not known.
+    """
+
+    connection: Int64Array
+    producer_id: Int64Array
+    incarnation: Int64Array
+    is_broker_closed: Int64Array
+    has_positions: Int64Array
+    topic: Int64Array
+    producer_name: Int64Array
+    source: Int64Array
+
+
+class ExchangeConnections(Bundle):
+    """Connections, int64[rows] each. requests: the group of their requests that are no sends."""
+
+    connection_id: Int64Array
+    requests: Int64Array
+
+
+class SideColumns(Bundle):
+    """Directions, int64[2 * connections]: row 2 * connection + side.
+
+    is_seen: 1 once anything of it came; hole_row: ordinal of its last hole, -1 none; gap_row: of a
+    gap that may still lie inside a frame, -1 none; gap_start, gap_end: its stream offsets;
+    frame_end: stream offset behind its last frame.
+    """
+
+    is_seen: Int64Array
+    hole_row: Int64Array
+    gap_row: Int64Array
+    gap_start: Int64Array
+    gap_end: Int64Array
+    frame_end: Int64Array
+
+
+class ExchangeState(State):
+    """Everything the kernels of exchanges change.
+
+    limits: an ExchangeBounds, the first three for the lists of pending rows; order: those lists;
+    group_lists: pending rows of each group; connection_lists: groups of each connection;
+    chain_links and other_links: of the two chains of a pending row; attempt_lists: answered
+    attempts of each source; attempt_heads: of the chains by which attempts are found.
+    """
+
+    table: HashTable
+    counters: Int64Array
+    limits: Int64Array
+    recent_connections: Int64Array
+    recent_groups: Int64Array
+    connections: ExchangeConnections
+    connection_pool: Pool
+    connection_lists: Ends
+    sides: SideColumns
+    groups: GroupColumns
+    group_pool: Pool
+    group_links: Links
+    group_lists: Ends
+    pending: PendingColumns
+    pending_pool: Pool
+    order_links: Links
+    order: Ends
+    member_links: Links
+    chain_links: Links
+    other_links: Links
+    source_table: HashTable
+    attempts: AttemptColumns
+    attempt_heads: Int64Array
+    attempt_pool: Pool
+    attempt_links: Links
+    attempt_lists: Ends
+
+
+class ExchangeBounds(NamedTuple):
+    """How many rows of each kind there may be; attempts and sources: see `attempts`."""
+
+    sends: int = MAX_PENDING_SENDS
+    requests: int = MAX_PENDING_REQUESTS
+    early: int = MAX_EARLY_ANSWERS
+    producers: int = MAX_SUBJECTS
+    attempts: int = MAX_ATTEMPTS
+    sources: int = MAX_ATTEMPT_SOURCES
+
+
+def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
+    """A state with room for so many of each kind; it grows from there."""
+    attempts = min(rows, bounds.attempts)
+    return ExchangeState(
+        table=new_hash_table(1024),
+        counters=np.zeros(COUNTERS, np.int64),
+        limits=np.array(bounds, np.int64),
+        recent_connections=np.zeros(RECENT, np.int64),
+        recent_groups=np.zeros(RECENT, np.int64),
+        connections=ExchangeConnections.new(rows, NULL),
+        connection_pool=new_pool(rows),
+        connection_lists=new_ends(rows),
+        sides=SideColumns.new(2 * rows, 0),
+        groups=GroupColumns.new(rows, ABSENT),
+        group_pool=new_pool(rows),
+        group_links=new_links(rows),
+        group_lists=new_ends(rows),
+        pending=PendingColumns.new(rows, NULL),
+        pending_pool=new_pool(rows),
+        order_links=new_links(rows),
+        order=new_ends(3),
+        member_links=new_links(rows),
+        chain_links=new_links(rows),
+        other_links=new_links(rows),
+        source_table=new_hash_table(1024),
+        attempts=AttemptColumns.new(attempts),
+        attempt_heads=new_heads(attempts),
+        attempt_pool=new_pool(attempts),
+        attempt_links=new_links(attempts),
+        attempt_lists=new_ends(64),
+    )
+
+
+def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
+    """Make room for what `more` further rows can add.
+
+    A row adds at most one pending row, one attempt and its source, one connection and two groups;
+    beyond a bound the kernels make room themselves.
+    """
+    state.grow(
+        table=roomy(state.table, ROW_KEYS * more),
+        source_table=roomy(state.source_table, more),
+    )
+    rows = _wanted(state.connection_pool, more)
+    if rows:
+        state.grow(
+            connections=state.connections.grown(rows, NULL),
+            connection_pool=grown_pool(state.connection_pool, rows),
+            connection_lists=grown_ends(state.connection_lists, rows),
+            sides=state.sides.grown(2 * rows),
+        )
+    rows = _wanted(state.group_pool, 2 * more)
+    if rows:
+        state.grow(
+            groups=state.groups.grown(rows, ABSENT),
+            group_pool=grown_pool(state.group_pool, rows),
+            group_links=grown_links(state.group_links, rows),
+            group_lists=grown_ends(state.group_lists, rows),
+        )
+    rows = _wanted(state.pending_pool, more + 1)
+    if rows:
+        state.grow(
+            pending=state.pending.grown(rows, NULL),
+            pending_pool=grown_pool(state.pending_pool, rows),
+            order_links=grown_links(state.order_links, rows),
+            member_links=grown_links(state.member_links, rows),
+            chain_links=grown_links(state.chain_links, rows),
+            other_links=grown_links(state.other_links, rows),
+        )
+    rows = min(_wanted(state.attempt_pool, more), bounds.attempts)
+    if rows > len(state.attempt_pool.rows):
+        state.grow(
+            attempts=state.attempts.grown(rows),
+            attempt_heads=new_heads(rows),
+            attempt_pool=grown_pool(state.attempt_pool, rows),
+            attempt_links=grown_links(state.attempt_links, rows),
+        )
+        link_all(state.attempts, state.attempt_heads)
+    rows = min(int(state.counters[COUNT_SOURCES]) + more, bounds.sources)
+    if rows > len(state.attempt_lists.length):
+        state.grow(attempt_lists=grown_ends(state.attempt_lists, 2 * rows))
+
+
+def _wanted(pool: Pool, more: int) -> int:
+    """How many rows a pool must have so that `more` are free; 0 if they are."""
+    free = int(pool.free[0])
+    rows = len(pool.rows)
+    return 0 if free >= more else max(2 * rows, rows + more - free)

@@ -1,0 +1,486 @@
+"""The pass of exchanges over a block of frames: what each command asks for or answers."""
+
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import (
+    COMPLETE,
+    EVENT_CLOSE,
+    LIFECYCLE_CLOSED_BY_BROKER,
+    LIFECYCLE_CLOSED_BY_CLIENT,
+    LIFECYCLE_READY,
+    LIFECYCLE_REFUSED,
+    MALFORMED,
+    TO_CLIENT,
+    FrameColumns,
+)
+from dissector.protocols.pulsar.exchanges.attempts import attempt_number, begin_attempt, source_of
+from dissector.protocols.pulsar.exchanges.columns import (
+    CONN_CLOSED,
+    DROPPED_AFTER_CLOSE,
+    NOT_AWAITED,
+    UNANSWERED_AT_END,
+)
+from dissector.protocols.pulsar.exchanges.connections import (
+    close_connection,
+    connection_of,
+    free_group,
+    group_of,
+    note_event,
+    note_frame,
+)
+from dissector.protocols.pulsar.exchanges.matching import early_answer_of, request_of, send_of
+from dissector.protocols.pulsar.exchanges.rows import (
+    Pairing,
+    answer_of_early,
+    answer_of_frame,
+    given_up,
+    release,
+    write_answered,
+    write_unanswered,
+)
+from dissector.protocols.pulsar.exchanges.state import (
+    COUNT_AT,
+    COUNT_NOW,
+    COUNT_OUT,
+    COUNT_ROW,
+    COUNT_SOURCES,
+    EARLY,
+    KEY_GROUP,
+    KEY_LAST,
+    KEY_REQUEST,
+    KEY_SEND,
+    KEY_SOURCE_POSITION,
+    KEY_TURN,
+    KEY_WATCHER,
+    LIMIT_ATTEMPTS,
+    LIMIT_SOURCES,
+    REQUESTS,
+    ROW_KEYS,
+    SENDS,
+    ExchangeState,
+)
+from dissector.protocols.pulsar.exchanges.waiting import (
+    into_chain,
+    into_other_chain,
+    keep_early,
+    new_pending,
+)
+from dissector.protocols.pulsar.wire.commands import (
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
+    FLOW,
+    MESSAGE,
+    PRODUCER_SUCCESS,
+    SEND,
+    SEND_ERROR,
+    SEND_RECEIPT,
+)
+from dissector.protocols.pulsar.wire.pairing import (
+    BROKER_REQUEST_ID,
+    BY_NOTHING,
+    BY_REQUEST_ID,
+    BY_TURN,
+    BY_WATCHER,
+    COMMAND_SLOTS,
+    PRODUCER_SUBJECT,
+)
+from dissector.protocols.tables import ABSENT, find, has_room
+from dissector.stream.columns import ENDED_CAPTURE_END
+
+
+@kernel
+def pair_frames(
+    state: ExchangeState,
+    frames: FrameColumns,
+    rows: int,
+    protocol: int,
+    run: Pairing,
+) -> int:
+    """Pair the frames of one protocol, in order; sets answered_* of those that answer.
+
+    Begins at row counters[COUNT_AT] and stops there where the state has no room for another row.
+
+    Returns:
+        How many rows are left.
+    """
+    counters = state.counters
+    first = counters[COUNT_AT]
+    for row in range(first, rows):
+        if not _has_room(state):
+            return rows - row
+        counters[COUNT_AT] = row + 1
+        counters[COUNT_ROW] += 1
+        if frames.last_ts_ns[row] > counters[COUNT_NOW]:
+            counters[COUNT_NOW] = frames.last_ts_ns[row]
+        if state.order.first[EARLY] != ABSENT:
+            _end_waiting(state, run)
+        if frames.protocol[row] != protocol:
+            continue
+        connection = connection_of(state, frames.connection_id[row])
+        side = 2 * connection + frames.side[row]
+        command = frames.command[row]
+        if command < 0:
+            _take_event(state, frames, row, connection, run)
+            continue
+        note_frame(state, frames, row, side)
+        if command == SEND:
+            _take_send(state, frames, row, connection, run)
+        elif command in (SEND_RECEIPT, SEND_ERROR):
+            _take_send_answer(state, frames, row, connection, run)
+        elif command in (MESSAGE, FLOW):
+            continue
+        elif frames.status[row] == MALFORMED or command >= COMMAND_SLOTS:
+            state.sides.hole_row[side] = counters[COUNT_ROW]
+        else:
+            _take_other(state, frames, row, connection, run)
+    return 0
+
+
+@inlined
+def _has_room(state: ExchangeState) -> bool:
+    """Whether the state can take what one row adds at most; see `make_room`."""
+    sources = state.counters[COUNT_SOURCES]
+    return bool(
+        has_room(state.table, ROW_KEYS)
+        and has_room(state.source_table, 1)
+        and state.pending_pool.free[0] > 1
+        and state.group_pool.free[0] > 1
+        and state.connection_pool.free[0] > 0
+        and (sources < len(state.attempt_lists.length) or sources == state.limits[LIMIT_SOURCES])
+        and (
+            state.attempt_pool.free[0] > 0
+            or len(state.attempt_pool.rows) == state.limits[LIMIT_ATTEMPTS]
+        )
+    )
+
+
+@kernel
+def _end_waiting(state: ExchangeState, run: Pairing) -> None:
+    """Early answers whose request has not come within the window are orphans."""
+    early = state.order.first[EARLY]
+    while early != ABSENT and state.pending.deadline_ns[early] < state.counters[COUNT_NOW]:
+        write_unanswered(state, run, early, NULL)
+        early = state.order.first[EARLY]
+
+
+@kernel
+def _take_event(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """Something between frames; also a frame whose type was not seen.
+
+    At the end of the capture nothing is closed here: `close_rest` does it in the order of frames.
+    """
+    command = frames.command[row]
+    side = 2 * connection + frames.side[row]
+    if command == NULL:
+        note_frame(state, frames, row, side)
+        state.sides.hole_row[side] = state.counters[COUNT_ROW]
+    elif command != EVENT_CLOSE:
+        note_event(state, frames, row, side, command)
+    elif frames.status[row] != ENDED_CAPTURE_END:
+        close_connection(state, run, connection, CONN_CLOSED)
+
+
+@inlined
+def _take_send(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """SEND: it waits for its receipt or error."""
+    producer_id = frames.producer_id[row]
+    sequence_id = frames.sequence_id[row]
+    if producer_id == NULL or sequence_id == NULL or frames.status[row] == MALFORMED:
+        return
+    group = group_of(state, connection, producer_id)
+    if frames.incarnation[row] != state.groups.incarnation[group]:
+        _begin_incarnation(state, group, frames.incarnation[row], run)
+    _note_names(state, frames, row, group)
+    outstanding = state.group_lists.length[group]
+    send = new_pending(state, frames, row, group, SENDS, run)
+    pending = state.pending
+    is_producer = state.groups.producer_id[group] != NULL
+    pending.outstanding_before[send] = outstanding if is_producer else NULL
+    pending.sequence_id[send] = sequence_id
+    pending.chunk_id[send] = frames.chunk_id[row]
+    pending.crc32c_stored[send] = frames.crc32c_stored[row]
+    pending.message_count[send] = _messages_of(frames, row)
+    into_chain(state, send, KEY_SEND, sequence_id, producer_id)
+    _note_second_key(state, frames, row, group, send)
+    source = state.groups.source[group]
+    if source != ABSENT and is_producer:
+        attempt = begin_attempt(
+            state, source, sequence_id, frames.chunk_id[row], frames.crc32c_stored[row]
+        )
+        pending.attempt_row[send] = attempt
+        pending.attempt[send] = attempt_number(state, attempt)
+    if state.order.first[EARLY] != ABSENT:
+        _take_early_answer(state, send, run)
+
+
+@inlined
+def _messages_of(frames: FrameColumns, row: int) -> int:
+    """Messages that a SEND completes: of a chunked message only the last chunk counts, as one."""
+    chunk_count = frames.chunk_count[row]
+    if chunk_count > 1:
+        return 1 if frames.chunk_id[row] == chunk_count - 1 else 0
+    return int(frames.message_count[row])
+
+
+@inlined
+def _note_names(state: ExchangeState, frames: FrameColumns, row: int, group: int) -> None:
+    """Keep the names of a producer, and the source whose attempts are counted."""
+    groups = state.groups
+    topic = frames.topic[row]
+    producer_name = frames.producer_name[row]
+    if topic == groups.topic[group] and producer_name == groups.producer_name[group]:
+        return
+    groups.topic[group] = topic
+    groups.producer_name[group] = producer_name
+    groups.source[group] = ABSENT
+    if topic != NULL and producer_name != NULL:
+        connection = frames.connection_id[row]
+        groups.source[group] = source_of(state, connection, topic, producer_name)
+
+
+@inlined
+def _note_second_key(
+    state: ExchangeState, frames: FrameColumns, row: int, group: int, send: int
+) -> None:
+    """Batches are also known by their last sequence id, copies by their place in the source."""
+    highest = frames.highest_sequence_id[row]
+    sequence_id = frames.sequence_id[row]
+    if highest > 0:
+        state.pending.highest_sequence_id[send] = highest
+    if frames.repl_source_ledger_id[row] != NULL:
+        ledger_id = frames.repl_source_ledger_id[row]
+        entry_id = frames.repl_source_entry_id[row]
+        state.groups.has_positions[group] = 1
+        into_other_chain(state, send, KEY_SOURCE_POSITION, ledger_id, entry_id)
+        return
+    last = sequence_id
+    if highest > 0:
+        last = highest
+    elif frames.message_count[row] > 1:
+        last = sequence_id + frames.message_count[row] - 1
+    if last != sequence_id:
+        into_other_chain(state, send, KEY_LAST, last, frames.producer_id[row])
+
+
+@kernel
+def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: Pairing) -> None:
+    """A producer is open again: what still waits from before was dropped."""
+    groups = state.groups
+    if groups.producer_id[group] == NULL or incarnation < groups.incarnation[group]:
+        return
+    groups.incarnation[group] = incarnation
+    groups.is_broker_closed[group] = 0
+    groups.topic[group] = NULL
+    groups.producer_name[group] = NULL
+    groups.source[group] = ABSENT
+    row = state.group_lists.first[group]
+    while row != ABSENT:
+        after = state.member_links.next[row]
+        write_unanswered(state, run, row, given_up(state, row, DROPPED_AFTER_CLOSE))
+        row = after
+
+
+@kernel
+def _take_early_answer(state: ExchangeState, row: int, run: Pairing) -> None:
+    """A request whose answer was captured before it."""
+    early = early_answer_of(state, row, run)
+    if early != ABSENT:
+        answer = answer_of_early(state, early)
+        release(state, early)
+        write_answered(state, run, row, answer)
+
+
+@inlined
+def _set_answered(state: ExchangeState, frames: FrameColumns, row: int, request: int) -> None:
+    """Tell the frame what it answers."""
+    frames.answered_frame_no[row] = state.pending.frame_no[request]
+    frames.answered_last_ns[row] = state.pending.last_ns[request]
+    frames.answered_command[row] = state.pending.command[request]
+
+
+@inlined
+def _take_send_answer(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """SEND_RECEIPT and SEND_ERROR."""
+    producer_id = frames.producer_id[row]
+    is_readable = producer_id != NULL and frames.sequence_id[row] != NULL
+    if not is_readable or frames.status[row] == MALFORMED:
+        state.sides.hole_row[2 * connection + frames.side[row]] = state.counters[COUNT_ROW]
+        return
+    group = group_of(state, connection, producer_id)
+    send = send_of(state, frames, row, group)
+    if send == ABSENT:
+        early = keep_early(state, frames, row, connection, run)
+        state.pending.sequence_id[early] = frames.sequence_id[row]
+        if frames.highest_sequence_id[row] > 0:
+            state.pending.highest_sequence_id[early] = frames.highest_sequence_id[row]
+        into_chain(state, early, KEY_SEND, frames.sequence_id[row], producer_id)
+        return
+    groups = state.groups
+    if groups.topic[group] != frames.topic[row] and groups.topic[group] == NULL:
+        groups.topic[group] = frames.topic[row]
+    _set_answered(state, frames, row, send)
+    write_answered(state, run, send, answer_of_frame(frames, row, run.error_texts))
+
+
+@kernel
+def _take_other(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """Every other command: a request, an answer, or the end or return of a producer."""
+    command = frames.command[row]
+    if frames.subject_kind[row] == PRODUCER_SUBJECT:
+        _take_lifecycle(state, frames, row, connection, run)
+    if run.rules.request_key[command] != -1:
+        _take_request(state, frames, row, connection, run)
+    elif run.rules.reply_key[command] != -1:
+        _take_reply(state, frames, row, connection, run)
+
+
+@kernel
+def _take_lifecycle(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """What closing and reopening a producer does to its sends."""
+    lifecycle = frames.lifecycle[row]
+    number = frames.subject_id[row]
+    incarnation = frames.subject_incarnation[row]
+    groups = state.groups
+    if lifecycle == LIFECYCLE_CLOSED_BY_BROKER:
+        group = group_of(state, connection, number)
+        if groups.incarnation[group] == NULL:
+            groups.incarnation[group] = incarnation
+        if groups.incarnation[group] == incarnation and groups.producer_id[group] != NULL:
+            groups.is_broker_closed[group] = 1
+        return
+    group = find(state.table, KEY_GROUP, connection, number, 0)
+    if group == ABSENT:
+        return
+    if lifecycle == LIFECYCLE_READY and incarnation > groups.incarnation[group]:
+        _begin_incarnation(state, group, incarnation, run)
+    is_over = lifecycle in (LIFECYCLE_CLOSED_BY_CLIENT, LIFECYCLE_REFUSED)
+    if is_over and state.group_lists.length[group] == 0:
+        free_group(state, group)
+
+
+@kernel
+def _take_request(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """A request other than a send. ACKs without a request id and closes by the broker are none."""
+    command = frames.command[row]
+    request_id = frames.request_id[row]
+    key = run.rules.request_key[command]
+    is_close = command in (CLOSE_PRODUCER, CLOSE_CONSUMER)
+    if key == BY_REQUEST_ID and (
+        request_id in (NULL, BROKER_REQUEST_ID) or (is_close and frames.direction[row] == TO_CLIENT)
+    ):
+        return
+    if key == BY_WATCHER and frames.watcher_id[row] == NULL:
+        return
+    group = state.connections.requests[connection]
+    request = new_pending(state, frames, row, group, REQUESTS, run)
+    if key == BY_REQUEST_ID:
+        into_chain(state, request, KEY_REQUEST, request_id, frames.side[row])
+    elif key == BY_WATCHER:
+        into_chain(state, request, KEY_WATCHER, frames.watcher_id[row], command)
+    else:
+        into_chain(state, request, KEY_TURN, command, frames.side[row])
+    if key == BY_NOTHING:
+        write_unanswered(state, run, request, NOT_AWAITED)
+    elif state.order.first[EARLY] != ABSENT:
+        _take_early_answer(state, request, run)
+
+
+@kernel
+def _take_reply(
+    state: ExchangeState,
+    frames: FrameColumns,
+    row: int,
+    connection: int,
+    run: Pairing,
+) -> None:
+    """An answer other than to a send."""
+    command = frames.command[row]
+    key = run.rules.reply_key[command]
+    group = state.connections.requests[connection]
+    if key == BY_REQUEST_ID and frames.request_id[row] == NULL:
+        if frames.status[row] != COMPLETE:
+            state.sides.hole_row[2 * connection + frames.side[row]] = state.counters[COUNT_ROW]
+        return
+    request = request_of(state, frames, row, group, run)
+    if request == ABSENT:
+        # Later updates of a watcher answer nothing: they are pushes.
+        if key != BY_WATCHER:
+            early = keep_early(state, frames, row, connection, run)
+            if key == BY_TURN:
+                asked = run.rules.asked_by[command]
+                into_chain(state, early, KEY_TURN, asked, state.pending.side[early])
+            else:
+                value = frames.request_id[row]
+                into_chain(state, early, KEY_REQUEST, value, state.pending.side[early])
+        return
+    _set_answered(state, frames, row, request)
+    if command == PRODUCER_SUCCESS and frames.is_ready[row] == 0:
+        return
+    pending = state.pending
+    if frames.topic[row] != NULL:
+        pending.topic[request] = frames.topic[row]
+    if frames.producer_name[row] != NULL:
+        pending.producer_name[request] = frames.producer_name[row]
+    write_answered(state, run, request, answer_of_frame(frames, row, run.error_texts))
+
+
+@kernel
+def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
+    """The capture is over: write what waits, requests in the order of their frames, then answers.
+
+    Returns:
+        How many pending rows are left because `room` rows were written.
+    """
+    state.counters[COUNT_ROW] += 1
+    order = state.order
+    while state.counters[COUNT_OUT] < room:
+        row = order.first[SENDS]
+        other = order.first[REQUESTS]
+        if row == ABSENT or (
+            other != ABSENT and state.pending.frame_no[other] < state.pending.frame_no[row]
+        ):
+            row = other
+        if row == ABSENT:
+            row = order.first[EARLY]
+            if row == ABSENT:
+                break
+            write_unanswered(state, run, row, NULL)
+        else:
+            write_unanswered(state, run, row, given_up(state, row, UNANSWERED_AT_END))
+    return int(order.length[SENDS] + order.length[REQUESTS] + order.length[EARLY])

@@ -1,0 +1,292 @@
+"""The table messages: one row per application message of SEND and MESSAGE frames.
+
+The kernel opens plain entries by itself; here compressed batches are uncompressed, many into one
+buffer before the kernel goes on, chunks are joined, and what is only made on demand, properties and
+payload digests, is added. An entry that cannot be opened gives no rows, but a notice.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableBlock
+from dissector.codecs.compression import NONE, OPENED, Decompressor
+from dissector.codecs.names import NameTable
+from dissector.findings import Findings
+from dissector.jit import kept
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
+from dissector.protocols.pulsar.messages.chunks import Chunks, Joined, finding_at
+from dissector.protocols.pulsar.messages.rows import (
+    DONE,
+    FULL,
+    PACKED,
+    Sources,
+    filled_columns,
+    list_batches,
+    open_entries,
+)
+from dissector.protocols.pulsar.messages.state import (
+    CURSOR_BATCHES,
+    CURSOR_COUNT,
+    CURSOR_JOINED,
+    CURSOR_ODD,
+    CURSOR_ROW,
+    CURSOR_ROWS,
+    CURSOR_TEXT,
+    MessageColumns,
+    OddEntries,
+    make_more_room,
+    new_opening,
+)
+from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
+
+# Not a power of two: the columns would all start at the same place of the cache, at twice the cost.
+_FIRST_ROWS: Final = (1 << 14) + 8
+_FIRST_TEXT_BYTES: Final = 1 << 20
+_AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
+_ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
+
+_PLAIN: Final = (
+    "connection_id",
+    "frame_no",
+    "batch_index",
+    "batch_size",
+    "sequence_id",
+    "is_key_base64",
+    "event_time_ms",
+    "publish_time_ms",
+    "payload_bytes",
+    "is_null_value",
+    "is_compacted_out",
+    "redelivery_count",
+    "ledger_id",
+    "entry_id",
+    "partition",
+    "reconsume_times",
+    "ts",
+)
+_NAMED: Final = ("topic", "producer_name", "real_topic")
+_SPANS: Final = (
+    ("partition_key", "partition_key", False),
+    ("ordering_key", "ordering_key", True),
+    ("schema_version_hex", "schema_version", True),
+)
+_NUMBER: Final = {name: number for number, name in enumerate(MessageColumns._fields)}
+
+
+class Entries:
+    """Turns the entries of one capture into messages, block after block."""
+
+    def __init__(
+        self,
+        names: NameTable,
+        protocol: int,
+        properties: bool = False,
+        payload_sha256: bool = False,
+        redact: bool = True,
+    ) -> None:
+        """
+        Args:
+            names: the capture's; protocol: what frames.protocol holds for Pulsar.
+            properties, payload_sha256: whether these columns are wanted; both cost much.
+            redact: hide the values of properties whose keys sound like secrets.
+        """
+        self._names = names
+        self._wants_properties = properties
+        self._wants_digest = payload_sha256
+        self._redact = redact
+        self._opening = new_opening(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
+        self._decompressor = Decompressor()
+        self._chunks = Chunks(keeps_pieces=payload_sha256)
+        self._opened: ByteArray = np.zeros(1, np.uint8)
+        self._joined: dict[int, Joined] = {}
+        self._properties: list[dict[str, str]] = []
+        self._digests: list[str | None] = []
+
+    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+        """Keep chunks of a proxy's leg apart from its twin's; False when the connection is over."""
+        self._chunks.set_leg(connection, is_proxy_leg)
+
+    def advance(
+        self,
+        frames: FrameColumns,
+        rows: int,
+        sources: Sources,
+        words: Int64Array,
+        findings: Findings,
+    ) -> list[TableBlock]:
+        """The messages of a block whose fields are read and whose names are known.
+
+        Args:
+            words: the block's, see fields.Fields; findings: takes what could not be opened.
+        """
+        if self._opening.odd.matrix.shape[1] <= rows:
+            self._opening.grow(odd=OddEntries.new(rows + 1))
+        cursor = self._opening.cursor
+        cursor[[CURSOR_ROW, CURSOR_COUNT, CURSOR_TEXT, CURSOR_ODD]] = 0
+        cursor[CURSOR_ROWS] = rows
+        cursor[CURSOR_JOINED] = -1
+        cursor[CURSOR_BATCHES] = 0
+        blocks: list[TableBlock] = []
+        status = -1
+        # The kernel comes back for compressed batches and for chunks.
+        passed, passed_words, opened = kept(sources), kept(words), self._opened
+        passed_opened = kept(opened)
+        while status != DONE:
+            first = int(cursor[CURSOR_COUNT])
+            if opened is not self._opened:
+                opened = self._opened
+                passed_opened = kept(opened)
+            status = open_entries(self._opening, frames, passed, passed_opened, passed_words)
+            self._add_extras(first, frames, sources)
+            if status == FULL:
+                if cursor[CURSOR_COUNT]:
+                    blocks.append(self._flush())
+                else:
+                    make_more_room(self._opening)
+            elif status == PACKED:
+                self._unpack(frames, sources, findings)
+            elif status != DONE:
+                self._join(frames, int(cursor[CURSOR_ROW]), sources)
+        self._report(frames, findings)
+        self._joined.clear()
+        if cursor[CURSOR_COUNT]:
+            blocks.append(self._flush())
+        return blocks
+
+    def finish(self, findings: Findings) -> list[TableBlock]:
+        """Give up chunked messages whose end never came."""
+        findings.add(self._chunks.finish())
+        return []
+
+    def _unpack(self, frames: FrameColumns, sources: Sources, findings: Findings) -> None:
+        """Uncompress the batch in the cursor's row, and those behind it while there is room."""
+        opening = self._opening
+        self._decompressor.reserve(int(list_batches(opening, frames, _AT_ONCE_BYTES)))
+        count = int(opening.cursor[CURSOR_BATCHES])
+        rows = opening.batches.row[:count]
+        columns = (frames.source, frames.payload_at, frames.payload_bytes, frames.compression)
+        facts = zip(*(column[rows].tolist() for column in columns), strict=True)
+        sizes = opening.batches.size[:count].tolist()
+        at, starts = 0, []
+        for (source, start, length, codec), size in zip(facts, sizes, strict=True):
+            packed = sources[source][start : start + length]
+            problem = self._decompressor.open_at(at, codec, packed, size)
+            starts.append(at if problem == OPENED else -1)
+            if problem == OPENED:
+                at += size
+            else:
+                finding = finding_at(_ENTRY_NOT_OPENED, frames, int(rows[len(starts) - 1]))
+                findings.add([finding._replace(value=problem)])
+        opening.batches.at[:count] = starts
+        self._opened = self._decompressor.buffer
+
+    def _join(self, frames: FrameColumns, row: int, sources: Sources) -> None:
+        """Take the chunk in a row; a message that it completes is ready for the kernel."""
+        cursor = self._opening.cursor
+        joined = self._chunks.add(frames, row, sources)
+        if joined is None:
+            cursor[CURSOR_ROW] += 1
+            return
+        unpacked = int(frames.uncompressed_bytes[row])
+        is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
+        cursor[CURSOR_JOINED] = unpacked if is_packed else joined.size
+        if self._wants_digest:
+            self._joined[row] = joined
+
+    def _report(self, frames: FrameColumns, findings: Findings) -> None:
+        """Hand on what the kernel and the chunks found odd."""
+        odd = self._opening.odd
+        for k in range(int(self._opening.cursor[CURSOR_ODD])):
+            finding = finding_at(int(odd.kind[k]), frames, int(odd.row[k]))
+            value, value2 = int(odd.value[k]), int(odd.value2[k])
+            findings.add([finding._replace(value=value, value2=value2)])
+        findings.add(self._chunks.take_findings())
+
+    def _flush(self) -> TableBlock:
+        """The messages so far as a block of their own; the room is free again."""
+        messages, cursor = self._opening.messages, self._opening.cursor
+        count = int(cursor[CURSOR_COUNT])
+        filled = np.zeros(len(messages.matrix), np.int64)
+        filled_columns(messages, count, filled)
+        columns: dict[str, Column] = {}
+        for name in _PLAIN:
+            if filled[_NUMBER[name]]:
+                columns[name] = getattr(messages, name)[:count].copy()
+        columns["direction"] = Coded(messages.direction[:count].copy(), DIRECTION_NAMES)
+        names = self._names.names
+        for name in _NAMED:
+            if filled[_NUMBER[name]]:
+                columns[name] = Coded(getattr(messages, name)[:count].copy(), names)
+        text = self._opening.text[: int(cursor[CURSOR_TEXT])].copy()
+        for name, stem, is_hex in _SPANS:
+            lengths = getattr(messages, f"{stem}_bytes")[:count]
+            if filled[_NUMBER[f"{stem}_bytes"]]:
+                starts = getattr(messages, f"{stem}_at")[:count]
+                starts = np.where(lengths >= 0, starts, 0)
+                columns[name] = Spans(text, starts, lengths.copy(), is_hex)
+        if self._wants_properties:
+            columns["properties"], self._properties = self._properties, []
+        if self._wants_digest:
+            columns["payload_sha256"], self._digests = self._digests, []
+        cursor[CURSOR_COUNT] = cursor[CURSOR_TEXT] = 0
+        return TableBlock("messages", count, columns)
+
+    def _add_extras(self, first: int, frames: FrameColumns, sources: Sources) -> None:
+        """Properties and digests of the messages from `first` on, while their bytes are there."""
+        if not (self._wants_properties or self._wants_digest):
+            return
+        buffers = (*sources, self._opened)
+        messages = self._opening.messages
+        for number in range(first, int(self._opening.cursor[CURSOR_COUNT])):
+            row = int(messages.row[number])
+            data = buffers[int(messages.source[number])]
+            if self._wants_properties:
+                pairs = _properties(messages, number, frames, data)
+                self._properties.append(
+                    {key_text(pair, self._redact): pair_text(pair, self._redact) for pair in pairs}
+                )
+            if self._wants_digest:
+                self._digests.append(self._digest(number, frames, row, data))
+
+    def _digest(self, number: int, frames: FrameColumns, row: int, data: ByteArray) -> str | None:
+        """SHA-256 of a message's payload; None where it cannot be read."""
+        messages = self._opening.messages
+        if messages.payload_bytes[number] == NULL:
+            return None
+        at = int(messages.payload_at[number])
+        is_batch = messages.batch_size[number] != NULL
+        size = int(messages.payload_bytes[number] if is_batch else frames.payload_bytes[row])
+        payload = data[at : at + size]
+        if row in self._joined:
+            payload = np.frombuffer(bytearray(self._joined[row].pieces), np.uint8)
+        if not is_batch and int(frames.compression[row]) != NONE:
+            # Not into the buffer of opened batches, which the caller still reads.
+            opened = Decompressor().open(
+                int(frames.compression[row]), payload, int(messages.payload_bytes[number])
+            )
+            if opened.problem != OPENED:
+                return None
+            payload = opened.data[: opened.size]
+        return hashlib.sha256(payload.tobytes()).hexdigest()
+
+
+def _properties(
+    messages: MessageColumns, number: int, frames: FrameColumns, data: ByteArray
+) -> Sequence[Any]:
+    """The application's properties of a message, as KeyValue messages."""
+    row = int(messages.row[number])
+    if messages.own_at[number] != NULL:
+        name, at, size = (
+            "SingleMessageMetadata",
+            messages.own_at[number],
+            messages.own_bytes[number],
+        )
+    else:
+        name, at, size = "MessageMetadata", frames.metadata_at[row], frames.metadata_bytes[row]
+    message = parse(name, data[int(at) : int(at) + int(size)].tobytes())
+    return message.properties if message is not None else ()

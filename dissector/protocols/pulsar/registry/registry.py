@@ -1,0 +1,200 @@
+"""Producers and consumers: the first pass over decoded frames.
+
+It gives every frame its incarnation and the names that are known by then, and writes the rows of
+the tables producers and consumers. What moves a producer or consumer: see `registry_state`.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.findings import Finding, Findings
+from dissector.limits import MAX_NAMES, NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
+from dissector.protocols.pulsar.registry.state import (
+    CLOSED_BY_NAMES,
+    COUNT_NOTICES,
+    COUNT_OUT,
+    COUNT_REFUSED,
+    RegistryState,
+    SubjectRows,
+    make_room,
+    new_registry_state,
+)
+from dissector.protocols.pulsar.registry.steps import close_all, register_frames
+from dissector.protocols.pulsar.wire.pairing import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
+
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+_START_ROWS: Final = 1024
+_LAST: Final = (1 << 63) - 1
+_SHARED: Final = (
+    "connection_id",
+    "incarnation",
+    "opened_frame_no",
+    "ready_frame_no",
+    "closed_frame_no",
+    "refused_code",
+)
+_PRODUCERS: Final = ("epoch", "topic_epoch", "access_mode", "last_sequence_id")
+_CONSUMERS: Final = (
+    "subscription_type",
+    "priority_level",
+    "is_durable",
+    "first_flow_permits",
+    "initial_position",
+)
+
+
+class PulsarRegistry:
+    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open.
+
+    closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
+    all blocks, events included, from 1) of the frame or event that closed each of its rows.
+    """
+
+    def __init__(self, protocol: int) -> None:
+        self._protocol = protocol
+        self._rules = rule_columns()
+        self._state = new_registry_state(_START_ROWS)
+        self._names: Sequence[bytes] = []
+        self._schema_versions: list[str] = []
+        self._schema_codes: dict[bytes, int] = {}
+        self._refused = 0
+        self.closing_rows: list[Int64Array] = []
+
+    def advance(
+        self,
+        frames: FrameColumns,
+        rows: int,
+        names: Sequence[bytes],
+        sources: Sources,
+        notices: Findings,
+    ) -> list[TableBlock]:
+        """Fill incarnation, names, subject and lifecycle of this protocol's rows, in place.
+
+        Args:
+            names: texts of the name codes.
+            sources: the byte arrays that frames.source selects.
+            notices: gets what is odd.
+
+        Returns:
+            Blocks of producers and consumers for the incarnations that closed.
+        """
+        self._names = names
+        state = self._state
+        make_room(state, rows)
+        state.counters[COUNT_OUT] = 0
+        state.counters[COUNT_NOTICES] = 0
+        out = self._output(rows)
+        found = np.empty((rows + 1, 2), np.int64)
+        versions = self._schema_versions_of(frames, rows, sources)
+        register_frames(state, frames, rows, self._protocol, self._rules, versions, out, found)
+        notices.add(
+            Finding(
+                kind,
+                int(frames.last_ts_ns[row]),
+                int(frames.connection_id[row]),
+                int(frames.direction[row]),
+                int(frames.frame_no[row]),
+                int(frames.last_packet[row]),
+                int(frames.stream_offset[row]),
+                value=int(frames.subject_id[row]),
+            )
+            for kind, row in found[: state.counters[COUNT_NOTICES]].tolist()
+        )
+        return self._blocks(out)
+
+    def finish(self, notices: Findings) -> list[TableBlock]:
+        """Rows of everything that is still open: closed by the end of the capture."""
+        self._state.counters[COUNT_OUT] = 0
+        out = self._output(0)
+        close_all(self._state, out)
+        refused = int(self._state.counters[COUNT_REFUSED])
+        if refused:
+            notices.add([Finding(NOTICE_NUMBER["subjects_limit"], value=refused)])
+        return self._blocks(out)
+
+    def memory(self) -> RegistryState:
+        """What another one goes on from: its own, filled in place, and `resume`."""
+        return self._state
+
+    @property
+    def schema_versions(self) -> Sequence[str]:
+        """Those that rows of the memory name by their places, as hexadecimal digits."""
+        return self._schema_versions
+
+    def resume(self, names: Sequence[bytes], schema_versions: Sequence[str]) -> None:
+        """Take what goes with a memory: texts of the name codes, and schema versions."""
+        self._names = names
+        self._schema_versions = list(schema_versions)
+        self._schema_codes = {bytes.fromhex(each): n for n, each in enumerate(schema_versions)}
+
+    def _output(self, rows: int) -> SubjectRows:
+        """Room for all rows that can close: what is open, and one incarnation per frame."""
+        pool = self._state.subject_pool
+        capacity = len(pool.rows) - int(pool.free[0]) + 2 * rows + 1
+        return SubjectRows(np.empty((len(SubjectRows._fields), capacity), np.int64))
+
+    def _schema_versions_of(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
+        """For each row the place of its schema version in the list; few rows have one."""
+        places = np.full(max(rows, 1), NULL, np.int64)
+        is_mine = frames.protocol[:rows] == self._protocol
+        is_there = (frames.schema_version_bytes[:rows] >= 0) & (
+            frames.last_sequence_id[:rows] != NULL
+        )
+        for row in np.flatnonzero(is_mine & is_there).tolist():
+            start = int(frames.schema_version_at[row])
+            data = sources[int(frames.source[row])]
+            version = data[start : start + int(frames.schema_version_bytes[row])].tobytes()
+            if version not in self._schema_codes and len(self._schema_codes) < MAX_NAMES:
+                self._schema_codes[version] = len(self._schema_versions)
+                self._schema_versions.append(version.hex())
+            places[row] = self._schema_codes.get(version, NULL)
+        return places
+
+    def _blocks(self, out: SubjectRows) -> list[TableBlock]:
+        """The rows that closed as blocks of their two tables, in the order in which they closed."""
+        self.closing_rows = []
+        blocks = []
+        rows = int(self._state.counters[COUNT_OUT])
+        cells = out.matrix[:, :rows]
+        for kind, table in ((PRODUCER_SUBJECT, "producers"), (CONSUMER_SUBJECT, "consumers")):
+            chosen = np.flatnonzero(out.kind[:rows] == kind)
+            if len(chosen):
+                part = SubjectRows(np.ascontiguousarray(cells[:, _in_order(out, chosen)]))
+                blocks.append(self._block(part, table))
+                self.closing_rows.append(part.closing_row)
+        return blocks
+
+    def _block(self, part: SubjectRows, table: str) -> TableBlock:
+        columns: dict[str, Column] = {name: getattr(part, name) for name in _SHARED}
+        columns["closing_row"] = part.closing_row
+        columns["topic"] = Coded(part.topic, self._names)
+        columns["name"] = Coded(part.name, self._names)
+        columns["name_source"] = Coded(part.name_source, NAME_SOURCE_NAMES)
+        columns["closed_by"] = Coded(part.closed_by, CLOSED_BY_NAMES)
+        if table == "producers":
+            columns["producer_id"] = part.id
+            columns["schema_version_hex"] = Coded(part.schema_version, self._schema_versions)
+            columns.update({name: getattr(part, name) for name in _PRODUCERS})
+        else:
+            columns["consumer_id"] = part.id
+            columns["subscription"] = Coded(part.subscription, self._names)
+            columns.update({name: getattr(part, name) for name in _CONSUMERS})
+        return TableBlock(table, len(part.id), columns)
+
+
+def _in_order(out: SubjectRows, chosen: Int64Array) -> Int64Array:
+    """Chosen rows by what closed them, then by the frame that opened them (null last)."""
+    opened = out.opened_frame_no[chosen]
+    keys = (
+        out.id[chosen],
+        out.connection_id[chosen],
+        np.where(opened == NULL, _LAST, opened),
+        out.closing_row[chosen],
+    )
+    return chosen[np.lexsort(keys)]

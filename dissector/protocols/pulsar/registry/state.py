@@ -1,0 +1,276 @@
+"""What the registry remembers of connections, producers, consumers and requests between frames.
+
+Theory. A *subject* is a producer or a consumer: an id on a connection. It has one row for all its
+incarnations; the row holds the current one. States and what moves them:
+
+    UNOPENED --PRODUCER, SUBSCRIBE--> OPENING --success, or first use--> OPEN
+    OPENING --error--> CLOSED        OPEN --CLOSE_*, UNSUBSCRIBE of the client--> CLOSING
+    CLOSING --success--> CLOSED      CLOSING --error--> OPEN
+    OPENING, OPEN, CLOSING --CLOSE_* of the broker--> CLOSED
+    CLOSING, CLOSED --PRODUCER, SUBSCRIBE--> OPENING, one incarnation further
+
+An id that is met in use is open, unless the connection was seen from its CONNECT without a hole:
+then it is UNOPENED. What is bounded: subjects (the longest closed is forgotten, then new ones are
+not followed), requests (the oldest is forgotten), and the memories of ledgers and producer names.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Bundle
+from dissector.limits import MAX_PENDING_REQUESTS, MAX_SUBJECTS, MAX_TOPIC_HINTS, NULL
+from dissector.protocols.pulsar.wire.pairing import NO_SUBJECT
+from dissector.protocols.tables import (
+    ABSENT,
+    Ends,
+    HashTable,
+    Links,
+    Memory,
+    Pool,
+    grown_ends,
+    grown_links,
+    grown_pool,
+    new_ends,
+    new_hash_table,
+    new_links,
+    new_memory,
+    new_pool,
+    roomy,
+)
+from dissector.states import State
+
+UNOPENED: Final = 0
+OPENING: Final = 1
+OPEN: Final = 2
+CLOSING: Final = 3
+CLOSED: Final = 4
+
+BY_CLIENT: Final = 0
+BY_BROKER: Final = 1
+BY_CONNECTION: Final = 2
+BY_CAPTURE_END: Final = 3
+CLOSED_BY_NAMES: Final = ("client", "broker", "connection", "capture_end")
+
+# Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
+KEY_CONNECTION: Final = 3
+KEY_REQUEST: Final = 4
+KEY_NAMELESS: Final = 5  # producers whose topic is not known, by name and id
+KEY_LEDGER: Final = 6
+KEY_PRODUCER_NAME: Final = 7
+
+AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
+
+# Places in RegistryState.counters.
+COUNT_OUT: Final = 0  # rows written to the outputs
+COUNT_NOTICES: Final = 1
+COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
+COUNT_REFUSED: Final = 3  # subjects that found no room
+COUNTERS: Final = 4
+
+RECENT: Final = 256  # subjects found by a glance; a power of two
+
+
+class SubjectColumns(Bundle):
+    """Producers and consumers, int64[rows] each; NULL where not known.
+
+    The first columns are those of SubjectRows, in the same order, so that a row is one short copy.
+    kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
+    name: codes; schema_version: place in the registry's list of schema versions. connection: row in
+    RegistryConnections; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal
+    of the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting:
+    1 while it stands in a chain of producers without a topic.
+    """
+
+    connection_id: Int64Array
+    kind: Int64Array
+    id: Int64Array
+    incarnation: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    name: Int64Array
+    name_source: Int64Array
+    opened_frame_no: Int64Array
+    ready_frame_no: Int64Array
+    closed_frame_no: Int64Array
+    refused_code: Int64Array
+    epoch: Int64Array
+    topic_epoch: Int64Array
+    access_mode: Int64Array
+    schema_version: Int64Array
+    last_sequence_id: Int64Array
+    subscription_type: Int64Array
+    priority_level: Int64Array
+    is_durable: Int64Array
+    first_flow_permits: Int64Array
+    initial_position: Int64Array
+    connection: Int64Array
+    state: Int64Array
+    open_requests: Int64Array
+    opened_row: Int64Array
+    last_ledger: Int64Array
+    is_waiting: Int64Array
+
+
+class SubjectRows(Bundle):
+    """Rows for the tables producers and consumers, int64[rows] each.
+
+    kind tells the table; closed_by: place in CLOSED_BY_NAMES; closing_row: ordinal of the frame or
+    event that closed the incarnation.
+    """
+
+    connection_id: Int64Array
+    kind: Int64Array
+    id: Int64Array
+    incarnation: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    name: Int64Array
+    name_source: Int64Array
+    opened_frame_no: Int64Array
+    ready_frame_no: Int64Array
+    closed_frame_no: Int64Array
+    refused_code: Int64Array
+    epoch: Int64Array
+    topic_epoch: Int64Array
+    access_mode: Int64Array
+    schema_version: Int64Array
+    last_sequence_id: Int64Array
+    subscription_type: Int64Array
+    priority_level: Int64Array
+    is_durable: Int64Array
+    first_flow_permits: Int64Array
+    initial_position: Int64Array
+    closed_by: Int64Array
+    closing_row: Int64Array
+
+
+SHARED_COLUMNS: Final = len(SubjectRows._fields) - 2
+assert SubjectColumns._fields[:SHARED_COLUMNS] == SubjectRows._fields[:SHARED_COLUMNS]
+IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation keeps
+
+
+class RequestColumns(Bundle):
+    """Requests whose answer will name nothing but their request id, int64[rows] each.
+
+    connection: row in ConnectionColumns; side: of the request; subject: row in SubjectColumns or
+    ABSENT; kind, id, incarnation: of that subject, to see that the row still holds it.
+    """
+
+    connection: Int64Array
+    request_id: Int64Array
+    side: Int64Array
+    command: Int64Array
+    subject: Int64Array
+    kind: Int64Array
+    id: Int64Array
+    incarnation: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+
+
+class RegistryConnections(Bundle):
+    """Connections that have rows here, int64[rows] each.
+
+    is_whole: 1 while it was seen from its CONNECT on without a hole in what the client sends;
+    hole_row: ordinal of the last hole in what the broker sends, -1 none.
+    """
+
+    connection_id: Int64Array
+    is_whole: Int64Array
+    hole_row: Int64Array
+
+
+class RegistryState(State):
+    """Everything the registry's kernels change.
+
+    table: connections, subjects, chains of requests and of nameless producers; recent: int64[],
+    subject rows to glance at first; lists: subjects and requests of each connection (by its row),
+    closed subjects and all requests in order (list 0).
+    """
+
+    table: HashTable
+    recent: Int64Array
+    counters: Int64Array
+    connections: RegistryConnections
+    connection_pool: Pool
+    subjects: SubjectColumns
+    subject_pool: Pool
+    subject_links: Links
+    subject_lists: Ends
+    closed_links: Links
+    closed_list: Ends
+    nameless_links: Links
+    requests: RequestColumns
+    request_pool: Pool
+    request_links: Links
+    request_lists: Ends
+    order_links: Links
+    order_list: Ends
+    chain_links: Links
+    topics_of_ledgers: Memory
+    topics_of_names: Memory
+
+
+def new_registry_state(rows: int) -> RegistryState:
+    """A state with room for so many connections, subjects and requests; it grows from there."""
+    return RegistryState(
+        table=new_hash_table(1024),
+        recent=np.full(RECENT, ABSENT, np.int64),
+        counters=np.zeros(COUNTERS, np.int64),
+        connections=RegistryConnections.new(rows, NULL),
+        connection_pool=new_pool(rows),
+        subjects=SubjectColumns.new(rows, NO_SUBJECT),
+        subject_pool=new_pool(rows),
+        subject_links=new_links(rows),
+        subject_lists=new_ends(rows),
+        closed_links=new_links(rows),
+        closed_list=new_ends(1),
+        nameless_links=new_links(rows),
+        requests=RequestColumns.new(rows, NULL),
+        request_pool=new_pool(rows),
+        request_links=new_links(rows),
+        request_lists=new_ends(rows),
+        order_links=new_links(rows),
+        order_list=new_ends(1),
+        chain_links=new_links(rows),
+        topics_of_ledgers=new_memory(MAX_TOPIC_HINTS),
+        topics_of_names=new_memory(MAX_TOPIC_HINTS),
+    )
+
+
+def make_room(state: RegistryState, more: int) -> None:
+    """Make room for what `more` further rows can add: one of each kind per row."""
+    state.grow(table=roomy(state.table, 4 * more))
+    if state.connection_pool.free[0] < more:
+        rows = _larger(len(state.connection_pool.rows), more)
+        state.grow(
+            connections=state.connections.grown(rows, NULL),
+            connection_pool=grown_pool(state.connection_pool, rows),
+            subject_lists=grown_ends(state.subject_lists, rows),
+            request_lists=grown_ends(state.request_lists, rows),
+        )
+    rows = min(_larger(len(state.subject_pool.rows), more), MAX_SUBJECTS)
+    if state.subject_pool.free[0] < more and rows > len(state.subject_pool.rows):
+        state.grow(
+            subjects=state.subjects.grown(rows, NO_SUBJECT),
+            subject_pool=grown_pool(state.subject_pool, rows),
+            subject_links=grown_links(state.subject_links, rows),
+            closed_links=grown_links(state.closed_links, rows),
+            nameless_links=grown_links(state.nameless_links, rows),
+        )
+    rows = min(_larger(len(state.request_pool.rows), more), MAX_PENDING_REQUESTS)
+    if state.request_pool.free[0] < more and rows > len(state.request_pool.rows):
+        state.grow(
+            requests=state.requests.grown(rows, NULL),
+            request_pool=grown_pool(state.request_pool, rows),
+            request_links=grown_links(state.request_links, rows),
+            order_links=grown_links(state.order_links, rows),
+            chain_links=grown_links(state.chain_links, rows),
+        )
+
+
+def _larger(rows: int, more: int) -> int:
+    """Twice the rows, or more where that is not enough."""
+    return max(2 * rows, rows + more)

@@ -1,0 +1,446 @@
+"""The registry's pass over a block of frames: what each command does to producers and consumers."""
+
+from dissector.blocks import Int64Array
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import (
+    EVENT_CLOSE,
+    EVENT_GAP,
+    EVENT_SKIPPED,
+    LIFECYCLE_CLOSED_BY_BROKER,
+    LIFECYCLE_CLOSING_BY_CLIENT,
+    LIFECYCLE_INTERIM,
+    LIFECYCLE_NONE,
+    LIFECYCLE_OPENING,
+    LIFECYCLE_REPEATED,
+    MALFORMED,
+    NAME_OBSERVED,
+    TO_BROKER,
+    TO_CLIENT,
+    FrameColumns,
+)
+from dissector.protocols.pulsar.registry.requests import await_answer, forget_request, settle
+from dissector.protocols.pulsar.registry.state import (
+    BY_BROKER,
+    BY_CAPTURE_END,
+    BY_CLIENT,
+    BY_CONNECTION,
+    CLOSED,
+    CLOSING,
+    COUNT_NOTICES,
+    COUNT_ROW,
+    KEY_CONNECTION,
+    KEY_REQUEST,
+    OPEN,
+    OPENING,
+    UNOPENED,
+    RegistryState,
+    SubjectRows,
+)
+from dissector.protocols.pulsar.registry.subjects import (
+    begin_incarnation,
+    close_connection,
+    close_subject,
+    connection_row,
+    describe,
+    learn_ledger,
+    learn_name,
+    learn_topic,
+    subject_of,
+)
+from dissector.protocols.pulsar.wire.commands import (
+    ACK,
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
+    CONNECT,
+    FLOW,
+    MESSAGE,
+    PRODUCER,
+    SEND,
+    SEND_ERROR,
+    SEND_RECEIPT,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+)
+from dissector.protocols.pulsar.wire.pairing import (
+    BROKER_REQUEST_ID,
+    BY_REQUEST_ID,
+    COMMAND_SLOTS,
+    CONSUMER_SUBJECT,
+    PRODUCER_SUBJECT,
+    RuleColumns,
+)
+from dissector.protocols.tables import (
+    ABSENT,
+    find,
+    give_row,
+    remove,
+)
+from dissector.stream.columns import ENDED_CAPTURE_END
+
+ID_REOPENED = NOTICE_NUMBER["id_reopened"]
+REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's producer
+
+
+@kernel
+def register_frames(
+    state: RegistryState,
+    frames: FrameColumns,
+    rows: int,
+    protocol: int,
+    rules: RuleColumns,
+    schema_versions: Int64Array,
+    out: SubjectRows,
+    notices: Int64Array,
+) -> None:
+    """Fill the registry's columns of the frames of one protocol, in order.
+
+    Args:
+        schema_versions: int64[rows], place of the frame's schema version in the registry's list.
+        out: gets the rows that close, from counters[COUNT_OUT] on; as many as can close fit.
+        notices: int64[.., 2], kind and row, from counters[COUNT_NOTICES] on.
+    """
+    for row in range(rows):
+        state.counters[COUNT_ROW] += 1
+        if frames.protocol[row] != protocol:
+            continue
+        command = frames.command[row]
+        if command in (SEND, SEND_RECEIPT, SEND_ERROR):
+            _take_send(state, frames, row, command)
+        elif command == MESSAGE:
+            _take_message(state, frames, row)
+        elif command < 0:
+            _take_event(state, frames, row, command, out)
+        elif frames.status[row] == MALFORMED:
+            continue
+        elif command in (PRODUCER, SUBSCRIBE):
+            _take_opening(state, frames, row, command, out, notices)
+        elif command in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE):
+            _take_closing(state, frames, row, command, out)
+        elif command < COMMAND_SLOTS and rules.reply_key[command] == BY_REQUEST_ID:
+            _take_reply(state, frames, row, command, rules, schema_versions, out)
+        else:
+            _take_other(state, frames, row, command, rules)
+
+
+@inlined
+def _take_send(state: RegistryState, frames: FrameColumns, row: int, command: int) -> None:
+    """SEND and its answers: the incarnation in use, the producer's name, the ledger."""
+    number = frames.producer_id[row]
+    if number == NULL or frames.status[row] == MALFORMED:
+        return
+    subject = subject_of(state, frames.connection_id[row], PRODUCER_SUBJECT, number)
+    if subject == ABSENT:
+        return
+    subjects = state.subjects
+    if command == SEND:
+        if subjects.state[subject] != OPEN:
+            _use(state, subject)
+        if subjects.name[subject] == NULL:
+            _learn_from_send(state, frames, row, subject)
+    elif command == SEND_RECEIPT and (
+        subjects.topic[subject] == NULL or frames.ledger_id[row] != subjects.last_ledger[subject]
+    ):
+        learn_ledger(state, subject, frames.ledger_id[row], frames.entry_id[row])
+    describe(state, frames, row, subject)
+    if command != SEND:
+        _step_back(state, frames, row, subject)
+    elif frames.producer_name[row] == NULL:
+        frames.producer_name[row] = frames.wire_producer_name[row]
+
+
+@inlined
+def _take_message(state: RegistryState, frames: FrameColumns, row: int) -> None:
+    """MESSAGE: as SEND_RECEIPT, for a consumer."""
+    number = frames.consumer_id[row]
+    if number == NULL or frames.status[row] == MALFORMED:
+        return
+    subject = subject_of(state, frames.connection_id[row], CONSUMER_SUBJECT, number)
+    if subject == ABSENT:
+        return
+    subjects = state.subjects
+    if subjects.topic[subject] == NULL or frames.ledger_id[row] != subjects.last_ledger[subject]:
+        learn_ledger(state, subject, frames.ledger_id[row], frames.entry_id[row])
+    describe(state, frames, row, subject)
+    frames.producer_name[row] = frames.wire_producer_name[row]
+    _step_back(state, frames, row, subject)
+
+
+@inlined
+def _use(state: RegistryState, subject: int) -> None:
+    """A client uses a producer: the success of its opening was there, seen or not."""
+    subjects = state.subjects
+    phase = subjects.state[subject]
+    is_whole = state.connections.is_whole[subjects.connection[subject]]
+    if phase == OPENING or (phase == UNOPENED and is_whole == 0):
+        subjects.state[subject] = OPEN
+
+
+@inlined
+def _step_back(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+    """What the broker sends before it has answered an opening belongs to the incarnation before.
+
+    Unless there is none before, or the answer may have been lost in a hole.
+    """
+    subjects = state.subjects
+    if subjects.state[subject] != OPENING:
+        return
+    hole = state.connections.hole_row[subjects.connection[subject]]
+    if subjects.incarnation[subject] == 0 or hole > subjects.opened_row[subject]:
+        subjects.state[subject] = OPEN
+        return
+    frames.incarnation[row] -= 1
+    frames.subject_incarnation[row] -= 1
+
+
+@kernel
+def _learn_from_send(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+    """Take a producer's name from the metadata, unless it was copied from another cluster."""
+    has_property = frames.has_property[row]
+    if has_property != NULL and has_property & REPLICATED:
+        return
+    if frames.replicated_from[row] == NULL:
+        learn_name(state, subject, frames.wire_producer_name[row])
+
+
+@kernel
+def _take_event(
+    state: RegistryState, frames: FrameColumns, row: int, command: int, out: SubjectRows
+) -> None:
+    """A hole makes uncertain what was opened; the end of the connection ends everything.
+
+    At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
+    """
+    connection = find(state.table, KEY_CONNECTION, frames.connection_id[row], 0, 0)
+    if connection == ABSENT:
+        return
+    if command in (EVENT_GAP, EVENT_SKIPPED):
+        direction = frames.direction[row]
+        if direction != TO_CLIENT:
+            state.connections.is_whole[connection] = 0
+        if direction != TO_BROKER:
+            state.connections.hole_row[connection] = state.counters[COUNT_ROW]
+    elif command == EVENT_CLOSE and frames.status[row] != ENDED_CAPTURE_END:
+        _forget_connection(state, out, connection, BY_CONNECTION)
+
+
+@kernel
+def _forget_connection(
+    state: RegistryState, out: SubjectRows, connection: int, closed_by: int
+) -> None:
+    """Close a connection's subjects and forget it and its requests."""
+    request = state.request_lists.first[connection]
+    while request != ABSENT:
+        forget_request(state, request)
+        request = state.request_lists.first[connection]
+    close_connection(state, out, connection, closed_by)
+    remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
+    state.connections.connection_id[connection] = NULL
+    give_row(state.connection_pool, connection)
+
+
+@kernel
+def close_all(state: RegistryState, out: SubjectRows) -> None:
+    """The capture is over: close what is open on every connection."""
+    state.counters[COUNT_ROW] += 1
+    for connection in range(len(state.connections.connection_id)):
+        if state.connections.connection_id[connection] != NULL:
+            _forget_connection(state, out, connection, BY_CAPTURE_END)
+
+
+@kernel
+def _take_opening(
+    state: RegistryState,
+    frames: FrameColumns,
+    row: int,
+    command: int,
+    out: SubjectRows,
+    notices: Int64Array,
+) -> None:
+    """PRODUCER or SUBSCRIBE: a new incarnation, or a repeat on a live id."""
+    kind = PRODUCER_SUBJECT if command == PRODUCER else CONSUMER_SUBJECT
+    number = frames.producer_id[row] if command == PRODUCER else frames.consumer_id[row]
+    if number == NULL:
+        return
+    subject = subject_of(state, frames.connection_id[row], kind, number)
+    if subject == ABSENT:
+        return
+    subjects = state.subjects
+    phase = subjects.state[subject]
+    lifecycle = LIFECYCLE_OPENING
+    # An id first met here is not open: its row was made by this very frame.
+    is_new = subjects.opened_row[subject] == state.counters[COUNT_ROW]
+    if is_new and phase == OPEN:
+        subjects.state[subject] = UNOPENED
+        phase = UNOPENED
+    if phase in (OPENING, OPEN):
+        lifecycle = LIFECYCLE_REPEATED
+        place = state.counters[COUNT_NOTICES]
+        notices[place, 0] = ID_REOPENED
+        notices[place, 1] = row
+        state.counters[COUNT_NOTICES] = place + 1
+    else:
+        if phase == CLOSING:
+            close_subject(state, out, subject, BY_CLIENT, NULL)
+        begin_incarnation(state, subject, frames.frame_no[row])
+    subjects.open_requests[subject] += 1
+    learn_topic(state, subject, frames.wire_topic[row], NAME_OBSERVED)
+    if command == PRODUCER:
+        subjects.epoch[subject] = frames.producer_epoch[row]
+        subjects.access_mode[subject] = frames.access_mode[row]
+        learn_name(state, subject, frames.wire_producer_name[row])
+    else:
+        _learn_subscription(state, frames, row, subject)
+    describe(state, frames, row, subject)
+    frames.lifecycle[row] = lifecycle
+    await_answer(state, frames, row, subject)
+
+
+@kernel
+def _learn_subscription(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+    """What a SUBSCRIBE says of its consumer."""
+    subjects = state.subjects
+    if frames.wire_subscription[row] != NULL:
+        subjects.subscription[subject] = frames.wire_subscription[row]
+    if frames.wire_consumer_name[row] != NULL:
+        subjects.name[subject] = frames.wire_consumer_name[row]
+    subjects.subscription_type[subject] = frames.subscription_type[row]
+    subjects.priority_level[subject] = frames.priority_level[row]
+    subjects.is_durable[subject] = frames.is_durable[row]
+    subjects.initial_position[subject] = frames.initial_position[row]
+
+
+@kernel
+def _take_closing(
+    state: RegistryState, frames: FrameColumns, row: int, command: int, out: SubjectRows
+) -> None:
+    """CLOSE_* and UNSUBSCRIBE: the broker's word is final, the client's waits for its answer."""
+    kind = PRODUCER_SUBJECT if command == CLOSE_PRODUCER else CONSUMER_SUBJECT
+    number = frames.producer_id[row] if kind == PRODUCER_SUBJECT else frames.consumer_id[row]
+    if number == NULL:
+        return
+    subject = subject_of(state, frames.connection_id[row], kind, number)
+    if subject == ABSENT:
+        return
+    subjects = state.subjects
+    phase = subjects.state[subject]
+    is_live = phase in (OPENING, OPEN, CLOSING)
+    describe(state, frames, row, subject)
+    if frames.direction[row] == TO_CLIENT or frames.request_id[row] == BROKER_REQUEST_ID:
+        if is_live:
+            frames.lifecycle[row] = LIFECYCLE_CLOSED_BY_BROKER
+            closed_by = BY_CLIENT if phase == CLOSING else BY_BROKER
+            frame_no = NULL if phase == CLOSING else frames.frame_no[row]
+            close_subject(state, out, subject, closed_by, frame_no)
+        return
+    if is_live:
+        subjects.state[subject] = CLOSING
+        if phase != CLOSING:
+            subjects.closed_frame_no[subject] = frames.frame_no[row]
+        frames.lifecycle[row] = LIFECYCLE_CLOSING_BY_CLIENT
+    await_answer(state, frames, row, subject)
+
+
+@kernel
+def _take_other(
+    state: RegistryState, frames: FrameColumns, row: int, command: int, rules: RuleColumns
+) -> None:
+    """Every other command: names of its subject, or its own."""
+    kind = rules.subject[command] if command < COMMAND_SLOTS else 0
+    number = frames.consumer_id[row]
+    subject = ABSENT
+    if kind == CONSUMER_SUBJECT and number != NULL:
+        subject = subject_of(state, frames.connection_id[row], kind, number)
+    if subject == ABSENT:
+        _copy_names(frames, row)
+        if command == CONNECT:
+            connection = connection_row(state, frames.connection_id[row])
+            if state.subject_lists.first[connection] == ABSENT:
+                state.connections.is_whole[connection] = 1
+    else:
+        if command == FLOW:
+            _take_flow(state, frames, row, subject)
+        describe(state, frames, row, subject)
+    is_request = command < COMMAND_SLOTS and rules.request_key[command] == BY_REQUEST_ID
+    # ACK_RESPONSE names the consumer itself, so that an ACK need not be remembered.
+    if is_request and command != ACK:
+        await_answer(state, frames, row, subject)
+
+
+@kernel
+def _take_flow(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+    """Keep the first permits of an incarnation that was seen from its start.
+
+    The broker ignores a FLOW before it has answered the SUBSCRIBE, so the answer clears the number.
+    """
+    subjects = state.subjects
+    phase = subjects.state[subject]
+    is_known = subjects.first_flow_permits[subject] != NULL
+    if subjects.opened_frame_no[subject] == NULL or is_known or phase == CLOSED:
+        return
+    subjects.first_flow_permits[subject] = frames.permits[row]
+
+
+@kernel
+def _copy_names(frames: FrameColumns, row: int) -> None:
+    """Names of a frame that is about no producer or consumer: its own."""
+    frames.topic[row] = frames.wire_topic[row]
+    frames.subscription[row] = frames.wire_subscription[row]
+    frames.producer_name[row] = frames.wire_producer_name[row]
+    frames.consumer_name[row] = frames.wire_consumer_name[row]
+    if frames.wire_topic[row] != NULL:
+        frames.name_source[row] = NAME_OBSERVED
+    frames.lifecycle[row] = LIFECYCLE_NONE
+
+
+@kernel
+def _take_reply(
+    state: RegistryState,
+    frames: FrameColumns,
+    row: int,
+    command: int,
+    rules: RuleColumns,
+    schema_versions: Int64Array,
+    out: SubjectRows,
+) -> None:
+    """An answer by request id: its request tells what it is about."""
+    connection = find(state.table, KEY_CONNECTION, frames.connection_id[row], 0, 0)
+    request = ABSENT
+    if connection != ABSENT and frames.request_id[row] != NULL:
+        key = connection * 2 + 1 - frames.side[row]
+        request = find(state.table, KEY_REQUEST, key, frames.request_id[row], 0)
+    requests = state.requests
+    while request != ABSENT and rules.may_answer[requests.command[request], command] == 0:
+        request = state.chain_links.next[request]
+    if request == ABSENT:
+        _take_other(state, frames, row, command, rules)
+        return
+    subject = requests.subject[request]
+    subjects = state.subjects
+    if (
+        subject != ABSENT
+        and subjects.connection[subject] == connection
+        and subjects.kind[subject] == requests.kind[request]
+        and subjects.id[subject] == requests.id[request]
+    ):
+        is_current = subjects.incarnation[subject] == requests.incarnation[request]
+        lifecycle = LIFECYCLE_NONE
+        if is_current:
+            lifecycle = settle(
+                state, frames, row, requests.command[request], subject, schema_versions, out
+            )
+        describe(state, frames, row, subject)
+        frames.incarnation[row] = requests.incarnation[request]
+        frames.subject_incarnation[row] = requests.incarnation[request]
+        frames.lifecycle[row] = lifecycle
+        if lifecycle == LIFECYCLE_INTERIM:
+            return
+    else:
+        _copy_names(frames, row)
+        if frames.topic[row] == NULL and requests.topic[request] != NULL:
+            frames.topic[row] = requests.topic[request]
+            frames.name_source[row] = NAME_OBSERVED
+        if frames.subscription[row] == NULL:
+            frames.subscription[row] = requests.subscription[request]
+    forget_request(state, request)

@@ -1,0 +1,315 @@
+"""Everything a frame says, decoded by the protobuf library when somebody looks at it.
+
+The `detail` column holds what rare commands say beyond the columns, as JSON text; `full` holds all
+of a frame. Secrets do not leave this module: what authenticates is replaced by its length, and so
+are values whose key means a secret and what looks like one in any text (`codecs.redaction`).
+Damaged or newer messages are read as far as they go: nothing is required, and text need not be
+UTF-8.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.redaction import cleaned, hidden, is_secret, secrets
+from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
+from dissector.protobuf.descriptors import descriptor_bytes, descriptors
+from dissector.protobuf.plan import wanted_paths
+from dissector.protocols.columns import COLUMN_NUMBER, FrameColumns
+from dissector.protocols.pulsar.wire.columns import ROOT_COMMAND, ROOTS
+from dissector.protocols.pulsar.wire.commands import COMMANDS, FREQUENT, MESSAGE, SEND
+from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
+
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+_PACKAGE: Final = "pulsar.proto."
+SECRET_FIELDS: Final = frozenset(
+    {
+        "CommandConnect.auth_data",
+        "CommandConnect.original_auth_data",
+        "CommandConnect.original_principal",
+        "CommandLookupTopic.original_auth_data",
+        "CommandLookupTopic.original_principal",
+        "CommandPartitionedTopicMetadata.original_auth_data",
+        "CommandPartitionedTopicMetadata.original_principal",
+        "AuthData.auth_data",
+        "EncryptionKeys.value",
+    }
+)
+# Bytes that are text by what they mean; other bytes are shown in hex.
+_TEXT_BYTES: Final = frozenset({"Schema.schema_data"})
+# Columns of the frames table; those behind them in the bundle are only for facts.
+_LAST_SHOWN: Final = COLUMN_NUMBER["real_subscription"]
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    """Messages that take anything: no field is required, and text is bytes."""
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(descriptor_bytes()).file
+    for message in file.message_type:
+        for field in message.field:
+            if field.label == field.LABEL_REQUIRED:
+                field.label = field.LABEL_OPTIONAL
+            if field.type == field.TYPE_STRING:
+                field.type = field.TYPE_BYTES
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
+@cache
+def _class(message: str) -> type[Message]:
+    """The class of a message by its name."""
+    made: type[Message] = message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(_PACKAGE + message)
+    )
+    return made
+
+
+@cache
+def _is_text(message: str, number: int) -> bool:
+    field = descriptors().messages[message][number]
+    return field.type_name == "string" or f"{message}.{field.name}" in _TEXT_BYTES
+
+
+@cache
+def _column_paths() -> frozenset[tuple[str, ...]]:
+    """Fields of commands that have a column of their own, or rows in the acks table."""
+    paths = []
+    for path, wanted in wanted_paths(ROOTS[ROOT_COMMAND]).items():
+        number = COLUMN_NUMBER.get(wanted.column, COLUMN_NUMBER.get(f"{wanted.column}_at"))
+        if wanted.column == "ids" or (number is not None and number <= _LAST_SHOWN):
+            paths.append(path)
+    return frozenset(paths)
+
+
+def parse(message: str, data: bytes) -> Message | None:
+    """A message read as far as its labels allow; None if the bytes are not protobuf."""
+    made = _class(message)()
+    try:
+        made.MergeFromString(data)
+    except DecodeError:
+        return None
+    return made
+
+
+def text_of(value: bytes) -> str:
+    """Bytes as text; what is not UTF-8 becomes \\xNN."""
+    return value.decode("utf-8", "backslashreplace")
+
+
+def pair_text(pair: Any, redact: bool) -> str:
+    """The value of a KeyValue; of one whose key means a secret only the length."""
+    if redact and is_secret(text_of(pair.key)):
+        return _redacted(pair.value)
+    return text_of(cleaned(pair.value) if redact else pair.value)
+
+
+def key_text(pair: Any, redact: bool) -> str:
+    """The key of a KeyValue."""
+    return text_of(cleaned(pair.key) if redact else pair.key)
+
+
+class _Painter:
+    """Turns messages into plain values for JSON."""
+
+    def __init__(
+        self, redact: bool, is_bounded: bool, hidden: frozenset[tuple[str, ...]] = frozenset()
+    ) -> None:
+        self.redact = redact
+        self.is_bounded = is_bounded
+        self.hidden = hidden
+
+    def paint(self, message: Message, path: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The fields of a message by name, without those that have a column."""
+        out: dict[str, Any] = {}
+        for field, value in message.ListFields():
+            inner = (*path, field.name)
+            if inner not in self.hidden:
+                if field.is_repeated:
+                    painted = self._many(message, field, value, inner)
+                else:
+                    painted = self._one(message, field, value, inner)
+                if painted not in ({}, []) or not self.hidden:
+                    out[field.name] = painted
+        return out
+
+    def _many(
+        self, message: Message, field: FieldDescriptor, values: Any, path: tuple[str, ...]
+    ) -> Any:
+        if field.message_type is not None and field.message_type.name == "KeyValue":
+            return {key_text(pair, self.redact): self._pair_value(pair) for pair in values}
+        count = len(values)
+        if self.is_bounded and count > MAX_DETAIL_ITEMS:
+            shown = [self._one(message, field, values[k], path) for k in range(MAX_DETAIL_ITEMS)]
+            return [*shown, f"<{count - MAX_DETAIL_ITEMS} more>"]
+        return [self._one(message, field, value, path) for value in values]
+
+    def _pair_value(self, pair: Any) -> str:
+        return self._text(pair_text(pair, self.redact))
+
+    def _one(
+        self, message: Message, field: FieldDescriptor, value: Any, path: tuple[str, ...]
+    ) -> Any:
+        if isinstance(value, Message):
+            return self.paint(value, path)
+        if isinstance(value, bytes):
+            name = message.DESCRIPTOR.name
+            if self.redact and f"{name}.{field.name}" in SECRET_FIELDS:
+                return _redacted(value)
+            if not _is_text(name, field.number):
+                return _redacted(value) if self.redact and secrets(value) else value.hex()
+            return self._text(text_of(cleaned(value) if self.redact else value))
+        if field.enum_type is not None:
+            return field.enum_type.values_by_number[value].name
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if isinstance(value, int) and value >= 1 << 63:
+            return value - (1 << 64)  # wire ids are signed everywhere
+        return value
+
+    def _text(self, text: str) -> str:
+        if self.is_bounded and len(text) > MAX_DETAIL_TEXT:
+            return f"{text[:MAX_DETAIL_TEXT]}<{len(text) - MAX_DETAIL_TEXT} more>"
+        return text
+
+
+def _redacted(value: bytes) -> str:
+    return hidden(len(value)).decode()
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class Parts(NamedTuple):
+    """The protobuf parts of a frame that are whole; empty where there is none."""
+
+    command: bytes | None = None
+    broker_entry: bytes | None = None
+    metadata: bytes | None = None
+
+
+def _piece(data: ByteArray, at: int, end: int) -> tuple[bytes | None, int]:
+    """The bytes behind a size at offset, and where they end; None if they are not all there."""
+    if end - at < 4:
+        return None, end
+    size = int.from_bytes(data[at : at + 4].tobytes())
+    if size > end - at - 4:
+        return None, end
+    return data[at + 4 : at + 4 + size].tobytes(), at + 4 + size
+
+
+def _magic(data: ByteArray, at: int) -> int:
+    # Not by the kernels' loads: called from here they would cost a tenth of a second to compile.
+    return int.from_bytes(data[at : at + 2].tobytes())
+
+
+def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
+    """The protobuf parts of the frame in a row."""
+    data = sources[int(frames.source[row])]
+    at = int(frames.data_offset[row])
+    end = at + int(frames.data_bytes[row])
+    command, at = _piece(data, at + 4, end)
+    if command is None or int(frames.command[row]) not in (SEND, MESSAGE):
+        return Parts(command)
+    broker_entry = None
+    if end - at >= 6 and _magic(data, at) == MAGIC_BROKER_ENTRY:
+        broker_entry, at = _piece(data, at + 2, end)
+    if end - at >= 6 and _magic(data, at) == MAGIC_CHECKSUM:
+        at += 6
+    return Parts(command, broker_entry, _piece(data, at, end)[0])
+
+
+def detail(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) -> str | None:
+    """The `detail` column of a frame: what a rare command says beyond the columns, as JSON text.
+
+    None for the commands that come in masses, for unknown ones and where nothing is left to say.
+    """
+    if int(frames.command[row]) in FREQUENT:
+        return None
+    command = parts_of(frames, row, sources).command
+    message = parse("BaseCommand", command) if command is not None else None
+    if message is None:
+        return None
+    painted = _Painter(redact, True, _column_paths()).paint(message)
+    painted.pop("type", None)
+    body: dict[str, Any] = {}
+    for part in painted.values():
+        body |= part
+    return _dump(body) if body else None
+
+
+def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) -> str | None:
+    """Every decoded field of a frame as JSON text: command, broker_entry and metadata.
+
+    Without redact, what authenticates is shown in hex or as it is. None if nothing can be decoded.
+    """
+    painter = _Painter(redact, False)
+    names = ("BaseCommand", "BrokerEntryMetadata", "MessageMetadata")
+    out: dict[str, Any] = {}
+    parts = parts_of(frames, row, sources)
+    for key, name, data in zip(parts._fields, names, parts, strict=True):
+        message = parse(name, data) if data is not None else None
+        if message is not None:
+            out[key] = painter.paint(message)
+    return _dump(out) if out else None
+
+
+@cache
+def _may_have_detail() -> tuple[bool, ...]:
+    """By command number: whether a command can say anything that has no column."""
+    base = descriptors().messages["BaseCommand"]
+    told = [False] * (1 + max(command.number for command in COMMANDS))
+    for command in COMMANDS:
+        field = base.get(command.number)
+        if field is not None and command.number not in FREQUENT:
+            inner = descriptors().messages[field.of]
+            told[command.number] = any(
+                (field.name, part.name) not in _column_paths() for part in inner.values()
+            )
+    return tuple(told)
+
+
+def rare_details(
+    frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
+) -> Sequence[str | None] | None:
+    """The detail of chosen rows; None if none has any. Masses of plain frames cost little."""
+    told = np.array(_may_have_detail())
+    commands = frames.command[rows]
+    is_known = (commands >= 0) & (commands < len(told))
+    wanted = np.flatnonzero(told[np.where(is_known, commands, 0)] & is_known)
+    if not len(wanted):
+        return None
+    details: list[str | None] = [None] * len(rows)
+    for place in wanted.tolist():
+        details[place] = detail(frames, int(rows[place]), sources, redact)
+    return details
+
+
+def full_details(
+    frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
+) -> Sequence[str | None] | None:
+    """Everything that chosen rows say."""
+    return [full(frames, row, sources, redact) for row in rows.tolist()]
+
+
+def no_details(
+    frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
+) -> Sequence[str | None] | None:
+    """Nothing, for readers that do not look at it."""
+    return None
+
+
+# By what the option `detail` says.
+DETAILS: Final[
+    dict[str, Callable[[FrameColumns, Int64Array, Sources, bool], Sequence[str | None] | None]]
+] = {"none": no_details, "rare": rare_details, "all": full_details}

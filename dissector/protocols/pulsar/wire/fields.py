@@ -1,0 +1,347 @@
+"""Wire fields of Pulsar frames: from the bytes of each frame to its columns, checksum included.
+
+Three passes over the rows of a block. `locate` finds the protobuf parts inside each frame and
+judges the checksum; `scan` reads all parts by the column plan; `settle` draws the conclusions that
+need both: what is malformed, what is unknown. A cut frame keeps what could be read of it: the
+command if it is whole, the metadata if that is whole too.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle
+from dissector.codecs.crc32c import crc32c
+from dissector.codecs.integers import be16, be32
+from dissector.codecs.names import NameTable
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protobuf.scan import (
+    BAD,
+    LIMITED,
+    USED_IDS,
+    USED_WORDS,
+    SpanColumns,
+    new_output,
+    scan,
+    with_more_room,
+)
+from dissector.protocols.columns import (
+    CHECKSUM_ABSENT,
+    CHECKSUM_MISMATCH,
+    CHECKSUM_NOT_EVALUATED,
+    CHECKSUM_OK,
+    COMPLETE,
+    FIRST_FIELD,
+    FRAME_COLUMN_COUNT,
+    MALFORMED,
+    FrameColumns,
+    IdColumns,
+)
+from dissector.protocols.pulsar.wire.columns import (
+    ROOT_BROKER_ENTRY,
+    ROOT_COMMAND,
+    ROOT_METADATA_OF_MESSAGE,
+    ROOT_METADATA_OF_SEND,
+    frame_plan,
+)
+from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND, TOPIC_MIGRATED
+from dissector.protocols.pulsar.wire.headers import (
+    MAGIC_BROKER_ENTRY,
+    MAGIC_CHECKSUM,
+    read_command,
+)
+
+# Why a checksum was not evaluated; the number of a note is the frame's status.
+CHECKSUM_NOTE_NAMES: Final = ("", "gap", "snaplen", "capture_end", "malformed")
+
+_SPANS_PER_FRAME: Final = 3
+_CLEAR_ROWS: Final = 512
+_RESOURCE_IS_CONSUMER: Final = 1
+
+_MALFORMED_FRAME: Final = NOTICE_NUMBER["malformed_frame"]
+_IDS_LIMIT: Final = NOTICE_NUMBER["ids_limit"]
+_NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
+
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+
+class Findings(Bundle):
+    """What was odd about rows of a block. row: in the frame columns; kind: place in NOTICES."""
+
+    row: Int64Array
+    kind: Int64Array
+
+
+class Fields(NamedTuple):
+    """What a block holds beside its frame columns.
+
+    ids: the message ids of ACK and REDELIVER frames, id_count of them; words: int64[], the ack sets
+    and compacted indexes, word_count of them. findings: odd rows, finding_count of them, by row.
+    The arrays are used again for the next block.
+    """
+
+    ids: IdColumns
+    id_count: int
+    words: Int64Array
+    word_count: int
+    findings: Findings
+    finding_count: int
+
+
+class Place(NamedTuple):
+    """Where a frame lies: data[at:end] is there, the whole frame would end at frame_end."""
+
+    at: int
+    end: int
+    frame_end: int
+
+
+@inlined
+def _add_span(
+    spans: SpanColumns, count: int, row: int, source: int, place: Place, root: int
+) -> int:
+    spans.row[count] = row
+    spans.source[count] = source
+    spans.at[count] = place.at
+    spans.end[count] = place.end
+    spans.root[count] = root
+    return count + 1
+
+
+@inlined
+def _judge_checksum(
+    frames: FrameColumns, row: int, data: ByteArray, place: Place, has_checksum: bool
+) -> None:
+    """The verdict over a complete frame; place.at is behind the checksum."""
+    if not has_checksum:
+        frames.checksum[row] = CHECKSUM_ABSENT
+        return
+    computed = crc32c(data, place.at, place.end - place.at)
+    frames.crc32c_computed[row] = computed
+    is_right = computed == frames.crc32c_stored[row]
+    frames.checksum[row] = CHECKSUM_OK if is_right else CHECKSUM_MISMATCH
+
+
+@inlined
+def _locate_entry(
+    frames: FrameColumns, row: int, data: ByteArray, place: Place, spans: SpanColumns, count: int
+) -> int:
+    """The second half of a SEND or MESSAGE; place.at is its first byte.
+
+    Returns the number of spans, or -1 minus it if the sizes contradict each other.
+    """
+    source = frames.source[row]
+    at = place.at
+    end = place.end
+    if end - at >= 6 and be16(data, at) == MAGIC_BROKER_ENTRY:
+        size = be32(data, at + 2)
+        if size > place.frame_end - at - 6:
+            return -1 - count
+        if size > end - at - 6:
+            return count
+        part = Place(at + 6, at + 6 + size, 0)
+        count = _add_span(spans, count, row, source, part, ROOT_BROKER_ENTRY)
+        at = part.end
+    if end < place.frame_end and end - at < 6:
+        return count  # cut where a checksum may stand
+    has_checksum = end - at >= 6 and be16(data, at) == MAGIC_CHECKSUM
+    if has_checksum:
+        frames.crc32c_stored[row] = be32(data, at + 2)
+        at += 6
+    if frames.status[row] == COMPLETE:
+        _judge_checksum(frames, row, data, Place(at, end, 0), has_checksum)
+    if end - at < 4:
+        return count if place.frame_end - at >= 4 else -1 - count
+    size = be32(data, at)
+    at += 4
+    if size > place.frame_end - at:
+        return -1 - count
+    frames.metadata_bytes[row] = size
+    frames.metadata_at[row] = at
+    frames.payload_at[row] = at + size
+    frames.payload_bytes[row] = place.frame_end - at - size
+    if size <= end - at:
+        is_send = frames.command[row] == SEND
+        root = ROOT_METADATA_OF_SEND if is_send else ROOT_METADATA_OF_MESSAGE
+        count = _add_span(spans, count, row, source, Place(at, at + size, 0), root)
+    return count
+
+
+@inlined
+def _locate_frame(
+    frames: FrameColumns, row: int, data: ByteArray, spans: SpanColumns, count: int
+) -> int:
+    """The parts of one frame. Returns the number of spans, -1 minus it if sizes are wrong."""
+    at = frames.data_offset[row]
+    end = at + frames.data_bytes[row]
+    frame_end = at + frames.frame_bytes[row]
+    command = frames.command[row]
+    if command == NULL:
+        command = read_command(data, at, end)
+        frames.command[row] = command
+    is_entry = command in (SEND, MESSAGE)
+    if is_entry and frames.status[row] != COMPLETE:
+        frames.checksum[row] = CHECKSUM_NOT_EVALUATED
+        frames.checksum_note[row] = frames.status[row]
+    if end - at < 8:
+        return count
+    size = be32(data, at + 4)
+    if size > frame_end - at - 8:
+        return -1 - count
+    if size > end - at - 8:
+        return count
+    part = Place(at + 8, at + 8 + size, 0)
+    count = _add_span(spans, count, row, frames.source[row], part, ROOT_COMMAND)
+    if is_entry:
+        return _locate_entry(frames, row, data, Place(part.end, end, frame_end), spans, count)
+    return count
+
+
+@inlined
+def _spoil(frames: FrameColumns, row: int, findings: Findings, found: int) -> int:
+    """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
+    if frames.status[row] == MALFORMED:
+        return found
+    if frames.status[row] == COMPLETE:
+        frames.status[row] = MALFORMED
+    if frames.checksum[row] == NULL and frames.command[row] in (SEND, MESSAGE):
+        frames.checksum[row] = CHECKSUM_NOT_EVALUATED
+        frames.checksum_note[row] = MALFORMED
+    findings.row[found] = row
+    findings.kind[found] = _MALFORMED_FRAME
+    return found + 1
+
+
+@kernel
+def clear(frames: FrameColumns, rows: int, protocol: int) -> None:
+    """Make all columns behind the framing's null, in the rows of this protocol and of none."""
+    for first in range(0, rows, _CLEAR_ROWS):
+        stop = min(first + _CLEAR_ROWS, rows)
+        others = 0
+        for row in range(first, stop):
+            if frames.protocol[row] != protocol and frames.protocol[row] >= 0:
+                others += 1
+        for column in range(FIRST_FIELD, len(frames.matrix)):
+            if others == 0:
+                frames.matrix[column, first:stop] = NULL
+                continue
+            for row in range(first, stop):
+                if frames.protocol[row] == protocol or frames.protocol[row] < 0:
+                    frames.matrix[column, row] = NULL
+
+
+@kernel
+def locate(
+    frames: FrameColumns,
+    sources: Sources,
+    rows: int,
+    protocol: int,
+    spans: SpanColumns,
+    findings: Findings,
+) -> tuple[int, int]:
+    """Find the parts of the frames in rows 0 to rows - 1 and judge their checksums.
+
+    Writes command where it is null, the checksum, metadata and payload columns, spans and findings.
+
+    Returns:
+        The number of spans and the number of findings.
+    """
+    count = 0
+    found = 0
+    for row in range(rows):
+        if frames.protocol[row] != protocol or frames.frame_no[row] == NULL:
+            continue
+        data = sources[frames.source[row]]
+        count = _locate_frame(frames, row, data, spans, count)
+        if count < 0:
+            count = -1 - count
+            found = _spoil(frames, row, findings, found)
+    return count, found
+
+
+@kernel
+def settle(
+    frames: FrameColumns, spans: SpanColumns, count: int, findings: Findings, found: int
+) -> int:
+    """Judge rows by what became of their spans; returns the number of findings.
+
+    Metadata that cannot be read makes a frame malformed, unless its checksum has already said that
+    these bytes are damaged; what follows from its absence is then unknown.
+    """
+    for index in range(count):
+        row = spans.row[index]
+        status = spans.status[index]
+        if status == BAD:
+            is_command = spans.root[index] == ROOT_COMMAND
+            if is_command or frames.checksum[row] != CHECKSUM_MISMATCH:
+                found = _spoil(frames, row, findings, found)
+            if not is_command:
+                frames.message_count[row] = NULL
+                frames.is_batch[row] = NULL
+                frames.is_encrypted[row] = NULL
+                frames.compression[row] = NULL
+        elif status == LIMITED:
+            findings.row[found] = row
+            findings.kind[found] = _IDS_LIMIT
+            found += 1
+        if spans.root[index] == ROOT_COMMAND and frames.command[row] == TOPIC_MIGRATED:
+            if frames.response[row] == _RESOURCE_IS_CONSUMER:
+                frames.consumer_id[row] = frames.producer_id[row]
+                frames.producer_id[row] = NULL
+            frames.response[row] = NULL
+    return found
+
+
+class FieldDecoder:
+    """Fills the wire-field columns of Pulsar frames, block after block."""
+
+    def __init__(self, names: NameTable, protocol: int) -> None:
+        """names: the capture's; protocol: what frames.protocol holds for Pulsar."""
+        self._names = names
+        self._protocol = protocol
+        self._plan = frame_plan()
+        self._spans = SpanColumns.new(0)
+        self._findings = Findings.new(0)
+        empty = np.zeros((FRAME_COLUMN_COUNT, 0), np.int64)
+        self._out = new_output(empty, len(IdColumns._fields), names.columns)
+
+    def decode(self, frames: FrameColumns, rows: int, sources: Sources) -> Fields:
+        """Fill the columns of rows 0 to rows - 1 of a block.
+
+        Args:
+            frames: the columns that the framing sets are read, all others become null first in
+                Pulsar's rows.
+            sources: the byte arrays that frames.source selects.
+        """
+        clear(frames, rows, self._protocol)
+        if self._spans.matrix.shape[1] < _SPANS_PER_FRAME * rows:
+            self._spans = SpanColumns.new(_SPANS_PER_FRAME * rows)
+            self._findings = Findings.new((_SPANS_PER_FRAME + 1) * rows + 1)
+        spans, findings = self._spans, self._findings
+        count, found = locate(frames, sources, rows, self._protocol, spans, findings)
+        out = self._out._replace(cells=frames.matrix)
+        out.used[:] = 0
+        first = scan(self._plan, out, sources, spans, 0, count)
+        while first < count:
+            out = with_more_room(out)
+            first = scan(self._plan, out, sources, spans, first, count)
+        self._out = out
+        found = settle(frames, spans, count, findings, found)
+        if self._names.take_refused() and rows:
+            findings.row[found] = rows - 1
+            findings.kind[found] = _NAMES_LIMIT
+            found += 1
+        if found > 1:
+            order = np.argsort(findings.row[:found], kind="stable")
+            findings.matrix[:, :found] = findings.matrix[:, order]
+        return Fields(
+            ids=IdColumns(out.ids),
+            id_count=int(out.used[USED_IDS]),
+            words=out.words,
+            word_count=int(out.used[USED_WORDS]),
+            findings=findings,
+            finding_count=int(found),
+        )

@@ -1,0 +1,101 @@
+"""The role of a connection: by its first one-way command, else SYN, else port, else who spoke."""
+
+import pytest
+
+from dissector.notices import NOTICES
+from dissector.protocols.framing.state import (
+    ROLE_BY_COMMAND,
+    ROLE_BY_FIRST_SEEN,
+    ROLE_BY_PORT,
+    ROLE_BY_SYN,
+)
+from tests.wire.ranges import Ranges, framed, slot_in
+from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
+
+SPECS = (SPEC,)
+
+
+def role_of(framing, connection=0):
+    known = framing.state.connections
+    slot = slot_in(framing, connection)
+    return int(known.client_side[slot]), int(known.role_source[slot])
+
+
+def codes(framing):
+    return [NOTICES[each.kind].code for each in framing.findings]
+
+
+def test_the_opener_is_the_client_when_its_first_command_agrees():
+    found, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close())
+    assert found.values("direction") == [(0,)]
+    assert role_of(framing) == (0, ROLE_BY_SYN)
+    assert codes(framing) == []
+
+
+def test_a_command_that_contradicts_the_syn_flips_the_role():
+    script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
+    found, framing = framed(SPECS, script.close())
+    assert found.values("direction") == [(1,), (1,), (0,)]
+    assert role_of(framing) == (1, ROLE_BY_COMMAND)
+    assert codes(framing) == ["role_flipped"]
+
+
+def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
+    script = (
+        Ranges()
+        .open(from_syn=False)
+        .send(frame(PROVEN, b"a"))
+        .send(frame(PROVEN, b"b"), side=1)
+        .send(frame(PROVEN, b"c"))
+        .send(frame(PROVEN, b"d"))
+        .send(frame(TO_CLIENT, b"e"), side=1)
+        .send(frame(PROVEN, b"f"))
+        .close()
+    )
+    found, framing = framed(SPECS, script)
+    # No packet tells where frames of side 1 begin before the end: side 0 waits for it.
+    assert found.values("frame_no", "direction", "release_packet") == [
+        (1, 0, 8),
+        (2, 1, 8),
+        (3, 0, 8),
+        (4, 0, 8),
+        (5, 1, 8),
+        (6, 0, 8),
+    ]
+    assert [row["data"][6:7] for row in found.frames()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert role_of(framing) == (0, ROLE_BY_COMMAND)
+
+
+@pytest.mark.parametrize(
+    ("ports", "client_side", "source", "directions"),
+    [
+        ((40000, 7000), 0, ROLE_BY_PORT, [(0,), (1,)]),
+        ((7000, 40000), 1, ROLE_BY_PORT, [(1,), (0,)]),
+        ((40000, 40001), 0, ROLE_BY_FIRST_SEEN, [(2,), (2,)]),
+    ],
+    ids=["port of side 1", "port of side 0", "no port known"],
+)
+def test_without_a_one_way_command_the_port_decides_at_the_end(
+    ports, client_side, source, directions
+):
+    script = Ranges().open(from_syn=False).send(frame(PROVEN)).send(frame(PROVEN), side=1).close()
+    found, framing = framed(SPECS, script, ports=ports)
+    assert found.values("direction") == directions
+    assert role_of(framing) == (client_side, source)
+
+
+def test_waiting_is_bounded(monkeypatch):
+    monkeypatch.setattr("dissector.protocols.framing.roles.MAX_ROLE_WAIT_FRAMES", 3)
+    script = Ranges().open(from_syn=False)
+    for _ in range(6):
+        script.send(frame(PROVEN))
+    found, _ = framed(SPECS, script, ports=(1, 2))
+    assert found.values("frame_no", "direction") == [(number, 2) for number in range(1, 7)]
+
+
+def test_the_deciding_frame_may_come_in_a_later_block():
+    script = Ranges().open(from_syn=False).send(frame(PROVEN)).send(frame(TO_CLIENT)).close()
+    whole, _ = framed(SPECS, script)
+    cut, _ = framed(SPECS, script, [1, 2, 3])
+    names = ("frame_no", "direction", "release_packet", "data")
+    assert whole.values(*names) == cut.values(*names)

@@ -1,0 +1,462 @@
+"""Exchanges: which answer belongs to which request, every outcome, attempts, bounds."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.limits import MAX_ANSWERED_PER_PRODUCER
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT
+from dissector.protocols.pulsar.exchanges.columns import OUTCOME_NAMES
+from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
+from dissector.protocols.pulsar.wire import commands
+from tests.naive.exchanges import exchanges as naive_exchanges
+from tests.wire.frames import STEP_NS
+from tests.wire.talk import TOPIC, Talk, chosen
+
+SEEN = ("request_frame_no", "response_frame_no", "outcome", "latency_ns", "outstanding_before")
+
+
+def publishes(talk: Talk, **bounds: Any) -> list[dict[str, Any]]:
+    rows = talk.rows(**bounds)["exchanges"]
+    return sorted(
+        (row for row in rows if row["kind"] == "publish"),
+        key=lambda row: (row["request_frame_no"] is None, row["request_frame_no"]),
+    )
+
+
+def outcomes(talk: Talk, **bounds: Any) -> list[str]:
+    return [row["outcome"] for row in publishes(talk, **bounds)]
+
+
+def open_talk() -> Talk:
+    talk = Talk()
+    talk.connect()
+    talk.produce()
+    return talk
+
+
+# -- outcomes
+
+
+def test_receipts_find_their_sends_by_sequence_id_in_any_order() -> None:
+    talk = open_talk()
+    sent = [talk.send(number) for number in (5, 6, 7)]
+    talk.receipt(7, entry=2)
+    talk.receipt(5, entry=1)
+    rows = publishes(talk)
+    assert chosen(rows, "request_frame_no", "outcome", "entry_id", "latency_ns") == [
+        (sent[0], "ok", 1, 4 * STEP_NS),
+        (sent[1], "unanswered_at_end", None, None),
+        (sent[2], "ok", 2, STEP_NS),
+    ]
+    assert [row["outstanding_before"] for row in rows] == [0, 1, 2]
+
+
+def test_a_refused_send_and_one_that_the_broker_had() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.broker(
+        commands.SEND_ERROR, producer_id=0, sequence_id=1, error_code=6, error_text="no room"
+    )
+    talk.send(2)
+    talk.receipt(2, entry=-1, ledger_id=-1)
+    rows = publishes(talk)
+    names = ("outcome", "error_code", "error_text", "ledger_id", "entry_id")
+    assert chosen(rows, *names) == [
+        ("error", 6, "no room", None, None),
+        ("dup_or_dropped", None, None, None, None),
+    ]
+
+
+def test_a_topic_that_is_not_persistent_answers_zero_and_zero_stays() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.receipt(1, entry=0, ledger_id=0)
+    assert chosen(publishes(talk), "outcome", "ledger_id", "entry_id") == [("ok", 0, 0)]
+
+
+def test_what_waits_when_a_connection_ends_is_lost_with_it() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.hang_up()
+    assert outcomes(talk) == ["conn_closed"]
+
+
+def test_sends_of_a_producer_that_the_broker_closed_were_dropped() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.broker(commands.CLOSE_PRODUCER, producer_id=0, request_id=-1)
+    talk.send(2)
+    talk.hang_up()
+    assert outcomes(talk) == ["dropped_after_close"] * 2
+
+
+def test_a_producer_that_is_open_again_ends_what_waits_from_before() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.broker(commands.CLOSE_PRODUCER, producer_id=0, request_id=-1)
+    talk.produce()
+    talk.send(1)
+    talk.receipt(1)
+    rows = publishes(talk)
+    assert [(row["outcome"], row["incarnation"]) for row in rows] == [
+        ("dropped_after_close", 0), ("ok", 1),
+    ]  # fmt: skip
+
+
+def test_a_hole_behind_a_send_may_hold_its_receipt() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.gap(TO_CLIENT, offset=500)
+    talk.send(2)
+    talk.receipt(2, stream_offset=600, frame_bytes=30)
+    talk.hang_up()
+    rows = publishes(talk)
+    assert [(row["outcome"], row["tainted"]) for row in rows] == [("lost_in_gap", 1), ("ok", 0)]
+
+
+def test_a_hole_before_a_send_cannot_hold_its_receipt() -> None:
+    talk = open_talk()
+    talk.gap(TO_CLIENT, offset=500)
+    talk.broker(commands.PING, stream_offset=600, frame_bytes=9)
+    talk.send(1)
+    talk.hang_up()
+    assert outcomes(talk) == ["conn_closed"]
+
+
+def test_where_the_broker_was_not_captured_nothing_is_said_of_answers() -> None:
+    talk = Talk()
+    talk.send(1)
+    talk.hang_up()
+    assert outcomes(talk) == ["other_side_not_captured"]
+
+
+def test_an_answer_captured_before_its_request_pairs_without_a_latency() -> None:
+    talk = open_talk()
+    talk.receipt(1)
+    sent = talk.send(1)
+    (row,) = publishes(talk)
+    assert (row["request_frame_no"], row["outcome"]) == (sent, "ok")
+    assert row["latency_ns"] is None and row["tainted"] == 1
+
+
+def test_an_answer_whose_request_never_comes_is_an_orphan_after_the_window() -> None:
+    talk = open_talk()
+    answer = talk.receipt(1, entry=9)
+    for number in range(300):
+        talk.send(100 + number)
+    (row,) = [row for row in publishes(talk) if row["outcome"] == "orphan_response"]
+    assert (row["request_frame_no"], row["response_frame_no"]) == (None, answer)
+    assert (row["sequence_id"], row["entry_id"], row["kind"]) == (1, 9, "publish")
+
+
+def test_a_cut_answer_is_named_as_such() -> None:
+    talk = open_talk()
+    talk.send(1)
+    talk.receipt(1, status=2)
+    assert outcomes(talk) == ["response_cut"]
+
+
+def test_a_retransmitted_send_is_tainted() -> None:
+    talk = open_talk()
+    talk.send(1, retransmitted=1)
+    talk.receipt(1)
+    talk.send(2)
+    talk.receipt(2)
+    assert [row["tainted"] for row in publishes(talk)] == [1, 0]
+
+
+def test_the_names_are_those_of_the_table() -> None:
+    assert set(OUTCOME_NAMES) == {
+        "ok", "error", "dup_or_dropped", "dropped_after_close", "conn_closed",
+        "unanswered_at_end", "lost_in_gap", "response_cut", "other_side_not_captured",
+        "not_awaited", "evicted", "orphan_response",
+    }  # fmt: skip
+
+
+# -- other requests
+
+
+def test_an_interim_success_does_not_close_its_request() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.client(commands.PRODUCER, request_id=1, producer_id=0, topic=TOPIC)
+    talk.broker(commands.PRODUCER_SUCCESS, request_id=1, is_ready=0)
+    ready = talk.broker(commands.PRODUCER_SUCCESS, request_id=1, is_ready=1, producer_name="p")
+    (row,) = [row for row in talk.rows()["exchanges"] if row["request_command"] == 5]
+    assert (row["outcome"], row["response_frame_no"], row["producer_name"]) == ("ok", ready, "p")
+
+
+def test_kinds_of_exchanges() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe()
+    talk.client(commands.PING)
+    talk.broker(commands.PONG)
+    talk.broker(commands.AUTH_CHALLENGE)
+    talk.client(commands.AUTH_RESPONSE)
+    talk.ack(1, request_id=9)
+    talk.broker(commands.ACK_RESPONSE, request_id=9, consumer_id=0)
+    talk.ack(2)
+    talk.flow(5)
+    talk.redeliver(1)
+    rows = talk.rows()["exchanges"]
+    assert [(row["kind"], row["outcome"]) for row in rows] == [
+        ("request", "ok"), ("request", "ok"), ("ping", "ok"), ("auth", "ok"), ("ack", "ok"),
+    ]  # fmt: skip
+
+
+def test_generic_answers_are_told_apart_by_who_asked() -> None:
+    """Look-ups and other requests may count their ids apart, so that one id waits twice."""
+    talk = Talk()
+    talk.connect()
+    looked = talk.client(commands.LOOKUP, request_id=1, topic=TOPIC)
+    subscribed = talk.client(
+        commands.SUBSCRIBE, request_id=1, consumer_id=0, topic=TOPIC, subscription="s"
+    )
+    success = talk.broker(commands.SUCCESS, request_id=1)
+    found = talk.broker(commands.LOOKUP_RESPONSE, request_id=1, response=1)
+    rows = talk.rows()["exchanges"][1:]
+    assert chosen(rows, "request_frame_no", "response_frame_no") == [
+        (subscribed, success), (looked, found),
+    ]  # fmt: skip
+
+
+def test_a_refused_handshake() -> None:
+    talk = Talk()
+    talk.client(commands.CONNECT)
+    talk.broker(commands.ERROR, request_id=-1, error_code=3)
+    assert chosen(talk.rows()["exchanges"], "request_command", "outcome", "error_code") == [
+        (commands.CONNECT, "error", 3)
+    ]
+
+
+# -- attempts
+
+
+def test_sends_of_one_message_are_counted_over_connections() -> None:
+    talk = Talk()
+    for connection in range(3):
+        talk.connect(connection)
+        talk.produce(connection, connection, name="p")
+        talk.send(8, connection, connection)
+        talk.hang_up(connection)
+    assert [row["attempt"] for row in publishes(talk)] == [1, 2, 3]
+
+
+def test_another_checksum_chunk_or_producer_is_another_message() -> None:
+    talk = open_talk()
+    talk.produce(1, name="other")
+    talk.send(1, crc32c_stored=1)
+    talk.send(1, crc32c_stored=2)
+    talk.send(1, crc32c_stored=1, chunk_id=1, chunk_count=3)
+    talk.send(1, producer=1, crc32c_stored=1)
+    talk.send(1, crc32c_stored=1)
+    assert [row["attempt"] for row in publishes(talk)] == [1, 1, 1, 1, 2]
+
+
+def test_an_answered_send_is_remembered_for_a_while_only() -> None:
+    talk = open_talk()
+    talk.send(0)
+    talk.receipt(0)
+    talk.send(0)
+    talk.receipt(0)
+    for number in range(1, MAX_ANSWERED_PER_PRODUCER + 2):
+        talk.send(number)
+        talk.receipt(number)
+    talk.send(0)
+    rows = [row for row in publishes(talk) if row["sequence_id"] == 0]
+    assert [row["attempt"] for row in rows] == [1, 2, 1]
+
+
+def test_without_a_name_nothing_is_counted() -> None:
+    talk = Talk()
+    talk.send(1)
+    talk.receipt(1)
+    assert [row["attempt"] for row in publishes(talk)] == [None]
+
+
+def test_chunks_count_as_one_message_on_the_last() -> None:
+    talk = open_talk()
+    for chunk in range(3):
+        talk.send(1, chunk_id=chunk, chunk_count=3)
+    assert [row["message_count"] for row in publishes(talk)] == [0, 0, 1]
+
+
+# -- bounds
+
+
+def test_the_oldest_request_makes_room_and_is_called_evicted() -> None:
+    talk = open_talk()
+    for number in range(6):
+        talk.send(number)
+    tables = talk.rows(exchanges=ExchangeBounds(sends=4))
+    rows = [row for row in tables["exchanges"] if row["kind"] == "publish"]
+    assert [row["outcome"] for row in rows] == ["evicted"] * 2 + ["unanswered_at_end"] * 4
+    assert {"pending_limit"} == {row["code"] for row in tables["notices"]}
+
+
+# -- all together
+
+
+def steps() -> st.SearchStrategy[list[tuple[str, int, int]]]:
+    kinds = st.sampled_from(("send", "receipt", "receipt", "error", "dup", "ping", "pong", "look",
+                             "found", "hang"))  # fmt: skip
+    return st.lists(st.tuples(kinds, st.integers(0, 1), st.integers(0, 4)), max_size=60)
+
+
+def played(script: list[tuple[str, int, int]]) -> Talk:
+    """Sends and answers of two producers on two connections; an id waits once at most."""
+    talk = Talk()
+    waiting: list[set[int]] = [set(), set()]
+    asked: list[set[int]] = [set(), set()]
+    pings = [0, 0]
+    for connection in (0, 1):
+        talk.connect(connection)
+        talk.produce(0, connection, name=f"p{connection}")
+    over = set()
+    for kind, connection, number in script:
+        if connection in over:
+            continue
+        sequence = len(talk.script) if kind == "send" else number
+        if kind == "send":
+            talk.send(sequence, 0, connection)
+            waiting[connection].add(sequence)
+        elif kind in ("receipt", "error", "dup") and waiting[connection]:
+            sequence = sorted(waiting[connection])[number % len(waiting[connection])]
+            waiting[connection].discard(sequence)
+            if kind == "error":
+                talk.broker(
+                    commands.SEND_ERROR, connection, producer_id=0, sequence_id=sequence,
+                    error_code=1,
+                )  # fmt: skip
+            else:
+                ledger = 7 if kind == "receipt" else -1
+                talk.receipt(sequence, number if ledger == 7 else -1, 0, connection,
+                             ledger_id=ledger)  # fmt: skip
+        elif kind == "ping":
+            pings[connection] += 1
+            talk.client(commands.PING, connection)
+        elif kind == "pong" and pings[connection]:
+            pings[connection] -= 1
+            talk.broker(commands.PONG, connection)
+        elif kind == "look" and 100 + number not in asked[connection]:
+            asked[connection].add(100 + number)
+            talk.client(commands.LOOKUP, connection, request_id=100 + number, topic=TOPIC)
+        elif kind == "found" and 100 + number in asked[connection]:
+            asked[connection].discard(100 + number)
+            talk.broker(commands.LOOKUP_RESPONSE, connection, request_id=100 + number, response=1)
+        elif kind == "hang" and number == 0:
+            over.add(connection)
+            talk.hang_up(connection)
+    return talk
+
+
+@settings(max_examples=60)
+@given(steps(), st.data())
+def test_any_conversation_pairs_as_a_search_through_all_frames_does(
+    script: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    talk = played(script)
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(talk.script) - 1)), max_size=4))
+    found = chosen(talk.rows(cuts)["exchanges"], *SEEN)
+    assert sorted(found) == naive_exchanges(talk.script)
+
+
+def test_rows_come_as_they_close() -> None:
+    talk = played([("send", 0, 0), ("send", 1, 0), ("receipt", 1, 0), ("receipt", 0, 0)])
+    rows = publishes(talk)
+    assert [row["connection_id"] for row in rows] == [0, 1]
+    closing = [row["response_frame_no"] for row in talk.rows()["exchanges"]]
+    assert all(one < other for one, other in pairwise(closing))
+
+
+@pytest.mark.parametrize("side", [TO_BROKER, TO_CLIENT])
+def test_a_gap_inside_a_frame_that_is_known_hides_no_answer(side: int) -> None:
+    talk = open_talk()
+    talk.send(1, stream_offset=100, frame_bytes=200)
+    talk.gap(side, size=50, offset=150 if side == TO_BROKER else 400)
+    if side == TO_CLIENT:
+        talk.broker(commands.MESSAGE, consumer_id=4, stream_offset=350, frame_bytes=200, status=1)
+    talk.hang_up()
+    assert outcomes(talk) == ["conn_closed"]
+
+
+# -- replication
+
+
+def replicated(talk: Talk, sequence: int, ledger: int, entry: int) -> int:
+    return talk.send(sequence, repl_source_ledger_id=ledger, repl_source_entry_id=entry)
+
+
+def test_receipts_of_replicated_entries_name_their_place_in_the_source() -> None:
+    talk = open_talk()
+    sent = [replicated(talk, 0, 90, 0), replicated(talk, 0, 90, 1), replicated(talk, 1, 90, 2)]
+    for entry in (1, 0, 2):
+        talk.receipt(90, entry=70 + entry, highest_sequence_id=entry)
+    rows = publishes(talk)
+    assert chosen(rows, "request_frame_no", "outcome", "entry_id") == [
+        (sent[0], "ok", 70), (sent[1], "ok", 71), (sent[2], "ok", 72),
+    ]  # fmt: skip
+
+
+def test_such_a_receipt_may_be_captured_before_its_send() -> None:
+    talk = open_talk()
+    replicated(talk, 8, 90, 3)
+    for entry in (5, 0, 3):
+        talk.receipt(90, entry=70 + entry, highest_sequence_id=entry)
+    late = [replicated(talk, 0, 90, 0), replicated(talk, 1, 90, 5)]
+    found = {row["request_frame_no"]: (row["entry_id"], row["latency_ns"] is None)
+             for row in publishes(talk)}  # fmt: skip
+    assert found.pop(late[0]) == (70, True) and found.pop(late[1]) == (75, True)
+    assert list(found.values()) == [(73, False)]
+
+
+# -- what batches, chunks and repetitions do to the pairing
+
+
+def test_an_error_of_a_batch_names_its_last_message_and_overtakes_receipts() -> None:
+    talk = open_talk()
+    first = talk.send(0, highest_sequence_id=9, message_count=10)
+    second = talk.send(10, highest_sequence_id=19, message_count=10)
+    third = talk.send(19, crc32c_stored=1)
+    refused = talk.broker(commands.SEND_ERROR, producer_id=0, sequence_id=19, error_code=9)
+    talk.receipt(0, highest_sequence_id=9)
+    talk.receipt(19, entry=1)
+    rows = publishes(talk)
+    assert chosen(rows, "request_frame_no", "outcome") == [
+        (first, "ok"), (second, "error"), (third, "ok"),
+    ]  # fmt: skip
+    assert rows[1]["response_frame_no"] == refused and rows[1]["highest_sequence_id"] == 19
+
+
+def test_chunks_share_an_id_and_are_answered_in_their_order() -> None:
+    talk = open_talk()
+    for chunk in range(3):
+        talk.send(4, chunk_id=chunk, chunk_count=3, crc32c_stored=chunk)
+    for entry in range(3):
+        talk.receipt(4, entry=entry)
+    rows = publishes(talk)
+    assert chosen(rows, "chunk_id", "entry_id", "latency_ns", "message_count") == [
+        (0, 0, 3 * STEP_NS, 0), (1, 1, 3 * STEP_NS, 0), (2, 2, 3 * STEP_NS, 1),
+    ]  # fmt: skip
+
+
+def test_a_queue_that_is_sent_again_on_the_same_connection_is_answered_twice() -> None:
+    """After a refusal a client sends all that waits once more; the broker stores it twice."""
+    talk = open_talk()
+    for number in (3, 4, 5):
+        talk.send(number)
+    talk.broker(commands.SEND_ERROR, producer_id=0, sequence_id=3, error_code=9)
+    for number in (3, 4, 5):
+        talk.send(number)
+    for entry, number in enumerate((4, 5, 3, 4, 5)):
+        talk.receipt(number, entry=entry)
+    rows = publishes(talk)
+    assert chosen(rows, "sequence_id", "attempt", "outcome", "entry_id") == [
+        (3, 1, "error", None), (4, 1, "ok", 0), (5, 1, "ok", 1),
+        (3, 2, "ok", 2), (4, 2, "ok", 3), (5, 2, "ok", 4),
+    ]  # fmt: skip

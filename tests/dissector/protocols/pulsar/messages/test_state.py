@@ -1,0 +1,29 @@
+"""What the kernel of messages works with: room that grows, and a plan for what it reads."""
+
+import numpy as np
+
+from dissector.codecs.names import NameTable
+from dissector.limits import NULL
+from dissector.protocols.pulsar.messages.state import (
+    CURSOR_PROTOCOL,
+    MessageColumns,
+    item_plan,
+    make_more_room,
+    new_opening,
+)
+
+
+def test_room_doubles_and_the_walk_writes_into_the_new_rows() -> None:
+    opening = new_opening(NameTable(10, 100).columns, 3, 5, protocol=7)
+    assert opening.cursor[CURSOR_PROTOCOL] == 7
+    assert opening.messages.matrix.shape[1] == 3 and len(opening.text) == 5
+    make_more_room(opening)
+    assert opening.messages.matrix.shape[1] == 6 and len(opening.text) == 10
+    assert np.shares_memory(opening.out.cells, opening.messages.matrix)
+    assert (opening.messages.matrix == NULL).all()
+
+
+def test_a_message_of_a_batch_is_read_into_columns_of_messages() -> None:
+    assert item_plan() is item_plan()
+    kept = {"partition_key_at", "payload_bytes", "sequence_id", "ordering_key_at"}
+    assert kept <= set(MessageColumns._fields)

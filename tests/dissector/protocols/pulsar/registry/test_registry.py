@@ -1,0 +1,194 @@
+"""Producers and consumers: incarnations, how they open and close, names and where they are from."""
+
+import random
+
+from dissector.protocols.pulsar.registry.state import make_room, new_registry_state
+from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.pairing import (
+    BY_REQUEST_ID,
+    BY_SEND,
+    CONSUMER_SUBJECT,
+    PRODUCER_SUBJECT,
+    RULES,
+    rule_columns,
+)
+from tests.wire.talk import TOPIC, Talk, chosen
+
+LIFE = ("incarnation", "opened_frame_no", "ready_frame_no", "closed_frame_no", "closed_by")
+
+
+def test_a_producer_lives_from_its_command_to_the_answer_to_its_close() -> None:
+    talk = Talk()
+    talk.connect()
+    opened = talk.produce(3, name="made-up")
+    request = talk.request()
+    closed = talk.client(commands.CLOSE_PRODUCER, request_id=request, producer_id=3)
+    talk.broker(commands.SUCCESS, request_id=request)
+    (row,) = talk.rows()["producers"]
+    assert (row["producer_id"], row["topic"], row["name"]) == (3, TOPIC, "made-up")
+    assert chosen([row], *LIFE) == [(0, opened, opened + 1, closed, "client")]
+    assert row["name_source"] == "observed" and row["refused_code"] is None
+
+
+def test_each_opening_of_a_closed_id_is_one_incarnation_more() -> None:
+    talk = Talk()
+    talk.connect()
+    first = talk.subscribe(1)
+    talk.close_consumer(1)
+    second = talk.subscribe(1)
+    talk.broker(commands.CLOSE_CONSUMER, consumer_id=1, request_id=-1)
+    third = talk.subscribe(1)
+    talk.hang_up()
+    rows = talk.rows()["consumers"]
+    assert chosen(rows, "incarnation", "opened_frame_no", "closed_by") == [
+        (0, first, "client"),
+        (1, second, "broker"),
+        (2, third, "connection"),
+    ]
+
+
+def test_a_refused_opening_is_an_incarnation_and_says_why() -> None:
+    talk = Talk()
+    talk.connect()
+    request = talk.request()
+    opened = talk.client(
+        commands.SUBSCRIBE, request_id=request, consumer_id=1, topic=TOPIC, subscription="s"
+    )
+    refused = talk.broker(commands.ERROR, request_id=request, error_code=5)
+    again = talk.subscribe(1)
+    rows = talk.rows()["consumers"]
+    assert chosen(rows, *LIFE, "refused_code") == [
+        (0, opened, None, refused, "broker", 5),
+        (1, again, again + 1, None, "capture_end", None),
+    ]
+
+
+def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(1)
+    repeated = talk.subscribe(1)
+    tables = talk.rows()
+    assert chosen(tables["consumers"], "incarnation") == [(0,)]
+    assert [(row["code"], row["frame_no"]) for row in tables["notices"]] == [
+        ("id_reopened", repeated)
+    ]
+
+
+def test_a_close_that_is_refused_leaves_the_consumer_open() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(1)
+    request = talk.request()
+    talk.client(commands.UNSUBSCRIBE, request_id=request, consumer_id=1)
+    talk.broker(commands.ERROR, request_id=request, error_code=0)
+    assert chosen(talk.rows()["consumers"], "closed_frame_no", "closed_by") == [
+        (None, "capture_end")
+    ]
+
+
+def test_ids_in_use_where_the_capture_begins_are_open() -> None:
+    talk = Talk()
+    talk.send(4, producer=2)
+    talk.receipt(4, producer=2)
+    talk.message(1, consumer=6)
+    tables = talk.rows()
+    expected = [(0, None, None, None, "capture_end")]
+    assert chosen(tables["producers"], *LIFE) == chosen(tables["consumers"], *LIFE) == expected
+    assert tables["producers"][0]["name_source"] == "unknown"
+
+
+def test_a_name_that_is_learnt_late_stands_in_the_row_and_says_so() -> None:
+    """A client numbers its producers over all connections: name and id tell the topic."""
+    talk = Talk()
+    talk.send(1, producer=2, producer_name="p")
+    talk.receipt(1, producer=2)
+    talk.connect(1)
+    talk.produce(2, 1, name="p")
+    rows = {row["connection_id"]: row for row in talk.rows()["producers"]}
+    assert rows[1]["name_source"] == "observed"
+    assert (rows[0]["topic"], rows[0]["name_source"]) == (TOPIC, "backfilled")
+
+
+def test_a_ledger_tells_the_topic_of_another_connection() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.produce()
+    talk.send(0)
+    talk.receipt(0, entry=5)
+    talk.message(5, consumer=1, connection=1)
+    (row,) = talk.rows()["consumers"]
+    assert (row["topic"], row["name_source"]) == (TOPIC, "ledger_join")
+
+
+def test_a_ledger_of_two_topics_tells_nothing() -> None:
+    talk = Talk()
+    for connection, topic in enumerate(("persistent://a/b/c", "persistent://a/b/d")):
+        talk.connect(connection)
+        talk.produce(0, connection, topic=topic, name=f"p{connection}")
+        talk.send(0, 0, connection)
+        talk.receipt(0, 5, 0, connection)
+    talk.message(6, consumer=1, connection=2)
+    (row,) = talk.rows()["consumers"]
+    assert (row["topic"], row["name_source"]) == (None, "unknown")
+
+
+def test_what_opening_commands_say_is_in_the_row() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.subscribe(
+        1, priority_level=2, is_durable=0, initial_position=1, subscription_type=3, subscription="x"
+    )
+    talk.flow(500, 1)
+    talk.flow(100, 1)
+    talk.produce(0, topic_epoch=4, schema_version=b"\x00\x07")
+    tables = talk.rows()
+    names = ("priority_level", "is_durable", "initial_position", "subscription_type",
+             "subscription", "first_flow_permits")  # fmt: skip
+    assert chosen(tables["consumers"], *names) == [(2, 0, 1, 3, "x", 500)]
+    assert chosen(tables["producers"], "topic_epoch", "schema_version_hex", "last_sequence_id") == [
+        (4, "0007", -1)
+    ]
+
+
+def test_rows_do_not_depend_on_where_blocks_end() -> None:
+    talk = Talk()
+    pick = random.Random(3)
+    for connection in range(3):
+        talk.connect(connection)
+        for number in range(4):
+            talk.subscribe(number, connection)
+            if pick.random() < 0.5:
+                talk.close_consumer(number, connection)
+                talk.subscribe(number, connection)
+    talk.hang_up(1)
+    whole = talk.rows()
+    for _ in range(3):
+        cuts = pick.sample(range(1, len(talk.script)), 9)
+        assert talk.rows(cuts) == whole
+    assert talk.rows(range(1, len(talk.script))) == whole
+
+
+def test_room_grows_with_what_is_open() -> None:
+    state = new_registry_state(16)
+    make_room(state, 1000)
+    assert len(state.subjects.kind) >= 1000
+    talk = Talk()
+    talk.connect()
+    for number in range(1500):
+        talk.subscribe(number)
+    assert len(talk.rows()["consumers"]) == 1500
+
+
+def test_rules_name_each_request_once_and_answers_that_exist() -> None:
+    asked = [rule.request for rule in RULES]
+    assert len(set(asked)) == len(asked)
+    columns = rule_columns()
+    assert columns.request_key[commands.SEND] == BY_SEND
+    assert columns.reply_key[commands.SUCCESS] == BY_REQUEST_ID
+    assert columns.subject[commands.FLOW] == CONSUMER_SUBJECT
+    assert columns.subject[commands.SEND] == PRODUCER_SUBJECT
+    for rule in RULES:
+        for reply in rule.replies:
+            assert columns.may_answer[rule.request, reply] == 1
+    assert columns.may_answer.sum() == sum(len(rule.replies) for rule in RULES)

@@ -1,0 +1,46 @@
+"""Which fields have columns: every one is on the wire and has a place."""
+
+from dissector.protobuf.descriptors import descriptors
+from dissector.protobuf.plan import wanted_paths
+from dissector.protocols.columns import FrameColumns, IdColumns
+from dissector.protocols.pulsar.wire.columns import (
+    COMMAND_EXTRA,
+    COMMAND_FIELDS,
+    ROOT_BROKER_ENTRY,
+    ROOT_COMMAND,
+    ROOT_METADATA_OF_MESSAGE,
+    ROOT_METADATA_OF_SEND,
+    ROOTS,
+    frame_plan,
+)
+
+
+def test_the_roots_stand_at_their_numbers() -> None:
+    names = [root.message for root in ROOTS]
+    assert names[ROOT_COMMAND] == "BaseCommand"
+    assert names[ROOT_BROKER_ENTRY] == "BrokerEntryMetadata"
+    assert names[ROOT_METADATA_OF_SEND] == names[ROOT_METADATA_OF_MESSAGE] == "MessageMetadata"
+
+
+def test_every_wanted_field_is_on_the_wire_and_has_a_place() -> None:
+    places = {*FrameColumns._fields, *IdColumns._fields}
+    announced = {extra.field.name for extra in COMMAND_EXTRA}
+    for root in ROOTS:
+        for path, wanted in wanted_paths(root).items():
+            fields = descriptors().messages[root.message]
+            for step in path[:-1]:
+                field = next(each for each in fields.values() if each.name == step)
+                fields = descriptors().messages[field.of]
+            assert path[-1] in {each.name for each in fields.values()} | announced, path
+            name = wanted.column.removeprefix("ids.")
+            spellings = {name, f"{name}_at", f"wire_{name}", f"{name}_count"}
+            assert spellings & places or name == "ids", wanted
+
+
+def test_ids_that_name_a_frame_come_from_every_command_that_has_them() -> None:
+    wanted = {each.column for each in COMMAND_FIELDS}
+    assert {"request_id", "producer_id", "consumer_id", "sequence_id"} <= wanted
+
+
+def test_the_plan_is_made_once() -> None:
+    assert frame_plan() is frame_plan()

@@ -1,0 +1,170 @@
+"""Decoded detail: complete, bounded, tolerant, and without secrets."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.codecs.names import NameTable
+from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
+from dissector.protocols.columns import CUT_BY_SNAPLEN
+from dissector.protocols.pulsar.wire.details import detail, full
+from dissector.protocols.pulsar.wire.fields import FieldDecoder
+from tests.wire import pulsar
+from tests.wire.blocks import block_of, cut
+from tests.wire.pcaps import pulsar_frames
+
+CAPTURES = Path(__file__).resolve().parents[5] / "captures" / "pulsar-apache"
+
+
+def details(frames: list[bytes], redact: bool = True) -> list[tuple[Any, Any]]:
+    """detail and full of every frame, as Python values."""
+    columns, sources = block_of(frames)
+    FieldDecoder(NameTable(1000, 100_000), 0).decode(columns, len(frames), sources)
+    out = []
+    for row in range(len(frames)):
+        texts = (detail(columns, row, sources, redact), full(columns, row, sources, redact))
+        out.append(tuple(None if text is None else json.loads(text) for text in texts))
+    return out
+
+
+def detail_of(name: str, redact: bool = True, **fields: Any) -> Any:
+    return details([pulsar.simple(pulsar.command(name, **fields))], redact)[0][0]
+
+
+def test_detail_says_what_no_column_says() -> None:
+    said = detail_of(
+        "SUBSCRIBE", topic="t", subscription="s", subType="Key_Shared", consumer_id=1, request_id=2,
+        durable=True, read_compacted=True, metadata=[{"key": "app", "value": "shop"}],
+        keySharedMeta={"keySharedMode": "STICKY", "hashRanges": [{"start": 0, "end": 99}]},
+        schema={"name": "x", "schema_data": b'{"type":"string"}', "type": "Json"},
+    )  # fmt: skip
+    assert said == {
+        "subType": "Key_Shared",
+        "durable": True,
+        "read_compacted": True,
+        "metadata": {"app": "shop"},
+        "keySharedMeta": {"keySharedMode": "STICKY", "hashRanges": [{"start": 0, "end": 99}]},
+        "schema": {"name": "x", "schema_data": '{"type":"string"}', "type": "Json"},
+    }
+
+
+def test_what_has_a_column_is_not_repeated() -> None:
+    assert detail_of("LOOKUP", topic="t", request_id=5) is None
+    assert detail_of("ERROR", request_id=5, error="UnknownError", message="no") is None
+    ids = [{"ledgerId": 1, "entryId": 2}]
+    assert detail_of("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1, message_ids=ids) is None
+
+
+@pytest.mark.parametrize("name", pulsar.VECTORS)
+def test_frequent_commands_have_full_detail_only(name: str) -> None:
+    said, everything = details([pulsar.vector(name)])[0]
+    assert said is None
+    assert everything["command"]["type"] == name
+
+
+def test_full_shows_all_parts_of_a_frame_and_signed_ids() -> None:
+    (_, message), (_, receipt) = details([pulsar.vector("MESSAGE"), pulsar.vector("SEND_RECEIPT")])
+    assert message == {
+        "command": {
+            "type": "MESSAGE",
+            "message": {"consumer_id": 1, "message_id": {"ledgerId": 5, "entryId": 7}},
+        },
+        "broker_entry": {"broker_timestamp": 1000, "index": 42},
+        "metadata": {"producer_name": "p", "sequence_id": 0, "publish_time": 1},
+    }
+    assert receipt["command"]["send_receipt"]["message_id"] == {"ledgerId": -1, "entryId": -1}
+
+
+SECRET = "s3cr3t-Zq9"
+SECRET_FRAMES = [
+    ("CONNECT", {"client_version": "x", "auth_method_name": "token", "auth_data": SECRET.encode(),
+                 "original_auth_data": SECRET, "original_principal": SECRET}),
+    ("AUTH_RESPONSE", {"response": {"auth_method_name": "token", "auth_data": SECRET.encode()}}),
+    ("AUTH_CHALLENGE", {"challenge": {"auth_method_name": "token", "auth_data": SECRET.encode()}}),
+    ("LOOKUP", {"topic": "t", "request_id": 1, "original_auth_data": SECRET}),
+    ("PARTITIONED_METADATA", {"topic": "t", "request_id": 1, "original_auth_data": SECRET}),
+    ("PRODUCER", {"topic": "t", "metadata": [{"key": "db-password", "value": SECRET}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "fields"), SECRET_FRAMES, ids=[name for name, _ in SECRET_FRAMES])
+def test_secrets_are_replaced_by_their_length(name: str, fields: dict[str, Any]) -> None:
+    frame = pulsar.simple(pulsar.command(name, **fields))
+    hidden = json.dumps(details([frame]))
+    assert SECRET not in hidden and SECRET.encode().hex() not in hidden
+    assert f"<redacted: {len(SECRET)} bytes>" in hidden
+    shown = json.dumps(details([frame], redact=False))
+    assert SECRET in shown or SECRET.encode().hex() in shown
+
+
+def test_the_method_of_authentication_stays() -> None:
+    said = detail_of("CONNECT", client_version="v", auth_method_name="token", auth_data=b"abc")
+    assert said["auth_method_name"] == "token" and said["auth_data"] == "<redacted: 3 bytes>"
+
+
+def test_encryption_keys_are_secret_too() -> None:
+    fields = {"encryption_keys": [{"key": "k1", "value": SECRET.encode()}]}
+    _, said = details([pulsar.send(metadata_fields=fields)])[0]
+    assert said["metadata"]["encryption_keys"] == [{"key": "k1", "value": "<redacted: 10 bytes>"}]
+
+
+def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> None:
+    count = MAX_DETAIL_ITEMS + 5
+    frame = pulsar.simple(
+        pulsar.command(
+            "GET_TOPICS_OF_NAMESPACE_RESPONSE", request_id=1,
+            topics=[f"t{k}" for k in range(count)],
+            topics_hash="h" * (MAX_DETAIL_TEXT + 3),
+        )
+    )  # fmt: skip
+    said, everything = details([frame])[0]
+    assert len(said["topics"]) == MAX_DETAIL_ITEMS + 1 and said["topics"][-1] == "<5 more>"
+    assert said["topics_hash"].endswith("h<3 more>")
+    whole = everything["command"]["getTopicsOfNamespaceResponse"]
+    assert len(whole["topics"]) == count and len(whole["topics_hash"]) == MAX_DETAIL_TEXT + 3
+
+
+def test_text_that_is_no_utf8_and_missing_required_fields_are_fine() -> None:
+    body = b"\x1a\x03a\xffb"
+    command = bytes([8, 14, 0x72, len(body)]) + body
+    _, said = details([pulsar.simple(command)])[0]
+    assert said["command"]["error"] == {"message": "a\\xffb"}
+
+
+def test_what_is_not_a_number_is_text_in_json() -> None:
+    said = detail_of("CONSUMER_STATS_RESPONSE", request_id=1, msgRateOut=float("nan"))
+    assert said == {"msgRateOut": "nan"}
+
+
+def test_a_cut_frame_tells_its_whole_parts() -> None:
+    frame = pulsar.send()
+    columns, sources = block_of([frame])
+    cut(columns, 0, 20, CUT_BY_SNAPLEN)
+    FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
+    said = json.loads(full(columns, 0, sources) or "{}")
+    assert said == {"command": {"type": "SEND", "send": {"producer_id": 1, "sequence_id": 0}}}
+
+
+def test_real_traffic_has_detail_for_rare_commands_only() -> None:
+    frames = [f for each in pulsar_frames(CAPTURES / "java-j24_unload.pcap") for f in each]
+    start = time.perf_counter()
+    said = details(frames)
+    assert (time.perf_counter() - start) / len(frames) < 0.002
+    assert all(everything is not None for _, everything in said)
+    kinds = {everything["command"]["type"] for rare, everything in said if rare is not None}
+    assert {"CONNECT", "CONNECTED", "PRODUCER", "SUBSCRIBE"}.issubset(kinds)
+    assert not kinds & {"SEND", "SEND_RECEIPT", "MESSAGE", "ACK", "FLOW", "PING", "PONG"}
+
+
+@given(st.binary(min_size=1, max_size=80), st.sampled_from([2, 4, 5, 9, 33, 36]))
+@settings(max_examples=200)
+def test_noise_never_raises(noise: bytes, number: int) -> None:
+    tag = number << 3 | 2
+    head = bytes([tag]) if tag < 0x80 else bytes([tag & 0x7F | 0x80, tag >> 7])
+    command = bytes([8, number]) + head + bytes([len(noise)]) + noise
+    details([pulsar.simple(command), pulsar.simple(command + noise)])
