@@ -13,6 +13,7 @@ from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude, used_views
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 T = TypeVar("T")
@@ -48,6 +49,24 @@ FUNCTIONS: Final = (
 )
 
 
+def connect() -> "duckdb.DuckDBPyConnection":
+    """A database in memory that loads nothing from elsewhere, times in UTC, with `FUNCTIONS`.
+
+    Raises:
+        DependencyError: DuckDB is not there.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise DependencyError("duckdb is missing: pip install duckdb") from error
+    connection = duckdb.connect(config={"allow_community_extensions": "false"})
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET TimeZone = 'UTC'")
+    for function in FUNCTIONS:
+        connection.execute(f"CREATE MACRO {function}")
+    return connection
+
+
 class Desk:
     """A connection to DuckDB over tables that the caller names.
 
@@ -66,18 +85,12 @@ class Desk:
     def __init__(
         self, folder: Path | None = None, threads: int | None = None, memory: str = MEMORY
     ) -> None:
-        try:
-            import duckdb
-        except ImportError as error:
-            raise DependencyError("duckdb is missing: pip install duckdb") from error
         self._folder = folder
         self._threads = threads
         self._kind = "VIEW"
         self._to_settle: set[str] = set()  # views of the prelude that may yet be put down
-        self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
+        self._connection = connect()
         run = self._connection.execute
-        run("SET autoinstall_known_extensions = false")
-        run("SET TimeZone = 'UTC'")
         run(f"SET memory_limit = {quoted(memory)}")
         run("SET preserve_insertion_order = false")
         run("SET parquet_metadata_cache = true")
@@ -85,8 +98,6 @@ class Desk:
             run(f"SET threads = {threads}")
         if folder is not None:
             run(f"SET temp_directory = {quoted(str(folder))}")
-        for function in FUNCTIONS:
-            run(f"CREATE MACRO {function}")
 
     def __enter__(self) -> Self:
         return self
@@ -114,12 +125,7 @@ class Desk:
             self.view(f"lake_{table}", f"SELECT {names} FROM {parquet(paths)}")
             return
         self.register(f"empty_{table}", empty)
-        parts = [f"SELECT * FROM empty_{table}"]
-        if paths:
-            parts.append(f"SELECT * FROM {parquet(paths)}")
-        if old_paths:
-            parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
-        self.view(f"lake_{table}", " UNION ALL BY NAME ".join(parts))
+        self.view(f"lake_{table}", all_rows(f"empty_{table}", paths, old_paths))
 
     def _columns(self, paths: Sequence[str]) -> list[str]:
         """The columns of Parquet files."""
@@ -210,6 +216,21 @@ class Desk:
             )
 
 
+def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:
+    """The query of all rows of a table.
+
+    Args:
+        empty: a table with its columns, for those that files lack.
+        old_paths: files of schema version 1, which name their capture by their folder.
+    """
+    parts = [f"SELECT * FROM {empty}"]
+    if paths:
+        parts.append(f"SELECT * FROM {parquet(paths)}")
+    if old_paths:
+        parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
+    return " UNION ALL BY NAME ".join(parts)
+
+
 def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:
     """Parquet files, as what a query reads from. is_old: the folder's name has the capture."""
     how = "true" if is_old else "false"
@@ -239,7 +260,13 @@ class reading:
         # What a damaged footer says is an error of no kind.
         is_of_files = isinstance(error, duckdb.IOException | duckdb.InvalidInputException)
         if is_of_files or type(error) is duckdb.Error:
-            text = "; ".join(str(error).split("\n")[:1])
             raise InputError(
-                f"a file of the lake cannot be read, dissector lake verify tells which: {text}"
+                "a file of the lake cannot be read, dissector lake verify tells which: "
+                f"{one_line(error)}"
             ) from error
+
+
+def one_line(error: BaseException | None) -> str:
+    """An error of the engine as one line: what is wrong, what it might have been, and where,
+    without its drawing of the place."""
+    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip(" ^\t"))

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from dissector.errors import DependencyError, InputError, UsageError
+from dissector.errors import InputError, UsageError
 from dissector.queries.catalogue import View, prelude, used_views, views, words
-from dissector.queries.desk import FUNCTIONS, OLD_CAPTURE, parquet, quoted
+from dissector.queries.desk import all_rows, connect, one_line, quoted, reading
 from dissector.queries.tables import table_views
 from dissector.schemas import TABLES
 
@@ -106,26 +106,16 @@ class Engine:
         old_files: Mapping[str, Sequence[str]],
         columns: Mapping[str, "pa.Table"],
     ) -> None:
-        try:
-            import duckdb
-        except ImportError as error:
-            raise DependencyError("duckdb is missing: pip install duckdb") from error
         self._thread = ThreadPoolExecutor(1)
-        self._connection = duckdb.connect(config={"allow_community_extensions": "false"})
-        self._connection.execute("SET autoinstall_known_extensions = false")
-        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection = connect()
         self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
         try:
-            for table, empty in columns.items():
-                self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
-        except duckdb.Error as error:
+            with reading():
+                for table, empty in columns.items():
+                    self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+        except InputError:
             self._connection.close()
-            raise InputError(
-                f"a file of the lake cannot be read, dissector lake verify tells which: "
-                f"{_sentence(str(error))}"
-            ) from None
-        for function in FUNCTIONS:
-            self._connection.execute(f"CREATE MACRO {function}")
+            raise
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {_definition(view)}")
         self._shut_in(
@@ -139,12 +129,8 @@ class Engine:
         self._connection.register("lent", empty)
         self._connection.execute(f"CREATE TABLE {_EMPTY}.{table} AS FROM lent")
         self._connection.unregister("lent")
-        parts = [f"FROM {_EMPTY}.{table}"]
-        if paths:
-            parts.append(f"SELECT * FROM {parquet(paths)}")
-        if old_paths:
-            parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
-        self._connection.execute(f"CREATE VIEW {table} AS {' UNION ALL BY NAME '.join(parts)}")
+        rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
+        self._connection.execute(f"CREATE VIEW {table} AS {rows}")
 
     def _shut_in(self, paths: Sequence[str]) -> None:
         self._connection.execute(f"SET allowed_paths = {_list(paths)}")
@@ -248,9 +234,5 @@ class _complaints:
         import duckdb
 
         if isinstance(error, duckdb.Error):
-            raise UsageError(_sentence(str(error))) from None
+            raise UsageError(one_line(error)) from None
 
-
-def _sentence(text: str) -> str:
-    """An error of the engine as one line: what is wrong, what it might have been, and where."""
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip(" ^\t"))
