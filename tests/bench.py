@@ -1,9 +1,11 @@
 """Speed and memory of the whole program: python -m tests.bench [--megabytes N] [--mix NAME]...
 
-Makes each mix of traffic once (captures/make, below bench/), lands it in a process of
-its own as a user would, and prints a table: wall seconds from start to end of the process, per
-second packets, frames and bytes of capture, and the peak of its memory. The best and the median of
-the runs are shown; the first run of a mix is not counted, it reads the capture into memory.
+Makes each mix of traffic once (below bench/), lands it in a process of its own as a user would, and
+prints a table: wall, user and system seconds from start to end of the process, cores that it used,
+frames and bytes of capture per second, the peak of its memory, bytes of lake per frame; and, where
+tshark is installed, how many times longer tshark takes for the same file in the same run (TCP and
+its reassembly alone: it has no dissector for Pulsar of its own). The best and the median of the
+runs are shown; the first run of a mix is not counted, it reads the capture into memory.
 """
 
 import argparse
@@ -20,21 +22,37 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from captures.make import cursus_traffic, traffic
+from captures.make import cursus_traffic
+from tests.busy.traffic import Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOM = ROOT / "bench"
-MIXES = (*traffic.MIXES, *cursus_traffic.MIXES)
+DISSECTOR = str(Path(sys.executable).with_name("dissector"))
+# Eight producers and their consumers, who acknowledge one by one, by list and cumulatively.
+BUSY = {
+    "100-bytes": Size(0),
+    "1-kib": Size(0, message_bytes=(1024,) * 4),
+    "batches": Size(0, message_bytes=(200,) * 4, batch=100),
+    "lz4": Size(0, message_bytes=(200,) * 4, batch=100, is_lz4=True),
+    "bursts": Size(0, message_bytes=(20, 150, 1_200, 9_000), bursts=20),
+    "connections": Size(0, connections=10_000),
+}
+MIXES = (*BUSY, *cursus_traffic.MIXES)
+_SAMPLE_FRAMES = 40_000
+_MANY = 8  # captures that are landed at once
 
 
 class Run(NamedTuple):
-    """One process: wall seconds, peak resident bytes, and the rows that it landed."""
+    """One process: its seconds, its peak of resident bytes, and what it landed."""
 
-    seconds: float
+    wall: float
+    user: float
+    system: float
     peak_bytes: int
-    packets: int
-    frames: int
+    packets: int = 0
+    frames: int = 0
+    lake_bytes: int = 0
 
 
 def capture_of(mix: str, megabytes: int) -> Path:
@@ -43,38 +61,109 @@ def capture_of(mix: str, megabytes: int) -> Path:
     if not path.exists():
         ROOM.mkdir(exist_ok=True)
         partial = path.with_suffix(".partial")
-        source = traffic if mix in traffic.MIXES else cursus_traffic
-        source.write_capture(partial, mix, megabytes * 1_000_000)
+        if mix in BUSY:
+            write_capture(partial, BUSY[mix]._replace(frames=_SAMPLE_FRAMES, connections=0))
+            frames = _SAMPLE_FRAMES * megabytes * 1_000_000 // partial.stat().st_size
+            write_capture(partial, BUSY[mix]._replace(frames=frames))
+        else:
+            cursus_traffic.write_capture(partial, mix, megabytes * 1_000_000)
         partial.rename(path)
     return path
 
 
-def land(path: Path) -> Run:
-    """Land a capture in a fresh lake with a fresh process."""
+# A process counts the memory of the one that started it as its own peak, so a small one starts it.
+_MEASURED = """
+import json, resource, subprocess, sys, time
+begun = time.perf_counter()
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+wall = time.perf_counter() - begun
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([wall, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * 1024]))
+"""
+
+
+def measured(command: list[str]) -> Run:
+    """Run a command in a process of its own."""
+    return Run(*json.loads(subprocess.check_output([sys.executable, "-c", _MEASURED, *command])))
+
+
+def land(paths: list[Path], jobs: int = 1) -> Run:
+    """Land captures in a fresh lake with a fresh process."""
     lake = ROOM / "lake"
     shutil.rmtree(lake, ignore_errors=True)
-    command = [
-        str(Path(sys.executable).with_name("dissector")),
-        "land", str(path), "--lake", str(lake), "--quiet",
-    ]  # fmt: skip
-    begun = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - begun
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    manifest = json.loads(next((lake / "_manifest").glob("*.json")).read_text())
-    frames = sum(part["rows"] for part in manifest["files"] if part["table"] == "frames")
+    options = ["--lake", str(lake), "--quiet", "--chain", "none", "--jobs", str(jobs)]
+    run = measured([DISSECTOR, "land", *map(str, paths), *options])
+    frames = size = 0
+    for manifest in (lake / "_manifest").glob("*.json"):
+        files = json.loads(manifest.read_text())["files"]
+        frames += sum(part["rows"] for part in files if part["table"] == "frames")
+        size += sum(part["bytes"] for part in files)
     packets = sum(row["packets"] for row in _file_rows(lake))
-    return Run(seconds, usage.ru_maxrss * 1024, packets, frames)
+    return run._replace(packets=packets, frames=frames, lake_bytes=size)
+
+
+def tshark_seconds(path: Path) -> float | None:
+    """Wall seconds of tshark over a capture; None where there is no tshark."""
+    if shutil.which("tshark") is None:
+        return None
+    return measured(["tshark", "-r", str(path), "-q", "-z", "io,stat,0"]).wall
+
+
+def mix_table(cases: list[tuple[str, int]], runs: int) -> Table:
+    """Landing of each mix at a size in MB."""
+    table = Table(title=f"dissector land, {os.cpu_count()} cores")
+    for heading in (
+        "mix", "MB", "frames", "best s", "median", "user", "system", "cores", "frames/s", "MB/s",
+        "peak MB", "lake B/frame", "tshark",
+    ):  # fmt: skip
+        table.add_column(heading, justify="right")
+    for mix, megabytes in cases:
+        path = capture_of(mix, megabytes)
+        found = [land([path]) for _ in range(runs + 1)][1:]
+        best = min(found, key=lambda run: run.wall)
+        reference = tshark_seconds(path)
+        table.add_row(
+            mix,
+            f"{path.stat().st_size / 1e6:,.0f}",
+            f"{best.frames:,}",
+            f"{best.wall:.2f}",
+            f"{statistics.median(run.wall for run in found):.2f}",
+            f"{best.user:.2f}",
+            f"{best.system:.2f}",
+            f"{(best.user + best.system) / best.wall:.2f}",
+            f"{best.frames / best.wall:,.0f}",
+            f"{path.stat().st_size / 1e6 / best.wall:,.0f}",
+            f"{max(run.peak_bytes for run in found) / 1e6:,.0f}",
+            f"{best.lake_bytes / best.frames:.1f}",
+            f"{reference / best.wall:.1f}x" if reference else "",
+        )
+    return table
+
+
+def jobs_table(frames: int = 250_000) -> Table:
+    """Landing of several captures, one after the other and two at once."""
+    ROOM.mkdir(exist_ok=True)
+    copies = [ROOM / f"one-of-{_MANY}-{number}.pcap" for number in range(_MANY)]
+    for number, copy in enumerate(copies):
+        write_capture(copy, Size(frames), seed=number + 1)
+    table = Table(title=f"dissector land of {_MANY} captures")
+    for heading in ("jobs", "s", "cores", "times as fast"):
+        table.add_column(heading, justify="right")
+    alone = land(copies, 1)
+    for jobs, run in ((1, alone), (2, land(copies, 2))):
+        cores = (run.user + run.system) / run.wall
+        table.add_row(str(jobs), f"{run.wall:.2f}", f"{cores:.2f}", f"{alone.wall / run.wall:.2f}")
+    for copy in copies:
+        copy.unlink()
+    return table
 
 
 def _file_rows(lake: Path) -> list[dict[str, int]]:
     import pyarrow.parquet as pq
 
-    part = next((lake / "capture_files").glob("landing=*/part-*.parquet"))
-    rows: list[dict[str, int]] = pq.ParquetFile(part).read(columns=["packets"]).to_pylist()
+    rows: list[dict[str, int]] = []
+    for part in (lake / "capture_files").glob("landing=*/part-*.parquet"):
+        rows += pq.ParquetFile(part).read(columns=["packets"]).to_pylist()
     return rows
 
 
@@ -116,7 +205,7 @@ def scan_table(few: int = 50_000) -> Table:
     path = ROOM / "scan.pcap"
     path.write_bytes(as_pcap(SCANS["fins"](1)))
     start = min(_summary_of(path)[0] for _ in range(3))
-    ordinary = capture_of("small", 100)
+    ordinary = capture_of("100-bytes", 100)
     for name, make in [*SCANS.items(), ("(ordinary traffic)", None)]:
         for count in (few, 3 * few, 20 * few) if make else (0,):
             if make:
@@ -130,24 +219,12 @@ def scan_table(few: int = 50_000) -> Table:
     return table
 
 
-# A process counts the memory of the one that started it as its own peak, so a small one starts it.
-_MEASURED = """
-import resource, subprocess, sys
-found = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
-sys.stdout.flush()
-sys.stdout.buffer.write(found.stdout)
-"""
-
-
 def _summary_of(path: Path) -> tuple[float, int, int]:
     """CPU seconds, peak bytes and packets of a summary."""
-    command = [sys.executable, "-m", "dissector", "summary", str(path), "--json"]
-    measured = [sys.executable, "-c", _MEASURED, *command]
-    said, report = subprocess.check_output(measured, text=True).split("\n", 1)
-    seconds, peak = said.split()
-    return float(seconds), int(peak), json.loads(report)["coverage"]["total"]["packets"]
+    said = ROOM / "summary.json"
+    run = measured(["sh", "-c", f"{sys.executable} -m dissector summary {path} --json > {said}"])
+    packets = json.loads(said.read_text())["coverage"]["total"]["packets"]
+    return run.user + run.system, run.peak_bytes, packets
 
 
 def main() -> None:
@@ -157,37 +234,17 @@ def main() -> None:
     parser.add_argument("--mix", action="append", choices=sorted(MIXES))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--floods", action="store_true", help="only the tables of floods and scans")
-    parser.add_argument("--large", type=int, help="also the small mix at this many MB, for memory")
+    parser.add_argument("--large", type=int, help="also at this many MB (else of 100-bytes)")
     chosen = parser.parse_args()
     if chosen.floods:
         Console(width=110).print(flood_table())
         Console(width=110).print(scan_table())
         return
-    table = Table(title=f"dissector land, {chosen.megabytes} MB a capture, {os.cpu_count()} cores")
-    for heading in ("mix", "packets", "frames", "best s", "median s"):
-        table.add_column(heading, justify="right")
-    for heading in ("packets/s", "frames/s", "MB/s", "peak MB"):
-        table.add_column(heading, justify="right")
     cases = [(mix, chosen.megabytes) for mix in chosen.mix or MIXES]
     if chosen.large:
-        cases.append(("small", chosen.large))
-    for mix, megabytes in cases:
-        path = capture_of(mix, megabytes)
-        runs = [land(path) for _ in range(chosen.runs + 1)][1:]
-        best = min(runs, key=lambda run: run.seconds)
-        size = path.stat().st_size / 1e6
-        table.add_row(
-            f"{mix} {megabytes}" if megabytes != chosen.megabytes else mix,
-            f"{best.packets:,}",
-            f"{best.frames:,}",
-            f"{best.seconds:.2f}",
-            f"{statistics.median(run.seconds for run in runs):.2f}",
-            f"{best.packets / best.seconds:,.0f}",
-            f"{best.frames / best.seconds:,.0f}",
-            f"{size / best.seconds:,.0f}",
-            f"{max(run.peak_bytes for run in runs) / 1e6:,.0f}",
-        )
-    Console(width=110).print(table)
+        cases += [(mix, chosen.large) for mix in chosen.mix or ("100-bytes",)]
+    Console(width=140).print(mix_table(cases, chosen.runs))
+    Console(width=110).print(jobs_table())
     Console(width=110).print(flood_table())
 
 

@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     begun = time.perf_counter()
-    size = Size(chosen.frames, chosen.connections, chosen.rows, chosen.bytes)
+    size = Size(chosen.frames, chosen.connections, chosen.rows, (chosen.bytes,) * 4)
     counts = write_capture(chosen.file, size, chosen.seed)
     seconds = round(time.perf_counter() - begun, 2)
     print(json.dumps(dict(sorted(counts.items())) | {"seconds": seconds}))

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 import crc32c
+import lz4.block
 import numpy as np
 
 from captures.make.traffic import number, simple, text, varint
@@ -77,19 +78,32 @@ class Entries:
 
     Args:
         name: of the producer. size: bytes of a message's payload. messages: in each entry.
-        has_key: whether messages have a key: "key-" and four digits.
+        has_key: whether messages have a key: "key-" and four digits. is_lz4: whether payloads are
+            compressed; all are the same then, so that all are equally long.
     """
 
-    def __init__(self, name: bytes, size: int, messages: int, has_key: bool) -> None:
+    def __init__(
+        self, name: bytes, size: int, messages: int, has_key: bool, is_lz4: bool = False
+    ) -> None:
         self._size, self._messages, self._has_key = size, messages, has_key
         body, self._starts = self._body()
+        whole_bytes = len(body)
+        if is_lz4:
+            for start in self._starts:
+                letters = np.random.default_rng(start).integers(96, 112, size, np.uint8)
+                body = body[:start] + letters.tobytes() + body[start + size :]
+            body, self._starts = lz4.block.compress(body, store_size=False), []
 
         def make(sequence: int, published: int) -> bytes:
             told = text(1, name) + number(2, sequence) + number(3, published)
             if has_key:
                 told += text(6, b"key-0000")
+            if is_lz4:
+                told += number(8, 1)
+            if messages > 1 or is_lz4:
+                told += number(9, whole_bytes)
             if messages > 1:
-                told += number(9, len(body)) + number(11, messages)
+                told += number(11, messages)
             return b"\x0e\x01\0\0\0\0" + len(told).to_bytes(4, "big") + told + body
 
         self._template = Template(make, (ID_BYTES, TIME_BYTES))

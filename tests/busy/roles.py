@@ -47,16 +47,16 @@ class Producer:
     """One producer on a connection of its own.
 
     Args:
-        name: what the broker calls it. size: bytes of a message. messages: in each entry.
+        name: what the broker calls it. entries: what it publishes. messages: in each entry.
     """
 
     def __init__(
-        self, connection: Connection, name: bytes, size: int, messages: int, has_key: bool
+        self, connection: Connection, name: bytes, entries: Entries, messages: int
     ) -> None:
         self.connection = connection
         self.messages = messages
         self._name = name
-        self._entries = Entries(name, size, messages, has_key)
+        self._entries = entries
         self._next = FROM
 
     def begin(self, topic: bytes, at_ns: int, counts: Counts) -> int:

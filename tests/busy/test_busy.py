@@ -25,8 +25,15 @@ def tables_of(path: Path) -> Tables:
 
 @pytest.mark.parametrize(
     "size",
-    [Size(2_600), Size(30_000, 40, 5_000), Size(45_000, message_bytes=1_000)],
-    ids=["small", "brief connections", "large messages"],
+    [
+        Size(2_600),
+        Size(30_000, 40, 5_000),
+        Size(45_000, message_bytes=(1_000,) * 4),
+        Size(9_000, message_bytes=(200,) * 4, batch=100),
+        Size(9_000, message_bytes=(200,) * 4, batch=100, is_lz4=True),
+        Size(9_000, message_bytes=(20, 150, 1_200, 9_000), bursts=20),
+    ],
+    ids=["small", "brief connections", "large messages", "batches", "lz4", "bursts"],
 )
 def test_every_frame_is_read_as_it_was_counted(tmp_path: Path, size: Size) -> None:
     path = tmp_path / "busy.pcap"

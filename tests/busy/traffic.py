@@ -18,7 +18,7 @@ import numpy as np
 
 from captures.make.traffic import number, simple
 from tests.busy import streams
-from tests.busy.frames import FROM
+from tests.busy.frames import FROM, Entries
 from tests.busy.roles import MS, Consumer, Counts, Habit, Producer, Stored, Subscription
 from tests.busy.streams import Connection
 
@@ -45,13 +45,23 @@ class Size(NamedTuple):
     Args:
         frames: at least so many; a round more at most. connections: that come and go beside the
             sixteen. rows: deliveries of the consumer that has most; None: each topic has as many
-            entries. message_bytes: of each message.
+            entries. message_bytes: of each message, by topic. batch: messages of each entry; None:
+            one, and ten in the fourth topic. is_lz4: whether entries are compressed. bursts: in how
+            many a producer's entries of a second come; 0: evenly.
     """
 
     frames: int
     connections: int = 0
     rows: int | None = None
-    message_bytes: int = 100
+    message_bytes: tuple[int, int, int, int] = (100, 100, 100, 100)
+    batch: int | None = None
+    is_lz4: bool = False
+    bursts: int = 0
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Messages of each entry, by topic."""
+        return (1, 1, 1, BATCH) if self.batch is None else (self.batch,) * 4
 
 
 class Topic:
@@ -68,12 +78,12 @@ class Topic:
         return max(ends + [each.begin(self.name, at_ns, counts) for each in self.subscriptions])
 
     def round(
-        self, start_ns: int, entries: int, chance: np.random.Generator, counts: Counts
+        self, times: list[np.ndarray], start_ns: int, chance: np.random.Generator, counts: Counts
     ) -> None:
-        """So many entries of each producer are published, stored, confirmed and delivered."""
+        """Entries of each producer are published at their times, stored, confirmed, delivered."""
+        entries = len(times[0])
         sent = []
-        for producer in self.producers:
-            ready = np.sort(chance.integers(2 * MS, ROUND_NS - 100 * MS, entries)) + start_ns
+        for producer, ready in zip(self.producers, times, strict=True):
             sent.append(producer.send(ready, chance, counts))
         both = np.concatenate([stored.stored_ns for _, stored in sent])
         order = np.argsort(both, kind="stable")
@@ -136,41 +146,49 @@ class Busy:
         queue = max(20, 2 * entries * messages)
         return Consumer(self._connection(), ledger, messages, queue, Habit(*habit))
 
+    def _producer(
+        self, name: bytes, place: int, has_key: bool, connection: Connection | None = None
+    ) -> Producer:
+        """A producer as those of a topic are."""
+        size, messages = self._size, self._size.batches[place]
+        entries = Entries(name, size.message_bytes[place], messages, has_key, size.is_lz4)
+        return Producer(connection or self._connection(), name, entries, messages)
+
     def _made_topics(self) -> list[Topic]:
         topics = []
         for place in range(4):
             producers = [
-                Producer(
-                    self._connection(), b"standalone-%d-%d%s" % (self._seed % 1000, place, each),
-                    self._size.message_bytes, BATCH if place == 3 else 1, place == 1,
+                self._producer(
+                    b"standalone-%d-%d%s" % (self._seed % 1000, place, each), place, place == 1
                 )
                 for each in (b"a", b"b")
-            ]  # fmt: skip
+            ]
             name = b"persistent://public/default/busy-%d" % place
             topics.append(Topic(name, 20_000 + self._seed * 8 + place, producers))
         first, keyed, failing, batched = (
-            (each.ledger, 2 * n) for each, n in zip(topics, self._entries, strict=True)
+            (each.ledger, 2 * n, messages)
+            for each, n, messages in zip(topics, self._entries, self._size.batches, strict=True)
         )
         topics[0].subscriptions = [
-            Subscription(b"all", "Exclusive", [self._consumer(*first, 1, "cumulative", 50)])
+            Subscription(b"all", "Exclusive", [self._consumer(*first, "cumulative", 50)])
         ]
         topics[1].subscriptions = [
             Subscription(b"work", "Shared", [
-                self._consumer(*keyed, 1, "individual", 1, 0.01),
-                self._consumer(*keyed, 1, "grouped", 64, 0.005),
+                self._consumer(*keyed, "individual", 1, 0.01),
+                self._consumer(*keyed, "grouped", 64, 0.005),
             ]),
             Subscription(b"by-key", "Key_Shared", [
-                self._consumer(*keyed, 1, "individual"),
-                self._consumer(*keyed, 1, "individual", 1, 0.0, 9),
+                self._consumer(*keyed, "individual"),
+                self._consumer(*keyed, "individual", 1, 0.0, 9),
             ]),
         ]  # fmt: skip
         topics[2].subscriptions = [
             Subscription(
-                b"one", "Failover", [self._consumer(*failing, 1, "asked", 8) for _ in "ab"]
+                b"one", "Failover", [self._consumer(*failing, "asked", 8) for _ in "ab"]
             )
         ]
         topics[3].subscriptions = [
-            Subscription(b"batches", "Shared", [self._consumer(*batched, BATCH, "partly")])
+            Subscription(b"batches", "Shared", [self._consumer(*batched, "partly")])
         ]
         return topics
 
@@ -184,7 +202,8 @@ class Busy:
         while True:
             number += 1
             for topic, entries in zip(self._topics, self._entries, strict=True):
-                topic.round(self._now_ns, entries, self._chance, self.counts)
+                times = [self._times(entries) for _ in topic.producers]
+                topic.round(times, self._now_ns, self._chance, self.counts)
             if number % _SWITCH_ROUNDS == 0:
                 for subscription in self._topics[2].subscriptions:
                     subscription.switch(self._now_ns + ROUND_NS - MS, self.counts)
@@ -196,6 +215,15 @@ class Busy:
                 brief.append(self._brief_talk())
             self._now_ns += ROUND_NS
             yield self._connections + brief
+
+    def _times(self, entries: int) -> np.ndarray:
+        """When a producer's entries of a round are published."""
+        last = ROUND_NS - 100 * MS
+        times = self._chance.integers(2 * MS, last, entries)
+        if self._size.bursts:
+            step = (last - 2 * MS) // self._size.bursts
+            times = 2 * MS + times // step * step + times % step // 50
+        return np.sort(times) + self._now_ns
 
     def _ping(self, connection: Connection) -> None:
         connection.ask(simple(18, b""), self._now_ns + ROUND_NS - 2 * MS, simple(19, b""))
@@ -213,7 +241,7 @@ class Busy:
         client = (0x0A010000 + place // 500, 20_000 + place % 500)
         connection, counts = Connection(client, _BROKER), self.counts
         name = b"standalone-%d-x%06d" % (self._seed % 1000, place)
-        producer = Producer(connection, name, self._size.message_bytes, 1, False)
+        producer = self._producer(name, 0, False, connection)
         topic = b"persistent://public/default/brief-%03d" % (place % _BRIEF_TOPICS)
         at_ns = self._now_ns + int(self._chance.integers(0, ROUND_NS // 2))
         at_ns = producer.begin(topic, at_ns, counts)
