@@ -30,12 +30,17 @@ STARTS_PACKET: Final = 2  # the first byte of this range is the first payload by
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
 
 
+# Where the bytes of DATA lie.
+SOURCE_BLOCK: Final = 0  # the input buffer
+SOURCE_HEAP: Final = 1  # the heap of the streams
+SOURCE_SIDE: Final = 2  # the side buffer of the packets
+
+
 class RangeColumns(Bundle):
     """In-order pieces of streams, in the order in which they are released; int64[rows] each.
 
     connection: connection_id; side: 0 (opened it, or seen first) or 1; kind: see above.
-    stream_offset: first byte; length: bytes. source: 0 the input buffer, 1 the stream room's heap,
-    2 the packet room's side buffer; offset: first byte there.
+    stream_offset: first byte; length: bytes. source: SOURCE_*; offset: first byte there.
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
     those of the range before it in its direction; GAP_CUT: the packet that was cut).
     flags: bits above; cause: of a CLOSE; release_packet: number of the packet whose arrival let
