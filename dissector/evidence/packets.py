@@ -28,10 +28,10 @@ from dissector.packet.places import (
     REST,
     SEGMENT,
     find_places,
-    new_walk,
 )
 from dissector.packet.reasons import USED
 from dissector.packet.tcp import SYN
+from dissector.packet.walk import new_walk
 from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 from dissector.stream.sequence import SEQUENCE_MASK
