@@ -23,27 +23,13 @@ from dissector.protocols.framing import (
     find_slots,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
+from dissector.schemas import TABLES
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
-from dissector.stream.streams import ConnectionRows, Streams
+from dissector.stream.streams import ConnectionRows, SideRows, Streams
 
 _NO_FACTS: Final = ConnectionFacts()
-_SIDE_COLUMNS: Final = (
-    "packets",
-    "payload_bytes",
-    "stream_bytes",
-    "retransmitted_packets",
-    "duplicate_packets",
-    "out_of_order_packets",
-    "keepalive_packets",
-    "gaps",
-    "gap_bytes",
-    "snaplen_cut_bytes",
-    "conflict_bytes",
-    "zero_window_ns",
-    "isn",
-    "first_seq",
-    "last_seq",
-)
+_COLUMNS: Final = {column.name for column in TABLES["connections"].columns}
+_SIDE_COLUMNS: Final = tuple(name for name in SideRows._fields if f"{name}_to_broker" in _COLUMNS)
 _MAX_HISTORIES: Final = 1 << 12  # distinct ones in one list; then a new list begins
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")

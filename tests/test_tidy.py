@@ -28,6 +28,7 @@ LAYERS = {
     "dissector.states": 0,
     "dissector.codecs": 1,
     "dissector.protobuf": 1,
+    "dissector.tables": 1,
     "dissector.capture": 2,
     "dissector.packet": 2,
     "dissector.stream": 2,
@@ -137,9 +138,9 @@ MANY_PARAMETERS = {
         "dissector/packet/rewriting.py",
         "_patch",
     ): "bytes, their bounds, their stream and place in it",
-    ("dissector/protocols/tables.py", "fill_slot"): "a key of four numbers, and its slot and row",
-    ("dissector/protocols/tables.py", "chain_append"): "a key of four numbers, and its row",
-    ("dissector/protocols/tables.py", "chain_unlink"): "a key of four numbers, and its row",
+    ("dissector/tables.py", "fill_slot"): "a key of four numbers, and its slot and row",
+    ("dissector/tables.py", "chain_append"): "a key of four numbers, and its row",
+    ("dissector/tables.py", "chain_unlink"): "a key of four numbers, and its row",
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",

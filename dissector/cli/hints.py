@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from dissector.schemas import TABLES
+from dissector.schemas.words import ENDED
 
 # Signs and words of other languages, and ours; longer ones before their beginnings.
 SIGNS: Final = {
@@ -61,7 +62,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     "name_source": ("observed", "backfilled", "ledger_join", "unknown"),
     "role_source": ("syn", "command", "port", "first_seen"),
     "started": ("syn", "midstream"),
-    "ended": ("fin", "rst", "reused", "idle", "capture_end"),
+    "ended": tuple(ENDED),
     "closed_first_by": ("client", "broker"),
     "leg": ("client", "broker"),
 }

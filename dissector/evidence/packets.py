@@ -3,14 +3,13 @@
 import dataclasses
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.interfaces import Interfaces
-from dissector.capture.reader import CaptureReader
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
 from dissector.evidence.disguise import Disguise
 from dissector.evidence.pieces import KeptPieces
@@ -29,12 +28,11 @@ from dissector.packet.places import (
     REST,
     SEGMENT,
     find_places,
-    new_walk,
 )
-from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import USED
 from dissector.packet.tcp import SYN
-from dissector.sources.files import Buffer, ChainReader, FileEnd, FileStart
+from dissector.packet.walk import new_walk
+from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 from dissector.stream.sequence import SEQUENCE_MASK
 
@@ -47,7 +45,6 @@ _OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
 _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
 _APPLICATION: Final = "pulsar-dissector"
 Way = tuple[int, ...]
-Progress = Callable[[int], None]
 
 
 class _Found(NamedTuple):
@@ -188,28 +185,28 @@ class Rewriter:
         before, after = (
             _mapped(file.fileno()) for file in (self._streams.before, self._streams.after)
         )
-        for block in _blocks(chain, None):
-            survey.take(block.segments, block.segment_count, block.sources)
+        for block in packet_blocks(chain):
+            survey.take(block.segments, block.segment_count, (block.data, block.side))
         self._runs = survey.runs(before, after)
         if self._streams.has_fragments:
             self._put_pieces(chain, survey)
         self._sink.write(section_block("", _APPLICATION))
-        self._reader = CaptureReader()
-        for block in _blocks(chain, progress, None, self._reader):
+        interfaces = Interfaces()
+        for block in packet_blocks(chain, progress):
             self._rewrite(block, survey)
             self._write(block)
-        self._describe(self._reader.interfaces)
-        drops = self._reader.interfaces.dropped
-        for interface, count in sorted(drops().items()):
+            interfaces = block.reader.interfaces
+        self._describe(interfaces)
+        for interface, count in sorted(interfaces.dropped().items()):
             self._sink.write(statistics_block(interface, count))
         return self.told
 
     # -- one block
 
-    def _rewrite(self, block: "_Block", survey: Survey) -> None:
+    def _rewrite(self, block: PacketBlock, survey: Survey) -> None:
         data, packets = block.data, block.packets
         of = survey.streams_of(block.segments, block.segment_count)
-        found = self._found(data, packets, block.rows, block.link_types)
+        found = self._found(data, packets, block.rows, block.reader.interfaces.columns.link_type)
         headers = np.zeros(block.rows, np.int64)
         for places in found:
             self._learn(data, places)
@@ -269,7 +266,7 @@ class Rewriter:
                 table[row, 5] = 1
         state.counts[1] = 0
 
-    def _refine(self, block: "_Block", places: Int64Array) -> None:
+    def _refine(self, block: PacketBlock, places: Int64Array) -> None:
         """What the walk took for a segment, and the reader of packets did not, goes; of fragments
         what their packet holds now."""
         is_odd = (places[:, KIND] == SEGMENT) & (block.reasons[places[:, PACKET_ROW]] != USED)
@@ -279,7 +276,7 @@ class Rewriter:
             packet = int(places[row, PACKET_ROW])
             self._fill_piece(block, packet, int(places[row, AT]))
 
-    def _fill_piece(self, block: "_Block", packet: int, at: int) -> None:
+    def _fill_piece(self, block: PacketBlock, packet: int, at: int) -> None:
         data, start = block.data, int(block.packets.offset[packet])
         end = start + int(block.packets.captured_bytes[packet])
         piece = fragment_at(data, at, end, 0)
@@ -300,9 +297,9 @@ class Rewriter:
     def _put_pieces(self, chain: Chain, survey: Survey) -> None:
         """What packets in pieces hold now, by the packets that brought the pieces."""
         kept = KeptPieces()
-        for block in _blocks(chain, None, kept):
+        for block in packet_blocks(chain, fragments=kept):
             kept.place(block.packets.offset, block.first_packet)
-            side = block.sources[1].copy()
+            side = block.side.copy()
             links = np.array([RAW], np.int64)
             rows = new_packet_columns(len(kept.rebuilt))
             for row, (start, end) in enumerate(kept.rebuilt):
@@ -321,7 +318,7 @@ class Rewriter:
             for packet, offset, content in kept.contents():
                 self._pieces.setdefault(packet, []).append((offset, content))
 
-    def _rewrite_rebuilt(self, side: ByteArray, block: "_Block", of: Int64Array) -> None:
+    def _rewrite_rebuilt(self, side: ByteArray, block: PacketBlock, of: Int64Array) -> None:
         segments = block.segments
         rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
         if not len(rows):
@@ -346,7 +343,7 @@ class Rewriter:
             self._sink.write(interface_block(link_type, max(snaplen, 0)))
             self._interfaces += 1
 
-    def _write(self, block: "_Block") -> None:
+    def _write(self, block: PacketBlock) -> None:
         self._describe(block.reader.interfaces)
         self.told.packets += block.rows
         if self._comments is not None:
@@ -358,7 +355,9 @@ class Rewriter:
             size = rewriting.pack_packets(block.data, block.packets, bounds, numbers, self._out)
             self._sink.write(self._out[:size].data)
 
-    def _write_with_comments(self, block: "_Block", comments: Mapping[int, Sequence[str]]) -> None:
+    def _write_with_comments(
+        self, block: PacketBlock, comments: Mapping[int, Sequence[str]]
+    ) -> None:
         packets = block.packets
         for row in range(block.rows):
             start = int(packets.offset[row])
@@ -370,69 +369,6 @@ class Rewriter:
                     int(packets.interface[row]), told,
                 )
             )  # fmt: skip
-
-
-class _Block(NamedTuple):
-    """Packets of a buffer: their bytes, columns and segments."""
-
-    data: ByteArray
-    reader: CaptureReader
-    rows: int
-    first_packet: int
-    segments: SegmentColumns
-    segment_count: int
-    reasons: Int64Array
-    sources: tuple[ByteArray, ByteArray]
-
-    @property
-    def packets(self) -> PacketColumns:
-        """Columns of the packets."""
-        return self.reader.packets
-
-    @property
-    def link_types(self) -> Int64Array:
-        """By interface."""
-        return self.reader.interfaces.columns.link_type
-
-
-def _blocks(
-    chain: Chain,
-    progress: Progress | None,
-    kept: KeptPieces | None = None,
-    reader: CaptureReader | None = None,
-) -> Iterator[_Block]:
-    """The packets of a chain of files."""
-    reader, decoder = reader or CaptureReader(), PacketReader(fragments=kept)
-    with ChainReader(chain.files) as source:
-        for event in source:
-            if isinstance(event, FileStart):
-                reader.start_file()
-            elif isinstance(event, FileEnd):
-                reader.finish_file()
-                decoder.finish_file()
-            else:
-                yield from _blocks_of(event, reader, decoder)
-                if progress is not None:
-                    progress(source.stored_bytes)
-
-
-def _blocks_of(buffer: Buffer, reader: CaptureReader, decoder: PacketReader) -> Iterator[_Block]:
-    position, is_more = buffer.start, True
-    while is_more:
-        scan = reader.feed(buffer.data, position, buffer.end, buffer.is_last)
-        position, is_more = scan.consumed, scan.is_more
-        if scan.rows:
-            links = reader.interfaces.columns.link_type
-            segments, count = decoder.read(
-                buffer.data, reader.packets, scan.rows, scan.first_packet, links
-            )
-            reasons = decoder.reasons[: scan.rows]
-            sources = (buffer.data, decoder.side)
-            yield _Block(
-                buffer.data, reader, scan.rows, scan.first_packet, segments, count, reasons, sources
-            )
-    buffer.consumed = position
-    buffer.is_enough = reader.is_over
 
 
 def _mapped(descriptor: int) -> ByteArray:

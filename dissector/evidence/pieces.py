@@ -6,7 +6,9 @@ from typing import Any, Final, NamedTuple
 from dissector.blocks import ByteArray, Int64Array
 from dissector.packet.fragments import Fragments, fragment_at
 from dissector.packet.reasons import FRAGMENT
-from dissector.packet.walk import END, HASH, OFFSET, PACKET, SOURCE, WIRE_END
+from dissector.packet.walk import (
+    Walk,
+)
 
 _REMEMBERED: Final = 4096  # packets that were put together, for fragments that come once more
 
@@ -43,11 +45,12 @@ class KeptPieces(Fragments):
         super().start_block()
         self._found, self.rebuilt, self._repeats = [], [], []
 
-    def take(self, data: ByteArray, walk: Int64Array) -> int:
+    def take(self, data: ByteArray, walk: Walk) -> int:
         """As it is, and note the place of the fragment."""
-        offset, end = int(walk[OFFSET]), int(min(walk[END], walk[WIRE_END]))
-        packet, is_of_input = int(walk[PACKET]), int(walk[SOURCE]) == 0
-        piece = fragment_at(data, offset, end, int(walk[HASH]))
+        position = walk.position
+        offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
+        packet, is_of_input = int(position.packet[0]), int(position.source[0]) == 0
+        piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
         was_complete = not isinstance(piece, int) and piece.key in self._complete
         said = super().take(data, walk)
         if isinstance(piece, int):
@@ -59,10 +62,10 @@ class KeptPieces(Fragments):
         elif noted.size and is_of_input:
             self._pieces.setdefault(piece.key, []).append(noted)
         if said < 0:
-            start = int(walk[OFFSET])
+            start = int(position.offset[0])
             version = int(self.side[start]) >> 4
             head = (int(self.side[start]) & 15) * 4 if version == 4 else len(piece.head)
-            self.rebuilt.append((start, int(walk[END])))
+            self.rebuilt.append((start, int(position.end[0])))
             number = self._last[piece.key] = self._count
             self._count += 1
             self._found.append((start + head, number, self._pieces.pop(piece.key, [])))

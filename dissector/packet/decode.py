@@ -10,7 +10,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import INTERFACE_LIMIT as BEYOND_LIMIT
 from dissector.codecs.integers import be16, be32
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_TUNNELS
+from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.ip import Network, ip_layer
 from dissector.packet.link import link_layer
@@ -35,28 +35,13 @@ from dissector.packet.tcp import (
 )
 from dissector.packet.unwrap import begin, network_of, unwrap
 from dissector.packet.walk import (
-    DEPTH,
-    DETAIL,
-    END,
-    FIRST_OFFLOADED,
-    FIRST_PACKET,
-    FOUND,
     FOUND_FRAGMENT,
     FOUND_TCP,
-    HASH,
-    OFFLOADED,
-    PACKET,
-    ROW,
-    ROWS,
-    SOURCE,
-    STACK,
-    TS_NS,
-    TUNNELS,
-    VERIFY,
-    VLANS,
-    WALK_CELLS,
+    NO_KIND,
+    BlockPass,
     PacketState,
 )
+from dissector.tables import ABSENT, fill_slot, find_slot
 
 # What stops the pass.
 DONE: Final = 0
@@ -97,47 +82,47 @@ def _write(
 
 
 @kernel
-def _is_refused(data: ByteArray, end: int, network: Network, walk: Int64Array) -> bool:
+def _is_refused(
+    data: ByteArray, end: int, network: Network, packet: int, block_pass: BlockPass
+) -> bool:
     """Look at the checksum of a segment that is all there: whether it may not be used.
 
     A packet captured before its card put the checksum in is not damaged, and counted.
     """
     if network.wire_end > end:
         return False
-    said = check_sum(data, network)
-    if said == CHECKSUM_UNFINISHED:
-        if walk[OFFLOADED] == 0:
-            walk[FIRST_OFFLOADED] = walk[PACKET]
-        walk[OFFLOADED] += 1
-    return said == CHECKSUM_WRONG and walk[VERIFY] != 0
+    checksum = check_sum(data, network)
+    if checksum == CHECKSUM_UNFINISHED:
+        if block_pass.offloaded[0] == 0:
+            block_pass.first_offloaded[0] = packet
+        block_pass.offloaded[0] += 1
+    return checksum == CHECKSUM_WRONG and block_pass.verify[0] != 0
 
 
 @kernel
 def _tunnel(state: PacketState) -> int:
     """The number of the tunnels around the packet being walked, 0 for none; the caller of the pass
     has made room for one per packet."""
-    walk = state.walk
-    if walk[DEPTH] == 0:
-        return 0
+    position = state.walk.position
     table = state.tunnels
-    value = walk[HASH] if walk[HASH] != 0 else 1
-    mask = len(table) - 2
-    at = (value >> 20) & mask & ~1
-    while table[at] != 0:
-        if table[at] == value:
-            return int(table[at + 1])
-        at = (at + 2) & mask
-    if walk[TUNNELS] >= MAX_TUNNELS - 1:
+    if position.depth[0] == 0:
+        return 0
+    slot = find_slot(table, position.tunnel_hash[0], 0, 0, 0)
+    if table.values[slot] != ABSENT:
+        return int(table.values[slot]) + 1
+    number = table.used[0]
+    if number >= MAX_TUNNELS - 1:
         return MAX_TUNNELS
-    width = WALK_CELLS - STACK + 1
-    start = walk[TUNNELS] * width
-    state.stacks[start] = walk[DEPTH]
-    for place in range(1, width):
-        state.stacks[start + place] = walk[STACK + place - 1]
-    walk[TUNNELS] += 1
-    table[at] = value
-    table[at + 1] = walk[TUNNELS]
-    return int(walk[TUNNELS])
+    fill_slot(table, slot, position.tunnel_hash[0], 0, 0, 0, number)
+    kept = state.stacks
+    around = state.walk.tunnels
+    for level in range(MAX_TUNNEL_DEPTH):
+        row = number * MAX_TUNNEL_DEPTH + level
+        for field in range(kept.matrix.shape[1]):
+            kept.matrix[row, field] = around.matrix[level, field]
+        if level >= position.depth[0]:
+            kept.kind[row] = NO_KIND
+    return int(number) + 1
 
 
 @kernel
@@ -145,30 +130,35 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
     """Walk on from where the walk is; what is TCP becomes the next segment.
 
     Returns:
-        A reason with its detail, or FOUND_FRAGMENT: the IP header of a fragment begins at OFFSET.
+        A reason with its detail, or FOUND_FRAGMENT: the IP header of a fragment begins at the
+        walk's position.
     """
     walk = state.walk
-    said = unwrap(data, walk)
-    if said == FOUND_FRAGMENT:
-        return said
-    if said != FOUND_TCP:
-        return int(said | (walk[DETAIL] << DETAIL_SHIFT))
+    position = walk.position
+    block_pass = state.block_pass
+    found = unwrap(data, walk)
+    if found == FOUND_FRAGMENT:
+        return found
+    if found != FOUND_TCP:
+        return int(found | (position.detail[0] << DETAIL_SHIFT))
     network = network_of(walk)
-    end = walk[END]
+    end = position.end[0]
+    packet = position.packet[0]
     transport = tcp_layer(data, network.offset, end, network.wire_end)
     if transport.reason != USED:
         return transport.reason
-    if (walk[VERIFY] or transport.flags & SYN) and _is_refused(data, end, network, walk):
+    is_checked = block_pass.verify[0] or transport.flags & SYN
+    if is_checked and _is_refused(data, end, network, packet, block_pass):
         return BAD_TCP_CHECKSUM
-    row = walk[FOUND]
+    row = block_pass.segments[0]
     segments = state.segments
     _write(data, end, network, transport, segments, row)
-    segments.source[row] = walk[SOURCE]
+    segments.source[row] = position.source[0]
     segments.tunnel[row] = _tunnel(state)
-    segments.vlans[row] = walk[VLANS]
-    segments.packet[row] = walk[PACKET]
-    segments.ts_ns[row] = walk[TS_NS]
-    walk[FOUND] = row + 1
+    segments.vlans[row] = position.vlans[0]
+    segments.packet[row] = packet
+    segments.ts_ns[row] = position.ts_ns[0]
+    block_pass.segments[0] = row + 1
     return USED
 
 
@@ -176,22 +166,23 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
 def read_packets(
     data: ByteArray, packets: PacketColumns, link_types: Int64Array, state: PacketState
 ) -> int:
-    """Decode packets from row walk[ROW] on, each to a segment or to a reason (see PacketState).
+    """Decode packets from row block_pass.row on, each to a segment or to a reason.
 
     Args:
         link_types: by interface.
 
     Returns:
-        DONE, or AT_FRAGMENT: the packet of row walk[ROW] is the caller's, see FOUND_FRAGMENT.
+        DONE, or AT_FRAGMENT: the packet of row block_pass.row is the caller's, see FOUND_FRAGMENT.
     """
+    block_pass = state.block_pass
     walk = state.walk
     reasons = state.reasons
     segments = state.segments
-    first_packet = walk[FIRST_PACKET]
-    verify = walk[VERIFY]
-    found = walk[FOUND]
-    rows = walk[ROWS]
-    for row in range(walk[ROW], rows):
+    first_packet = block_pass.first_packet[0]
+    verify = block_pass.verify[0]
+    found = block_pass.segments[0]
+    rows = block_pass.rows[0]
+    for row in range(block_pass.row[0], rows):
         offset = packets.offset[row]
         end = offset + packets.captured_bytes[row]
         interface = packets.interface[row]
@@ -208,30 +199,30 @@ def read_packets(
                 transport = tcp_layer(data, network.offset, end, network.wire_end)
                 reason = transport.reason
                 if reason == USED:
-                    if verify or transport.flags & SYN:
-                        walk[PACKET] = first_packet + row
-                        if _is_refused(data, end, network, walk):
-                            reasons[row] = BAD_TCP_CHECKSUM
-                            continue
+                    number = first_packet + row
+                    is_checked = verify or transport.flags & SYN
+                    if is_checked and _is_refused(data, end, network, number, block_pass):
+                        reasons[row] = BAD_TCP_CHECKSUM
+                        continue
                     _write(data, end, network, transport, segments, found)
                     segments.source[found] = 0
                     segments.tunnel[found] = 0
                     segments.vlans[found] = link.vlans
-                    segments.packet[found] = first_packet + row
+                    segments.packet[found] = number
                     segments.ts_ns[found] = packets.ts_ns[row]
                     found += 1
         elif link.reason != LOOK_CLOSER:
             reason = link.reason
         if reason in (LOOK_CLOSER, FRAGMENT):
             begin(walk, packets, row, link_types[interface])
-            walk[PACKET] = first_packet + row
-            walk[FOUND] = found
+            walk.position.packet[0] = first_packet + row
+            block_pass.segments[0] = found
             reason = read_walk(data, state)
-            found = walk[FOUND]
+            found = block_pass.segments[0]
             if reason == FOUND_FRAGMENT:
-                walk[ROW] = row
+                block_pass.row[0] = row
                 return AT_FRAGMENT
         reasons[row] = reason
-    walk[ROW] = rows
-    walk[FOUND] = found
+    block_pass.row[0] = rows
+    block_pass.segments[0] = found
     return DONE

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.capture.columns import CaptureNotice
 from dissector.limits import (
     DUPLICATE_WINDOW_MS,
@@ -29,7 +29,10 @@ from dissector.limits import (
     NULL,
 )
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
-from dissector.packet.walk import AT_IP, END, HASH, LAYER, OFFSET, PACKET, SOURCE, TS_NS, WIRE_END
+from dissector.packet.walk import (
+    AT_IP,
+    Walk,
+)
 
 REBUILT: Final = -1  # not a reason: the fragment completed its packet
 _NS_PER_MS: Final = 1_000_000
@@ -194,7 +197,7 @@ class Fragments:
         """What was rebuilt before is not needed any more."""
         self._used = 0
 
-    def take(self, data: ByteArray, walk: Int64Array) -> int:
+    def take(self, data: ByteArray, walk: Walk) -> int:
         """Take the fragment whose IP header the walk stands at.
 
         Args:
@@ -204,18 +207,19 @@ class Fragments:
             The reason for which the fragment's packet counts; or REBUILT, and the walk stands at
             the whole packet in `side`.
         """
-        offset, end = int(walk[OFFSET]), int(min(walk[END], walk[WIRE_END]))
-        piece = fragment_at(data, offset, end, int(walk[HASH]))
+        position = walk.position
+        offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
+        piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
         if isinstance(piece, int):
             return piece
-        self._clock = max(self._clock, int(walk[TS_NS]))
+        self._clock = max(self._clock, int(position.ts_ns[0]))
         self._expire()
         done = self._complete.get(piece.key)
         if done is not None:
             if done.total >= piece.end and not done.contradicts(piece):
                 return FRAGMENT
             self._forget(piece.key)
-        waiting = self._waiting_for(piece, int(walk[PACKET]))
+        waiting = self._waiting_for(piece, int(position.packet[0]))
         if waiting.is_dropped:
             return FRAGMENT_CONFLICT
         self._held -= waiting.charge
@@ -265,8 +269,9 @@ class Fragments:
             self._held += waiting.charge
         return waiting
 
-    def _rebuild(self, waiting: _Waiting, walk: Int64Array) -> None:
+    def _rebuild(self, waiting: _Waiting, walk: Walk) -> None:
         """Write a packet to the side; the walk goes on at its IP header."""
+        position = walk.position
         head = bytearray(waiting.head)
         holes = np.flatnonzero(waiting.state[: waiting.total] != _KNOWN)
         known = int(holes[0]) if len(holes) else waiting.total
@@ -285,11 +290,11 @@ class Fragments:
         self.side[start : start + len(head)] = np.frombuffer(bytes(head), np.uint8)
         self.side[start + len(head) : end] = waiting.content[:known]
         self._used = end
-        walk[LAYER] = AT_IP
-        walk[SOURCE] = 1
-        walk[OFFSET] = start
-        walk[END] = end
-        walk[WIRE_END] = start + len(head) + waiting.total
+        position.layer[0] = AT_IP
+        position.source[0] = 1
+        position.offset[0] = start
+        position.end[0] = end
+        position.wire_end[0] = start + len(head) + waiting.total
 
     def _expire(self) -> None:
         """Give up what is too old; both tables are in the order of age."""

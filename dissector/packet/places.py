@@ -5,8 +5,6 @@ The walk is that of `unwrap`, so every header that leads to a segment is found, 
 
 from typing import Final
 
-import numpy as np
-
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte
 from dissector.jit import kernel
@@ -23,10 +21,7 @@ from dissector.packet.walk import (
     FOUND_FRAGMENT,
     FOUND_TCP,
     GO_ON,
-    LAYER,
-    OFFSET,
-    TYPE,
-    WALK_CELLS,
+    Walk,
 )
 
 # Kinds of places.
@@ -51,49 +46,48 @@ _BEFORE_ADDRESSES: Final = 8
 PLACES_OF_PACKET: Final = 2 * MAX_STEPS + 2
 
 
-def new_walk() -> Int64Array:
-    """A walk for `find_places`."""
-    return np.zeros(WALK_CELLS, np.int64)
-
-
 @kernel
-def _link_place(data: ByteArray, walk: Int64Array, end: int) -> tuple[int, int]:
+def _link_place(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
     """Kind and place of the hardware addresses of a link header, -1 if it has none."""
-    offset = walk[OFFSET]
-    if walk[TYPE] == ETHERNET and offset + 12 <= end:
+    position = walk.position
+    offset = position.offset[0]
+    if position.kind[0] == ETHERNET and offset + 12 <= end:
         return MACS, offset
-    if walk[TYPE] == LINUX_SLL and offset + 14 <= end and byte(data, offset + 5) == 6:
+    if position.kind[0] == LINUX_SLL and offset + 14 <= end and byte(data, offset + 5) == 6:
         return MAC, offset + 6
-    if walk[TYPE] == LINUX_SLL2 and offset + 18 <= end and byte(data, offset + 11) == 6:
+    if position.kind[0] == LINUX_SLL2 and offset + 18 <= end and byte(data, offset + 11) == 6:
         return MAC, offset + 12
     return -1, 0
 
 
 @kernel
-def _place(data: ByteArray, walk: Int64Array, end: int) -> tuple[int, int]:
+def _place(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
     """Kind and place of what the walk stands at, -1 if it has no address."""
-    layer = walk[LAYER]
-    offset = walk[OFFSET]
+    position = walk.position
+    layer = position.layer[0]
+    offset = position.offset[0]
     if layer == AT_LINK:
         return _link_place(data, walk, end)
     if layer == AT_ETHERNET and offset + 12 <= end:
         return MACS, offset
-    is_ip = layer == AT_IP or (layer == AT_TYPE and walk[TYPE] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6))
+    is_ip = layer == AT_IP or (
+        layer == AT_TYPE and position.kind[0] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
+    )
     if is_ip and offset < end:
         version = byte(data, offset) >> 4
         if version == 4 and offset + 20 <= end:
             return IP4, offset
         if version == 6 and offset + 40 <= end:
             return IP6, offset
-    if layer == AT_PROTOCOL and walk[TYPE] == _UDP_PROTOCOL and offset + 8 <= end:
+    if layer == AT_PROTOCOL and position.kind[0] == _UDP_PROTOCOL and offset + 8 <= end:
         return UDP_HEADER, offset
     return -1, 0
 
 
 @kernel
-def _end_place(walk: Int64Array, said: int) -> tuple[int, int]:
+def _end_place(walk: Walk, said: int) -> tuple[int, int]:
     """Kind and place of what the walk ended with."""
-    offset = walk[OFFSET]
+    offset = walk.position.offset[0]
     if said == FOUND_TCP:
         return SEGMENT, offset
     if said == FOUND_FRAGMENT:
@@ -108,7 +102,7 @@ def _end_place(walk: Int64Array, said: int) -> tuple[int, int]:
 @kernel
 def find_places(
     data: ByteArray, packets: PacketColumns, bounds: Int64Array, link_types: Int64Array,
-    walk: Int64Array, places: Int64Array,
+    walk: Walk, places: Int64Array,
 ) -> int:  # fmt: skip
     """Fill places: int64[rows, CELLS].
 

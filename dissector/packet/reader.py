@@ -6,7 +6,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
-from dissector.limits import MAX_TUNNELS, PACKET_BLOCK_ROWS
+from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns, SegmentColumns, new_segment_columns
 from dissector.packet.decode import AT_FRAGMENT, read_packets, read_walk
 from dissector.packet.fragments import REBUILT, Fragments
@@ -24,21 +24,14 @@ from dissector.packet.reasons import (
 )
 from dissector.packet.tunnel_names import tunnel_name
 from dissector.packet.walk import (
-    FIRST_OFFLOADED,
-    FIRST_PACKET,
-    FOUND,
     FOUND_FRAGMENT,
-    OFFLOADED,
-    ROW,
-    ROWS,
-    STACK,
-    TUNNELS,
-    VERIFY,
-    WALK_CELLS,
+    BlockPass,
     PacketState,
+    TunnelStack,
+    new_walk,
 )
+from dissector.tables import new_hash_table, roomy
 
-_STACK_CELLS: Final = WALK_CELLS - STACK + 1  # of a tunnel's row: depth and stack
 _FEW_TUNNELS: Final = 64
 _NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
 _LIMITS: Final = {
@@ -85,13 +78,14 @@ class PacketReader:
         self._fragments = fragments or Fragments()
         self._unread: dict[str, dict[int, Unread]] = {}
         self._state = PacketState(
-            walk=np.zeros(WALK_CELLS, np.int64),
-            tunnels=np.zeros(4 * _FEW_TUNNELS, np.int64),
-            stacks=np.zeros(_FEW_TUNNELS * _STACK_CELLS, np.int64),
+            block_pass=BlockPass.new(1),
+            walk=new_walk(),
+            tunnels=new_hash_table(2 * _FEW_TUNNELS),
+            stacks=TunnelStack.new(_FEW_TUNNELS * MAX_TUNNEL_DEPTH),
             segments=self.segments,
             reasons=self.reasons,
         )
-        self._state.walk[VERIFY] = int(verify_checksums)
+        self._state.block_pass.verify[0] = int(verify_checksums)
 
     @property
     def side(self) -> ByteArray:
@@ -116,28 +110,28 @@ class PacketReader:
         """
         reasons = self.reasons[:rows]
         assert len(reasons) == rows, "the block of packets is larger than this reader's"
-        walk = self._state.walk
-        walk[ROW], walk[ROWS], walk[FOUND], walk[FIRST_PACKET] = 0, rows, 0, first_packet
+        block_pass = self._state.block_pass
+        block_pass.row[0], block_pass.rows[0] = 0, rows
+        block_pass.segments[0], block_pass.first_packet[0] = 0, first_packet
         self._fragments.start_block()
         self._make_room(rows)
         while read_packets(data, packets, link_types, self._state) == AT_FRAGMENT:
-            reasons[walk[ROW]] = self._fragment(data)
-            walk[ROW] += 1
+            reasons[block_pass.row[0]] = self._fragment(data)
+            block_pass.row[0] += 1
         details = reasons >> DETAIL_SHIFT
         reasons &= REASON_MASK
         counts = np.bincount(reasons, minlength=len(IGNORED_REASONS))
         self._counts += counts
         if rows and counts[USED] < rows:
             self._note_unread(reasons, details, counts, first_packet)
-        return self.segments, int(walk[FOUND])
+        return self.segments, int(block_pass.segments[0])
 
     def tunnel_name(self, number: int) -> str | None:
         """What a tunnel of the segments is called; None for 0 and for those beyond the limit."""
         if number == 0 or number >= MAX_TUNNELS:
             return None
-        start = (number - 1) * _STACK_CELLS
-        depth, *stack = self._state.stacks[start : start + _STACK_CELLS].tolist()
-        return tunnel_name(depth, stack)
+        end = number * MAX_TUNNEL_DEPTH
+        return tunnel_name(self._state.stacks.matrix[end - MAX_TUNNEL_DEPTH : end].tolist())
 
     def counts(self) -> PacketCounts:
         """The counts of the running file so far."""
@@ -166,44 +160,38 @@ class PacketReader:
             for code in _LIMITS
             for each in self._unread.get(code, {}).values()
         ]
-        walk = self._state.walk
-        if walk[TUNNELS] >= MAX_TUNNELS - 1:
-            found.append(CaptureNotice("tunnels_limit", value=int(walk[TUNNELS])))
-        if walk[OFFLOADED]:
-            first, count = int(walk[FIRST_OFFLOADED]), int(walk[OFFLOADED])
+        tunnels = int(self._state.tunnels.used[0])
+        if tunnels >= MAX_TUNNELS - 1:
+            found.append(CaptureNotice("tunnels_limit", value=tunnels))
+        block_pass = self._state.block_pass
+        if block_pass.offloaded[0]:
+            first, count = int(block_pass.first_offloaded[0]), int(block_pass.offloaded[0])
             found.append(CaptureNotice("checksum_offload", packet=first, value=count))
         return found + self._fragments.finish()
 
     def _fragment(self, data: ByteArray) -> int:
         """The packet at hand is a fragment: its reason, or that of the packet it completes."""
-        walk = self._state.walk
         for _ in range(_NESTED_FRAGMENTS):
-            said = self._fragments.take(data, walk)
-            if said != REBUILT:
-                return said
+            reason = self._fragments.take(data, self._state.walk)
+            if reason != REBUILT:
+                return reason
             data = self._fragments.side
-            said = int(read_walk(data, self._state))
-            if said != FOUND_FRAGMENT:
-                return said
+            reason = int(read_walk(data, self._state))
+            if reason != FOUND_FRAGMENT:
+                return reason
         return TUNNEL_DEPTH
 
     def _make_room(self, rows: int) -> None:
         """Room for a tunnel more with every packet of a block, up to the limit."""
         state = self._state
-        most = min(int(state.walk[TUNNELS]) + rows + 1, MAX_TUNNELS)
-        if most * _STACK_CELLS > len(state.stacks):
-            room = min(MAX_TUNNELS, 2 * most)
-            stacks = np.zeros(room * _STACK_CELLS, np.int64)
-            stacks[: len(state.stacks)] = state.stacks
-            tunnels = np.zeros(4 << room.bit_length(), np.int64)
-            mask = len(tunnels) - 2
-            for place in np.flatnonzero(state.tunnels[::2]).tolist():
-                value, number = state.tunnels[2 * place : 2 * place + 2].tolist()
-                at = (value >> 20) & mask
-                while tunnels[at]:
-                    at = (at + 2) & mask
-                tunnels[at : at + 2] = value, number
-            state.grow(stacks=stacks, tunnels=tunnels)
+        used = int(state.tunnels.used[0])
+        most = min(used + rows, MAX_TUNNELS)
+        if most * MAX_TUNNEL_DEPTH > len(state.stacks.matrix):
+            room = min(2 * most, MAX_TUNNELS)
+            state.grow(
+                tunnels=roomy(state.tunnels, room - used),
+                stacks=state.stacks.grown(room * MAX_TUNNEL_DEPTH),
+            )
 
     def _note_unread(
         self, reasons: Int64Array, details: Int64Array, counts: Int64Array, first_packet: int

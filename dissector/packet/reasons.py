@@ -2,39 +2,6 @@
 
 from typing import Final
 
-USED: Final = 0  # not a reason: the packet is a segment
-UNKNOWN_LINK_TYPE: Final = 1
-NO_INTERFACE: Final = 2
-INTERFACE_LIMIT: Final = 3
-LINK_CUT: Final = 4
-VLAN_DEPTH: Final = 5
-LLC: Final = 6
-NOT_IP: Final = 7
-MPLS: Final = 8
-PPPOE: Final = 9
-MACSEC: Final = 10
-UNSUPPORTED_L2: Final = 11
-IP_CUT: Final = 12
-IP_MALFORMED: Final = 13
-EXTENSION_DEPTH: Final = 14
-FRAGMENT: Final = 15
-FRAGMENT_CONFLICT: Final = 16
-FRAGMENT_MALFORMED: Final = 17
-UDP: Final = 18
-ICMP: Final = 19
-OTHER_TRANSPORT: Final = 20
-GRE: Final = 21
-VXLAN: Final = 22
-GENEVE: Final = 23
-GTP: Final = 24
-ESP: Final = 25
-NSH: Final = 26
-TUNNEL_CUT: Final = 27
-TUNNEL_DEPTH: Final = 28
-TCP_CUT: Final = 29
-TCP_MALFORMED: Final = 30
-BAD_TCP_CHECKSUM: Final = 31
-
 # The name of reason n is IGNORED_REASONS[n]; the first stands for packets that are used. A tunnel's
 # name stands for packets of its kind in which nothing to read was found.
 IGNORED_REASONS: Final = (
@@ -71,6 +38,38 @@ IGNORED_REASONS: Final = (
     "tcp_malformed",
     "bad_tcp_checksum",
 )
+USED: Final = IGNORED_REASONS.index("used")  # not a reason: the packet is a segment
+UNKNOWN_LINK_TYPE: Final = IGNORED_REASONS.index("unknown_link_type")
+NO_INTERFACE: Final = IGNORED_REASONS.index("unknown_interface")
+INTERFACE_LIMIT: Final = IGNORED_REASONS.index("interface_limit")
+LINK_CUT: Final = IGNORED_REASONS.index("link_header_cut")
+VLAN_DEPTH: Final = IGNORED_REASONS.index("vlan_depth")
+LLC: Final = IGNORED_REASONS.index("llc")
+NOT_IP: Final = IGNORED_REASONS.index("not_ip")
+MPLS: Final = IGNORED_REASONS.index("mpls")
+PPPOE: Final = IGNORED_REASONS.index("pppoe")
+MACSEC: Final = IGNORED_REASONS.index("macsec")
+UNSUPPORTED_L2: Final = IGNORED_REASONS.index("unsupported_l2")
+IP_CUT: Final = IGNORED_REASONS.index("ip_header_cut")
+IP_MALFORMED: Final = IGNORED_REASONS.index("ip_malformed")
+EXTENSION_DEPTH: Final = IGNORED_REASONS.index("extension_depth")
+FRAGMENT: Final = IGNORED_REASONS.index("ip_fragment")
+FRAGMENT_CONFLICT: Final = IGNORED_REASONS.index("fragment_conflict")
+FRAGMENT_MALFORMED: Final = IGNORED_REASONS.index("fragment_malformed")
+UDP: Final = IGNORED_REASONS.index("udp")
+ICMP: Final = IGNORED_REASONS.index("icmp")
+OTHER_TRANSPORT: Final = IGNORED_REASONS.index("other_transport")
+GRE: Final = IGNORED_REASONS.index("gre")
+VXLAN: Final = IGNORED_REASONS.index("vxlan")
+GENEVE: Final = IGNORED_REASONS.index("geneve")
+GTP: Final = IGNORED_REASONS.index("gtp")
+ESP: Final = IGNORED_REASONS.index("esp")
+NSH: Final = IGNORED_REASONS.index("nsh")
+TUNNEL_CUT: Final = IGNORED_REASONS.index("tunnel_header_cut")
+TUNNEL_DEPTH: Final = IGNORED_REASONS.index("tunnel_depth")
+TCP_CUT: Final = IGNORED_REASONS.index("tcp_header_cut")
+TCP_MALFORMED: Final = IGNORED_REASONS.index("tcp_malformed")
+BAD_TCP_CHECKSUM: Final = IGNORED_REASONS.index("bad_tcp_checksum")
 
 LOOK_CLOSER: Final = 255  # not a reason: the short way does not know the packet
 DETAIL_SHIFT: Final = 8  # above a reason: the ethertype or link type that is not read

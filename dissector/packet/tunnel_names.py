@@ -5,12 +5,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from dissector.packet.walk import NO_ID, STACK_CELLS
+from dissector.packet.walk import NO_ID, NO_KIND, TUNNEL_KINDS
 
-# By kind. Labels and ids that differ by direction are left out, so that a connection has one name.
-_NAMES: Final = (
-    "vxlan", "geneve", "gre", "erspan", "ip", "mpls", "pppoe", "pbb", "gtp", "pptp", "etherip"
-)  # fmt: skip
+# Labels and ids that differ by direction are left out, so that a connection has one name.
 _ONE_WAY: Final = ("mpls", "gtp", "pptp")
 
 
@@ -21,7 +18,7 @@ def _address(high: int, low: int) -> str:
 
 
 def _entry(kind: int, number: int, ends: Sequence[int]) -> str:
-    name = _NAMES[kind]
+    name = TUNNEL_KINDS[kind]
     if name in _ONE_WAY:
         return name
     if number != NO_ID:
@@ -29,14 +26,6 @@ def _entry(kind: int, number: int, ends: Sequence[int]) -> str:
     return f"{name}:{_address(*ends[:2])}-{_address(*ends[2:])}"
 
 
-def tunnel_name(depth: int, stack: Sequence[int]) -> str:
-    """Such as `vxlan:5` or `gre:192.0.2.1-192.0.2.2/vxlan:7`.
-
-    Args:
-        stack: STACK_CELLS numbers for each of `depth` tunnels: kind, id, lower and upper address.
-    """
-    parts = []
-    for start in range(0, depth * STACK_CELLS, STACK_CELLS):
-        kind, number, *ends = stack[start : start + STACK_CELLS]
-        parts.append(_entry(kind, number, ends))
-    return "/".join(parts)
+def tunnel_name(stack: Sequence[Sequence[int]]) -> str:
+    """Such as `vxlan:5` or `gre:192.0.2.1-192.0.2.2/vxlan:7`. stack: rows of a TunnelStack."""
+    return "/".join(_entry(kind, number, ends) for kind, number, *ends in stack if kind != NO_KIND)

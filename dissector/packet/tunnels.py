@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import kernel
 from dissector.limits import MAX_EXTENSION_HEADERS
@@ -23,7 +23,6 @@ from dissector.packet.walk import (
     AT_ETHERNET,
     AT_IP,
     AT_PPP,
-    END,
     ERSPAN_KIND,
     ETHERIP_KIND,
     GENEVE_KIND,
@@ -32,10 +31,9 @@ from dissector.packet.walk import (
     GTP_KIND,
     IP_KIND,
     NO_ID,
-    OFFSET,
     PPTP_KIND,
-    TYPE,
     VXLAN_KIND,
+    Walk,
     add_vlans,
     enter,
     step,
@@ -68,17 +66,18 @@ _REDIRECTED: Final = 0x883E  # by WCCP, whose second version has a header of 4 b
 
 
 @kernel
-def _enter_at(walk: Int64Array, kind: int, number: int, layer: int, offset: int) -> int:
+def _enter_at(walk: Walk, kind: int, number: int, layer: int, offset: int) -> int:
     """A tunnel, and what begins in it."""
     reason = enter(walk, kind, number)
     return reason if reason != GO_ON else step(walk, layer, offset)
 
 
 @kernel
-def service_header(data: ByteArray, walk: Int64Array) -> int:
+def service_header(data: ByteArray, walk: Walk) -> int:
     """A network service header (NSH): it says its own length and what follows."""
-    offset = walk[OFFSET]
-    if offset + 8 > walk[END]:
+    position = walk.position
+    offset = position.offset[0]
+    if offset + 8 > position.end[0]:
         return TUNNEL_CUT
     words = be16(data, offset) & 0x3F
     if words < 2 or byte(data, offset) >> 6 != 0:
@@ -87,7 +86,7 @@ def service_header(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def _numbered(walk: Int64Array, protocol: int, offset: int, otherwise: int) -> int:
+def _numbered(walk: Walk, protocol: int, offset: int, otherwise: int) -> int:
     """What a protocol number of VXLAN-GPE or NSH announces."""
     if protocol in (1, 2):
         return step(walk, AT_IP, offset)
@@ -99,10 +98,11 @@ def _numbered(walk: Int64Array, protocol: int, offset: int, otherwise: int) -> i
 
 
 @kernel
-def _vxlan(data: ByteArray, walk: Int64Array, port: int) -> int:
+def _vxlan(data: ByteArray, walk: Walk, port: int) -> int:
     """VXLAN: reserved bits are what senders make of them; a protocol number only if it is right."""
-    offset = walk[OFFSET]
-    if offset + 8 > walk[END]:
+    position = walk.position
+    offset = position.offset[0]
+    if offset + 8 > position.end[0]:
         return TUNNEL_CUT
     bits = byte(data, offset)
     if not bits & _VXLAN_HAS_ID:
@@ -113,7 +113,7 @@ def _vxlan(data: ByteArray, walk: Int64Array, port: int) -> int:
     inner = offset + 8
     if port == _VXLAN_GPE_PORT:
         return _numbered(walk, byte(data, offset + 3), inner, VXLAN)
-    if bits & _VXLAN_HAS_PROTOCOL and inner < walk[END]:
+    if bits & _VXLAN_HAS_PROTOCOL and inner < position.end[0]:
         protocol = byte(data, offset + 3)
         first = byte(data, inner)
         if (protocol == 1 and first >> 4 == 4) or (protocol == 2 and first >> 4 == 6):
@@ -124,10 +124,11 @@ def _vxlan(data: ByteArray, walk: Int64Array, port: int) -> int:
 
 
 @kernel
-def _geneve(data: ByteArray, walk: Int64Array) -> int:
+def _geneve(data: ByteArray, walk: Walk) -> int:
     """Geneve: options are skipped by their length."""
-    offset = walk[OFFSET]
-    if offset + 8 > walk[END]:
+    position = walk.position
+    offset = position.offset[0]
+    if offset + 8 > position.end[0]:
         return TUNNEL_CUT
     first = byte(data, offset)
     if first >> 6 != 0:
@@ -139,10 +140,11 @@ def _geneve(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def _gtp(data: ByteArray, walk: Int64Array) -> int:
+def _gtp(data: ByteArray, walk: Walk) -> int:
     """GTP-U version 1: user packets, after optional fields and extension headers."""
-    offset = walk[OFFSET]
-    end = walk[END]
+    position = walk.position
+    offset = position.offset[0]
+    end = position.end[0]
     if offset + 8 > end:
         return TUNNEL_CUT
     bits = byte(data, offset)
@@ -173,14 +175,15 @@ def _gtp(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def _udp(data: ByteArray, walk: Int64Array) -> int:
+def _udp(data: ByteArray, walk: Walk) -> int:
     """Tunnels have well-known ports of destination; the length field says nothing that IP does not,
     and giant packets not yet cut have a wrong one."""
-    offset = walk[OFFSET]
-    if offset + 8 > walk[END]:
+    position = walk.position
+    offset = position.offset[0]
+    if offset + 8 > position.end[0]:
         return UDP
     port = be16(data, offset + 2)
-    walk[OFFSET] = offset + 8
+    position.offset[0] = offset + 8
     if port in _VXLAN_PORTS or port == _VXLAN_GPE_PORT:
         return _vxlan(data, walk, port)
     if port == _GENEVE_PORT:
@@ -206,10 +209,11 @@ def _routes(data: ByteArray, offset: int, end: int) -> int:
 
 
 @kernel
-def _gre(data: ByteArray, walk: Int64Array) -> int:
+def _gre(data: ByteArray, walk: Walk) -> int:
     """GRE of both versions, with whatever its flags announce."""
-    offset = walk[OFFSET]
-    end = walk[END]
+    position = walk.position
+    offset = position.offset[0]
+    end = position.end[0]
     if offset + 4 > end:
         return TUNNEL_CUT
     flags = be16(data, offset)
@@ -251,14 +255,15 @@ def _gre(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def _erspan(data: ByteArray, walk: Int64Array, offset: int, has_sequence: int) -> int:
+def _erspan(data: ByteArray, walk: Walk, offset: int, has_sequence: int) -> int:
     """ERSPAN: a mirrored frame, its VLAN and the number of the mirror session.
 
     Type I has no header and, unlike the others, no GRE sequence number.
     """
+    position = walk.position
     if not has_sequence:
         return _enter_at(walk, ERSPAN_KIND, NO_ID, AT_ETHERNET, offset)
-    if offset + 8 > walk[END]:
+    if offset + 8 > position.end[0]:
         return TUNNEL_CUT
     head = be32(data, offset)
     version = head >> 28
@@ -272,7 +277,7 @@ def _erspan(data: ByteArray, walk: Int64Array, offset: int, has_sequence: int) -
     layer = AT_ETHERNET
     if version == 2:
         size = 12
-        if offset + size > walk[END]:
+        if offset + size > position.end[0]:
             return TUNNEL_CUT
         last = be16(data, offset + 10)
         if last & 1:
@@ -281,17 +286,18 @@ def _erspan(data: ByteArray, walk: Int64Array, offset: int, has_sequence: int) -
             layer = AT_IP
     inner = offset + size
     # A frame that still has its tag says it itself.
-    has_tag = inner + 14 <= walk[END] and be16(data, inner + 12) in VLAN_TAGS
+    has_tag = inner + 14 <= position.end[0] and be16(data, inner + 12) in VLAN_TAGS
     if vlan != 0 and not has_tag:
         add_vlans(walk, vlan | (1 << VLAN_COUNT_SHIFT))
     return step(walk, layer, inner)
 
 
 @kernel
-def protocol_step(data: ByteArray, walk: Int64Array) -> int:
+def protocol_step(data: ByteArray, walk: Walk) -> int:
     """What an IP packet carries, if not TCP."""
-    protocol = walk[TYPE]
-    offset = walk[OFFSET]
+    position = walk.position
+    protocol = position.kind[0]
+    offset = position.offset[0]
     if protocol == 17:
         return _udp(data, walk)
     if protocol in (4, 41):
@@ -303,7 +309,7 @@ def protocol_step(data: ByteArray, walk: Int64Array) -> int:
     if protocol == 50:
         return ESP
     if protocol == 97:
-        if offset + 2 > walk[END]:
+        if offset + 2 > position.end[0]:
             return TUNNEL_CUT
         return _enter_at(walk, ETHERIP_KIND, NO_ID, AT_ETHERNET, offset + 2)
     if protocol == 137:

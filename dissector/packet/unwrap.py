@@ -7,7 +7,7 @@ so that no packet takes more steps than it has headers; tunnels are bounded by M
 
 from typing import Final
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte, le16, le32
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
@@ -46,33 +46,19 @@ from dissector.packet.reasons import (
 )
 from dissector.packet.tunnels import protocol_step, service_header
 from dissector.packet.walk import (
-    ADDRESSES,
     AT_ETHERNET,
     AT_IP,
     AT_LINK,
     AT_PPP,
     AT_PROTOCOL,
     AT_TYPE,
-    DEPTH,
-    DETAIL,
-    END,
     FOUND_FRAGMENT,
     FOUND_TCP,
     GO_ON,
-    HASH,
-    HOP_LIMIT,
-    IP_ID,
-    IP_VERSION,
-    LAYER,
     MPLS_KIND,
-    OFFSET,
     PBB_KIND,
     PPPOE_KIND,
-    SOURCE,
-    TS_NS,
-    TYPE,
-    VLANS,
-    WIRE_END,
+    Walk,
     add_vlans,
     enter,
     step,
@@ -109,29 +95,33 @@ _LEGIBLE_MACSEC: Final = 0x0C  # bits of encrypted or changed text
 
 
 @kernel
-def begin(walk: Int64Array, packets: PacketColumns, row: int, link_type: int) -> None:
+def begin(walk: Walk, packets: PacketColumns, row: int, link_type: int) -> None:
     """Start the walk at the first byte of a packet."""
+    position = walk.position
     offset = packets.offset[row]
-    walk[LAYER] = AT_LINK
-    walk[TYPE] = link_type
-    walk[OFFSET] = offset
-    walk[END] = offset + packets.captured_bytes[row]
-    walk[WIRE_END] = offset + packets.wire_bytes[row]
-    walk[TS_NS] = packets.ts_ns[row]
-    walk[SOURCE] = 0
-    walk[VLANS] = 0
-    walk[DETAIL] = 0
-    walk[DEPTH] = 0
-    walk[HASH] = 0
-    for place in range(4):
-        walk[ADDRESSES + place] = 0
+    position.layer[0] = AT_LINK
+    position.kind[0] = link_type
+    position.offset[0] = offset
+    position.end[0] = offset + packets.captured_bytes[row]
+    position.wire_end[0] = offset + packets.wire_bytes[row]
+    position.ts_ns[0] = packets.ts_ns[row]
+    position.source[0] = 0
+    position.vlans[0] = 0
+    position.detail[0] = 0
+    position.depth[0] = 0
+    position.tunnel_hash[0] = 0
+    position.source_high[0] = 0
+    position.source_low[0] = 0
+    position.destination_high[0] = 0
+    position.destination_low[0] = 0
 
 
 @kernel
-def _log_record(data: ByteArray, walk: Int64Array) -> int:
+def _log_record(data: ByteArray, walk: Walk) -> int:
     """The netfilter log: a head of 4 bytes, then attributes in the byte order of their machine."""
-    end = walk[END]
-    offset = walk[OFFSET] + 4
+    position = walk.position
+    end = position.end[0]
+    offset = position.offset[0] + 4
     while offset + 4 <= end:
         size = le16(data, offset)
         kind = le16(data, offset + 2)
@@ -141,25 +131,26 @@ def _log_record(data: ByteArray, walk: Int64Array) -> int:
         if size < 4:
             break
         if kind & 0x7FFF == _PAYLOAD_ATTRIBUTE:
-            walk[END] = min(end, offset + size)
+            position.end[0] = min(end, offset + size)
             return step(walk, AT_IP, offset + 4)
         offset += (size + 3) & ~3
     return LINK_CUT
 
 
 @kernel
-def _other_link(data: ByteArray, walk: Int64Array) -> int:
+def _other_link(data: ByteArray, walk: Walk) -> int:
     """Link types that are too rare for the short way."""
-    link_type = walk[TYPE]
-    offset = walk[OFFSET]
-    end = walk[END]
+    position = walk.position
+    link_type = position.kind[0]
+    offset = position.offset[0]
+    end = position.end[0]
     if offset + 12 > end:
         return LINK_CUT
     if link_type == NFLOG:
         return _log_record(data, walk)
     if link_type == PPI:
         size = le16(data, offset + 2)
-        walk[TYPE] = le32(data, offset + 4)
+        position.kind[0] = le32(data, offset + 4)
         return LINK_CUT if size < 8 else step(walk, AT_LINK, offset + size)
     if link_type == PPP_ETHER:
         return step_type(walk, _PPPOE_SESSION, offset)
@@ -169,13 +160,14 @@ def _other_link(data: ByteArray, walk: Int64Array) -> int:
         return step(walk, AT_IP, offset + 12)
     if link_type == PFLOG:
         return step(walk, AT_IP, offset + ((byte(data, offset) + 3) & ~3))
-    walk[DETAIL] = link_type
+    position.detail[0] = link_type
     return UNKNOWN_LINK_TYPE
 
 
 @kernel
-def _link_step(data: ByteArray, walk: Int64Array) -> int:
-    link = link_layer(data, walk[OFFSET], walk[END], walk[TYPE])
+def _link_step(data: ByteArray, walk: Walk) -> int:
+    position = walk.position
+    link = link_layer(data, position.offset[0], position.end[0], position.kind[0])
     if link.reason not in (USED, LOOK_CLOSER):
         return link.reason
     if link.ethertype == NO_ETHERTYPE:
@@ -185,9 +177,9 @@ def _link_step(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def _ethernet_step(data: ByteArray, walk: Int64Array, offset: int) -> int:
+def _ethernet_step(data: ByteArray, walk: Walk, offset: int) -> int:
     """From an ethertype at offset on."""
-    link = after_type(data, offset, walk[END])
+    link = after_type(data, offset, walk.position.end[0])
     if link.reason not in (USED, LOOK_CLOSER):
         return link.reason
     add_vlans(walk, link.vlans)
@@ -195,8 +187,9 @@ def _ethernet_step(data: ByteArray, walk: Int64Array, offset: int) -> int:
 
 
 @kernel
-def _ppp_step(data: ByteArray, walk: Int64Array) -> int:
-    link = ppp(data, walk[OFFSET], walk[END])
+def _ppp_step(data: ByteArray, walk: Walk) -> int:
+    position = walk.position
+    link = ppp(data, position.offset[0], position.end[0])
     return step(walk, AT_IP, link.offset) if link.reason == USED else link.reason
 
 
@@ -227,13 +220,14 @@ def _is_ethernet(data: ByteArray, offset: int, end: int) -> bool:
 
 
 @kernel
-def _below_labels(data: ByteArray, walk: Int64Array, offset: int) -> int:
+def _below_labels(data: ByteArray, walk: Walk, offset: int) -> int:
     """What labels carry is said nowhere: IP by its version, else Ethernet.
 
     A pseudo-wire may put a control word before its frame, whose first four bits are 0; without
     one, an address may begin with the bits of an IP version.
     """
-    end = walk[END]
+    position = walk.position
+    end = position.end[0]
     if offset >= end:
         return LINK_CUT
     version = byte(data, offset) >> 4
@@ -244,7 +238,7 @@ def _below_labels(data: ByteArray, walk: Int64Array, offset: int) -> int:
             return step(walk, AT_ETHERNET, offset)
         return step(walk, AT_IP, offset)
     if version == 6:
-        fits = offset + 40 <= end and offset + 40 + be16(data, offset + 4) <= walk[WIRE_END]
+        fits = offset + 40 <= end and offset + 40 + be16(data, offset + 4) <= position.wire_end[0]
         return step(walk, AT_ETHERNET if is_frame and not fits else AT_IP, offset)
     has_word = version == 0 and _is_ethernet(data, offset + 4, end)
     if is_frame and not (has_word and be32(data, offset) == 0):
@@ -253,12 +247,13 @@ def _below_labels(data: ByteArray, walk: Int64Array, offset: int) -> int:
 
 
 @kernel
-def _labels(data: ByteArray, walk: Int64Array) -> int:
+def _labels(data: ByteArray, walk: Walk) -> int:
     """An MPLS stack; its id is the label, or a hash of several."""
-    offset = walk[OFFSET]
+    position = walk.position
+    offset = position.offset[0]
     number = 0
     for _ in range(_LABELS):
-        if offset + 4 > walk[END]:
+        if offset + 4 > position.end[0]:
             return LINK_CUT
         word = be32(data, offset)
         offset += 4
@@ -270,9 +265,9 @@ def _labels(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def _tagged(data: ByteArray, walk: Int64Array, ethertype: int, offset: int) -> int:
+def _tagged(data: ByteArray, walk: Walk, ethertype: int, offset: int) -> int:
     """Headers of fixed size between an ethertype and the next."""
-    left = walk[END] - offset
+    left = walk.position.end[0] - offset
     if ethertype == _VN_TAG:
         return LINK_CUT if left < 6 else _ethernet_step(data, walk, offset + 4)
     if ethertype == _E_TAG:
@@ -301,10 +296,11 @@ def _tagged(data: ByteArray, walk: Int64Array, ethertype: int, offset: int) -> i
 
 
 @kernel
-def _type_step(data: ByteArray, walk: Int64Array) -> int:
+def _type_step(data: ByteArray, walk: Walk) -> int:
     """What an ethertype announces."""
-    ethertype = walk[TYPE]
-    offset = walk[OFFSET]
+    position = walk.position
+    ethertype = position.kind[0]
+    offset = position.offset[0]
     if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
         return _ip_step(data, walk, ethertype)
     if ethertype in VLAN_TAGS:
@@ -322,61 +318,64 @@ def _type_step(data: ByteArray, walk: Int64Array) -> int:
     if ethertype == _SERVICE_HEADER:
         return service_header(data, walk)
     if ethertype < SMALLEST_ETHERTYPE:
-        if offset + 3 <= walk[END] and be16(data, offset) == _LLC_IP:
+        if offset + 3 <= position.end[0] and be16(data, offset) == _LLC_IP:
             return step(walk, AT_IP, offset + 3)
         return LLC
     if ethertype in _NOT_IP_TYPES:
         return NOT_IP
-    walk[DETAIL] = ethertype
+    position.detail[0] = ethertype
     return UNSUPPORTED_L2
 
 
 @kernel
-def _ip_step(data: ByteArray, walk: Int64Array, ethertype: int) -> int:
+def _ip_step(data: ByteArray, walk: Walk, ethertype: int) -> int:
     """An IP header: what it carries begins, its addresses are the innermost so far."""
-    network = ip_layer(data, walk[OFFSET], walk[END], walk[WIRE_END], ethertype)
+    position = walk.position
+    network = ip_layer(data, position.offset[0], position.end[0], position.wire_end[0], ethertype)
     if network.reason == FRAGMENT:
-        walk[TYPE] = ethertype
-        walk[LAYER] = AT_IP
+        position.kind[0] = ethertype
+        position.layer[0] = AT_IP
         return FOUND_FRAGMENT
     if network.reason not in (USED, LOOK_CLOSER):
         return network.reason
-    walk[IP_VERSION] = network.version
-    walk[ADDRESSES] = network.source_high
-    walk[ADDRESSES + 1] = network.source_low
-    walk[ADDRESSES + 2] = network.destination_high
-    walk[ADDRESSES + 3] = network.destination_low
-    walk[IP_ID] = network.ip_id
-    walk[HOP_LIMIT] = network.hop_limit
-    walk[WIRE_END] = network.wire_end
-    walk[END] = min(walk[END], network.wire_end)
-    walk[OFFSET] = network.offset
-    walk[TYPE] = network.protocol
-    walk[LAYER] = AT_PROTOCOL
+    position.ip_version[0] = network.version
+    position.source_high[0] = network.source_high
+    position.source_low[0] = network.source_low
+    position.destination_high[0] = network.destination_high
+    position.destination_low[0] = network.destination_low
+    position.ip_id[0] = network.ip_id
+    position.hop_limit[0] = network.hop_limit
+    position.wire_end[0] = network.wire_end
+    position.end[0] = min(position.end[0], network.wire_end)
+    position.offset[0] = network.offset
+    position.kind[0] = network.protocol
+    position.layer[0] = AT_PROTOCOL
     return FOUND_TCP if network.reason == USED else GO_ON
 
 
 @kernel
-def _version_step(data: ByteArray, walk: Int64Array) -> int:
+def _version_step(data: ByteArray, walk: Walk) -> int:
     """An IP header that nothing announced: its version says which."""
-    if walk[OFFSET] >= walk[END]:
+    position = walk.position
+    if position.offset[0] >= position.end[0]:
         return IP_CUT
-    version = byte(data, walk[OFFSET]) >> 4
+    version = byte(data, position.offset[0]) >> 4
     if version not in (4, 6):
         return NOT_IP
     return _ip_step(data, walk, ETHERTYPE_IPV4 if version == 4 else ETHERTYPE_IPV6)
 
 
 @kernel
-def step_on(data: ByteArray, walk: Int64Array) -> int:
+def step_on(data: ByteArray, walk: Walk) -> int:
     """Read the header that the walk stands at; returns as `unwrap`, or GO_ON."""
-    layer = walk[LAYER]
+    position = walk.position
+    layer = position.layer[0]
     if layer == AT_IP:
         return int(_version_step(data, walk))
     if layer == AT_TYPE:
         return int(_type_step(data, walk))
     if layer == AT_ETHERNET:
-        return int(_ethernet_step(data, walk, walk[OFFSET] + 12))
+        return int(_ethernet_step(data, walk, position.offset[0] + 12))
     if layer == AT_PROTOCOL:
         return int(protocol_step(data, walk))
     if layer == AT_PPP:
@@ -385,7 +384,7 @@ def step_on(data: ByteArray, walk: Int64Array) -> int:
 
 
 @kernel
-def unwrap(data: ByteArray, walk: Int64Array) -> int:
+def unwrap(data: ByteArray, walk: Walk) -> int:
     """Walk on from where the walk is.
 
     Returns:
@@ -400,18 +399,19 @@ def unwrap(data: ByteArray, walk: Int64Array) -> int:
 
 
 @inlined
-def network_of(walk: Int64Array) -> Network:
+def network_of(walk: Walk) -> Network:
     """The innermost IP header of a walk that found TCP."""
+    position = walk.position
     return Network(
         USED,
-        walk[TYPE],
-        walk[OFFSET],
-        walk[WIRE_END],
-        walk[IP_VERSION],
-        walk[ADDRESSES],
-        walk[ADDRESSES + 1],
-        walk[ADDRESSES + 2],
-        walk[ADDRESSES + 3],
-        walk[IP_ID],
-        walk[HOP_LIMIT],
+        position.kind[0],
+        position.offset[0],
+        position.wire_end[0],
+        position.ip_version[0],
+        position.source_high[0],
+        position.source_low[0],
+        position.destination_high[0],
+        position.destination_low[0],
+        position.ip_id[0],
+        position.hop_limit[0],
     )

@@ -1,13 +1,14 @@
-"""Where the slow way through a packet is: the places of its numbers in one int64 array.
+"""Where the slow path through a packet is.
 
 Almost all packets are TCP in IP behind a link header, and the pass over a block reads them in one
 go. What is anything else (a tunnel, a label, a fragment, another protocol) is walked header by
-header by the kernels of `unwrap` and `tunnels`, which share this array instead of long tuples.
+header by the kernels of `unwrap` and `tunnels`, which share a Walk instead of long tuples.
 """
 
 from typing import Final
 
 from dissector.blocks import Int64Array
+from dissector.bundles import Records
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_TUNNEL_DEPTH
@@ -15,38 +16,7 @@ from dissector.packet.columns import SegmentColumns
 from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.packet.reasons import TUNNEL_DEPTH
 from dissector.states import State
-
-# -- the pass over a block
-ROW: Final = 0  # next packet
-ROWS: Final = 1
-FOUND: Final = 2  # segments so far
-FIRST_PACKET: Final = 3  # number of row 0
-VERIFY: Final = 4  # 1: segments with a wrong checksum are not used
-TUNNELS: Final = 5  # how many are known
-OFFLOADED: Final = 6  # packets captured before their checksum was
-FIRST_OFFLOADED: Final = 7  # number of the first of them
-# -- the packet being walked
-LAYER: Final = 8  # what comes at OFFSET: AT_*
-OFFSET: Final = 9
-END: Final = 10  # after the last captured byte of this layer
-WIRE_END: Final = 11  # after the last byte of this layer as it was on the wire
-TYPE: Final = 12  # AT_LINK: link type; AT_TYPE: ethertype; AT_PROTOCOL: of IP
-VLANS: Final = 13  # as in SegmentColumns
-DETAIL: Final = 14  # the ethertype or link type that is not read
-SOURCE: Final = 15  # which array is walked, as in SegmentColumns
-PACKET: Final = 16
-TS_NS: Final = 17
-# -- the innermost IP header so far
-IP_VERSION: Final = 18
-ADDRESSES: Final = 19  # source high, low, destination high, low
-IP_ID: Final = 23
-HOP_LIMIT: Final = 24
-# -- the tunnels around it
-DEPTH: Final = 25
-HASH: Final = 26
-STACK: Final = 27  # STACK_CELLS for each, outermost first
-STACK_CELLS: Final = 6  # kind, id, lower address (high, low), upper address
-WALK_CELLS: Final = STACK + STACK_CELLS * MAX_TUNNEL_DEPTH
+from dissector.tables import HashTable
 
 AT_LINK: Final = 0
 AT_ETHERNET: Final = 1
@@ -59,91 +29,176 @@ GO_ON: Final = -1  # not a reason: the next layer was found
 FOUND_TCP: Final = -2
 FOUND_FRAGMENT: Final = -3
 
-# Kinds of tunnels. The id of an entry with addresses is NO_ID.
-VXLAN_KIND: Final = 0
-GENEVE_KIND: Final = 1
-GRE_KIND: Final = 2
-ERSPAN_KIND: Final = 3
-IP_KIND: Final = 4
-MPLS_KIND: Final = 5
-PPPOE_KIND: Final = 6
-PBB_KIND: Final = 7
-GTP_KIND: Final = 8
-PPTP_KIND: Final = 9
-ETHERIP_KIND: Final = 10
-NO_ID: Final = -1
+# Kinds of tunnels, in the order of their names in tables.
+TUNNEL_KINDS: Final = (
+    "vxlan", "geneve", "gre", "erspan", "ip", "mpls", "pppoe", "pbb", "gtp", "pptp", "etherip"
+)  # fmt: skip
+VXLAN_KIND: Final = TUNNEL_KINDS.index("vxlan")
+GENEVE_KIND: Final = TUNNEL_KINDS.index("geneve")
+GRE_KIND: Final = TUNNEL_KINDS.index("gre")
+ERSPAN_KIND: Final = TUNNEL_KINDS.index("erspan")
+IP_KIND: Final = TUNNEL_KINDS.index("ip")
+MPLS_KIND: Final = TUNNEL_KINDS.index("mpls")
+PPPOE_KIND: Final = TUNNEL_KINDS.index("pppoe")
+PBB_KIND: Final = TUNNEL_KINDS.index("pbb")
+GTP_KIND: Final = TUNNEL_KINDS.index("gtp")
+PPTP_KIND: Final = TUNNEL_KINDS.index("pptp")
+ETHERIP_KIND: Final = TUNNEL_KINDS.index("etherip")
+NO_KIND: Final = -1  # of what lies behind the innermost tunnel of a stack
+NO_ID: Final = -1  # of a tunnel that its addresses identify
 
 _FACTOR: Final = 0x2545_F491_4F6C_DD1D
+
+
+class Position(Records):
+    """Where a walk stands: records of one row.
+
+    layer: AT_*, what begins at offset; end: after the last captured byte of this layer; wire_end:
+    after its last byte on the wire; kind: AT_LINK: link type, AT_TYPE: ethertype, AT_PROTOCOL:
+    protocol of IP. detail: the ethertype or link type that is not read. source, packet, ts_ns,
+    vlans: as in SegmentColumns. ip_version to hop_limit: of the innermost IP header so far.
+    depth: tunnels around it; tunnel_hash: of these.
+    """
+
+    layer: Int64Array
+    offset: Int64Array
+    end: Int64Array
+    wire_end: Int64Array
+    kind: Int64Array
+    detail: Int64Array
+    source: Int64Array
+    packet: Int64Array
+    ts_ns: Int64Array
+    vlans: Int64Array
+    ip_version: Int64Array
+    source_high: Int64Array
+    source_low: Int64Array
+    destination_high: Int64Array
+    destination_low: Int64Array
+    ip_id: Int64Array
+    hop_limit: Int64Array
+    depth: Int64Array
+    tunnel_hash: Int64Array
+
+
+class TunnelStack(Records):
+    """Tunnels around a packet, outermost first, in MAX_TUNNEL_DEPTH rows; those behind the
+    innermost have NO_KIND. number: its id, or NO_ID and the addresses, the lower one first."""
+
+    kind: Int64Array
+    number: Int64Array
+    lower_high: Int64Array
+    lower_low: Int64Array
+    upper_high: Int64Array
+    upper_low: Int64Array
+
+
+class Walk(State):
+    """The walk through one packet."""
+
+    position: Position
+    tunnels: TunnelStack
+
+
+class BlockPass(Records):
+    """The pass over a block: records of one row.
+
+    row: next packet of `rows`; segments: how many so far; first_packet: number of row 0; verify: 1:
+    segments with a wrong checksum are not used. offloaded: packets captured before their checksum
+    was put in, first_offloaded: number of the first of them.
+    """
+
+    row: Int64Array
+    rows: Int64Array
+    segments: Int64Array
+    first_packet: Int64Array
+    verify: Int64Array
+    offloaded: Int64Array
+    first_offloaded: Int64Array
 
 
 class PacketState(State):
     """What the packet pass works on and remembers.
 
-    walk: see above; tunnels: hash table, pairs of hash (0: free) and number; stacks: by number - 1
-    a row of depth and stack. segments, reasons: output, by segment and by packet.
+    tunnels: numbers of tunnels, from 0, by tunnel_hash; stacks: by number the rows of one stack.
+    segments, reasons: output, by segment and by packet.
     """
 
-    walk: Int64Array
-    tunnels: Int64Array
-    stacks: Int64Array
+    block_pass: BlockPass
+    walk: Walk
+    tunnels: HashTable
+    stacks: TunnelStack
     segments: SegmentColumns
     reasons: Int64Array
 
 
+def new_walk() -> Walk:
+    """A walk that was not begun."""
+    return Walk(position=Position.new(1), tunnels=TunnelStack.new(MAX_TUNNEL_DEPTH))
+
+
 @inlined
-def step(walk: Int64Array, layer: int, offset: int) -> int:
+def step(walk: Walk, layer: int, offset: int) -> int:
     """The next layer begins at offset."""
-    walk[LAYER] = layer
-    walk[OFFSET] = offset
+    position = walk.position
+    position.layer[0] = layer
+    position.offset[0] = offset
     return GO_ON
 
 
 @inlined
-def step_type(walk: Int64Array, ethertype: int, offset: int) -> int:
+def step_type(walk: Walk, ethertype: int, offset: int) -> int:
     """At offset begins what an ethertype announces."""
-    walk[TYPE] = ethertype
-    walk[LAYER] = AT_TYPE
-    walk[OFFSET] = offset
+    position = walk.position
+    position.kind[0] = ethertype
+    position.layer[0] = AT_TYPE
+    position.offset[0] = offset
     return GO_ON
 
 
 @kernel
-def add_vlans(walk: Int64Array, vlans: int) -> None:
+def add_vlans(walk: Walk, vlans: int) -> None:
     """Append the VLAN ids of an inner frame; what is more than four is left out."""
-    count = walk[VLANS] >> VLAN_COUNT_SHIFT
-    ids = walk[VLANS] & ((1 << VLAN_COUNT_SHIFT) - 1)
+    position = walk.position
+    count = position.vlans[0] >> VLAN_COUNT_SHIFT
+    ids = position.vlans[0] & ((1 << VLAN_COUNT_SHIFT) - 1)
     for place in range(vlans >> VLAN_COUNT_SHIFT):
         if count < 4:
             ids |= ((vlans >> (VLAN_ID_BITS * place)) & 0xFFF) << (VLAN_ID_BITS * count)
             count += 1
-    walk[VLANS] = ids | (count << VLAN_COUNT_SHIFT)
+    position.vlans[0] = ids | (count << VLAN_COUNT_SHIFT)
 
 
 @kernel
-def enter(walk: Int64Array, kind: int, number: int) -> int:
+def enter(walk: Walk, kind: int, number: int) -> int:
     """A tunnel begins. number: its id; NO_ID: the addresses around it say which it is.
 
     Returns:
         GO_ON or TUNNEL_DEPTH.
     """
-    depth = walk[DEPTH]
+    position = walk.position
+    position = walk.position
+    tunnels = walk.tunnels
+    depth = position.depth[0]
     if depth == MAX_TUNNEL_DEPTH:
         return TUNNEL_DEPTH
-    at = STACK + STACK_CELLS * depth
-    walk[at] = kind
-    walk[at + 1] = number
+    high, low = position.source_high[0], position.source_low[0]
+    other_high, other_low = position.destination_high[0], position.destination_low[0]
     # The same for both directions: the lower address first.
-    swap = 0
-    if walk[ADDRESSES] > walk[ADDRESSES + 2] or (
-        walk[ADDRESSES] == walk[ADDRESSES + 2] and walk[ADDRESSES + 1] > walk[ADDRESSES + 3]
-    ):
-        swap = 2
-    for place in range(4):
-        walk[at + 2 + place] = walk[ADDRESSES + (place ^ swap)] if number == NO_ID else 0
-    value = walk[HASH]
-    for place in range(STACK_CELLS):
-        value = product(total(value ^ walk[at + place], _FACTOR), _FACTOR)
+    if high > other_high or (high == other_high and low > other_low):
+        high, low, other_high, other_low = other_high, other_low, high, low
+    if number != NO_ID:
+        high, low, other_high, other_low = 0, 0, 0, 0
+    tunnels.kind[depth] = kind
+    tunnels.number[depth] = number
+    tunnels.lower_high[depth] = high
+    tunnels.lower_low[depth] = low
+    tunnels.upper_high[depth] = other_high
+    tunnels.upper_low[depth] = other_low
+    value = position.tunnel_hash[0]
+    for field in range(tunnels.matrix.shape[1]):
+        value = product(total(value ^ tunnels.matrix[depth, field], _FACTOR), _FACTOR)
         value ^= value >> 29
-    walk[HASH] = value
-    walk[DEPTH] = depth + 1
+    position.tunnel_hash[0] = value
+    position.depth[0] = depth + 1
     return GO_ON

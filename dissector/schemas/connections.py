@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas.column import Column, Table, integers, name, names, number, text
 from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
+from dissector.schemas.words import ENDED, listed
 
 # One column for each direction: name without its suffix, unit, meaning, when it is null.
 _EACH_DIRECTION: Final = (
@@ -26,14 +27,14 @@ _EACH_DIRECTION: Final = (
     ("first_seq", "", "First TCP sequence number of payload {way}.", "no payload"),
     ("last_seq", "", "TCP sequence number after the last payload byte {way}.", "no payload"),
 )
-_WAYS: Final = (("_to_broker", "to the broker"), ("_to_client", "to the client"))
+_DIRECTIONS: Final = (("to_broker", "to the broker"), ("to_client", "to the client"))
 
 
 def _both_directions() -> tuple[Column, ...]:
     return tuple(
-        number(stem + suffix, unit, meaning.format(way=way), null)
+        number(f"{stem}_{suffix}", unit, meaning.format(way=way), null)
         for stem, unit, meaning, null in _EACH_DIRECTION
-        for suffix, way in _WAYS
+        for suffix, way in _DIRECTIONS
     )
 
 
@@ -61,7 +62,7 @@ TABLE: Final = Table(
             "no tunnel",
         ),
         name("started", "syn, or midstream if its opening is not in the capture."),
-        name("ended", "fin, rst, reused, idle or capture_end."),
+        name("ended", f"{listed(ENDED)}."),
         name("closed_first_by", "Who closed first: client or broker.", "nobody did"),
         number("first_ts_ns", "ns since 1970", "Time of the first packet."),
         number("last_ts_ns", "ns since 1970", "Latest time of a packet."),
@@ -101,7 +102,7 @@ TABLE: Final = Table(
                 f"Packet with which the stream {way} was complete.",
                 "no end of it was seen",
             )
-            for suffix, way in (("to_broker", "to the broker"), ("to_client", "to the client"))
+            for suffix, way in _DIRECTIONS
         ),
         CAPTURE,
         ORIGIN_CAPTURE,

@@ -6,6 +6,14 @@ Columns list them, docs/lake.md and reports explain them: all from here.
 from collections.abc import Iterable
 from typing import Final
 
+# How connections ended; the number of a word is its place in this order (`ENDED_*`).
+ENDED: Final = {
+    "fin": "both sides ended their streams",
+    "rst": "a side reset it",
+    "reused": "its addresses and ports were used for another one",
+    "idle": "silent for too long, or given up as there were too many",
+    "capture_end": "still open at the end of the capture",
+}
 # Outcomes of exchanges.
 OUTCOMES: Final = {
     "ok": "the answer confirms it",
@@ -68,6 +76,7 @@ NAME_SOURCES: Final = {
 }
 # What docs/lake.md explains: columns, and their words.
 EXPLAINED: Final = {
+    "connections.ended": ENDED,
     "exchanges.outcome": OUTCOMES,
     "deliveries.outcome": DELIVERY_OUTCOMES,
     "deliveries.redelivery_cause": CAUSES,

@@ -23,7 +23,9 @@ from dissector.packet.columns import SegmentColumns
 from dissector.packet.fragments import Fragments, fragment_at
 from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import FRAGMENT, USED
-from dissector.packet.walk import END, HASH, OFFSET, WIRE_END
+from dissector.packet.walk import (
+    Walk,
+)
 from dissector.protocols.cursus import secrets as cursus
 from dissector.protocols.pulsar.wire import secret_fields as pulsar
 from dissector.schemas.rows import arrow_batch
@@ -242,20 +244,22 @@ class _KeptFragments(Fragments):
         """Places and lengths of the fragments of packets that were never whole."""
         return [piece[1:] for pieces in self._pieces.values() for piece in pieces]
 
-    def take(self, data: ByteArray, walk: Int64Array) -> int:
+    def take(self, data: ByteArray, walk: Walk) -> int:
         """As it is, and note the place of the fragment."""
-        offset, end = int(walk[OFFSET]), int(min(walk[END], walk[WIRE_END]))
-        piece = fragment_at(data, offset, end, int(walk[HASH]))
+        position = walk.position
+        offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
+        piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
         if not isinstance(piece, int) and len(piece.payload) and data is self._data:
             first = piece.payload.ctypes.data - data.ctypes.data
             place = (piece.start, first, len(piece.payload))
             self._pieces.setdefault(piece.key, []).append(place)
         said = super().take(data, walk)
         if said < 0 and not isinstance(piece, int):
-            version = int(self.side[int(walk[OFFSET])]) >> 4
-            head = (int(self.side[int(walk[OFFSET])]) & 15) * 4 if version == 4 else len(piece.head)
+            at = int(position.offset[0])
+            first_byte = int(self.side[at])
+            head = (first_byte & 15) * 4 if first_byte >> 4 == 4 else len(piece.head)
             for start, first, size in self._pieces.pop(piece.key, []):
-                self.origins.append((int(walk[OFFSET]) + head + start, first, size))
+                self.origins.append((at + head + start, first, size))
         return said
 
 

@@ -6,18 +6,15 @@ they were.
 """
 
 import ipaddress
-from collections.abc import Callable
 from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import Int64Array
 from dissector.capture.interfaces import InterfaceTexts
-from dissector.capture.reader import CaptureReader
 from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.packet.columns import SegmentColumns
-from dissector.packet.reader import PacketReader
-from dissector.sources.files import Buffer, ChainReader, FileEnd, FileStart
+from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 
 _OPENING_OR_CLOSING: Final = 7  # FIN, SYN, RST
@@ -140,8 +137,9 @@ class _Writer:
         self.packets = 0
         sink.write(section_block("", "pulsar-dissector"))
 
-    def write(self, data: ByteArray, reader: CaptureReader, row: int, number: int) -> None:
-        packets = reader.packets
+    def write(self, block: PacketBlock, number: int) -> None:
+        data, reader, packets = block.data, block.reader, block.packets
+        row = number - block.first_packet
         interface = int(packets.interface[row])
         if interface not in self._numbers:
             self._numbers[interface] = len(self._numbers)
@@ -165,7 +163,7 @@ def write_slice(
     wanted: Wanted,
     sink: BinaryIO,
     has_comments: bool = True,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> int:
     """Write the wanted packets of a capture as pcapng; each says its number in the original.
 
@@ -176,37 +174,10 @@ def write_slice(
         How many packets were written.
     """
     wanted.merge()
-    reader, decoder = CaptureReader(), PacketReader()
     writer = _Writer(sink, has_comments)
-    with ChainReader(chain.files) as source:
-        for event in source:
-            if isinstance(event, FileStart):
-                reader.start_file()
-            elif isinstance(event, FileEnd):
-                reader.finish_file()
-                decoder.finish_file()
-            else:
-                _write_wanted(event, reader, decoder, wanted, writer)
-                if progress is not None:
-                    progress(source.stored_bytes)
-    return writer.packets
-
-
-def _write_wanted(
-    buffer: Buffer, reader: CaptureReader, decoder: PacketReader, wanted: Wanted, writer: _Writer
-) -> None:
-    """The wanted packets of one buffer."""
-    position = buffer.start
-    is_more = True
-    while is_more:
-        scan = reader.feed(buffer.data, position, buffer.end, buffer.is_last)
-        position, is_more = scan.consumed, scan.is_more
-        link_types = reader.interfaces.columns.link_type
-        segments, count = decoder.read(
-            buffer.data, reader.packets, scan.rows, scan.first_packet, link_types
-        )
-        for number in segments.packet[wanted.rows(segments, count)].tolist():
-            writer.write(buffer.data, reader, number - scan.first_packet, number)
+    for block in packet_blocks(chain, progress):
+        rows = wanted.rows(block.segments, block.segment_count)
+        for number in block.segments.packet[rows].tolist():
+            writer.write(block, number)
             wanted.taken.append(number)
-    buffer.consumed = position
-    buffer.is_enough = reader.is_over
+    return writer.packets

@@ -6,6 +6,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
+from dissector.schemas.words import ENDED
 
 # Kinds of a range. DATA has bytes; the gaps have a length and no bytes; OPEN, FIN and CLOSE are
 # events between bytes and have length 0.
@@ -16,13 +17,13 @@ OPEN: Final = 3  # a connection appeared (side: who spoke first)
 FIN: Final = 4  # this side ended its stream; all its bytes are out
 CLOSE: Final = 5  # the connection is over; `cause` tells how; last row of the connection
 
-# Causes of a CLOSE, in the order of `connections.ended`.
-ENDED_FIN: Final = 0
-ENDED_RST: Final = 1
-ENDED_REUSED: Final = 2
-ENDED_IDLE: Final = 3
-ENDED_CAPTURE_END: Final = 4
-ENDED_NAMES: Final = ("fin", "rst", "reused", "idle", "capture_end")
+# Causes of a CLOSE, as in `connections.ended`.
+ENDED_NAMES: Final = tuple(ENDED)
+ENDED_FIN: Final = ENDED_NAMES.index("fin")
+ENDED_RST: Final = ENDED_NAMES.index("rst")
+ENDED_REUSED: Final = ENDED_NAMES.index("reused")
+ENDED_IDLE: Final = ENDED_NAMES.index("idle")
+ENDED_CAPTURE_END: Final = ENDED_NAMES.index("capture_end")
 
 # Bits of `flags`.
 RETRANSMITTED: Final = 1  # some byte was sent again or came out of order (no tap copies)
@@ -30,12 +31,17 @@ STARTS_PACKET: Final = 2  # the first byte of this range is the first payload by
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
 
 
+# Where the bytes of DATA lie.
+SOURCE_BLOCK: Final = 0  # the input buffer
+SOURCE_HEAP: Final = 1  # the heap of the streams
+SOURCE_SIDE: Final = 2  # the side buffer of the packets
+
+
 class RangeColumns(Bundle):
     """In-order pieces of streams, in the order in which they are released; int64[rows] each.
 
     connection: connection_id; side: 0 (opened it, or seen first) or 1; kind: see above.
-    stream_offset: first byte; length: bytes. source: 0 the input buffer, 1 the stream room's heap,
-    2 the packet room's side buffer; offset: first byte there.
+    stream_offset: first byte; length: bytes. source: SOURCE_*; offset: first byte there.
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
     those of the range before it in its direction; GAP_CUT: the packet that was cut).
     flags: bits above; cause: of a CLOSE; release_packet: number of the packet whose arrival let

@@ -20,27 +20,21 @@ from a copy: it counts as one only where the connection has shown a copy with da
 from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Records
 from dissector.codecs.integers import byte, le64
+from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
 from dissector.limits import DUPLICATE_WINDOW_MS, NULL
-from dissector.stream.layout import (
-    DUPLICATE_PACKETS,
-    LAST_IP_ID,
-    LAST_TSVAL,
-    PACKETS,
-    SIDE_BITS,
-    SIDE_IDS_REPEAT,
-)
+from dissector.stream.records import Sides
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import distance, mix, scatter
+from dissector.stream.sequence import distance, mix
 
 BUCKETS: Final = 1 << 14
-_BUCKET_CELLS: Final = 8  # four pairs of hash and time
-DUPLICATE_CELLS: Final = BUCKETS * _BUCKET_CELLS
+_BUCKET_ROWS: Final = 4
 WINDOW_NS: Final = DUPLICATE_WINDOW_MS * 1_000_000
 
 # Odd multipliers without structure, one per part of a packet.
-_WAY: Final = 0x1C69_B3F7_4AC4_AE35
+_DIRECTION: Final = 0x1C69_B3F7_4AC4_AE35
 _SEQUENCE: Final = 0x5851_F42D_4C95_7F2D
 _ACKNOWLEDGEMENT: Final = 0x27BB_2EE6_87B0_B0FD
 _TIME: Final = 0x369D_EA0F_31A5_3F85
@@ -49,18 +43,33 @@ _HEAD: Final = 0x4CF5_AD43_2745_937F
 _TAIL: Final = 0x52DC_E729_38AE_BCA9
 
 
+class Signatures(Records):
+    """Hashes of recent packets, 0: none, and when they were captured; a bucket is four rows."""
+
+    hash: Int64Array
+    ts_ns: Int64Array
+
+
+def new_signatures() -> Signatures:
+    """Nothing was seen yet."""
+    return Signatures.new(BUCKETS * _BUCKET_ROWS)
+
+
 @inlined
-def signature(segment: Segment, way: int, data: ByteArray) -> int:
-    """A hash of what copies of a packet have in common, never 0. way: connection_id * 2 + side."""
-    value = scatter(way, _WAY)
-    value ^= scatter(segment.sequence | (segment.flags << 33), _SEQUENCE)
-    value ^= scatter(segment.acknowledgement | (segment.window << 33), _ACKNOWLEDGEMENT)
-    value ^= scatter(segment.tsval ^ (segment.wire_bytes << 33), _TIME)
-    value ^= scatter(segment.ip_id, _IP_ID)
+def signature(segment: Segment, direction: int, data: ByteArray) -> int:
+    """A hash of what copies of a packet have in common, never 0.
+
+    direction: connection_id * 2 + side_no.
+    """
+    value = product(direction, _DIRECTION)
+    value ^= product(segment.sequence | (segment.flags << 33), _SEQUENCE)
+    value ^= product(segment.acknowledgement | (segment.window << 33), _ACKNOWLEDGEMENT)
+    value ^= product(segment.tsval ^ (segment.wire_bytes << 33), _TIME)
+    value ^= product(segment.ip_id, _IP_ID)
     length = segment.captured_bytes
     if length >= 8:
-        value ^= scatter(le64(data, segment.offset), _HEAD)
-        value ^= scatter(le64(data, segment.offset + length - 8), _TAIL)
+        value ^= product(le64(data, segment.offset), _HEAD)
+        value ^= product(le64(data, segment.offset + length - 8), _TAIL)
     else:
         for index in range(length):
             value = mix(value ^ byte(data, segment.offset + index))
@@ -70,46 +79,47 @@ def signature(segment: Segment, way: int, data: ByteArray) -> int:
 
 @inlined
 def _bucket(value: int) -> int:
-    return ((value >> 17) & (BUCKETS - 1)) * _BUCKET_CELLS
+    return ((value >> 17) & (BUCKETS - 1)) * _BUCKET_ROWS
 
 
 @kernel
-def remembered(signatures: Int64Array, value: int, ts_ns: int) -> int:
+def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
     """How far, in ns, the packet of this signature lies whose capture was nearest; NULL: none."""
     start = _bucket(value)
     nearest = NULL
-    for place in range(start, start + _BUCKET_CELLS, 2):
-        if signatures[place] == value:
-            apart = abs(ts_ns - signatures[place + 1])
+    for row in range(start, start + _BUCKET_ROWS):
+        if signatures.hash[row] == value:
+            apart = abs(ts_ns - signatures.ts_ns[row])
             if nearest == NULL or apart < nearest:
                 nearest = apart
     return int(nearest)
 
 
 @inlined
-def shows_its_age(cells: Int64Array, side: int, segment: Segment) -> bool:
+def is_old_packet(sides: Sides, side: int, segment: Segment) -> bool:
     """Whether a packet that is equal to an earlier one of its side cannot have been sent anew."""
-    if segment.ip_id > 0 and not cells[side + SIDE_BITS] & SIDE_IDS_REPEAT:
-        others = cells[side + PACKETS] - cells[side + DUPLICATE_PACKETS] > 2
-        return bool(others or segment.ip_id != cells[side + LAST_IP_ID])
-    latest = cells[side + LAST_TSVAL]
+    if segment.ip_id > 0 and not sides.ip_ids_repeat[side]:
+        others = sides.packets[side] - sides.duplicate_packets[side] > 2
+        return bool(others or segment.ip_id != sides.last_ip_id[side])
+    latest = sides.last_tsval[side]
     return bool(segment.tsval >= 0 and latest >= 0 and distance(segment.tsval, latest) < 0)
 
 
 @inlined
-def note_identification(cells: Int64Array, side: int, ip_id: int) -> None:
-    """Keep in mind whether a side gives every packet an IP identification of its own."""
-    if ip_id > 0 and ip_id == cells[side + LAST_IP_ID]:
-        cells[side + SIDE_BITS] |= SIDE_IDS_REPEAT
-    cells[side + LAST_IP_ID] = ip_id
+def note_ip_id(sides: Sides, side: int, ip_id: int) -> None:
+    """Note whether a side gives every packet an IP identification of its own."""
+    if ip_id > 0 and ip_id == sides.last_ip_id[side]:
+        sides.ip_ids_repeat[side] = 1
+    sides.last_ip_id[side] = ip_id
 
 
 @inlined
-def remember(signatures: Int64Array, value: int, ts_ns: int) -> None:
+def remember(signatures: Signatures, value: int, ts_ns: int) -> None:
     """Keep a signature; the one that came first into its bucket goes."""
     start = _bucket(value)
     # Moved along instead of searched for the oldest: a search costs a mispredicted branch.
-    for place in range(_BUCKET_CELLS - 1, 1, -1):
-        signatures[start + place] = signatures[start + place - 2]
-    signatures[start] = value
-    signatures[start + 1] = ts_ns
+    for row in range(start + _BUCKET_ROWS - 1, start, -1):
+        signatures.hash[row] = signatures.hash[row - 1]
+        signatures.ts_ns[row] = signatures.ts_ns[row - 1]
+    signatures.hash[start] = value
+    signatures.ts_ns[start] = ts_ns

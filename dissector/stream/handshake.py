@@ -12,29 +12,16 @@ where its stream begins. A SYN on a known address pair is one of four things:
 
 from typing import Final
 
-from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_START_BACK, NULL
-from dissector.stream import layout
-from dissector.stream.connections import side_at
-from dissector.stream.layout import (
-    ACKED,
-    BITS,
-    CLOCK,
-    ISN,
-    NEXT,
-    ORIGIN,
-    PACKETS,
-    SIDE_BITS,
-    SIDE_HAS_ORIGIN,
-    SIDE_HAS_RAW_ACK,
-    SIDE_RELEASED,
-    SIDE_START_OPEN,
+from dissector.stream.out_of_order import shift_offsets
+from dissector.stream.records import (
+    LRU_SYN_ONLY,
     TCP_ACK,
     TCP_RST,
-    TOP,
+    Connections,
+    Sides,
 )
-from dissector.stream.pending import shift_offsets
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
@@ -46,138 +33,145 @@ _MOST_MOVED: Final = 256  # waiting segments that every further answer to a SYN 
 
 
 @kernel
-def judge_syn(cells: Int64Array, base: int, side_no: int, segment: Segment) -> int:
+def classify_syn(state: StreamState, side: int, segment: Segment) -> int:
     """Which of OURS, REUSE, STRAY a SYN or SYN-ACK on a known address pair is."""
-    side = side_at(base, side_no)
-    peer = side_at(base, 1 - side_no)
-    isn = cells[side + ISN]
+    connections = state.connections
+    sides = state.sides
+    connection = side >> 1
+    peer = side ^ 1
+    isn = sides.isn[side]
     if isn == segment.sequence:
         return OURS
-    last_tsval = cells[side + layout.LAST_TSVAL]
+    last_tsval = sides.last_tsval[side]
     if last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0:
         return STRAY
-    if cells[base + BITS] & layout.CONNECTION_CLOSED:
+    if connections.is_closed[connection]:
         return REUSE
     is_answer = False
-    if segment.flags & TCP_ACK and cells[peer + ISN] != NULL:
+    if segment.flags & TCP_ACK and sides.isn[peer] != NULL:
         # It may acknowledge data that came with the SYN.
-        reach = distance(segment.acknowledgement, sequence_at(cells[peer + ISN], 1))
-        is_answer = 0 <= reach <= max(0, cells[peer + TOP])
-        if not is_answer and cells[side + PACKETS] == 0:
+        reach = distance(segment.acknowledgement, sequence_at(sides.isn[peer], 1))
+        is_answer = 0 <= reach <= max(0, sides.highest[peer])
+        if not is_answer and sides.packets[side] == 0:
             return STRAY
     if isn == NULL:
         # A side that answered a SYN with a bare acknowledgement of any number may open after it (a
         # split handshake).
         is_plain = segment.flags & TCP_ACK == 0
-        if cells[peer + ISN] != NULL and cells[side + TOP] == 0 and (is_plain or is_answer):
+        if sides.isn[peer] != NULL and sides.highest[side] == 0 and (is_plain or is_answer):
             return OURS
-        return OURS if _can_begin(cells, side, segment) else REUSE
+        return OURS if _can_begin(sides, side, segment) else REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
-        is_late = cells[side + SIDE_BITS] & SIDE_RELEASED != 0
-        return STRAY if is_late or cells[side + layout.NODES] > _MOST_MOVED else OURS
-    if cells[base + layout.LIST] == layout.LIST_SYN_ONLY:
+        is_late = sides.has_released[side] != 0
+        return STRAY if is_late or sides.pending[side] > _MOST_MOVED else OURS
+    if connections.lru_list[connection] == LRU_SYN_ONLY:
         return REUSE
-    at = offset_near(segment.sequence, cells[side + ORIGIN], cells[side + TOP])
-    return STRAY if -1 <= at <= cells[side + TOP] else REUSE
+    at = offset_near(segment.sequence, sides.origin[side], sides.highest[side])
+    return STRAY if -1 <= at <= sides.highest[side] else REUSE
 
 
 @inlined
-def _can_begin(cells: Int64Array, side: int, segment: Segment) -> bool:
+def _can_begin(sides: Sides, side: int, segment: Segment) -> bool:
     """Whether a SYN can be the missing beginning of a side seen without it."""
     start = sequence_at(segment.sequence, 1)
-    bits = cells[side + SIDE_BITS]
-    if not bits & SIDE_HAS_ORIGIN:
+    if not sides.has_origin[side]:
         # Of what the peer acknowledged only the furthest number is known.
-        ahead = distance(cells[side + ACKED], start)
-        return not bits & SIDE_HAS_RAW_ACK or 0 <= ahead <= MAX_START_BACK
-    back = distance(start, cells[side + ORIGIN])
-    if bits & SIDE_RELEASED:
+        ahead = distance(sides.acked[side], start)
+        return not sides.has_raw_ack[side] or 0 <= ahead <= MAX_START_BACK
+    back = distance(start, sides.origin[side])
+    if sides.has_released[side]:
         return back == 0
     return -MAX_START_BACK <= back <= 0
 
 
 @inlined
-def set_origin(cells: Int64Array, side: int, origin: int, clock: int) -> None:
-    """Say where stream offset 0 of a side lies, for the first time."""
+def set_origin(sides: Sides, side: int, origin: int, clock: int) -> None:
+    """Set where stream offset 0 of a side lies, for the first time."""
     acked = 0
-    if cells[side + SIDE_BITS] & SIDE_HAS_RAW_ACK:
-        acked = max(0, distance(cells[side + ACKED], origin))
-    cells[side + ORIGIN] = origin
-    cells[side + NEXT] = 0
-    cells[side + TOP] = 0
-    cells[side + ACKED] = acked
-    cells[side + layout.ACK_SINCE] = clock
-    cells[side + SIDE_BITS] |= SIDE_HAS_ORIGIN
+    if sides.has_raw_ack[side]:
+        acked = max(0, distance(sides.acked[side], origin))
+    sides.origin[side] = origin
+    sides.released[side] = 0
+    sides.highest[side] = 0
+    sides.acked[side] = acked
+    sides.acked_since[side] = clock
+    sides.has_origin[side] = 1
 
 
 @kernel
 def _move_origin(state: StreamState, side: int, origin: int) -> None:
-    """Say where offset 0 lies after packets without a SYN were seen; nothing has left yet."""
-    cells = state.cells
-    by = -distance(origin, cells[side + ORIGIN])
+    """Set where offset 0 lies after packets without a SYN were seen; nothing has left yet."""
+    sides = state.sides
+    by = -distance(origin, sides.origin[side])
     shift_offsets(state, side, by)
-    cells[side + ORIGIN] = origin
-    cells[side + NEXT] = 0
-    cells[side + TOP] = max(0, cells[side + TOP] + by)
-    cells[side + ACKED] = max(0, cells[side + ACKED] + by)
-    cells[side + layout.FIN_OFFSET] += by
-    cells[side + SIDE_BITS] &= ~(SIDE_START_OPEN | layout.SIDE_STARTED_EMPTY)
+    sides.origin[side] = origin
+    sides.released[side] = 0
+    sides.highest[side] = max(0, sides.highest[side] + by)
+    sides.acked[side] = max(0, sides.acked[side] + by)
+    sides.fin_offset[side] += by
+    sides.start_is_open[side] = 0
+    sides.started_empty[side] = 0
 
 
 @kernel
 def _begin(state: StreamState, side: int, isn: int) -> None:
     """A side's initial sequence number became known."""
-    cells = state.cells
+    sides = state.sides
     origin = sequence_at(isn, 1)
-    bits = cells[side + SIDE_BITS]
-    if not bits & SIDE_HAS_ORIGIN:
-        set_origin(cells, side, origin, state.registers[CLOCK])
-    elif not bits & SIDE_RELEASED:
+    if not sides.has_origin[side]:
+        set_origin(sides, side, origin, state.registers.clock[0])
+    elif not sides.has_released[side]:
         _move_origin(state, side, origin)
-    cells[side + ISN] = isn
+    sides.isn[side] = isn
 
 
 @kernel
-def take_syn(state: StreamState, base: int, side_no: int, segment: Segment) -> None:
+def receive_syn(state: StreamState, side: int, segment: Segment) -> None:
     """A SYN or SYN-ACK that belongs to the connection."""
-    cells = state.cells
-    side = side_at(base, side_no)
-    peer = side_at(base, 1 - side_no)
-    cells[base + BITS] |= layout.CONNECTION_FROM_SYN
-    if cells[side + ISN] == segment.sequence and cells[side + PACKETS] > 1:
-        cells[side + layout.RETRANSMITTED_PACKETS] += 1
-        if not segment.flags & TCP_ACK and cells[peer + PACKETS] == 0:
-            cells[base + layout.SYN_TS] = segment.ts_ns
+    connections = state.connections
+    sides = state.sides
+    connection = side >> 1
+    peer = side ^ 1
+    connections.from_syn[connection] = 1
+    if sides.isn[side] == segment.sequence and sides.packets[side] > 1:
+        sides.retransmitted_packets[side] += 1
+        if not segment.flags & TCP_ACK and sides.packets[peer] == 0:
+            connections.syn_ts_ns[connection] = segment.ts_ns
     else:
         _begin(state, side, segment.sequence)
     if not segment.flags & TCP_ACK:
-        if cells[base + layout.OPENER] < 0:
-            cells[base + layout.OPENER] = side_no
-            cells[base + layout.SYN_TS] = segment.ts_ns
+        if connections.opener[connection] < 0:
+            connections.opener[connection] = side & 1
+            connections.syn_ts_ns[connection] = segment.ts_ns
         return
-    if cells[base + layout.OPENER] < 0:
-        cells[base + layout.OPENER] = 1 - side_no
-    if cells[peer + ISN] == NULL:
+    if connections.opener[connection] < 0:
+        connections.opener[connection] = peer & 1
+    if sides.isn[peer] == NULL:
         start = segment.acknowledgement
-        bits = cells[peer + SIDE_BITS]
-        back = distance(start, cells[peer + ORIGIN])
-        if not bits & SIDE_HAS_ORIGIN or (bits & SIDE_START_OPEN and -MAX_START_BACK <= back <= 0):
+        back = distance(start, sides.origin[peer])
+        if not sides.has_origin[peer] or (
+            sides.start_is_open[peer] and -MAX_START_BACK <= back <= 0
+        ):
             _begin(state, peer, sequence_at(start, -1))
-    elif cells[base + layout.SYN_TS] != NULL and cells[base + layout.HANDSHAKE_RTT] == NULL:
-        cells[base + BITS] |= layout.CONNECTION_RTT_PENDING
+    elif (
+        connections.syn_ts_ns[connection] != NULL
+        and connections.handshake_rtt_ns[connection] == NULL
+    ):
+        connections.rtt_pending[connection] = 1
 
 
 @inlined
-def measure_handshake(cells: Int64Array, base: int, side_no: int, segment: Segment) -> None:
+def measure_handshake(connections: Connections, side: int, segment: Segment) -> None:
     """The opener's first packet after the SYN-ACK ends the handshake."""
-    if not cells[base + BITS] & layout.CONNECTION_RTT_PENDING:
+    connection = side >> 1
+    if not connections.rtt_pending[connection]:
         return
-    if cells[base + layout.OPENER] == side_no and segment.flags & TCP_ACK:
-        cells[base + BITS] &= ~layout.CONNECTION_RTT_PENDING
-        elapsed = segment.ts_ns - cells[base + layout.SYN_TS]
+    if connections.opener[connection] == side & 1 and segment.flags & TCP_ACK:
+        connections.rtt_pending[connection] = 0
+        elapsed = segment.ts_ns - connections.syn_ts_ns[connection]
         if segment.ts_ns != NULL and elapsed >= 0:
-            cells[base + layout.HANDSHAKE_RTT] = elapsed
+            connections.handshake_rtt_ns[connection] = elapsed
 
 
 @kernel
@@ -185,18 +179,18 @@ def start_midstream(state: StreamState, side: int, segment: Segment) -> None:
     """The first packet of a side is no SYN: its sequence number is offset 0.
 
     Earlier bytes may have been overtaken on the way to the tap, so the start stays open for the
-    reorder window: nothing leaves, and bytes before offset 0 are taken.
+    reorder window: nothing leaves, and bytes before offset 0 are welcome.
     """
-    cells = state.cells
-    clock = state.registers[CLOCK]
-    set_origin(cells, side, segment.sequence, clock)
+    sides = state.sides
+    clock = state.registers.clock[0]
+    set_origin(sides, side, segment.sequence, clock)
     if segment.flags & TCP_RST:
         return
-    cells[side + SIDE_BITS] |= SIDE_START_OPEN
-    cells[side + layout.START_SINCE] = clock
+    sides.start_is_open[side] = 1
+    sides.start_since[side] = clock
     if segment.wire_bytes <= 1:
-        cells[side + SIDE_BITS] |= layout.SIDE_STARTED_EMPTY
-        if cells[side + ACKED] == 1:
+        sides.started_empty[side] = 1
+        if sides.acked[side] == 1:
             # The peer has the byte at this number already: a keep-alive, one byte back.
-            cells[side + NEXT] = 1
-            cells[side + TOP] = 1
+            sides.released[side] = 1
+            sides.highest[side] = 1

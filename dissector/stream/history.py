@@ -6,34 +6,57 @@ stands once per side, so a history has at most 18.
 """
 
 import functools
+from typing import Final
 
-from dissector.blocks import Int64Array
-from dissector.jit import kernel
-from dissector.stream.layout import HISTORY, HISTORY_LENGTH, HISTORY_SEEN, LETTERS
+from dissector.jit import inlined, kernel
+from dissector.stream.records import Connections
 
-_LETTERS_PER_CELL = 12
-_KEPT_TEXTS = 1 << 12  # connections of a scan share a few
+LETTERS: Final = "shadfrgtw"
+LETTER_SYN: Final = LETTERS.index("s")
+LETTER_SYN_ACK: Final = LETTERS.index("h")
+LETTER_ACK: Final = LETTERS.index("a")
+LETTER_DATA: Final = LETTERS.index("d")
+LETTER_FIN: Final = LETTERS.index("f")
+LETTER_RST: Final = LETTERS.index("r")
+LETTER_GAP: Final = LETTERS.index("g")
+LETTER_RETRANSMISSION: Final = LETTERS.index("t")
+LETTER_ZERO_WINDOW: Final = LETTERS.index("w")
+
+_ALPHABET: Final = LETTERS.upper() + LETTERS
+_PER_SIDE: Final = len(LETTERS)
+_LETTER_BITS: Final = 5
+_LETTERS_PER_FIELD: Final = 12
+_KEPT_TEXTS: Final = 1 << 12  # connections of a scan share a few
+
+
+@inlined
+def has_letter(connections: Connections, side: int, letter: int) -> bool:
+    """Whether a side has a letter already."""
+    return bool(connections.history_seen[side >> 1] >> (letter + _PER_SIDE * (side & 1)) & 1)
 
 
 @kernel
-def add_letter(cells: Int64Array, base: int, letter: int, side_no: int) -> None:
+def add_letter(connections: Connections, side: int, letter: int) -> None:
     """Append a letter unless this side has it already."""
-    code = letter + 9 * side_no
-    if cells[base + HISTORY_SEEN] >> code & 1:
+    if has_letter(connections, side, letter):
         return
-    cells[base + HISTORY_SEEN] |= 1 << code
-    length = cells[base + HISTORY_LENGTH]
-    cells[base + HISTORY_LENGTH] = length + 1
-    cell = base + HISTORY + length // _LETTERS_PER_CELL
-    cells[cell] |= (code + 1) << (5 * (length % _LETTERS_PER_CELL))
+    row = side >> 1
+    code = letter + _PER_SIDE * (side & 1)
+    connections.history_seen[row] |= 1 << code
+    length = connections.history_length[row]
+    connections.history_length[row] = length + 1
+    if length < _LETTERS_PER_FIELD:
+        connections.history[row] |= (code + 1) << (_LETTER_BITS * length)
+    else:
+        connections.history_more[row] |= (code + 1) << (
+            _LETTER_BITS * (length - _LETTERS_PER_FIELD)
+        )
 
 
 @functools.lru_cache(maxsize=_KEPT_TEXTS)
-def history_text(first: int, second: int, length: int) -> str:
-    """The letters packed into the two cells of a connection."""
-    letters = LETTERS.upper() + LETTERS
-    text = ""
-    for place in range(length):
-        cell = first if place < _LETTERS_PER_CELL else second
-        text += letters[(cell >> (5 * (place % _LETTERS_PER_CELL)) & 31) - 1]
-    return text
+def history_text(history: int, history_more: int, length: int) -> str:
+    """The letters of a connection."""
+    codes = history | history_more << (_LETTER_BITS * _LETTERS_PER_FIELD)
+    return "".join(
+        _ALPHABET[(codes >> (_LETTER_BITS * number) & 31) - 1] for number in range(length)
+    )

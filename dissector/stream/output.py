@@ -2,16 +2,14 @@
 
 from typing import NamedTuple
 
-from dissector.jit import kernel
+from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.stream import layout
 from dissector.stream.state import StreamState
 
 
-class Piece(NamedTuple):
-    """A range without its place in the output; fields as in RangeColumns."""
+class Range(NamedTuple):
+    """A range to be put out; fields as in RangeColumns."""
 
-    side_no: int
     kind: int
     stream_offset: int
     length: int
@@ -24,44 +22,53 @@ class Piece(NamedTuple):
 
 
 @kernel
-def put_range(state: StreamState, base: int, piece: Piece) -> None:
-    """Append a range; the caller has seen to the room."""
+def put_range(state: StreamState, side: int, fields: Range) -> None:
+    """Append a range of a side; the caller has seen to the room."""
+    registers = state.registers
     ranges = state.ranges
-    row = state.registers[layout.ROWS_OUT]
-    state.registers[layout.ROWS_OUT] = row + 1
-    ranges.connection[row] = state.cells[base + layout.CONNECTION_ID]
-    ranges.side[row] = piece.side_no
-    ranges.kind[row] = piece.kind
-    ranges.stream_offset[row] = piece.stream_offset
-    ranges.length[row] = piece.length
-    ranges.source[row] = piece.source
-    ranges.offset[row] = piece.offset
-    ranges.packet[row] = piece.packet
-    ranges.ts_ns[row] = piece.ts_ns
-    ranges.flags[row] = piece.flags
-    ranges.cause[row] = piece.cause
-    ranges.release_packet[row] = state.registers[layout.PACKET]
+    row = registers.ranges[0]
+    registers.ranges[0] = row + 1
+    ranges.connection[row] = state.connections.connection_id[side >> 1]
+    ranges.side[row] = side & 1
+    ranges.kind[row] = fields.kind
+    ranges.stream_offset[row] = fields.stream_offset
+    ranges.length[row] = fields.length
+    ranges.source[row] = fields.source
+    ranges.offset[row] = fields.offset
+    ranges.packet[row] = fields.packet
+    ranges.ts_ns[row] = fields.ts_ns
+    ranges.flags[row] = fields.flags
+    ranges.cause[row] = fields.cause
+    ranges.release_packet[row] = registers.packet[0]
 
 
 @kernel
 def note(
-    state: StreamState, base: int, kind: int, side_no: int, stream_offset: int, value: int
+    state: StreamState, connection: int, kind: int, side_no: int, stream_offset: int, value: int
 ) -> None:
     """Append a notice about a connection at the packet being processed.
 
     The caller has seen to the room. side_no and stream_offset may be NULL; value: its number,
     which is also its `bytes` where it counts bytes.
     """
+    connections = state.connections
+    registers = state.registers
     notices = state.notices
-    row = state.registers[layout.NOTICES_OUT]
-    state.registers[layout.NOTICES_OUT] = row + 1
+    row = registers.notices[0]
+    registers.notices[0] = row + 1
     notices.kind[row] = kind
-    notices.ts_ns[row] = state.cells[base + layout.LAST_TS]
-    notices.connection_id[row] = state.cells[base + layout.CONNECTION_ID]
+    notices.ts_ns[row] = connections.last_ts_ns[connection]
+    notices.connection_id[row] = connections.connection_id[connection]
     notices.side[row] = side_no
     notices.frame_no[row] = NULL
-    notices.packet[row] = state.registers[layout.PACKET]
+    notices.packet[row] = registers.packet[0]
     notices.stream_offset[row] = stream_offset
     notices.bytes[row] = value if stream_offset != NULL else NULL
     notices.value[row] = value
     notices.value2[row] = NULL
+
+
+@inlined
+def note_side(state: StreamState, side: int, kind: int, stream_offset: int, value: int) -> None:
+    """Append a notice about a side; see `note`."""
+    note(state, side >> 1, kind, side & 1, stream_offset, value)

@@ -1,78 +1,108 @@
 """Queues ordered by a number, whose members know their place: timers, and connections with work.
 
-A queue is a binary heap in one int64 array: cell 0 the count, then from place 1 on three cells per
-member: key, tie-break, and the address of the cell that holds the member's place (0: not queued).
-The order depends on keys and ties only, never on addresses.
+A queue is a binary heap of rows. The order depends on keys and ties only, never on row numbers.
 """
 
+from typing import NamedTuple
+
+import numpy as np
+
 from dissector.blocks import Int64Array
+from dissector.bundles import Records
 from dissector.jit import inlined, kernel
 
 
-@inlined
-def _is_before(queue: Int64Array, one: int, other: int) -> bool:
-    if queue[3 * one] != queue[3 * other]:
-        return bool(queue[3 * one] < queue[3 * other])
-    return bool(queue[3 * one + 1] < queue[3 * other + 1])
+class Entries(Records):
+    """Members of a queue: key, tie-break and row; int64[places] each, place 0 is not used."""
+
+    key: Int64Array
+    tie: Int64Array
+    row: Int64Array
+
+
+class Queue(NamedTuple):
+    """entries: the heap; size: int64[1], how many members there are."""
+
+    entries: Entries
+    size: Int64Array
+
+
+def new_queue(capacity: int) -> Queue:
+    """An empty queue for so many members."""
+    return Queue(Entries.new(capacity + 1), np.zeros(1, np.int64))
+
+
+def grown_queue(queue: Queue, capacity: int) -> Queue:
+    """A copy with room for so many members."""
+    return Queue(queue.entries.grown(capacity + 1), queue.size)
 
 
 @inlined
-def _swap(queue: Int64Array, cells: Int64Array, one: int, other: int) -> None:
+def _is_before(entries: Entries, one: int, other: int) -> bool:
+    if entries.key[one] != entries.key[other]:
+        return bool(entries.key[one] < entries.key[other])
+    return bool(entries.tie[one] < entries.tie[other])
+
+
+@inlined
+def _swap(entries: Entries, places: Int64Array, one: int, other: int) -> None:
     for part in range(3):
-        value = queue[3 * one + part]
-        queue[3 * one + part] = queue[3 * other + part]
-        queue[3 * other + part] = value
-    cells[queue[3 * one + 2]] = one
-    cells[queue[3 * other + 2]] = other
+        value = entries.matrix[one, part]
+        entries.matrix[one, part] = entries.matrix[other, part]
+        entries.matrix[other, part] = value
+    places[entries.row[one]] = one
+    places[entries.row[other]] = other
 
 
 @kernel
-def _settle(queue: Int64Array, cells: Int64Array, place: int) -> None:
+def _settle(queue: Queue, places: Int64Array, place: int) -> None:
     """Move a member up or down to where it belongs."""
+    entries = queue.entries
     at = place
-    while at > 1 and _is_before(queue, at, at >> 1):
-        _swap(queue, cells, at, at >> 1)
+    while at > 1 and _is_before(entries, at, at >> 1):
+        _swap(entries, places, at, at >> 1)
         at >>= 1
-    count = queue[0]
+    count = queue.size[0]
     while 2 * at <= count:
         child = 2 * at
-        if child < count and _is_before(queue, child + 1, child):
+        if child < count and _is_before(entries, child + 1, child):
             child += 1
-        if not _is_before(queue, child, at):
+        if not _is_before(entries, child, at):
             break
-        _swap(queue, cells, at, child)
+        _swap(entries, places, at, child)
         at = child
 
 
 @kernel
-def queue_put(queue: Int64Array, cells: Int64Array, where: int, key: int, tie: int) -> None:
-    """Queue a member, or let it come earlier; a key later than the one it has changes nothing.
+def queue_put(queue: Queue, places: Int64Array, row: int, key: int, tie: int) -> None:
+    """Queue a row, or let it come earlier; a key later than the one it has changes nothing.
 
-    where: address of the cell for its place; writes queue and cells.
+    places: of each row its place in the queue, 0: not queued; written.
     """
-    place = cells[where]
+    entries = queue.entries
+    place = places[row]
     if place == 0:
-        place = queue[0] + 1
-        queue[0] = place
-        queue[3 * place + 2] = where
-        cells[where] = place
-    elif queue[3 * place] <= key:
+        place = queue.size[0] + 1
+        queue.size[0] = place
+        entries.row[place] = row
+        places[row] = place
+    elif entries.key[place] <= key:
         return
-    queue[3 * place] = key
-    queue[3 * place + 1] = tie
-    _settle(queue, cells, place)
+    entries.key[place] = key
+    entries.tie[place] = tie
+    _settle(queue, places, place)
 
 
 @kernel
-def queue_remove(queue: Int64Array, cells: Int64Array, where: int) -> None:
-    """Take a member out, wherever it stands; nothing happens if it is not queued."""
-    place = cells[where]
+def queue_remove(queue: Queue, places: Int64Array, row: int) -> None:
+    """Take a row out; nothing happens if it is not queued. places: as in queue_put."""
+    place = places[row]
     if place == 0:
         return
-    last = queue[0]
+    last = queue.size[0]
     if place != last:
-        _swap(queue, cells, place, last)
-    queue[0] = last - 1
-    cells[where] = 0
+        _swap(queue.entries, places, place, last)
+    queue.size[0] = last - 1
+    places[row] = 0
     if place != last:
-        _settle(queue, cells, place)
+        _settle(queue, places, place)

@@ -1,15 +1,15 @@
 """Segments to streams: the bytes of each direction in order, each once, and what is missing.
 
-Theory. A side of a connection has a position NEXT: everything before it has left, as data, as a gap
-that was never captured (GAP_LOST) or as one that the snap length cut off (GAP_CUT). Segments beyond
-NEXT wait in a sorted list without overlaps (pending.py). FIN is a member of that list, so the end
-of a stream is reached when everything before it was.
+Theory. A side of a connection has an offset `released`: everything before it has left, as data, as
+a gap that was never captured (GAP_LOST) or as one that the snap length cut off (GAP_CUT). Segments
+beyond it wait in a sorted list without overlaps (out_of_order.py). FIN is a member of that list, so
+the end of a stream is reached when everything before it was.
 
 Clock. Decisions depend on the processing clock only: the largest capture time so far, looked at
-with every packet. A packet is taken in first and timers are looked at then, so bytes in hand are
+with every packet. A packet is brought in first and timers are looked at then, so bytes in hand are
 never given up. Nothing depends on how the input was cut into blocks.
 
-A hole opens when something behind NEXT+1 arrives. It is given up
+A hole opens when something behind `released` arrives. It is given up
  - a reorder window after it opened (or after data last came at its front), if the peer has
    acknowledged all of it: the peer had the bytes, the tap did not. An acknowledgement that comes
    only after that window starts a window of its own, because the retransmission that it answers may
@@ -23,8 +23,8 @@ without data behind it and are given up a window after the acknowledgement; a si
 for it may be a FIN that was not captured. A hole of more than 64 MiB with a single segment behind
 it and no acknowledgement is not believed: that segment is dropped.
 
-Turns. The turn of a range is the largest packet number of it and all earlier ranges of its side.
-Both sides leave merged by turn. While one side has a hole, the other's ranges wait if their turn is
+Order. A range is ordered by the largest packet number of it and all earlier ranges of its side; by
+that both sides leave merged. While one side has a hole, the other's ranges wait if their number is
 not below that of the first segment behind the hole, so that an answer never passes a question that
 waits; at most one reorder window after the hole opened.
 
@@ -34,17 +34,18 @@ for one reorder window nothing of it leaves, so that overtaken first packets fin
 (negative offsets).
 
 Copies by the tap change nothing but their counter (duplicates.py). Bytes seen before are counted
-as retransmitted and compared only while they wait (pending.py). Damaged segments wait for a better
-copy (doubt.py). A range is marked as sent again by what was known when it left: a frame that is out
-is out, so a copy that comes later is in the counters of its connection only.
+as retransmitted and compared only while they wait (out_of_order.py). Damaged segments wait for a
+better copy (checksums.py). A range is marked as sent again by what was known when it left: a frame
+that is out is out, so a copy that comes later is in the counters of its connection only.
 
 Bounds: waiting bytes, in all and per connection, every waiting segment charged in addition; live
 connections, the least recently used going first; SYN-only and closed connections apart and lower.
 What a packet costs does not grow with what waits, beyond a logarithm, nor with the numbers in it:
 lists whose length the input decides count their steps, and tests hold the count.
 
-The fast path takes what almost all packets are: data exactly at NEXT, or a bare acknowledgement,
-on a connection where nothing waits. Its range points into the input; nothing is copied.
+The fast path takes what almost all packets are: data exactly at `released`, or a bare
+acknowledgement, on a connection where nothing waits. Its range points into the input; nothing is
+copied.
 """
 
 from typing import Final
@@ -53,14 +54,16 @@ from dissector.jit import inlined, kernel
 from dissector.limits import CLOCK_LEAP_MS, MAX_ACK_REACH, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, SegmentColumns
-from dissector.stream import layout
-from dissector.stream.arrival import note_early, take_packet
+from dissector.stream.arrival import note_raw_ack, receive_segment
+from dissector.stream.checksums import WRONG, checksum_of
 from dissector.stream.columns import (
     DATA,
     ENDED_CAPTURE_END,
     ENDED_IDLE,
     ENDED_REUSED,
     ENDS_PACKET,
+    SOURCE_BLOCK,
+    SOURCE_SIDE,
     STARTS_PACKET,
 )
 from dissector.stream.connections import (
@@ -73,38 +76,17 @@ from dissector.stream.connections import (
     open_connection,
     retire,
     set_clock,
-    side_at,
+    side_of,
 )
-from dissector.stream.doubt import WRONG, checksum_of
-from dissector.stream.duplicates import note_identification, remember, remembered, signature
-from dissector.stream.handshake import OURS, REUSE, judge_syn
-from dissector.stream.layout import (
-    ACKED,
-    BITS,
-    CLOCK,
-    DONE,
-    FULL,
-    LAST_TS,
-    NEED_HEAP,
-    NEED_NODES,
-    NEED_ROWS,
-    NEXT,
-    NODE_CELLS,
-    ORIGIN,
-    PACKETS,
-    ROWS_OUT,
-    SIDE_BITS,
-    SIDE_HAS_ORIGIN,
-    TCP_ACK,
-    TCP_SYN,
-    TOP,
-    VERDICT,
-)
-from dissector.stream.output import Piece, note, put_range
-from dissector.stream.release import arm_missing_end, fire_timers, release, relieve
+from dissector.stream.duplicates import note_ip_id, remember, remembered, signature
+from dissector.stream.handshake import REUSE, STRAY, classify_syn
+from dissector.stream.history import LETTER_ACK, LETTER_DATA, has_letter
+from dissector.stream.output import Range, note_side, put_range
+from dissector.stream.records import LRU_LINGERING, NEVER, TCP_ACK, TCP_SYN
+from dissector.stream.release import await_missing_end, fire_timers, release, relieve
 from dissector.stream.segment import Segment, segment_at
 from dissector.stream.sequence import distance, sequence_at
-from dissector.stream.state import StreamState
+from dissector.stream.state import DONE, FULL, NEED_HEAP, NEED_NODES, NEED_ROWS, StreamState
 from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 
 _LEAP_NS: Final = CLOCK_LEAP_MS * 1_000_000
@@ -115,245 +97,234 @@ _NOTICE_ROOM: Final = 16  # more than one packet can cause before anything is re
 
 @inlined
 def _room_for(state: StreamState, segment: Segment) -> int:
-    """Whether a segment can be taken in whole; else what stops it."""
+    """Whether a whole segment fits; else what stops it."""
     registers = state.registers
-    if registers[layout.NOTICES_OUT] + _NOTICE_ROOM > len(state.notices.packet):
+    if registers.notices[0] + _NOTICE_ROOM > len(state.notices.packet):
         return FULL
-    if registers[layout.HEAP_USED] + segment.captured_bytes > len(state.heap):
+    if registers.heap_used[0] + segment.captured_bytes > len(state.heap):
         return NEED_HEAP
-    free = registers[layout.FREE_NODES]
+    free = state.free_nodes.free[0]
     # One node per waiting node that the segment can touch; those for its ends, cut and FIN.
-    waiting = len(state.nodes) // NODE_CELLS - free
+    waiting = len(state.free_nodes.rows) - free
     if free < min(segment.wire_bytes, waiting) + _SPARE_NODES:
         return NEED_NODES
-    if registers[layout.FREE_ROWS] < 1:
+    if state.free_connections.free[0] < 1:
         return NEED_ROWS
     return DONE
 
 
 @inlined
-def _connection_of(state: StreamState, key: Key, segment: Segment) -> int:
-    """The row of the connection that a segment belongs to; closes and opens ones as needed."""
-    cells = state.cells
-    registers = state.registers
-    registers[VERDICT] = OURS
-    base = find_tagged(state, key, segment)
+def _connection_of(state: StreamState, key: Key, segment: Segment) -> tuple[int, bool]:
+    """The row of the connection that a segment belongs to; closes and opens ones as needed.
+
+    Returns:
+        The row, and whether the segment is a SYN that says nothing about the connection.
+    """
+    connections = state.connections
+    found = find_tagged(state, key, segment)
     before = -1
-    if base >= 0:
-        last = cells[base + LAST_TS]
-        if last != NULL and segment.ts_ns > last + registers[layout.IDLE_NS]:
-            close_now(state, base, ENDED_IDLE)
-            before, base = base, -1
+    is_stray = False
+    if found >= 0:
+        last = connections.last_ts_ns[found]
+        if last != NULL and segment.ts_ns > last + state.settings.idle_timeout_ns[0]:
+            close_now(state, found, ENDED_IDLE)
+            before, found = found, -1
         elif segment.flags & TCP_SYN:
-            side_no = key.is_upper ^ (cells[base + BITS] & 1)
-            registers[VERDICT] = judge_syn(cells, base, side_no, segment)
-            if registers[VERDICT] == REUSE:
-                note(state, base, _PORT_REUSED, side_no, NULL, NULL)
-                close_now(state, base, ENDED_REUSED)
-                before, base = base, -1
-    if base < 0:
-        registers[VERDICT] = OURS
-        base = open_connection(state, key, segment)
-        inherit_tags(state, base, before, key)
-    keep_tag(cells, base, key)
-    return base
+            side = side_of(connections, found, key.is_upper)
+            syn = classify_syn(state, side, segment)
+            is_stray = syn == STRAY
+            if syn == REUSE:
+                note_side(state, side, _PORT_REUSED, NULL, NULL)
+                close_now(state, found, ENDED_REUSED)
+                before, found = found, -1
+    if found < 0:
+        found = open_connection(state, key, segment)
+        inherit_tags(state, found, before, key)
+    keep_tag(state, found, key)
+    return found, is_stray
 
 
 @kernel
-def _take_slowly(
+def _receive_slow(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
 ) -> int:
-    """Take one segment in; what it lets out is released afterwards. DONE or what stops it."""
+    """Bring one segment in; what it lets out is released afterwards. DONE or what stops it."""
     registers = state.registers
     segment = segment_at(segments, row)
     stop = _room_for(state, segment)
     if stop != DONE:
         return stop
-    registers[layout.PACKET] = segment.packet
-    second = registers[layout.CLOCK_TICK]
-    set_clock(state, segment.ts_ns, _LEAP_NS)
-    if registers[layout.CLOCK_TICK] != second:
+    registers.packet[0] = segment.packet
+    second = registers.second[0]
+    set_clock(registers, segment.ts_ns, _LEAP_NS)
+    if registers.second[0] != second:
         expire(state)
     key = key_at(segments, row)
-    base = _connection_of(state, key, segment)
-    side_no = key.is_upper ^ (state.cells[base + BITS] & 1)
-    if segment.source == 0:
-        take_packet(state, base, side_no, segment, buffers.block)
-    else:
-        take_packet(state, base, side_no, segment, buffers.side)
-    make_ready(state, base)
+    connection, is_stray = _connection_of(state, key, segment)
+    side = side_of(state.connections, connection, key.is_upper)
+    data = buffers.block if segment.source == 0 else buffers.side
+    receive_segment(state, side, segment, data, is_stray)
+    make_ready(state, connection)
     fire_timers(state)
     return DONE
 
 
 @inlined
-def _is_plain(state: StreamState, base: int, side: int, segment: Segment) -> bool:
+def _is_plain(state: StreamState, side: int, segment: Segment) -> bool:
     """Whether the fast path may take a segment: nothing odd about it, its connection, the time."""
-    cells = state.cells
+    connections = state.connections
+    sides = state.sides
     registers = state.registers
+    timers = state.timers
+    connection = side >> 1
     ts_ns = segment.ts_ns
-    clock = max(ts_ns, registers[CLOCK])
+    clock = max(ts_ns, registers.clock[0])
     return (
-        cells[base + layout.SLOW] == 0
+        connections.is_slow[connection] == 0
         and segment.flags == TCP_ACK
         and segment.window != 0
         and segment.captured_bytes == segment.wire_bytes
-        and segment.sequence == sequence_at(cells[side + ORIGIN], cells[side + NEXT])
-        and cells[side + SIDE_BITS] & SIDE_HAS_ORIGIN != 0
-        and ts_ns <= cells[base + LAST_TS] + registers[layout.IDLE_NS]
-        and clock < registers[layout.TICK_END]
-        and cells[base + layout.TICK] == registers[layout.CLOCK_TICK]
-        and (state.timers[0] == 0 or state.timers[3] > clock)
+        and segment.sequence == sequence_at(sides.origin[side], sides.released[side])
+        and sides.has_origin[side] != 0
+        and ts_ns <= connections.last_ts_ns[connection] + state.settings.idle_timeout_ns[0]
+        and clock < registers.second_end[0]
+        and connections.last_second[connection] == registers.second[0]
+        and (timers.size[0] == 0 or timers.entries.key[1] > clock)
     )
 
 
 @inlined
-def _acknowledge(state: StreamState, base: int, side_no: int, segment: Segment) -> bool:
+def _acknowledge(state: StreamState, side: int, segment: Segment) -> bool:
     """The fast path's share of an acknowledgement; False: it is odd, nothing was changed."""
-    cells = state.cells
-    peer = side_at(base, 1 - side_no)
-    if not cells[peer + SIDE_BITS] & SIDE_HAS_ORIGIN:
-        note_early(cells, peer, segment.acknowledgement)
+    sides = state.sides
+    peer = side ^ 1
+    if not sides.has_origin[peer]:
+        note_raw_ack(sides, peer, segment.acknowledgement)
         return True
-    before = cells[peer + ACKED]
-    gain = distance(segment.acknowledgement, sequence_at(cells[peer + ORIGIN], before))
+    before = sides.acked[peer]
+    gain = distance(segment.acknowledgement, sequence_at(sides.origin[peer], before))
     if gain > 0:
         target = before + gain
-        top = cells[peer + TOP]
-        if target > top + MAX_ACK_REACH:
+        highest = sides.highest[peer]
+        if target > highest + MAX_ACK_REACH:
             return False
-        cells[peer + ACKED] = target
-        if before <= top < target:
-            cells[peer + layout.ACK_SINCE] = state.registers[CLOCK]
-            if cells[peer + layout.TIMER] == 0:
-                arm_missing_end(state, base, 1 - side_no)
+        sides.acked[peer] = target
+        if before <= highest < target:
+            sides.acked_since[peer] = state.registers.clock[0]
+            if sides.timer_place[peer] == 0:
+                await_missing_end(state, peer)
     return True
 
 
 @inlined
-def _take_fast(
+def _receive_fast(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
 ) -> bool:
-    """Take a plain segment: in order, of a connection where nothing waits; False: not plain."""
-    cells = state.cells
+    """Bring a plain segment in: in order, of a connection where nothing waits; False: not plain."""
+    connections = state.connections
+    sides = state.sides
     registers = state.registers
     segment = segment_at(segments, row)
     key = key_at(segments, row)
-    base = find_connection(cells, state.index, key)
-    if base < 0:
+    connection = find_connection(state, key)
+    if connection < 0:
         return False
-    side_no = key.is_upper ^ (cells[base + BITS] & 1)
-    side = side_at(base, side_no)
-    if not _is_plain(state, base, side, segment):
+    side = side_of(connections, connection, key.is_upper)
+    if not _is_plain(state, side, segment):
         return False
-    way = cells[base + layout.CONNECTION_ID] * 2 + side_no
     length = segment.wire_bytes
     data = buffers.block if segment.source == 0 else buffers.side
-    value = signature(segment, way, data)
-    letter = layout.LETTER_DATA if length > 0 else layout.LETTER_ACK
-    if not cells[base + layout.HISTORY_SEEN] >> (letter + 9 * side_no) & 1:
+    direction = connections.connection_id[connection] * 2 + (side & 1)
+    value = signature(segment, direction, data)
+    if not has_letter(connections, side, LETTER_DATA if length > 0 else LETTER_ACK):
         return False
     if length == 0 and remembered(state.signatures, value, segment.ts_ns) != NULL:
         return False
     # Where a side's checksums say nothing, no packet is read for them.
-    if cells[side + layout.GOOD_CHECKSUMS] > 0:
-        if checksum_of(cells[base + layout.ADDRESS_SUM], segment, data) == WRONG:
+    if sides.right_checksums[side] > 0:
+        if checksum_of(connections.address_sum[connection], segment, data) == WRONG:
             return False
-        cells[side + layout.GOOD_CHECKSUMS] += 1
-    registers[CLOCK] = max(registers[CLOCK], segment.ts_ns)
-    registers[layout.LEAP_TS] = -layout.NEVER
-    if not _acknowledge(state, base, side_no, segment):
+        sides.right_checksums[side] += 1
+    registers.clock[0] = max(registers.clock[0], segment.ts_ns)
+    registers.leap_ts_ns[0] = -NEVER
+    if not _acknowledge(state, side, segment):
         return False
     remember(state.signatures, value, segment.ts_ns)
-    registers[layout.PACKET] = segment.packet
-    cells[side + PACKETS] += 1
-    cells[side + layout.LAST_TSVAL] = segment.tsval
-    note_identification(cells, side, segment.ip_id)
-    cells[base + layout.LAST_PACKET] = segment.packet
-    cells[base + LAST_TS] = max(cells[base + LAST_TS], segment.ts_ns)
+    registers.packet[0] = segment.packet
+    sides.packets[side] += 1
+    sides.last_tsval[side] = segment.tsval
+    note_ip_id(sides, side, segment.ip_id)
+    connections.last_packet[connection] = segment.packet
+    connections.last_ts_ns[connection] = max(connections.last_ts_ns[connection], segment.ts_ns)
     if length > 0:
-        _pass_through(state, base, side_no, segment)
+        _pass_through(state, side, segment)
     return True
 
 
 @inlined
-def _pass_through(state: StreamState, base: int, side_no: int, segment: Segment) -> None:
+def _pass_through(state: StreamState, side: int, segment: Segment) -> None:
     """The payload of a plain segment leaves as it came, where it lies."""
-    cells = state.cells
-    side = side_at(base, side_no)
+    sides = state.sides
     length = segment.wire_bytes
-    start = cells[side + NEXT]
-    put_range(
-        state,
-        base,
-        Piece(
-            side_no,
-            DATA,
-            start,
-            length,
-            0 if segment.source == 0 else 2,
-            segment.offset,
-            segment.packet,
-            segment.ts_ns,
-            STARTS_PACKET | ENDS_PACKET,
-            0,
-        ),
-    )
-    cells[side + NEXT] = start + length
-    cells[side + TOP] = start + length
-    cells[side + layout.TURN] = max(cells[side + layout.TURN], segment.packet)
-    cells[side + layout.RANGE_PACKET] = segment.packet
-    cells[side + layout.RANGE_TS] = segment.ts_ns
-    cells[side + layout.PAYLOAD_BYTES] += length
-    cells[side + layout.STREAM_BYTES] += length
-    cells[side + SIDE_BITS] |= layout.SIDE_RELEASED
-    if cells[side + ACKED] > start + length:
-        cells[side + layout.ACK_SINCE] = state.registers[CLOCK]
+    start = sides.released[side]
+    source = SOURCE_BLOCK if segment.source == 0 else SOURCE_SIDE
+    packet = segment.packet
+    ts_ns = segment.ts_ns
+    flags = STARTS_PACKET | ENDS_PACKET
+    whole = Range(DATA, start, length, source, segment.offset, packet, ts_ns, flags, 0)
+    put_range(state, side, whole)
+    sides.released[side] = start + length
+    sides.highest[side] = start + length
+    sides.released_packet[side] = max(sides.released_packet[side], packet)
+    sides.range_packet[side] = packet
+    sides.range_ts_ns[side] = ts_ns
+    sides.payload_bytes[side] += length
+    sides.stream_bytes[side] += length
+    sides.has_released[side] = 1
+    if sides.acked[side] > start + length:
+        sides.acked_since[side] = state.registers.clock[0]
 
 
 @kernel
 def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: PacketBuffers) -> int:
-    """Take segments in from row registers[ROW] on and let out what may leave.
+    """Bring segments in from row registers.row on and let out what may leave.
 
     Returns:
         DONE: all rows are through; FULL: take ranges and notices away first; NEED_*: make room.
     """
     registers = state.registers
-    row = registers[layout.ROW]
+    row = registers.row[0]
     width = len(state.ranges.packet)
     status = DONE
     while True:
-        if state.ready[0] > 0:
+        if state.ready.size[0] > 0:
             status = release(state)
             if status != DONE:
                 break
-        if registers[layout.HELD_TOTAL] > registers[layout.HELD_LIMIT] and relieve(state) > 0:
+        if registers.held_bytes[0] > state.settings.held_bytes[0] and relieve(state) > 0:
             continue
         if row >= rows:
             break
-        if registers[ROWS_OUT] >= width:
+        if registers.ranges[0] >= width:
             status = FULL
             break
-        if not _take_fast(state, segments, row, buffers):
-            status = _take_slowly(state, segments, row, buffers)
+        if not _receive_fast(state, segments, row, buffers):
+            status = _receive_slow(state, segments, row, buffers)
             if status != DONE:
                 break
         row += 1
-    registers[layout.ROW] = row
+    registers.row[0] = row
     return status
 
 
 @kernel
 def end_all(state: StreamState) -> None:
     """The capture ends: nothing more is waited for; what is closed may be written."""
-    cells = state.cells
-    base = state.registers[layout.LIST_HEAD + layout.LIST_LINGERING]
-    while base >= 0:
-        retire(state, base)
-        base = state.registers[layout.LIST_HEAD + layout.LIST_LINGERING]
-    for kind in range(layout.LIST_LINGERING):
-        base = state.registers[layout.LIST_HEAD + kind]
-        while base >= 0:
-            following = cells[base + layout.FOLLOWING]
-            close_now(state, base, ENDED_CAPTURE_END)
-            base = following
+    while state.lru.first[LRU_LINGERING] >= 0:
+        retire(state, state.lru.first[LRU_LINGERING])
+    for kind in range(LRU_LINGERING):
+        connection = state.lru.first[kind]
+        while connection >= 0:
+            after = state.connections.next[connection]
+            close_now(state, connection, ENDED_CAPTURE_END)
+            connection = after

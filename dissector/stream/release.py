@@ -1,6 +1,6 @@
-"""What leaves, when, and in which order: the end of the way of a stream byte.
+"""What leaves, when, and in which order: the last step of a stream byte.
 
-What a side has to give is said in offer.py, the theory in reassembly.py.
+What a side can deliver is decided in deliverable.py; the theory is in reassembly.py.
 
 A connection is looked at when a packet of it, or a timer, asks for it. All connections that one
 packet made ready are gone through in order of connection_id, before the next packet. A look can
@@ -9,11 +9,9 @@ stop at any row for want of room and goes on exactly there.
 
 from typing import Final
 
-from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream import layout
 from dissector.stream.columns import (
     CLOSE,
     DATA,
@@ -24,55 +22,24 @@ from dissector.stream.columns import (
     GAP_LOST,
     OPEN,
     RETRANSMITTED,
+    SOURCE_BLOCK,
+    SOURCE_HEAP,
 )
-from dissector.stream.connections import join_list, retire, side_at
-from dissector.stream.history import add_letter
-from dissector.stream.layout import (
-    ACKED,
-    BITS,
-    CLOCK,
-    CLOSE_DUE,
-    CLOSING,
-    CONNECTION_ID,
-    DONE,
-    FULL,
-    HEAD,
-    HELD,
-    NEVER,
-    NEXT,
-    NODE_DOUBTFUL,
-    NODE_KIND,
-    NODE_LENGTH,
-    NODE_OFFSET,
-    NODE_OPENED,
-    NODE_PACKET,
-    NODE_TS,
-    NODES,
-    SIDE_BITS,
-    SIDE_FIN_OUT,
-    SIDE_GIVE_UP,
-    SIDE_RELEASED,
-    SIDE_RESYNC,
-    SIDE_START_OPEN,
-    SLOW,
-    TIMER,
-    TOP,
-    TURN,
-    WINDOW_NS,
-)
-from dissector.stream.offer import (
+from dissector.stream.connections import join_list, make_ready, retire
+from dissector.stream.deliverable import (
     HOLE,
     MISSING_END,
-    NODE,
     NOTHING,
-    UNBELIEVED,
+    SEGMENT,
     missing_end,
-    offer_of,
+    next_deliverable,
 )
-from dissector.stream.output import Piece, note, put_range
-from dissector.stream.pending import drop_first
+from dissector.stream.history import LETTER_GAP, add_letter
+from dissector.stream.out_of_order import drop_first
+from dissector.stream.output import Range, note_side, put_range
 from dissector.stream.queue import queue_put, queue_remove
-from dissector.stream.state import StreamState
+from dissector.stream.records import LRU_LINGERING, LRU_SYN_ONLY, NEVER, Sides, side_at
+from dissector.stream.state import DONE, FULL, StreamState
 
 _GAP_LOST: Final = NOTICE_NUMBER["gap_lost"]
 _HELD_BYTES_LIMIT: Final = NOTICE_NUMBER["held_bytes_limit"]
@@ -80,283 +47,271 @@ _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
 
 
 @kernel
-def _put_node(state: StreamState, base: int, side_no: int) -> None:
+def _put_segment(state: StreamState, side: int) -> None:
     """Let the first node of a side leave."""
-    cells = state.cells
+    sides = state.sides
     nodes = state.nodes
-    side = side_at(base, side_no)
-    head = cells[side + HEAD]
-    kind = nodes[head + NODE_KIND]
-    length = nodes[head + NODE_LENGTH]
-    packet = nodes[head + NODE_PACKET]
-    flags = nodes[head + layout.NODE_FLAGS]
-    if packet < cells[side + TURN] and kind != FIN:
+    head = state.heads[side, 0]
+    kind = nodes.kind[head]
+    length = nodes.length[head]
+    packet = nodes.packet[head]
+    flags = nodes.flags[head]
+    if packet < sides.released_packet[side] and kind != FIN:
         flags |= RETRANSMITTED  # it came before a byte that stands before it
-    at = max(0, nodes[head + layout.NODE_AT])
-    offset = nodes[head + NODE_OFFSET]
-    source = 1 if kind == DATA else 0
-    ts_ns = nodes[head + NODE_TS]
-    put_range(
-        state, base, Piece(side_no, kind, offset, length, source, at, packet, ts_ns, flags, 0)
-    )
-    is_doubtful = nodes[head + NODE_DOUBTFUL] != 0
+    at = max(0, nodes.heap_at[head])
+    offset = nodes.offset[head]
+    source = SOURCE_HEAP if kind == DATA else SOURCE_BLOCK
+    ts_ns = nodes.ts_ns[head]
+    put_range(state, side, Range(kind, offset, length, source, at, packet, ts_ns, flags, 0))
+    if nodes.is_damaged[head]:
+        sides.gives_up[side] = 0
     drop_first(state, side)
-    cells[side + NEXT] = offset + length
-    cells[side + TURN] = max(cells[side + TURN], packet)
-    cells[side + layout.RANGE_PACKET] = packet
-    cells[side + layout.RANGE_TS] = ts_ns
-    cells[side + layout.STREAM_BYTES] += length
-    cells[side + SIDE_BITS] |= SIDE_RELEASED
-    if is_doubtful:
-        cells[side + SIDE_BITS] &= ~SIDE_GIVE_UP
+    sides.released[side] = offset + length
+    sides.released_packet[side] = max(sides.released_packet[side], packet)
+    sides.range_packet[side] = packet
+    sides.range_ts_ns[side] = ts_ns
+    sides.stream_bytes[side] += length
+    sides.has_released[side] = 1
     if kind == GAP_CUT:
-        cells[side + layout.SNAPLEN_CUT_BYTES] += length
+        sides.snaplen_cut_bytes[side] += length
     if kind == FIN:
-        cells[side + SIDE_BITS] |= SIDE_FIN_OUT
+        sides.fin_released[side] = 1
         _drop_rest(state, side)
 
 
 @inlined
 def _drop_rest(state: StreamState, side: int) -> None:
     """Data beyond the end of its stream is counted and forgotten."""
-    cells = state.cells
-    while cells[side + HEAD] >= 0:
-        cells[side + layout.LATE_PACKETS] += 1
-        cells[side + layout.LATE_BYTES] += state.nodes[cells[side + HEAD] + NODE_LENGTH]
+    while state.heads[side, 0] >= 0:
+        state.sides.late_packets[side] += 1
+        state.sides.late_bytes[side] += state.nodes.length[state.heads[side, 0]]
         drop_first(state, side)
 
 
 @kernel
-def _put_gap(state: StreamState, base: int, side_no: int, end: int) -> None:
+def _put_gap(state: StreamState, side: int, end: int) -> None:
     """Give up everything of a side before an offset."""
-    cells = state.cells
-    side = side_at(base, side_no)
-    start = cells[side + NEXT]
+    sides = state.sides
+    start = sides.released[side]
     length = end - start
-    put_range(
-        state,
-        base,
-        Piece(
-            side_no,
-            GAP_LOST,
-            start,
-            length,
-            0,
-            0,
-            cells[side + layout.RANGE_PACKET],
-            cells[side + layout.RANGE_TS],
-            0,
-            0,
-        ),
-    )
-    note(state, base, _GAP_LOST, side_no, start, length)
-    add_letter(cells, base, layout.LETTER_GAP, side_no)
-    cells[side + NEXT] = end
-    cells[side + TOP] = max(cells[side + TOP], end)
-    cells[side + layout.GAP_START] = start
-    cells[side + layout.GAP_END] = end
-    cells[side + layout.STREAM_BYTES] += length
-    cells[side + layout.GAPS] += 1
-    cells[side + layout.GAP_BYTES] += length
-    cells[side + SIDE_BITS] |= SIDE_RELEASED
-    cells[side + SIDE_BITS] &= ~SIDE_GIVE_UP
+    packet = sides.range_packet[side]
+    ts_ns = sides.range_ts_ns[side]
+    put_range(state, side, Range(GAP_LOST, start, length, SOURCE_BLOCK, 0, packet, ts_ns, 0, 0))
+    note_side(state, side, _GAP_LOST, start, length)
+    add_letter(state.connections, side, LETTER_GAP)
+    sides.released[side] = end
+    sides.highest[side] = max(sides.highest[side], end)
+    sides.gap_start[side] = start
+    sides.gap_end[side] = end
+    sides.stream_bytes[side] += length
+    sides.gaps[side] += 1
+    sides.gap_bytes[side] += length
+    sides.has_released[side] = 1
+    sides.gives_up[side] = 0
 
 
 @kernel
-def _take_offer(state: StreamState, base: int, side_no: int, what: int) -> None:
-    """Let a side give what it offered."""
-    cells = state.cells
-    side = side_at(base, side_no)
-    if what == NODE:
-        _put_node(state, base, side_no)
-    elif what == HOLE:
-        _put_gap(state, base, side_no, state.nodes[cells[side + HEAD] + NODE_OFFSET])
-    elif what == MISSING_END:
-        _put_gap(state, base, side_no, cells[side + ACKED])
+def _deliver(state: StreamState, side: int, kind: int) -> None:
+    """Let what a side can deliver leave. kind: of its Deliverable."""
+    sides = state.sides
+    if kind == SEGMENT:
+        _put_segment(state, side)
+    elif kind == HOLE:
+        _put_gap(state, side, state.nodes.offset[state.heads[side, 0]])
+    elif kind == MISSING_END:
+        _put_gap(state, side, sides.acked[side])
     else:
-        note(state, base, _SEQUENCE_JUMP, side_no, NULL, NULL)
-        cells[side + layout.STRAY_PACKETS] += 1
-        cells[side + SIDE_BITS] &= ~SIDE_GIVE_UP
+        note_side(state, side, _SEQUENCE_JUMP, NULL, NULL)
+        sides.stray_packets[side] += 1
+        sides.gives_up[side] = 0
         drop_first(state, side)
-    if cells[side + HEAD] < 0:
-        cells[side + SIDE_BITS] &= ~SIDE_RESYNC
-        if what == UNBELIEVED:
-            cells[side + TOP] = cells[side + NEXT]
+        if state.heads[side, 0] < 0:
+            sides.highest[side] = sides.released[side]
+    if state.heads[side, 0] < 0:
+        sides.is_moved[side] = 0
 
 
 @inlined
-def _put_open(state: StreamState, base: int) -> None:
-    cells = state.cells
-    cells[base + BITS] |= layout.CONNECTION_OPENED
-    side_no = 0 if cells[side_at(base, 0) + layout.PACKETS] > 0 else 1
-    from_syn = 1 if cells[base + BITS] & layout.CONNECTION_FROM_SYN else 0
-    packet = cells[base + layout.FIRST_PACKET]
-    ts_ns = cells[base + layout.FIRST_TS]
-    put_range(state, base, Piece(side_no, OPEN, 0, 0, 0, 0, packet, ts_ns, 0, from_syn))
+def _put_open(state: StreamState, connection: int) -> None:
+    connections = state.connections
+    connections.is_opened[connection] = 1
+    side_no = 0 if state.sides.packets[side_at(connection, 0)] > 0 else 1
+    from_syn = connections.from_syn[connection]
+    packet = connections.first_packet[connection]
+    ts_ns = connections.first_ts_ns[connection]
+    opened = Range(OPEN, 0, 0, SOURCE_BLOCK, 0, packet, ts_ns, 0, from_syn)
+    put_range(state, side_at(connection, side_no), opened)
 
 
 @kernel
-def _put_close(state: StreamState, base: int) -> None:
-    """The connection is over: its last row; it lingers unless its addresses are taken already."""
-    cells = state.cells
-    last_ts = cells[base + layout.LAST_TS]
+def _put_close(state: StreamState, connection: int) -> None:
+    """The connection is over: its last row; it lingers unless its addresses are in use already."""
+    connections = state.connections
+    sides = state.sides
+    last_ts_ns = connections.last_ts_ns[connection]
     for side_no in range(2):
-        side = side_at(base, side_no)
-        since = cells[side + layout.ZERO_SINCE]
-        if since != NULL and last_ts > since:
-            cells[side + layout.ZERO_WINDOW_NS] += last_ts - since
-        cells[side + layout.ZERO_SINCE] = NULL
-        queue_remove(state.timers, cells, side + TIMER)
-    cells[base + BITS] |= layout.CONNECTION_CLOSED
-    side_no = max(0, cells[base + layout.CLOSED_FIRST])
-    packet = cells[base + layout.LAST_PACKET]
-    cause = cells[base + CLOSING] - 1
-    put_range(state, base, Piece(side_no, CLOSE, 0, 0, 0, 0, packet, last_ts, 0, cause))
-    if cells[base + BITS] & layout.CONNECTION_DETACHED:
-        retire(state, base)
+        side = side_at(connection, side_no)
+        since = sides.zero_window_since[side]
+        if since != NULL and last_ts_ns > since:
+            sides.zero_window_ns[side] += last_ts_ns - since
+        sides.zero_window_since[side] = NULL
+        queue_remove(state.timers, sides.timer_place, side)
+    connections.is_closed[connection] = 1
+    side_no = max(0, connections.closed_first[connection])
+    packet = connections.last_packet[connection]
+    cause = connections.closing[connection]
+    closed = Range(CLOSE, 0, 0, SOURCE_BLOCK, 0, packet, last_ts_ns, 0, cause)
+    put_range(state, side_at(connection, side_no), closed)
+    if connections.is_detached[connection]:
+        retire(state, connection)
     else:
-        join_list(cells, state.registers, base, layout.LIST_LINGERING)
+        join_list(state, connection, LRU_LINGERING)
 
 
 @inlined
-def _is_all_there(cells: Int64Array, side: int) -> bool:
+def _is_complete(state: StreamState, side: int) -> bool:
     """Whether a side of a reset connection has nothing left to wait for."""
+    sides = state.sides
     return (
-        cells[side + HEAD] < 0
-        and not cells[side + SIDE_BITS] & SIDE_START_OPEN
-        and missing_end(cells, side) == 0
-        and cells[side + NEXT] + 1 >= cells[side + layout.RESET_OFFSET]
+        state.heads[side, 0] < 0
+        and not sides.start_is_open[side]
+        and missing_end(sides, side) == 0
+        and sides.released[side] + 1 >= sides.reset_offset[side]
     )
 
 
 @inlined
-def _can_close(cells: Int64Array, base: int, is_over: bool) -> bool:
+def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
     """Whether nothing keeps a connection from its CLOSE."""
-    one = side_at(base, 0)
-    other = side_at(base, 1)
-    if cells[one + HEAD] >= 0 or cells[other + HEAD] >= 0:
+    closing = state.connections.closing
+    fin_released = state.sides.fin_released
+    one = side_at(connection, 0)
+    other = side_at(connection, 1)
+    if state.heads[one, 0] >= 0 or state.heads[other, 0] >= 0:
         return False
-    if cells[one + SIDE_BITS] & cells[other + SIDE_BITS] & SIDE_FIN_OUT:
+    if fin_released[one] and fin_released[other]:
         # The end of the capture may only have let out the FINs that waited behind a hole.
-        if cells[base + CLOSING] in (0, ENDED_CAPTURE_END + 1):
-            cells[base + CLOSING] = ENDED_FIN + 1
+        if closing[connection] < 0 or closing[connection] == ENDED_CAPTURE_END:
+            closing[connection] = ENDED_FIN
         return True
     if is_over:
         return True
-    return cells[base + CLOSING] != 0 and _is_all_there(cells, one) and _is_all_there(cells, other)
+    return closing[connection] >= 0 and _is_complete(state, one) and _is_complete(state, other)
 
 
 @inlined
-def _arm(state: StreamState, base: int, side_no: int, due: int) -> None:
+def _set_timer(state: StreamState, side: int, due: int) -> None:
     """Let a side be looked at again when the clock reaches `due`, or before."""
     if due < NEVER:
-        cells = state.cells
-        tie = cells[base + CONNECTION_ID] * 2 + side_no
-        queue_put(state.timers, cells, side_at(base, side_no) + TIMER, due, tie)
+        tie = state.connections.connection_id[side >> 1] * 2 + (side & 1)
+        queue_put(state.timers, state.sides.timer_place, side, due, tie)
 
 
 @kernel
-def arm_missing_end(state: StreamState, base: int, side_no: int) -> None:
+def await_missing_end(state: StreamState, side: int) -> None:
     """The peer acknowledged bytes not seen yet: look again after the reorder window."""
-    due = state.registers[CLOCK] + state.registers[WINDOW_NS]
-    _arm(state, base, side_no, due)
+    _set_timer(state, side, state.registers.clock[0] + state.settings.reorder_window_ns[0])
 
 
 @kernel
-def give_up_oldest(state: StreamState, base: int) -> bool:
+def give_up_oldest(state: StreamState, connection: int) -> bool:
     """Too many bytes wait: mark the oldest hole of a connection to be given up now.
 
     Returns:
         Whether there is one; the start of a mid-stream side counts as one but is no loss.
     """
-    cells = state.cells
+    sides = state.sides
     nodes = state.nodes
     best = -1
     oldest = NEVER
     for side_no in range(2):
-        side = side_at(base, side_no)
-        head = cells[side + HEAD]
+        side = side_at(connection, side_no)
+        head = state.heads[side, 0]
         since = NEVER
-        if cells[side + SIDE_BITS] & SIDE_START_OPEN:
-            since = cells[side + layout.START_SINCE]
-        elif head >= 0 and (
-            nodes[head + NODE_OFFSET] > cells[side + NEXT] or nodes[head + NODE_DOUBTFUL]
-        ):
-            since = nodes[head + NODE_OPENED]
+        if sides.start_is_open[side]:
+            since = sides.start_since[side]
+        elif head >= 0 and (nodes.offset[head] > sides.released[side] or nodes.is_damaged[head]):
+            since = nodes.opened[head]
         if since < oldest:
             oldest = since
-            best = side_no
+            best = side
     if best < 0:
         return False
-    side = side_at(base, best)
-    if not cells[side + SIDE_BITS] & (SIDE_START_OPEN | SIDE_GIVE_UP):
-        note(state, base, _HELD_BYTES_LIMIT, best, cells[side + NEXT], NULL)
-    cells[side + SIDE_BITS] |= SIDE_GIVE_UP
+    if not sides.start_is_open[best] and not sides.gives_up[best]:
+        note_side(state, best, _HELD_BYTES_LIMIT, sides.released[best], NULL)
+    sides.gives_up[best] = 1
     return True
 
 
 @inlined
-def _refresh_slow(cells: Int64Array, base: int) -> None:
-    """Whether the fast path may take the next packet of a connection."""
-    one = side_at(base, 0)
-    other = side_at(base, 1)
-    slow = 0
-    if cells[one + NODES] + cells[other + NODES] > 0:
-        slow |= layout.SLOW_PENDING
-    bits = cells[one + SIDE_BITS] | cells[other + SIDE_BITS]
-    if bits & SIDE_START_OPEN or cells[base + layout.LIST] == layout.LIST_SYN_ONLY:
-        slow |= layout.SLOW_START
-    if cells[base + BITS] & layout.CONNECTION_RTT_PENDING:
-        slow |= layout.SLOW_START
-    if bits & layout.SIDE_FIN_SEEN or cells[base + CLOSING] != 0:
-        slow |= layout.SLOW_ENDING
-    if cells[base + BITS] & layout.CONNECTION_CLOSED:
-        slow |= layout.SLOW_CLOSED
-    if cells[one + layout.ZERO_SINCE] != NULL or cells[other + layout.ZERO_SINCE] != NULL:
-        slow |= layout.SLOW_ZERO_WINDOW
-    cells[base + SLOW] = slow
+def _is_side_slow(sides: Sides, side: int) -> bool:
+    return bool(
+        sides.pending[side] > 0
+        or sides.start_is_open[side] != 0
+        or sides.fin_seen[side] != 0
+        or sides.zero_window_since[side] != NULL
+    )
+
+
+@inlined
+def _is_slow(state: StreamState, connection: int) -> bool:
+    """Whether the next packet of a connection needs more than the fast path."""
+    connections = state.connections
+    return bool(
+        _is_side_slow(state.sides, side_at(connection, 0))
+        or _is_side_slow(state.sides, side_at(connection, 1))
+        or connections.lru_list[connection] == LRU_SYN_ONLY
+        or connections.rtt_pending[connection] != 0
+        or connections.closing[connection] >= 0
+        or connections.is_closed[connection] != 0
+    )
 
 
 @inlined
 def _has_room(state: StreamState) -> bool:
     """Whether two more ranges and four more notices fit."""
     return bool(
-        state.registers[layout.ROWS_OUT] + 2 <= len(state.ranges.packet)
-        and state.registers[layout.NOTICES_OUT] + 4 <= len(state.notices.packet)
+        state.registers.ranges[0] + 2 <= len(state.ranges.packet)
+        and state.registers.notices[0] + 4 <= len(state.notices.packet)
     )
 
 
 @kernel
-def _look_at(state: StreamState, base: int) -> int:
+def _release_connection(state: StreamState, connection: int) -> int:
     """Let everything of a connection leave that may leave now; DONE or FULL."""
-    cells = state.cells
-    one = side_at(base, 0)
-    other = side_at(base, 1)
-    limit = state.registers[layout.HELD_LIMIT_CONNECTION]
+    connections = state.connections
+    sides = state.sides
+    one = side_at(connection, 0)
+    other = side_at(connection, 1)
+    limit = state.settings.held_bytes_per_connection[0]
     while True:
         if not _has_room(state):
             return FULL
-        if not cells[base + BITS] & layout.CONNECTION_OPENED:
-            _put_open(state, base)
+        if not connections.is_opened[connection]:
+            _put_open(state, connection)
             continue
-        if cells[base + BITS] & layout.CONNECTION_CLOSED:
+        if connections.is_closed[connection]:
             break
-        is_over = cells[base + CLOSING] != 0 and state.registers[CLOCK] >= cells[base + CLOSE_DUE]
-        first = offer_of(state, one, other, is_over)
-        second = offer_of(state, other, one, is_over)
-        if first.what != NOTHING and first.turn <= second.bound:
-            _take_offer(state, base, 0, first.what)
-        elif second.what != NOTHING and second.turn <= first.bound:
-            _take_offer(state, base, 1, second.what)
-        elif _can_close(cells, base, is_over):
-            _put_close(state, base)
+        close_due = connections.close_due[connection]
+        if connections.closing[connection] < 0:
+            close_due = NEVER
+        is_over = state.registers.clock[0] >= close_due
+        first = next_deliverable(state, one, is_over)
+        second = next_deliverable(state, other, is_over)
+        if first.kind != NOTHING and first.packet <= second.bound:
+            _deliver(state, one, first.kind)
+        elif second.kind != NOTHING and second.packet <= first.bound:
+            _deliver(state, other, second.kind)
+        elif _can_close(state, connection, is_over):
+            _put_close(state, connection)
             break
-        elif cells[one + HELD] + cells[other + HELD] <= limit or not give_up_oldest(state, base):
-            due = cells[base + CLOSE_DUE] if cells[base + CLOSING] != 0 else NEVER
-            _arm(state, base, 0, min(first.due, due))
-            _arm(state, base, 1, second.due)
+        elif sides.held_bytes[one] + sides.held_bytes[other] <= limit or not give_up_oldest(
+            state, connection
+        ):
+            _set_timer(state, one, min(first.due, close_due))
+            _set_timer(state, other, second.due)
             break
-    _refresh_slow(cells, base)
+    connections.is_slow[connection] = 1 if _is_slow(state, connection) else 0
     return DONE
 
 
@@ -364,11 +319,11 @@ def _look_at(state: StreamState, base: int) -> int:
 def release(state: StreamState) -> int:
     """Go through all connections that are ready, lowest connection_id first; DONE or FULL."""
     ready = state.ready
-    while ready[0] > 0:
-        where = ready[5]
-        if _look_at(state, where - layout.READY) == FULL:
+    while ready.size[0] > 0:
+        connection = ready.entries.row[1]
+        if _release_connection(state, connection) == FULL:
             return FULL
-        queue_remove(ready, state.cells, where)
+        queue_remove(ready, state.connections.ready_place, connection)
     return DONE
 
 
@@ -376,13 +331,10 @@ def release(state: StreamState) -> int:
 def fire_timers(state: StreamState) -> None:
     """Make ready every connection whose time has come."""
     timers = state.timers
-    while timers[0] > 0 and timers[3] <= state.registers[CLOCK]:
-        where = timers[5]
-        queue_remove(timers, state.cells, where)
-        base = where // layout.ROW_CELLS * layout.ROW_CELLS
-        queue_put(
-            state.ready, state.cells, base + layout.READY, state.cells[base + CONNECTION_ID], 0
-        )
+    while timers.size[0] > 0 and timers.entries.key[1] <= state.registers.clock[0]:
+        side = timers.entries.row[1]
+        queue_remove(timers, state.sides.timer_place, side)
+        make_ready(state, side >> 1)
 
 
 @kernel
@@ -393,23 +345,25 @@ def relieve(state: StreamState) -> int:
     connection with waiting bytes has one.
 
     Returns:
-        How many connections have something to give now.
+        How many connections can deliver something now.
     """
-    cells = state.cells
+    registers = state.registers
+    sides = state.sides
     timers = state.timers
     found = 0
-    excess = state.registers[layout.HELD_TOTAL] - state.registers[layout.HELD_LIMIT] * 7 // 8
+    excess = registers.held_bytes[0] - state.settings.held_bytes[0] * 7 // 8
     place = 1
-    while place <= timers[0] and excess > 0:
-        state.registers[layout.STEPS] += 1
-        base = timers[3 * place + 2] // layout.ROW_CELLS * layout.ROW_CELLS
-        held = cells[side_at(base, 0) + HELD] + cells[side_at(base, 1) + HELD]
-        if held > 0 and cells[base + layout.READY] == 0:
-            if state.registers[layout.NOTICES_OUT] + 2 > len(state.notices.packet):
+    while place <= timers.size[0] and excess > 0:
+        registers.steps[0] += 1
+        side = timers.entries.row[place]
+        connection = side >> 1
+        held = sides.held_bytes[side] + sides.held_bytes[side ^ 1]
+        if held > 0 and state.connections.ready_place[connection] == 0:
+            if registers.notices[0] + 2 > len(state.notices.packet):
                 break
-            if give_up_oldest(state, base):
+            if give_up_oldest(state, connection):
                 found += 1
                 excess -= held
-                queue_put(state.ready, cells, base + layout.READY, cells[base + CONNECTION_ID], 0)
+                make_ready(state, connection)
         place += 1
     return found

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from dissector.jit import inlined
 from dissector.packet.columns import SegmentColumns
-from dissector.stream.layout import TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN, TCP_URG
+from dissector.stream.records import TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN, TCP_URG
 
 _USED_FLAGS = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK | TCP_URG
 

@@ -32,17 +32,11 @@ def sequence_at(origin: int, offset: int) -> int:
 
 
 @inlined
-def scatter(part: int, multiplier: int) -> int:
-    """One part of a hash, to be joined with others by xor; compiled and plain runs agree.
-
-    Parts are multiplied independently of each other, each by an odd number of its own, because a
-    chain of multiplications makes the processor wait.
-    """
-    return product(part, multiplier)
-
-
-@inlined
 def mix(value: int) -> int:
-    """The last step of a hash: every bit of the parts reaches the low bits."""
+    """The last step of a hash: every bit of its parts reaches the low bits.
+
+    Parts are multiplied independently of each other (`wrapping.product`), each by an odd number of
+    its own, and joined by xor: a chain of multiplications makes the processor wait.
+    """
     mixed = product(int(value) ^ (int(value) >> 32), _MULTIPLIER)
     return mixed ^ (mixed >> 29)

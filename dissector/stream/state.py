@@ -11,9 +11,8 @@ import numpy as np
 from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import spread_rows
-from dissector.jit import inlined, kernel
+from dissector.jit import kernel
 from dissector.states import State
-from dissector.stream import layout
 from dissector.stream.columns import (
     DATA,
     NoticeColumns,
@@ -21,18 +20,29 @@ from dissector.stream.columns import (
     new_notice_columns,
     new_range_columns,
 )
-from dissector.stream.duplicates import DUPLICATE_CELLS
-from dissector.stream.index import enter, leave
-from dissector.stream.layout import (
-    FOLLOWING,
-    FREE_ROW,
-    NODE_AT,
-    NODE_CELLS,
+from dissector.stream.duplicates import Signatures, new_signatures
+from dissector.stream.index import grown_index, leave
+from dissector.stream.queue import Queue, grown_queue, new_queue
+from dissector.stream.records import (
+    LEVELS,
+    LRU_LISTS,
+    NEVER,
     NODE_FREE,
-    NODE_KIND,
-    NODE_LENGTH,
-    ROW_CELLS,
+    OVERLAP_NAMES,
+    Connections,
+    Nodes,
+    Registers,
+    Settings,
+    Sides,
 )
+from dissector.tables import Ends, Pool, give_row, grown_pool, new_ends, new_pool
+
+# What stops a kernel.
+DONE: Final = 0
+FULL: Final = 1  # ranges or notices must be taken away first
+NEED_HEAP: Final = 2
+NEED_NODES: Final = 3
+NEED_ROWS: Final = 4
 
 _MS: Final = 1_000_000  # ns
 _FIRST_HEAP_BYTES: Final = 1 << 20
@@ -45,7 +55,7 @@ class StreamOptions(NamedTuple):
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
     vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
-    block_rows: ranges handed on at once.
+    block_rows: ranges per block.
     """
 
     reorder_window_ms: int = limits.REORDER_WINDOW_MS
@@ -61,24 +71,35 @@ class StreamOptions(NamedTuple):
 
 
 class StreamState(State):
-    """Everything that lives from packet to packet.
+    """Everything that lives from packet to packet; records as in `records.py`.
 
-    cells: rows of connections (layout.py); nodes: waiting segments; heap: their bytes.
-    index: hash table of keys, address of a row or -1; ids: the same of connection ids.
-    timers, ready: queues (queue.py); signatures: recent packets (duplicates.py).
-    registers: single numbers (layout.py); ranges, notices: output.
-    retired: addresses of rows whose connection is over, in order.
+    free_connections, free_nodes: rows that are free. index: connections by key_hash, ids: by
+    id_hash (`index.py`). lru: lists of least recent use. timers: sides by the clock at which they
+    are looked at again, ready: connections with work by connection_id (`queue.py`).
+    heap: bytes of nodes. heads, tails: int64[sides, LEVELS], first and last node of each level of a
+    side; successors: int64[nodes, LEVELS]; predecessors: int64[LEVELS], the nodes before the
+    position last searched; -1 none. signatures: recent packets (`duplicates.py`).
+    ranges, notices: output. retired: connections that are over, in order.
     """
 
-    cells: Int64Array
-    nodes: Int64Array
-    heap: ByteArray
+    connections: Connections
+    sides: Sides
+    free_connections: Pool
     index: Int64Array
     ids: Int64Array
-    timers: Int64Array
-    ready: Int64Array
-    signatures: Int64Array
-    registers: Int64Array
+    lru: Ends
+    timers: Queue
+    ready: Queue
+    nodes: Nodes
+    free_nodes: Pool
+    heads: Int64Array
+    tails: Int64Array
+    successors: Int64Array
+    predecessors: Int64Array
+    heap: ByteArray
+    signatures: Signatures
+    registers: Registers
+    settings: Settings
     ranges: RangeColumns
     notices: NoticeColumns
     retired: Int64Array
@@ -86,36 +107,26 @@ class StreamState(State):
 
 def new_state(options: StreamOptions) -> StreamState:
     """An empty state with little room; it grows with what is seen."""
-    registers = np.zeros(layout.REGISTERS, np.int64)
-    registers[layout.CLOCK] = -layout.NEVER
-    registers[layout.CLOCK_TICK] = -layout.NEVER
-    registers[layout.LEAP_TS] = -layout.NEVER
-    registers[layout.FREE_ROW] = -1
-    registers[layout.FREE_NODE] = -1
-    registers[layout.LIST_HEAD : layout.LIST_HEAD + layout.LISTS] = -1
-    registers[layout.LIST_TAIL : layout.LIST_TAIL + layout.LISTS] = -1
-    # Every process draws its own: no input can know beforehand where lists are slow.
-    registers[layout.LEVEL_SEED] = hash("levels") & 0x7FFF_FFFF
-    registers[layout.WINDOW_NS] = options.reorder_window_ms * _MS
-    registers[layout.UNACKED_NS] = max(options.unacked_hole_ms, options.reorder_window_ms) * _MS
-    registers[layout.IDLE_NS] = options.idle_timeout_ms * _MS
-    registers[layout.HELD_LIMIT] = options.held_bytes
-    registers[layout.HELD_LIMIT_CONNECTION] = options.held_bytes_per_connection
-    registers[layout.CONNECTION_LIMIT] = options.connections
-    registers[layout.BRIEF_LIMIT] = options.brief_connections
-    registers[layout.OVERLAP] = layout.OVERLAP_NAMES.index(options.overlap)
-    registers[layout.VLAN_IN_KEY] = int(options.vlan_in_key)
     rows = spread_rows(options.block_rows)
     state = StreamState(
-        cells=np.empty(0, np.int64),
-        nodes=np.empty(0, np.int64),
+        connections=Connections.new(0),
+        sides=Sides.new(0),
+        free_connections=new_pool(0),
+        index=np.full(2, -1, np.int64),
+        ids=np.full(2, -1, np.int64),
+        lru=new_ends(LRU_LISTS),
+        timers=new_queue(0),
+        ready=new_queue(0),
+        nodes=Nodes.new(0),
+        free_nodes=new_pool(0),
+        heads=np.empty((0, LEVELS), np.int64),
+        tails=np.empty((0, LEVELS), np.int64),
+        successors=np.empty((0, LEVELS), np.int64),
+        predecessors=np.full(LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
-        index=np.empty(0, np.int64),
-        ids=np.empty(0, np.int64),
-        timers=np.zeros(3, np.int64),
-        ready=np.zeros(3, np.int64),
-        signatures=np.zeros(DUPLICATE_CELLS, np.int64),
-        registers=registers,
+        signatures=new_signatures(),
+        registers=_new_registers(),
+        settings=_settings(options),
         ranges=new_range_columns(rows),
         notices=new_notice_columns(rows),
         retired=np.empty(0, np.int64),
@@ -125,83 +136,74 @@ def new_state(options: StreamOptions) -> StreamState:
     return state
 
 
-def _longer(array: Int64Array, length: int, fill: int = 0) -> Int64Array:
-    fresh = np.full(length, fill, np.int64)
+def _new_registers() -> Registers:
+    registers = Registers.new(1)
+    for clock in (registers.clock, registers.second, registers.leap_ts_ns):
+        clock[0] = -NEVER
+    # Every process draws its own: no input can know beforehand where lists are slow.
+    registers.level_seed[0] = hash("levels") & 0x7FFF_FFFF
+    return registers
+
+
+def _settings(options: StreamOptions) -> Settings:
+    settings = Settings.new(1)
+    settings.reorder_window_ns[0] = options.reorder_window_ms * _MS
+    settings.unacked_hole_ns[0] = max(options.unacked_hole_ms, options.reorder_window_ms) * _MS
+    settings.idle_timeout_ns[0] = options.idle_timeout_ms * _MS
+    settings.held_bytes[0] = options.held_bytes
+    settings.held_bytes_per_connection[0] = options.held_bytes_per_connection
+    settings.connections[0] = options.connections
+    settings.brief_connections[0] = options.brief_connections
+    settings.overlap[0] = OVERLAP_NAMES.index(options.overlap)
+    settings.vlan_in_key[0] = options.vlan_in_key
+    return settings
+
+
+def _longer(array: Int64Array, length: int) -> Int64Array:
+    """A copy with `length` rows, the new ones filled with -1."""
+    fresh = np.full((length, *array.shape[1:]), -1, np.int64)
     fresh[: len(array)] = array
     return fresh
 
 
 def add_rows(state: StreamState, rows: int) -> None:
-    """Make room for `rows` more connections; addresses stay as they are."""
-    had = len(state.cells) // ROW_CELLS
-    count = had + rows
-    size = 1 << (2 * count - 1).bit_length()
+    """Make room for `rows` more connections."""
+    count = len(state.connections.matrix) + rows
+    slots = 1 << (2 * count - 1).bit_length()
     state.grow(
-        cells=_longer(state.cells, count * ROW_CELLS),
-        index=np.full(size, -1, np.int64),
-        ids=np.full(size, -1, np.int64),
-        timers=_longer(state.timers, 3 * (2 * count + 2)),
-        ready=_longer(state.ready, 3 * (count + 2)),
+        connections=state.connections.grown(count),
+        sides=state.sides.grown(2 * count),
+        free_connections=grown_pool(state.free_connections, count),
+        heads=_longer(state.heads, 2 * count),
+        tails=_longer(state.tails, 2 * count),
+        index=grown_index(state.index, state.connections.key_hash, slots),
+        ids=grown_index(state.ids, state.connections.id_hash, slots),
+        timers=grown_queue(state.timers, 2 * count),
+        ready=grown_queue(state.ready, count),
         retired=_longer(state.retired, count),
     )
-    _fill_index(state, had)
-    _chain_rows(state.cells, state.registers, had, count)
-
-
-@kernel
-def _fill_index(state: StreamState, rows: int) -> None:
-    """Enter every connection into the empty tables."""
-    cells = state.cells
-    for row in range(rows):
-        base = row * ROW_CELLS
-        if cells[base + layout.BITS] & layout.CONNECTION_FREE:
-            continue
-        enter(state.ids, base, cells[base + layout.ID_HASH])
-        if not cells[base + layout.BITS] & layout.CONNECTION_DETACHED:
-            enter(state.index, base, cells[base + layout.KEY_HASH])
-
-
-@kernel
-def _chain_rows(cells: Int64Array, registers: Int64Array, first: int, end: int) -> None:
-    """Put rows first..end-1 into the list of free rows, the lowest on top."""
-    for row in range(end - 1, first - 1, -1):
-        _free_row(cells, registers, row * ROW_CELLS)
-
-
-@inlined
-def _free_row(cells: Int64Array, registers: Int64Array, base: int) -> None:
-    cells[base + layout.BITS] = layout.CONNECTION_FREE
-    cells[base + FOLLOWING] = registers[FREE_ROW]
-    registers[FREE_ROW] = base
-    registers[layout.FREE_ROWS] += 1
 
 
 @kernel
 def free_retired(state: StreamState) -> None:
-    """Give the rows of retired connections back."""
-    cells = state.cells
-    for place in range(state.registers[layout.RETIRED]):
-        base = state.retired[place]
-        state.registers[layout.STEPS] += leave(state.ids, cells, layout.ID_HASH, base)
-        _free_row(cells, state.registers, base)
-    state.registers[layout.RETIRED] = 0
+    """Make the rows of retired connections free."""
+    registers = state.registers
+    for number in range(registers.retired[0]):
+        row = state.retired[number]
+        registers.steps[0] += leave(state.ids, state.connections.id_hash, row)
+        give_row(state.free_connections, row)
+    registers.retired[0] = 0
 
 
 def add_nodes(state: StreamState, nodes: int) -> None:
-    """Make room for `nodes` more waiting segments; addresses stay as they are."""
-    had = len(state.nodes) // NODE_CELLS
-    state.grow(nodes=_longer(state.nodes, (had + nodes) * NODE_CELLS))
-    _chain_nodes(state.nodes, state.registers, had, had + nodes)
-
-
-@kernel
-def _chain_nodes(nodes: Int64Array, registers: Int64Array, first: int, end: int) -> None:
-    for place in range(end - 1, first - 1, -1):
-        node = place * NODE_CELLS
-        nodes[node + NODE_KIND] = NODE_FREE
-        nodes[node + layout.NODE_NEXT] = registers[layout.FREE_NODE]
-        registers[layout.FREE_NODE] = node
-        registers[layout.FREE_NODES] += 1
+    """Make room for `nodes` more waiting segments."""
+    had = len(state.nodes.matrix)
+    state.grow(
+        nodes=state.nodes.grown(had + nodes),
+        free_nodes=grown_pool(state.free_nodes, had + nodes),
+        successors=_longer(state.successors, had + nodes),
+    )
+    state.nodes.kind[had:] = NODE_FREE
 
 
 def add_heap(state: StreamState, needed: int) -> None:
@@ -209,32 +211,28 @@ def add_heap(state: StreamState, needed: int) -> None:
 
     No range that points into the heap may be in use any more.
     """
-    live = int(state.registers[layout.HEAP_LIVE])
+    live = int(state.registers.heap_live[0])
     size = len(state.heap)
     heap = state.heap
     while 3 * size < 4 * (live + needed):
         size *= 2
     if size > len(heap):
         heap = np.empty(size, np.uint8)
-    kinds = state.nodes[NODE_KIND::NODE_CELLS]
-    used = np.flatnonzero(kinds == DATA)
-    order = used[np.argsort(state.nodes[NODE_AT::NODE_CELLS][used], kind="stable")]
-    state.registers[layout.HEAP_USED] = _squeeze(
-        state.nodes, np.ascontiguousarray(order * NODE_CELLS), state.heap, heap
-    )
+    used = np.flatnonzero(state.nodes.kind == DATA)
+    order = used[np.argsort(state.nodes.heap_at[used], kind="stable")]
+    state.registers.heap_used[0] = _squeeze(state.nodes, order, state.heap, heap)
     state.grow(heap=heap)
 
 
 @kernel
-def _squeeze(nodes: Int64Array, order: Int64Array, heap: ByteArray, fresh: ByteArray) -> int:
+def _squeeze(nodes: Nodes, order: Int64Array, heap: ByteArray, fresh: ByteArray) -> int:
     """Move the bytes of nodes together, in the order in which they lie; returns the bytes used."""
     used = 0
-    for place in range(len(order)):
-        node = order[place]
-        start = nodes[node + NODE_AT]
-        length = nodes[node + NODE_LENGTH]
+    for node in order:
+        start = nodes.heap_at[node]
+        length = nodes.length[node]
         for index in range(length):
             fresh[used + index] = heap[start + index]
-        nodes[node + NODE_AT] = used
+        nodes.heap_at[node] = used
         used += length
     return used

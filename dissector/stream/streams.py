@@ -8,12 +8,17 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.limits import NULL
 from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_columns
-from dissector.stream import layout
 from dissector.stream.columns import NoticeColumns, RangeColumns
 from dissector.stream.connections import find_slots
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
+from dissector.stream.records import Connections, Sides
+from dissector.stream.sequence import SEQUENCE_MASK
 from dissector.stream.state import (
+    DONE,
+    NEED_HEAP,
+    NEED_NODES,
+    NEED_ROWS,
     StreamOptions,
     add_heap,
     add_nodes,
@@ -84,27 +89,6 @@ class ConnectionRows(NamedTuple):
     sides: tuple[SideRows, SideRows]
 
 
-_SIDE_CELLS = {
-    "packets": layout.PACKETS,
-    "payload_bytes": layout.PAYLOAD_BYTES,
-    "stream_bytes": layout.STREAM_BYTES,
-    "retransmitted_packets": layout.RETRANSMITTED_PACKETS,
-    "duplicate_packets": layout.DUPLICATE_PACKETS,
-    "out_of_order_packets": layout.OUT_OF_ORDER_PACKETS,
-    "keepalive_packets": layout.KEEPALIVE_PACKETS,
-    "gaps": layout.GAPS,
-    "gap_bytes": layout.GAP_BYTES,
-    "snaplen_cut_bytes": layout.SNAPLEN_CUT_BYTES,
-    "conflict_bytes": layout.CONFLICT_BYTES,
-    "zero_window_ns": layout.ZERO_WINDOW_NS,
-    "isn": layout.ISN,
-    "first_seq": layout.FIRST_SEQ,
-    "late_packets": layout.LATE_PACKETS,
-    "late_bytes": layout.LATE_BYTES,
-    "stray_packets": layout.STRAY_PACKETS,
-}
-
-
 class Streams:
     """Segments in, ranges out, block by block.
 
@@ -128,43 +112,43 @@ class Streams:
     @property
     def connections_seen(self) -> int:
         """How many connection ids were given."""
-        return int(self._state.registers[layout.NEXT_ID])
+        return int(self._state.registers.next_id[0])
 
     @property
     def held_bytes(self) -> int:
         """Bytes waiting now, each waiting segment charged in addition."""
-        return int(self._state.registers[layout.HELD_TOTAL])
+        return int(self._state.registers.held_bytes[0])
 
     @property
     def steps(self) -> int:
         """Steps taken so far along lists whose length the input decides: a measure of cost."""
-        return int(self._state.registers[layout.STEPS])
+        return int(self._state.registers.steps[0])
 
     def advance(
         self, segments: SegmentColumns, rows: int, buffers: PacketBuffers
     ) -> Iterator[tuple[RangeColumns, int]]:
-        """Take in the first `rows` segments; yield what leaves: ranges and how many there are.
+        """Bring in the first `rows` segments; yield what leaves: ranges and how many there are.
 
         buffers: what the segments' source and offset point into (writable arrays).
         """
         state = self._state
         registers = state.registers
-        registers[layout.ROW] = 0
+        registers.row[0] = 0
         while True:
-            if registers[layout.HEAP_LIVE] == 0:
-                registers[layout.HEAP_USED] = 0
-            registers[layout.ROWS_OUT] = 0
-            registers[layout.NOTICES_OUT] = 0
+            if registers.heap_live[0] == 0:
+                registers.heap_used[0] = 0
+            registers.ranges[0] = 0
+            registers.notices[0] = 0
             status = advance(state, segments, rows, buffers)
-            if registers[layout.ROWS_OUT] or registers[layout.NOTICES_OUT]:
-                yield state.ranges, int(registers[layout.ROWS_OUT])
-            if status == layout.DONE:
+            if registers.ranges[0] or registers.notices[0]:
+                yield state.ranges, int(registers.ranges[0])
+            if status == DONE:
                 return
             self._make_room(status, segments)
 
     def take_notices(self) -> tuple[NoticeColumns, int]:
         """The notices that came with the block last yielded, and how many there are."""
-        return self._state.notices, int(self._state.registers[layout.NOTICES_OUT])
+        return self._state.notices, int(self._state.registers.notices[0])
 
     def finish(self) -> Iterator[tuple[RangeColumns, int]]:
         """End the capture: everything waiting leaves or is given up, every connection closes."""
@@ -173,8 +157,7 @@ class Streams:
 
     def retired(self) -> Int64Array:
         """Slots of connections that are over, in the order in which they were; see `recycle`."""
-        count = int(self._state.registers[layout.RETIRED])
-        return self._state.retired[:count] // layout.ROW_CELLS
+        return self._state.retired[: int(self._state.registers.retired[0])]
 
     def recycle(self) -> None:
         """Forget the retired connections: their rows have been written."""
@@ -188,87 +171,76 @@ class Streams:
 
     def open_gaps(self) -> tuple[int, int]:
         """Holes that were given up, and their bytes, of all connections that are still open."""
-        bases = self._state.ids[self._state.ids >= 0]
-        found = []
-        for cell in (layout.GAPS, layout.GAP_BYTES):
-            places = [layout.CONNECTION_CELLS + side * layout.SIDE_CELLS + cell for side in (0, 1)]
-            found.append(sum(int(self._state.cells[bases + place].sum()) for place in places))
-        return found[0], found[1]
+        rows = self._state.ids[self._state.ids >= 0]
+        sides = np.concatenate((2 * rows, 2 * rows + 1))
+        records = self._state.sides
+        return int(records.gaps[sides].sum()), int(records.gap_bytes[sides].sum())
 
     def ports_of(self, connection_id: int) -> tuple[int, int]:
         """The ports of side 0 and side 1 of a connection that was not recycled."""
-        slot = int(self.slots_of(np.array([connection_id]))[0])
-        base = slot * layout.ROW_CELLS
-        ports = int(self._state.cells[base + layout.PORTS])
-        lower, upper = ports >> 16 & 0xFFFF, ports & 0xFFFF
-        is_upper = self._state.cells[base + layout.BITS] & layout.CONNECTION_SIDE0_IS_UPPER
-        return (upper, lower) if is_upper else (lower, upper)
+        slots = self.slots_of(np.array([connection_id]))
+        one, other = _ports(Connections(self._state.connections.matrix[slots]))
+        return int(one[0]), int(other[0])
 
     def connection_rows(self, slots: Int64Array) -> ConnectionRows:
         """What is known of connections, copied. slots: as `retired` gives them."""
-        rows = self._state.cells.reshape(-1, layout.ROW_CELLS)[slots]
-        bits = rows[:, layout.BITS]
-        upper = bits & layout.CONNECTION_SIDE0_IS_UPPER
-        ports = rows[:, layout.PORTS]
-        endpoints = [
-            (rows[:, layout.LOWER_HIGH], rows[:, layout.UPPER_HIGH]),
-            (rows[:, layout.LOWER_LOW], rows[:, layout.UPPER_LOW]),
-            (ports >> 16 & 0xFFFF, ports & 0xFFFF),
-        ]
-        high, low, port = (
-            (np.where(upper, second, first), np.where(upper, first, second))
-            for first, second in endpoints
+        rows = Connections(self._state.connections.matrix[slots])
+        histories = zip(
+            rows.history.tolist(),
+            rows.history_more.tolist(),
+            rows.history_length.tolist(),
+            strict=True,
         )
         return ConnectionRows(
-            connection_id=rows[:, layout.CONNECTION_ID],
-            ip_version=ports >> 32,
-            address_high=high,
-            address_low=low,
-            port=port,
-            tunnel=rows[:, layout.TUNNEL],
-            native=(bits & layout.CONNECTION_NATIVE) // layout.CONNECTION_NATIVE,
-            vlans=rows[:, layout.VLANS],
-            started_by_syn=(bits & layout.CONNECTION_FROM_SYN) // layout.CONNECTION_FROM_SYN,
-            ended=_null_if_negative(rows[:, layout.CLOSING] - 1),
-            closed_first=_null_if_negative(rows[:, layout.CLOSED_FIRST]),
-            opener=_null_if_negative(rows[:, layout.OPENER]),
-            first_ts_ns=rows[:, layout.FIRST_TS],
-            last_ts_ns=rows[:, layout.LAST_TS],
-            first_packet=rows[:, layout.FIRST_PACKET],
-            last_packet=rows[:, layout.LAST_PACKET],
-            handshake_rtt_ns=rows[:, layout.HANDSHAKE_RTT],
-            history=[
-                history_text(first, second, length)
-                for first, second, length in rows[
-                    :, layout.HISTORY : layout.HISTORY_LENGTH + 1
-                ].tolist()
-            ],
-            sides=(_side_rows(rows, 0), _side_rows(rows, 1)),
+            connection_id=rows.connection_id,
+            ip_version=rows.ports >> 32,
+            address_high=_by_side(rows, rows.lower_high, rows.upper_high),
+            address_low=_by_side(rows, rows.lower_low, rows.upper_low),
+            port=_ports(rows),
+            tunnel=rows.tunnel,
+            native=rows.is_native,
+            vlans=rows.vlans,
+            started_by_syn=rows.from_syn,
+            ended=_null_if_negative(rows.closing),
+            closed_first=_null_if_negative(rows.closed_first),
+            opener=_null_if_negative(rows.opener),
+            first_ts_ns=rows.first_ts_ns,
+            last_ts_ns=rows.last_ts_ns,
+            first_packet=rows.first_packet,
+            last_packet=rows.last_packet,
+            handshake_rtt_ns=rows.handshake_rtt_ns,
+            history=[history_text(*history) for history in histories],
+            sides=(self._side_rows(2 * slots), self._side_rows(2 * slots + 1)),
         )
+
+    def _side_rows(self, rows: Int64Array) -> SideRows:
+        sides = Sides(self._state.sides.matrix[rows])
+        last = (sides.origin + sides.released) & SEQUENCE_MASK
+        last_seq = np.where(sides.has_origin, last, NULL)
+        names = (name for name in SideRows._fields if name != "last_seq")
+        return SideRows(last_seq=last_seq, **{name: getattr(sides, name) for name in names})
 
     def _make_room(self, status: int, segments: SegmentColumns) -> None:
         state = self._state
-        row = int(state.registers[layout.ROW])
-        if status == layout.NEED_HEAP:
-            add_heap(state, int(segments.captured_bytes[row]))
-        elif status == layout.NEED_NODES:
-            have = len(state.nodes) // layout.NODE_CELLS
-            add_nodes(state, have)
-        elif status == layout.NEED_ROWS:
-            add_rows(state, len(state.cells) // layout.ROW_CELLS // 2)  # memory, not time, is short
+        if status == NEED_HEAP:
+            add_heap(state, int(segments.captured_bytes[int(state.registers.row[0])]))
+        elif status == NEED_NODES:
+            add_nodes(state, len(state.nodes.matrix))
+        elif status == NEED_ROWS:
+            add_rows(state, len(state.connections.matrix) // 2)  # memory, not time, is short
 
 
 def _null_if_negative(values: Int64Array) -> Int64Array:
     return np.where(values < 0, NULL, values)
 
 
-def _side_rows(rows: Int64Array, side_no: int) -> SideRows:
-    """The columns of one side of connections."""
-    start = layout.CONNECTION_CELLS + side_no * layout.SIDE_CELLS
-    side = rows[:, start : start + layout.SIDE_CELLS]
-    seen = side[:, layout.SIDE_BITS] & layout.SIDE_HAS_ORIGIN
-    last = (side[:, layout.ORIGIN] + side[:, layout.NEXT]) & 0xFFFF_FFFF
-    return SideRows(
-        last_seq=np.where(seen, last, NULL),
-        **{name: side[:, cell] for name, cell in _SIDE_CELLS.items()},
-    )
+def _by_side(
+    rows: Connections, lower: Int64Array, upper: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Values of the lower and the upper endpoint as values of side 0 and side 1."""
+    is_upper = rows.side0_is_upper
+    return np.where(is_upper, upper, lower), np.where(is_upper, lower, upper)
+
+
+def _ports(rows: Connections) -> tuple[Int64Array, Int64Array]:
+    return _by_side(rows, rows.ports >> 16 & 0xFFFF, rows.ports & 0xFFFF)

@@ -19,34 +19,21 @@ for nothing: other tags, other connection.
 
 from typing import Final
 
-from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_SHARED_ADDRESSES, NULL, TAG_REACH_BYTES
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream import layout
 from dissector.stream.columns import ENDED_IDLE
 from dissector.stream.connections import (
+    NO_TAG,
     Key,
     close_now,
+    evict,
     find_connection,
-    give_up,
     has_key,
-    side_at,
-)
-from dissector.stream.layout import (
-    BITS,
-    ISN,
-    LOWER_OTHER_TAG,
-    LOWER_TAG,
-    NO_TAG,
-    ORIGIN,
-    SIDE_BITS,
-    SIDE_HAS_ORIGIN,
-    TCP_ACK,
-    TCP_SYN,
-    TOP,
+    side_of,
 )
 from dissector.stream.output import note
+from dissector.stream.records import TCP_ACK, TCP_SYN, Sides, side_at
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, sequence_at
 from dissector.stream.state import StreamState
@@ -60,47 +47,50 @@ _KNOWN: Final = 3
 
 
 @inlined
-def _is_near(cells: Int64Array, side: int, sequence: int) -> bool:
+def _is_near(sides: Sides, side: int, sequence: int) -> bool:
     """Whether a number lies near the end of a side's stream."""
-    end = sequence_at(cells[side + ORIGIN], cells[side + TOP])
+    end = sequence_at(sides.origin[side], sides.highest[side])
     return -TAG_REACH_BYTES <= distance(sequence, end) <= TAG_REACH_BYTES
 
 
 @kernel
-def _fits(cells: Int64Array, base: int, side_no: int, segment: Segment) -> bool:
+def _fits(state: StreamState, connection: int, side_no: int, segment: Segment) -> bool:
     """Whether a packet's numbers continue what is known of a connection."""
-    side = side_at(base, side_no)
-    peer = side_at(base, 1 - side_no)
-    if segment.flags & TCP_SYN and cells[side + ISN] != NULL:
-        return bool(cells[side + ISN] == segment.sequence)
+    sides = state.sides
+    side = side_at(connection, side_no)
+    peer = side_at(connection, 1 - side_no)
+    if segment.flags & TCP_SYN and sides.isn[side] != NULL:
+        return bool(sides.isn[side] == segment.sequence)
     is_known = False
-    if cells[side + SIDE_BITS] & SIDE_HAS_ORIGIN:
-        if not _is_near(cells, side, segment.sequence):
+    if sides.has_origin[side]:
+        if not _is_near(sides, side, segment.sequence):
             return False
         is_known = True
-    if segment.flags & TCP_ACK and cells[peer + SIDE_BITS] & SIDE_HAS_ORIGIN:
-        if not _is_near(cells, peer, segment.acknowledgement):
+    if segment.flags & TCP_ACK and sides.has_origin[peer]:
+        if not _is_near(sides, peer, segment.acknowledgement):
             return False
         is_known = True
     return is_known
 
 
+@inlined
+def _has_tag(sides: Sides, side: int, tag: int) -> bool:
+    """Whether a tag is one of the last two of a side."""
+    return bool(tag in (sides.tag[side], sides.previous_tag[side]))
+
+
 @kernel
-def _fit(cells: Int64Array, base: int, key: Key, segment: Segment, by_tag_only: int) -> int:
+def _fit(state: StreamState, connection: int, key: Key, segment: Segment) -> int:
     """How well a connection of the same addresses fits a packet."""
-    tag = cells[base + LOWER_TAG + key.is_upper]
-    if key.tag in (tag, cells[base + LOWER_OTHER_TAG + key.is_upper]):
+    sides = state.sides
+    side = side_of(state.connections, connection, key.is_upper)
+    if _has_tag(sides, side, key.tag):
         return _KNOWN
-    other = 1 - key.is_upper
-    if tag == NO_TAG and key.tag in (
-        cells[base + LOWER_TAG + other],
-        cells[base + LOWER_OTHER_TAG + other],
-    ):
+    if sides.tag[side] == NO_TAG and _has_tag(sides, side ^ 1, key.tag):
         return _BY_OTHER_SIDE
-    if by_tag_only:
+    if state.settings.vlan_in_key[0]:
         return _NOT
-    side_no = key.is_upper ^ (cells[base + BITS] & 1)
-    return _BY_CONTENT if _fits(cells, base, side_no, segment) else _NOT
+    return _BY_CONTENT if _fits(state, connection, side & 1, segment) else _NOT
 
 
 @kernel
@@ -108,12 +98,12 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
     """The row of the connection that a packet belongs to, or -1; of equals the latest.
 
     If none is found and another would be one too many of these addresses, the one that was silent
-    for the longest time is given up: every packet of theirs passes by all of them.
+    for the longest time is evicted: every packet of theirs passes by all of them.
     """
-    cells = state.cells
-    base = find_connection(cells, state.index, key)
-    if base >= 0:
-        return base
+    connections = state.connections
+    found = find_connection(state, key)
+    if found >= 0:
+        return found
     best = _NOT
     fellows = 0
     oldest = -1
@@ -121,63 +111,67 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
     at = key.hash & mask
     while state.index[at] >= 0:
         row = state.index[at]
-        if has_key(cells, row, key):
+        if has_key(connections, row, key):
             fellows += 1
-            if oldest < 0 or cells[row + layout.LAST_TS] < cells[oldest + layout.LAST_TS]:
+            if oldest < 0 or connections.last_ts_ns[row] < connections.last_ts_ns[oldest]:
                 oldest = row
-            fit = _fit(cells, row, key, segment, state.registers[layout.VLAN_IN_KEY])
+            fit = _fit(state, row, key, segment)
             is_later = (
-                base >= 0 and cells[row + layout.CONNECTION_ID] > cells[base + layout.CONNECTION_ID]
+                found >= 0 and connections.connection_id[row] > connections.connection_id[found]
             )
             if fit > best or (fit == best and fit != _NOT and is_later):
                 best = fit
-                base = row
+                found = row
         at = (at + 1) & mask
-    if base < 0 and fellows >= MAX_SHARED_ADDRESSES:
-        if cells[oldest + BITS] & layout.CONNECTION_CLOSED:
+    if found < 0 and fellows >= MAX_SHARED_ADDRESSES:
+        if connections.is_closed[oldest]:
             close_now(state, oldest, ENDED_IDLE)
         else:
-            give_up(state, oldest)
-    return int(base)
+            evict(state, oldest)
+    return int(found)
 
 
 @kernel
-def inherit_tags(state: StreamState, base: int, before: int, key: Key) -> None:
+def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> None:
     """A connection was opened: it knows the tags of the one before it, and of others of its
     addresses a notice tells.
 
     before: the row of the connection that it follows, or -1.
     """
-    cells = state.cells
+    connections = state.connections
+    sides = state.sides
     if before >= 0:
-        for place in range(2):
-            tag = cells[before + LOWER_TAG + place]
-            if place == key.is_upper and tag == key.tag:
-                tag = cells[before + LOWER_OTHER_TAG + place]
-            cells[base + LOWER_OTHER_TAG + place] = tag
+        for is_upper in range(2):
+            side = side_of(connections, before, is_upper)
+            tag = sides.tag[side]
+            if is_upper == key.is_upper and tag == key.tag:
+                tag = sides.previous_tag[side]
+            sides.previous_tag[side_of(connections, connection, is_upper)] = tag
     mask = len(state.index) - 1
     at = key.hash & mask
     while state.index[at] >= 0:
         row = state.index[at]
-        is_open = not cells[row + BITS] & layout.CONNECTION_CLOSED
-        if row != base and is_open and has_key(cells, row, key):
-            other = cells[row + layout.CONNECTION_ID]
-            note(state, base, _ADDRESSES_SHARED, NULL, NULL, other)
+        is_open = not connections.is_closed[row]
+        if row != connection and is_open and has_key(connections, row, key):
+            other = connections.connection_id[row]
+            note(state, connection, _ADDRESSES_SHARED, NULL, NULL, other)
             return
         at = (at + 1) & mask
 
 
 @inlined
-def keep_tag(cells: Int64Array, base: int, key: Key) -> None:
+def keep_tag(state: StreamState, connection: int, key: Key) -> None:
     """Remember what was around a packet of a connection."""
-    place = base + LOWER_TAG + key.is_upper
-    if cells[place] != key.tag:
-        if cells[place] != NO_TAG:
-            cells[base + LOWER_OTHER_TAG + key.is_upper] = cells[place]
-        cells[place] = key.tag
-        if cells[base + layout.VLANS] == 0:
-            cells[base + layout.VLANS] = key.vlans
-        if cells[base + layout.TUNNEL] == 0:
-            cells[base + layout.TUNNEL] = key.tunnel
+    connections = state.connections
+    sides = state.sides
+    side = side_of(connections, connection, key.is_upper)
+    if sides.tag[side] != key.tag:
+        if sides.tag[side] != NO_TAG:
+            sides.previous_tag[side] = sides.tag[side]
+        sides.tag[side] = key.tag
+        if connections.vlans[connection] == 0:
+            connections.vlans[connection] = key.vlans
+        if connections.tunnel[connection] == 0:
+            connections.tunnel[connection] = key.tunnel
         if key.tunnel == 0:
-            cells[base + BITS] |= layout.CONNECTION_NATIVE
+            connections.is_native[connection] = 1

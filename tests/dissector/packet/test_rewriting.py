@@ -9,6 +9,7 @@ import pytest
 from dissector.evidence.disguise import Disguise
 from dissector.packet import places, rewriting
 from dissector.packet.link import ETHERNET
+from dissector.packet.walk import new_walk
 from tests.dissector.evidence.copies import anonymous
 from tests.hard.tape import Tape, capture
 from tests.wire import packets, tunnels
@@ -106,7 +107,7 @@ def test_places_are_found_in_the_order_of_the_headers() -> None:
     columns.ts_ns[0], columns.interface[0] = 0, 0
     room = np.zeros((2 * places.PLACES_OF_PACKET, places.CELLS), np.int64)
     count = places.find_places(
-        data, columns, np.array([0, 1]), np.array([ETHERNET]), places.new_walk(), room
+        data, columns, np.array([0, 1]), np.array([ETHERNET]), new_walk(), room
     )
     assert room[:count, places.KIND].tolist() == [
         places.MACS, places.IP4, places.UDP_HEADER, places.MACS, places.IP4, places.SEGMENT,

@@ -5,18 +5,21 @@ import numpy as np
 from dissector import limits
 from dissector.packet import reader as reader_module
 from dissector.packet.tunnel_names import tunnel_name
+from dissector.packet.walk import NO_KIND
 from tests.dissector.packet.test_unwrap import FRAME
 from tests.wire.captures import RAW, Record, pcap
 from tests.wire.tunnels import over_udp, vxlan
+
+NO_MORE = [NO_KIND] * 6
 
 
 def test_a_name_of_each_kind_outermost_first():
     address = [0, 0xC0000201, 0, 0xC0000202]
     six = [0x20010DB8 << 32, 1, 0x20010DB8 << 32, -1]
-    assert tunnel_name(2, [0, 5, *[0] * 4, 1, 7, *[0] * 4]) == "vxlan:5/geneve:7"
-    assert tunnel_name(1, [2, -1, *address]) == "gre:192.0.2.1-192.0.2.2"
-    assert tunnel_name(1, [4, -1, *six]) == "ip:2001:db8::1-2001:db8::ffff:ffff:ffff:ffff"
-    assert tunnel_name(1, [5, 99, *[0] * 4]) == "mpls"
+    assert tunnel_name([[0, 5, *[0] * 4], [1, 7, *[0] * 4], NO_MORE]) == "vxlan:5/geneve:7"
+    assert tunnel_name([[2, -1, *address], NO_MORE]) == "gre:192.0.2.1-192.0.2.2"
+    assert tunnel_name([[4, -1, *six], NO_MORE]) == "ip:2001:db8::1-2001:db8::ffff:ffff:ffff:ffff"
+    assert tunnel_name([[5, 99, *[0] * 4], NO_MORE]) == "mpls"
 
 
 def test_many_tunnels_have_their_names_and_too_many_none(monkeypatch):

@@ -13,17 +13,20 @@ from dissector.schemas.words import (
     CAUSES,
     CHECKSUMS,
     DELIVERY_OUTCOMES,
+    ENDED,
     EXPLAINED,
     NAME_SOURCES,
     OUTCOMES,
     STATUSES,
     listed,
 )
+from dissector.stream.columns import ENDED_NAMES
 
 
 @pytest.mark.parametrize(
     ("explained", "made"),
     [
+        (ENDED, ENDED_NAMES),
         (OUTCOMES, (*exchange_columns.OUTCOME_NAMES, *cursus.OUTCOME_NAMES)),
         (
             DELIVERY_OUTCOMES,

@@ -9,7 +9,6 @@ from dissector.limits import (
     SYN_ONLY_TIMEOUT_MS,
 )
 from dissector.packet.columns import PacketBuffers
-from dissector.stream import layout
 from dissector.stream.columns import CLOSE, GAP_LOST
 from dissector.stream.connections import key_at
 from dissector.stream.streams import Streams
@@ -153,7 +152,7 @@ def test_the_rows_of_a_scan_are_used_again() -> None:
         for _ in streams.advance(segments, 1000, buffers):
             streams.recycle()
     assert streams.connections_seen == 20_000
-    assert len(streams._state.cells) // layout.ROW_CELLS <= 512
+    assert len(streams._state.connections.matrix) <= 512
 
 
 def test_holes_of_an_idle_connection_are_given_up_before_it_closes() -> None:

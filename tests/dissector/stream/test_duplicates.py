@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dissector.limits import DUPLICATE_WINDOW_MS, NULL
-from dissector.stream.duplicates import DUPLICATE_CELLS, remember, remembered, signature
+from dissector.stream.duplicates import new_signatures, remember, remembered, signature
 from dissector.stream.segment import Segment
 from tests.wire.segments import MS, Packet, handshake, streamed
 
@@ -31,21 +31,22 @@ def test_anything_else_is_another_packet(change: dict[str, int]) -> None:
 
 
 def test_a_signature_is_remembered_with_its_time() -> None:
-    cells = np.zeros(DUPLICATE_CELLS, np.int64)
+    signatures = new_signatures()
     value = signature(ONE, 3, DATA)
-    assert remembered(cells, value, 1000) == NULL
-    remember(cells, value, 5000)
-    assert [remembered(cells, value, ts_ns) for ts_ns in (4000, 5000, 9000)] == [1000, 0, 4000]
-    remember(cells, value, 8000)
-    assert remembered(cells, value, 9000) == 1000
+    assert remembered(signatures, value, 1000) == NULL
+    remember(signatures, value, 5000)
+    apart = [remembered(signatures, value, ts_ns) for ts_ns in (4000, 5000, 9000)]
+    assert apart == [1000, 0, 4000]
+    remember(signatures, value, 8000)
+    assert remembered(signatures, value, 9000) == 1000
 
 
 def test_a_bucket_keeps_the_last_four() -> None:
-    cells = np.zeros(DUPLICATE_CELLS, np.int64)
+    signatures = new_signatures()
     same_bucket = [1 + number for number in range(5)]
     for value in same_bucket:
-        remember(cells, value, 1000)
-    assert [remembered(cells, value, 1000) for value in same_bucket] == [NULL] + [0] * 4
+        remember(signatures, value, 1000)
+    assert [remembered(signatures, value, 1000) for value in same_bucket] == [NULL] + [0] * 4
 
 
 @pytest.mark.parametrize(

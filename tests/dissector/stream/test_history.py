@@ -2,40 +2,38 @@
 
 import random
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.stream.history import add_letter, history_text
-from dissector.stream.layout import HISTORY, HISTORY_LENGTH, LETTERS, ROW_CELLS
+from dissector.stream.history import LETTERS, add_letter, history_text
+from dissector.stream.records import Connections
 from tests.wire.packets import RST
 from tests.wire.segments import FIN_ACK, Packet, handshake, streamed
 
 
+def text_of(added: list[tuple[int, int]]) -> str:
+    """The history of the second of two connections to which letters of sides were added."""
+    connections = Connections.new(2)
+    for letter, side_no in added:
+        add_letter(connections, 2 + side_no, letter)
+    fields = (connections.history, connections.history_more, connections.history_length)
+    assert not connections.matrix[0].any()
+    return history_text(*(int(field[1]) for field in fields))
+
+
+def expected(letter: int, side_no: int) -> str:
+    return LETTERS[letter] if side_no else LETTERS[letter].upper()
+
+
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 1)), max_size=60))
 def test_letters_stand_once_per_side_in_order(added: list[tuple[int, int]]) -> None:
-    cells = np.zeros(3 * ROW_CELLS, np.int64)
-    base = ROW_CELLS
-    expected = ""
-    for letter, side in added:
-        add_letter(cells, base, letter, side)
-        text = LETTERS[letter] if side else LETTERS[letter].upper()
-        if text not in expected:
-            expected += text
-    first, second = (int(cells[base + HISTORY + place]) for place in (0, 1))
-    assert history_text(first, second, int(cells[base + HISTORY_LENGTH])) == expected
+    assert text_of(added) == "".join(dict.fromkeys(expected(*each) for each in added))
 
 
 def test_all_eighteen_letters_fit() -> None:
-    cells = np.zeros(ROW_CELLS, np.int64)
-    added = [(letter, side) for letter in range(9) for side in (0, 1)]
+    added = [(letter, side_no) for letter in range(9) for side_no in (0, 1)]
     random.Random(3).shuffle(added)
-    for letter, side in added:
-        add_letter(cells, 0, letter, side)
-    text = history_text(int(cells[HISTORY]), int(cells[HISTORY + 1]), int(cells[HISTORY_LENGTH]))
-    assert text == "".join(
-        LETTERS[letter] if side else LETTERS[letter].upper() for letter, side in added
-    )
+    assert text_of(added) == "".join(expected(*each) for each in added)
 
 
 def test_a_whole_life_in_letters() -> None:

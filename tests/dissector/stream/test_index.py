@@ -6,16 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.stream.index import enter, find_value, leave
-
-CELLS = 4
-HASH = 2  # place of the hash in a row of these tests
+from dissector.stream.index import enter, find_value, grown_index, leave
 
 
 @given(st.integers(0, 1 << 32).map(random.Random))
 def test_rows_are_found_until_they_leave(generator: random.Random) -> None:
     table = np.full(64, -1, np.int64)
-    cells = np.zeros(64 * CELLS, np.int64)
+    hashes = np.zeros(64, np.int64)
     # Few homes, some at the end of the table, so that clusters grow, wrap and merge.
     values = generator.sample(
         [home + 64 * n for home in (0, 1, 2, 61, 62, 63) for n in range(9)], 32
@@ -24,16 +21,18 @@ def test_rows_are_found_until_they_leave(generator: random.Random) -> None:
     for _ in range(300):
         value = generator.choice(values)
         if value in known:
-            leave(table, cells, HASH, known.pop(value))
+            leave(table, hashes, known.pop(value))
         else:
-            base = values.index(value) * CELLS
-            cells[base + HASH] = value
-            enter(table, base, value)
-            known[value] = base
+            row = values.index(value)
+            hashes[row] = value
+            enter(table, hashes, row)
+            known[value] = row
         for each in values:
-            assert find_value(table, cells, HASH, each) == known.get(each, -1)
+            assert find_value(table, hashes, each) == known.get(each, -1)
         assert int((table >= 0).sum()) == len(known)
+    larger = grown_index(table, hashes, 256)
+    assert {each: find_value(larger, hashes, each) for each in known} == known
 
 
 def test_an_empty_table_knows_nothing() -> None:
-    assert find_value(np.full(8, -1, np.int64), np.zeros(8, np.int64), 0, 5) == -1
+    assert find_value(np.full(8, -1, np.int64), np.zeros(8, np.int64), 5) == -1

@@ -2,26 +2,25 @@
 
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream import layout
 from dissector.stream.columns import DATA, new_notice_columns, new_range_columns
-from dissector.stream.output import Piece, note, put_range
+from dissector.stream.output import Range, note, put_range
 from dissector.stream.state import StreamState, new_state
 from tests.wire.segments import SMALL
 
 
 def state_of_connection_7() -> StreamState:
     state = new_state(SMALL)
-    state.cells[layout.CONNECTION_ID] = 7
-    state.cells[layout.LAST_TS] = 123
-    state.registers[layout.PACKET] = 55
+    state.connections.connection_id[0] = 7
+    state.connections.last_ts_ns[0] = 123
+    state.registers.packet[0] = 55
     return state
 
 
 def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
     state = state_of_connection_7()
-    put_range(state, 0, Piece(1, DATA, 100, 20, 2, 30, 50, 40, 3, 0))
-    put_range(state, 0, Piece(0, DATA, 0, 1, 0, 0, 51, 41, 0, 4))
-    assert state.registers[layout.ROWS_OUT] == 2
+    put_range(state, 1, Range(DATA, 100, 20, 2, 30, 50, 40, 3, 0))
+    put_range(state, 0, Range(DATA, 0, 1, 0, 0, 51, 41, 0, 4))
+    assert state.registers.ranges[0] == 2
     found = {name: getattr(state.ranges, name)[:2].tolist() for name in state.ranges._fields}
     assert found == {
         "connection": [7, 7],
@@ -43,7 +42,7 @@ def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:
     state = state_of_connection_7()
     note(state, 0, NOTICE_NUMBER["gap_lost"], 1, 200, 12)
     note(state, 0, NOTICE_NUMBER["connection_limit"], NULL, NULL, 3)
-    assert state.registers[layout.NOTICES_OUT] == 2
+    assert state.registers.notices[0] == 2
     notices = state.notices
     assert notices.bytes[:2].tolist() == [12, NULL]
     assert notices.value[:2].tolist() == [12, 3]

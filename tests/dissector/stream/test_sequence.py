@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.stream.sequence import distance, mix, offset_near, scatter, sequence_at
+from dissector.codecs.wrapping import product
+from dissector.stream.sequence import distance, mix, offset_near, sequence_at
 
 WRAP = 1 << 32
 SEQUENCE = st.integers(0, WRAP - 1)
@@ -38,11 +39,11 @@ def test_hashes_are_signed_64_bit_numbers_that_tell_neighbours_apart(value: int)
     low = value & ~1
     assert mix(low) != mix(low | 1)
     assert -(1 << 63) <= mix(value) < 1 << 63
-    assert scatter(value, 3) == (3 * value + (1 << 63)) % (1 << 64) - (1 << 63)
+    assert product(value, 3) == (3 * value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def test_hashes_fill_a_table_evenly() -> None:
     buckets = [0] * 256
     for number in range(25_600):
-        buckets[mix(scatter(number, 0x2127_599B_F432_5C37)) & 255] += 1
+        buckets[mix(product(number, 0x2127_599B_F432_5C37)) & 255] += 1
     assert min(buckets) > 50 and max(buckets) < 160

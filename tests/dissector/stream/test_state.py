@@ -3,37 +3,30 @@
 import numpy as np
 import pytest
 
-from dissector.stream import layout
 from dissector.stream.columns import DATA
+from dissector.stream.records import NODE_FREE, OVERLAP_LINUX
 from dissector.stream.state import StreamOptions, add_heap, add_nodes, add_rows, new_state
 from dissector.stream.streams import Streams
 from tests.wire.segments import SMALL, Packet, columns_of, handshake, streamed
 
 
-def free_list(state, head: int, following: int, cells: np.ndarray) -> list[int]:
-    found = []
-    at = int(state.registers[head])
-    while at >= 0:
-        found.append(at)
-        at = int(cells[at + following])
-    return found
-
-
-def test_options_stand_in_the_registers() -> None:
+def test_options_become_settings_in_nanoseconds() -> None:
     options = StreamOptions(
         reorder_window_ms=7, unacked_hole_ms=3, idle_timeout_ms=11, held_bytes=13, overlap="linux",
         held_bytes_per_connection=17, connections=19, brief_connections=23, vlan_in_key=True,
     )  # fmt: skip
-    registers = new_state(options).registers
-    assert registers[layout.WINDOW_NS] == 7_000_000
-    assert registers[layout.UNACKED_NS] == 7_000_000  # never less than the window
-    assert registers[layout.IDLE_NS] == 11_000_000
-    assert registers[layout.HELD_LIMIT] == 13
-    assert registers[layout.HELD_LIMIT_CONNECTION] == 17
-    assert registers[layout.CONNECTION_LIMIT] == 19
-    assert registers[layout.BRIEF_LIMIT] == 23
-    assert registers[layout.OVERLAP] == layout.OVERLAP_LINUX
-    assert registers[layout.VLAN_IN_KEY] == 1
+    settings = new_state(options).settings
+    assert {name: int(getattr(settings, name)[0]) for name in settings._fields} == {
+        "reorder_window_ns": 7_000_000,
+        "unacked_hole_ns": 7_000_000,  # never less than the window
+        "idle_timeout_ns": 11_000_000,
+        "held_bytes": 13,
+        "held_bytes_per_connection": 17,
+        "connections": 19,
+        "brief_connections": 23,
+        "overlap": OVERLAP_LINUX,
+        "vlan_in_key": 1,
+    }
 
 
 def test_an_unknown_policy_is_an_error() -> None:
@@ -41,19 +34,19 @@ def test_an_unknown_policy_is_an_error() -> None:
         new_state(StreamOptions(overlap="solaris"))
 
 
-def test_new_rows_and_nodes_are_free_and_counted() -> None:
+def test_new_rows_and_nodes_are_free() -> None:
     state = new_state(SMALL)
-    rows = len(state.cells) // layout.ROW_CELLS
-    assert state.registers[layout.FREE_ROWS] == rows
+    rows = len(state.connections.matrix)
+    assert state.free_connections.free[0] == rows
     add_rows(state, 10)
-    free = free_list(state, layout.FREE_ROW, layout.FOLLOWING, state.cells)
-    assert sorted(free) == [row * layout.ROW_CELLS for row in range(rows + 10)]
-    assert state.registers[layout.FREE_ROWS] == rows + 10
+    assert sorted(state.free_connections.rows.tolist()) == list(range(rows + 10))
+    assert state.free_connections.free[0] == rows + 10
+    assert len(state.sides.matrix) == 2 * (rows + 10)
     assert len(state.index) >= 2 * (rows + 10) and len(state.index) & (len(state.index) - 1) == 0
-    nodes = len(state.nodes) // layout.NODE_CELLS
+    nodes = len(state.nodes.matrix)
     add_nodes(state, 5)
-    free = free_list(state, layout.FREE_NODE, layout.NODE_NEXT, state.nodes)
-    assert sorted(free) == [node * layout.NODE_CELLS for node in range(nodes + 5)]
+    assert sorted(state.free_nodes.rows.tolist()) == list(range(nodes + 5))
+    assert (state.nodes.kind == NODE_FREE).all()
 
 
 def test_growing_keeps_what_is_there() -> None:
@@ -73,18 +66,17 @@ def test_growing_keeps_what_is_there() -> None:
 def test_a_squeezed_heap_keeps_the_bytes_of_waiting_nodes() -> None:
     state = new_state(SMALL)
     state.heap[:100] = np.arange(100)
-    for place, (at, length) in enumerate([(50, 10), (10, 5), (70, 3)]):
-        node = place * layout.NODE_CELLS
-        state.nodes[node + layout.NODE_KIND] = DATA
-        state.nodes[node + layout.NODE_AT] = at
-        state.nodes[node + layout.NODE_LENGTH] = length
-    state.registers[layout.HEAP_LIVE] = 18
-    state.registers[layout.HEAP_USED] = 100
+    for node, (at, length) in enumerate([(50, 10), (10, 5), (70, 3)]):
+        state.nodes.kind[node] = DATA
+        state.nodes.heap_at[node] = at
+        state.nodes.length[node] = length
+    state.registers.heap_live[0] = 18
+    state.registers.heap_used[0] = 100
     add_heap(state, 1000)
-    assert state.registers[layout.HEAP_USED] == 18
+    assert state.registers.heap_used[0] == 18
     held = []
-    for place, length in enumerate([10, 5, 3]):
-        at = int(state.nodes[place * layout.NODE_CELLS + layout.NODE_AT])
+    for node, length in enumerate([10, 5, 3]):
+        at = int(state.nodes.heap_at[node])
         held.append(state.heap[at : at + length].tolist())
     assert held == [list(range(50, 60)), list(range(10, 15)), list(range(70, 73))]
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.protocols import tables
-from dissector.protocols.tables import ABSENT
+from dissector import tables
+from dissector.tables import ABSENT
 
 # Few different keys in few slots, so that probing, wrapping and shifting back happen all the time;
 # the ends of the 64-bit range because wire ids reach them.

@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
+from dissector.stream.checksums import RIGHT, UNKNOWN, WRONG, address_sum, checksum_of
 from dissector.stream.columns import DATA
-from dissector.stream.doubt import RIGHT, UNKNOWN, WRONG, address_sum, checksum_of
 from dissector.stream.segment import Segment
 from dissector.stream.state import StreamOptions
 from tests.wire import packets

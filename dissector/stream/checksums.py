@@ -5,8 +5,8 @@ anything, and nearly all captures of clients and brokers are like that. Where a 
 are right, though, a wrong one means that the packet was damaged: its receiver dropped it, and what
 it carried comes again.
 
-So the checksum of a segment is judged by those before it of its side. Of a doubtful segment only
-the payload is taken, and it waits: for a copy with a right checksum, which replaces it whatever the
+So the checksum of a segment is judged by those before it of its side. Of a damaged segment only
+the payload is used, and it waits: for a copy with a right checksum, which replaces it whatever the
 overlap policy; or for proof that the receiver took it, that is, its acknowledgement. Without either
 it is used in the end, as late as a hole would be given up, because damaged bytes are worth more
 than none.
@@ -17,12 +17,11 @@ the pseudo header alone, which is what a driver leaves for the card to complete.
 
 from typing import Final
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
-from dissector.stream import layout
-from dissector.stream.layout import BAD_CHECKSUMS, GOOD_CHECKSUMS
+from dissector.stream.records import Sides
 from dissector.stream.segment import Segment
 
 UNKNOWN: Final = 0
@@ -68,13 +67,16 @@ def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
 
 
 @inlined
-def is_doubtful(cells: Int64Array, base: int, side: int, segment: Segment, data: ByteArray) -> bool:
-    """Whether a segment was damaged, as far as its side's checksums tell; counts its own."""
-    verdict = checksum_of(cells[base + layout.ADDRESS_SUM], segment, data)
+def is_damaged(sides: Sides, side: int, addresses: int, segment: Segment, data: ByteArray) -> bool:
+    """Whether a segment was damaged, as far as its side's checksums tell; counts its own.
+
+    addresses: see address_sum.
+    """
+    verdict = checksum_of(addresses, segment, data)
     if verdict == RIGHT:
-        cells[side + GOOD_CHECKSUMS] += 1
+        sides.right_checksums[side] += 1
     if verdict != WRONG:
         return False
-    cells[side + BAD_CHECKSUMS] += 1
-    good = cells[side + GOOD_CHECKSUMS]
-    return bool(good > 0 and cells[side + BAD_CHECKSUMS] <= 1 + good // _GOOD_PER_BAD)
+    sides.wrong_checksums[side] += 1
+    good = sides.right_checksums[side]
+    return bool(good > 0 and sides.wrong_checksums[side] <= 1 + good // _GOOD_PER_BAD)

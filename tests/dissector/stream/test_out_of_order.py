@@ -8,57 +8,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
-from dissector.stream import layout
-from dissector.stream.columns import DATA, GAP_CUT
-from dissector.stream.pending import Span, drop_first, find_before, insert, insert_fin, is_fin
+from dissector.stream.columns import DATA, FIN, GAP_CUT
+from dissector.stream.out_of_order import Span, drop_first, find_before, insert, insert_fin
+from dissector.stream.records import LEVELS, OVERLAP_NAMES
 from dissector.stream.state import StreamState, add_heap, add_nodes, new_state
 from tests.wire.segments import SMALL, Packet, handshake, streamed
 
-SIDE = layout.CONNECTION_CELLS
+SIDE = 1
 
 
-def waiting() -> StreamState:
-    """A state whose first row is a side without nodes."""
-    state = new_state(SMALL)
-    state.cells[: layout.ROW_CELLS] = 0
-    state.cells[SIDE + layout.HEAD : SIDE + layout.HEAD + 2 * layout.LEVELS] = -1
-    return state
+def first_of(state: StreamState) -> int:
+    return int(state.heads[SIDE, 0])
 
 
 def nodes_of(state: StreamState) -> list[tuple[int, int, int, bytes]]:
     """Kind, first offset, end and bytes of all waiting nodes, in order."""
     found = []
-    node = int(state.cells[SIDE + layout.HEAD])
+    node = first_of(state)
+    nodes = state.nodes
     while node >= 0:
         kind, start, length, at = (
-            int(state.nodes[node + cell])
-            for cell in (
-                layout.NODE_KIND, layout.NODE_OFFSET, layout.NODE_LENGTH, layout.NODE_AT
-            )
-        )  # fmt: skip
+            int(field[node]) for field in (nodes.kind, nodes.offset, nodes.length, nodes.heap_at)
+        )
         data = state.heap[at : at + length].tobytes() if kind == DATA else b""
         found.append((kind, start, start + length, data))
-        node = int(state.nodes[node + layout.NODE_NEXT])
+        node = int(state.successors[node, 0])
     return found
 
 
 def put(state: StreamState, start: int, payload: bytes, kind: int = DATA) -> tuple[int, int, int]:
     """Insert a segment, making room as the streams do."""
-    if state.registers[layout.FREE_NODES] < len(payload) + 4:
+    if state.free_nodes.free[0] < len(payload) + 4:
         add_nodes(state, len(payload) + 4)
-    if state.registers[layout.HEAP_USED] + len(payload) > len(state.heap):
+    if state.registers.heap_used[0] + len(payload) > len(state.heap):
         add_heap(state, len(payload))
     end = start + len(payload)
     data = np.frombuffer(payload or b"\0", np.uint8).copy()
-    taken = insert(state, SIDE, Span(kind, start, end, 0, start, end, 1, 1, 0), data)
-    return taken.fresh, taken.again, taken.conflicts
+    inserted = insert(state, SIDE, Span(kind, start, end, 0, start, end, 1, 1, 0), data)
+    return inserted.fresh, inserted.again, inserted.conflicts
 
 
 @settings(max_examples=80)
 @given(st.integers(0, 1 << 32).map(random.Random), st.sampled_from(["first", "last"]))
 def test_nodes_hold_what_a_dictionary_holds(generator: random.Random, overlap: str) -> None:
-    state = waiting()
-    state.registers[layout.OVERLAP] = layout.OVERLAP_NAMES.index(overlap)
+    state = new_state(SMALL)
+    state.settings.overlap[0] = OVERLAP_NAMES.index(overlap)
     expected: dict[int, int | None] = {}
     for _ in range(generator.randint(1, 60)):
         start = generator.randrange(0, 300)
@@ -76,14 +70,14 @@ def test_nodes_hold_what_a_dictionary_holds(generator: random.Random, overlap: s
             elif offset in differing and overlap == "last":
                 expected[offset] = payload[0]
         _check(state, expected)
-    while state.cells[SIDE + layout.HEAD] >= 0:
+    while first_of(state) >= 0:
         _, start, end, _ = nodes_of(state)[0]
         drop_first(state, SIDE)
         for offset in range(start, end):
             del expected[offset]
         _check(state, expected)
-    assert state.registers[layout.HEAP_LIVE] == state.registers[layout.HELD_TOTAL] == 0
-    assert (state.cells[SIDE + layout.TAIL : SIDE + layout.TAIL + layout.LEVELS] == -1).all()
+    assert state.registers.heap_live[0] == state.registers.held_bytes[0] == 0
+    assert (state.tails[SIDE] == -1).all()
 
 
 def _check(state: StreamState, expected: dict[int, int | None]) -> None:
@@ -97,15 +91,15 @@ def _check(state: StreamState, expected: dict[int, int | None]) -> None:
     edges = [edge for _, start, end, _ in nodes for edge in (start, end)]
     assert edges == sorted(edges)
     data_bytes = sum(value is not None for value in expected.values())
-    assert state.cells[SIDE + layout.NODES] == len(nodes)
-    assert state.cells[SIDE + layout.HELD] == NODE_CHARGE_BYTES * len(nodes) + data_bytes
-    assert state.registers[layout.HEAP_LIVE] == data_bytes
+    assert state.sides.pending[SIDE] == len(nodes)
+    assert state.sides.held_bytes[SIDE] == NODE_CHARGE_BYTES * len(nodes) + data_bytes
+    assert state.registers.heap_live[0] == data_bytes
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 1 << 32).map(random.Random))
-def test_the_place_before_an_offset_is_found_on_every_level(generator: random.Random) -> None:
-    state = waiting()
+def test_the_node_before_an_offset_is_found_on_every_level(generator: random.Random) -> None:
+    state = new_state(SMALL)
     starts = generator.sample(range(0, 4000, 2), 600)
     for start in starts:
         put(state, start, b"x")
@@ -114,35 +108,32 @@ def test_the_place_before_an_offset_is_found_on_every_level(generator: random.Ra
     for offset in generator.sample(range(4001), 50):
         find_before(state, SIDE, offset)
         before = [start for start in starts if start < offset]
-        node = int(state.registers[layout.BEFORE])
-        assert (int(state.nodes[node + layout.NODE_OFFSET]) if node >= 0 else None) == (
-            before[-1] if before else None
-        )
-        for level in range(1, layout.LEVELS):
-            node = int(state.registers[layout.BEFORE + level])
+        node = int(state.predecessors[0])
+        found = int(state.nodes.offset[node]) if node >= 0 else None
+        assert found == (before[-1] if before else None)
+        for level in range(1, LEVELS):
+            node = int(state.predecessors[level])
             tall = [
                 start for start, count in levels if start < offset and count > level
             ] if node >= 0 or level == 1 else []  # fmt: skip
-            found = int(state.nodes[node + layout.NODE_OFFSET]) if node >= 0 else None
+            found = int(state.nodes.offset[node]) if node >= 0 else None
             assert found == (tall[-1] if tall else None)
 
 
 def _levels_of(state: StreamState, start: int) -> int:
-    at = np.flatnonzero(
-        (state.nodes[layout.NODE_OFFSET :: layout.NODE_CELLS] == start)
-        & (state.nodes[layout.NODE_KIND :: layout.NODE_CELLS] == DATA)
-    )
-    return int(state.nodes[int(at[0]) * layout.NODE_CELLS + layout.NODE_LEVELS])
+    nodes = state.nodes
+    (node,) = np.flatnonzero((nodes.offset == start) & (nodes.kind == DATA))
+    return int(nodes.levels[node])
 
 
 def test_a_fin_stands_before_what_begins_at_its_place() -> None:
-    state = waiting()
+    state = new_state(SMALL)
     put(state, 10, b"abc")
     put(state, 20, b"late")
-    insert_fin(state, SIDE, Span(4, 20, 20, 0, 21, 19, 1, 1, 0))
+    insert_fin(state, SIDE, Span(FIN, 20, 20, 0, 21, 19, 1, 1, 0))
     assert [(start, end) for _, start, end, _ in nodes_of(state)] == [(10, 13), (20, 20), (20, 24)]
     drop_first(state, SIDE)
-    assert is_fin(state, int(state.cells[SIDE + layout.HEAD]))
+    assert state.nodes.kind[first_of(state)] == FIN
 
 
 # Where the new copy starts and ends against the waiting one 10..20; policies under which it wins.
@@ -169,13 +160,13 @@ def owner(policy: str, one: tuple[int, int, int], other: tuple[int, int, int]) -
 
 
 @settings(max_examples=150)
-@given(st.integers(0, 1 << 32).map(random.Random), st.sampled_from(layout.OVERLAP_NAMES))
+@given(st.integers(0, 1 << 32).map(random.Random), st.sampled_from(OVERLAP_NAMES))
 def test_each_byte_has_the_owner_that_the_policy_says(
     generator: random.Random, policy: str
 ) -> None:
     """Byte by byte, over many segments: only the bounds of whole segments decide."""
-    state = waiting()
-    state.registers[layout.OVERLAP] = layout.OVERLAP_NAMES.index(policy)
+    state = new_state(SMALL)
+    state.settings.overlap[0] = OVERLAP_NAMES.index(policy)
     owners: dict[int, tuple[int, int, int]] = {}
     for number in range(1, generator.randint(2, 25)):
         start = generator.randrange(0, 120)
@@ -188,7 +179,7 @@ def test_each_byte_has_the_owner_that_the_policy_says(
         _check(state, {offset: number for offset, (_, _, number) in owners.items()})
 
 
-@pytest.mark.parametrize("policy", layout.OVERLAP_NAMES)
+@pytest.mark.parametrize("policy", OVERLAP_NAMES)
 @pytest.mark.parametrize("case", OVERLAPS.values(), ids=OVERLAPS)
 def test_which_copy_wins(case: tuple[int, int, str], policy: str) -> None:
     start, end, winners = case

@@ -1,0 +1,267 @@
+"""What is remembered of connections, of their two sides and of segments that wait: named records.
+
+A connection has a row in `Connections` and two in `Sides`: those of row n are 2n and 2n + 1. Rows
+are numbers from 0; they stay what they are when the tables grow, and are used again.
+"""
+
+from typing import Final
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Records
+from dissector.jit import inlined, kernel
+
+
+class Connections(Records):
+    """Connections that packets can find, or whose rows are not written yet; int64[rows] each.
+
+    lower_*, upper_*: the addresses, the lower endpoint first; ports: IP version << 32 | port of the
+    lower endpoint << 16 | of the upper one; key_hash: of all these; id_hash: of connection_id.
+    address_sum: the addresses' part of every TCP checksum. side0_is_upper: 1 if side 0 is the upper
+    endpoint. is_slow: 0 where the fast path may take a packet.
+    vlans, tunnel: first ones seen around a packet; is_native: a packet was seen outside any tunnel.
+    next, previous: in its list of least recent use (`connections.py`); lru_list: which, -1 none;
+    last_second: of its last packet, as far as the list knows.
+    ready_place: place in the queue of connections with work, 0 none.
+    history, history_more: twelve letters each, five bits a letter; history_seen: one bit per letter
+    and side. from_syn: a SYN was captured; opener: side of the SYN, closed_first: side of the first
+    FIN or RST, -1 unknown. rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
+    closing: ENDED_*, -1 while open; close_due: clock at which everything missing is given up.
+    is_opened, is_closed: the OPEN and the CLOSE are out; is_detached: no packet finds it any more.
+    has_copies: the tap has certainly shown packets twice; has_two_clocks: copies far apart in time
+    were noted.
+    """
+
+    key_hash: Int64Array
+    lower_high: Int64Array
+    lower_low: Int64Array
+    upper_high: Int64Array
+    upper_low: Int64Array
+    ports: Int64Array
+    side0_is_upper: Int64Array
+    is_slow: Int64Array
+    connection_id: Int64Array
+    address_sum: Int64Array
+    last_second: Int64Array
+    last_ts_ns: Int64Array
+    last_packet: Int64Array
+    history_seen: Int64Array
+    history: Int64Array
+    history_more: Int64Array
+    history_length: Int64Array
+    lru_list: Int64Array
+    previous: Int64Array
+    next: Int64Array
+    ready_place: Int64Array
+    is_opened: Int64Array
+    is_closed: Int64Array
+    is_detached: Int64Array
+    closing: Int64Array
+    close_due: Int64Array
+    closed_first: Int64Array
+    opener: Int64Array
+    from_syn: Int64Array
+    syn_ts_ns: Int64Array
+    rtt_pending: Int64Array
+    handshake_rtt_ns: Int64Array
+    has_copies: Int64Array
+    has_two_clocks: Int64Array
+    first_ts_ns: Int64Array
+    first_packet: Int64Array
+    vlans: Int64Array
+    tunnel: Int64Array
+    is_native: Int64Array
+    id_hash: Int64Array
+
+
+class Sides(Records):
+    """Sides of connections: the stream of bytes that each sent; int64[rows] each.
+
+    origin: sequence number of stream offset 0, if has_origin. released: offset after the last byte
+    or gap that left; highest: after the highest byte seen or given up; acked: highest offset that
+    the peer acknowledged (without an origin: the sequence number itself, if has_raw_ack).
+    released_packet: largest packet number that left; range_packet, range_ts_ns: of the last range.
+    has_released: a byte or a gap has left. tag, previous_tag: last two of its packets (`tags.py`).
+    pending, held_bytes: segments that wait, and bytes charged for them; timer_place: place in the
+    queue of timers, 0 none.
+    Clocks: acked_since, the peer has acknowledged bytes beyond `highest`; progress_at, data came at
+    `released`; covered_at, an acknowledgement covered the first hole; start_since, the start is
+    open; zero_window_since.
+    start_is_open: earlier bytes may still come, nothing leaves yet; started_empty: the first packet
+    had at most one byte, maybe a keep-alive. gives_up: the first hole shall be given up now, for
+    memory; is_moved: the stream goes on far away, every hole before is given up.
+    gap_start, gap_end: the last gap; far_sequence: number that would continue the last segment far
+    outside the stream, far_segments: how many continued each other.
+    fin_offset: of its FIN, if fin_seen; fin_released: the FIN is out; reset_offset: of its RST.
+    last_ip_id, last_tsval: of its last packet; ip_ids_repeat: two packets that are no copies had
+    one IP identification. right_checksums, wrong_checksums: of packets whose checksum was read.
+    late_*: data after the end of its stream; stray_packets: far outside the stream, an old SYN, an
+    RST outside the window. has_urgent: its urgent data was noted.
+    """
+
+    origin: Int64Array
+    has_origin: Int64Array
+    released: Int64Array
+    highest: Int64Array
+    acked: Int64Array
+    released_packet: Int64Array
+    has_released: Int64Array
+    tag: Int64Array
+    range_packet: Int64Array
+    range_ts_ns: Int64Array
+    packets: Int64Array
+    payload_bytes: Int64Array
+    stream_bytes: Int64Array
+    acked_since: Int64Array
+    timer_place: Int64Array
+    last_tsval: Int64Array
+    last_ip_id: Int64Array
+    ip_ids_repeat: Int64Array
+    right_checksums: Int64Array
+    wrong_checksums: Int64Array
+    previous_tag: Int64Array
+    has_raw_ack: Int64Array
+    start_is_open: Int64Array
+    start_since: Int64Array
+    started_empty: Int64Array
+    pending: Int64Array
+    held_bytes: Int64Array
+    progress_at: Int64Array
+    covered_at: Int64Array
+    gives_up: Int64Array
+    is_moved: Int64Array
+    gap_start: Int64Array
+    gap_end: Int64Array
+    far_sequence: Int64Array
+    far_segments: Int64Array
+    fin_offset: Int64Array
+    fin_seen: Int64Array
+    fin_released: Int64Array
+    reset_offset: Int64Array
+    isn: Int64Array
+    first_seq: Int64Array
+    zero_window_since: Int64Array
+    zero_window_ns: Int64Array
+    retransmitted_packets: Int64Array
+    duplicate_packets: Int64Array
+    out_of_order_packets: Int64Array
+    keepalive_packets: Int64Array
+    gaps: Int64Array
+    gap_bytes: Int64Array
+    snaplen_cut_bytes: Int64Array
+    conflict_bytes: Int64Array
+    late_packets: Int64Array
+    late_bytes: Int64Array
+    stray_packets: Int64Array
+    has_urgent: Int64Array
+
+
+class Nodes(Records):
+    """Runs of bytes that wait (`out_of_order.py`); int64[rows] each.
+
+    offset, length: in the stream; heap_at: first byte in the heap; kind: DATA, GAP_CUT or FIN,
+    NODE_FREE where unused; flags: as in RangeColumns. opened: clock at which the hole before it
+    opened. segment_start, segment_end: bounds of the segment whose bytes it has; is_damaged: 1 if
+    that has a wrong checksum. levels: how many of its lists it is in.
+    """
+
+    offset: Int64Array
+    length: Int64Array
+    heap_at: Int64Array
+    kind: Int64Array
+    packet: Int64Array
+    ts_ns: Int64Array
+    flags: Int64Array
+    opened: Int64Array
+    segment_start: Int64Array
+    segment_end: Int64Array
+    is_damaged: Int64Array
+    levels: Int64Array
+
+
+class Registers(Records):
+    """Single numbers of the whole state: records of one row.
+
+    clock: largest capture time so far, ns; second: of the clock; second_end: clock at which the
+    next one begins; leap_ts_ns: a time far ahead that the next packet has to confirm.
+    packet: number of the one being processed; row: of the segments, the next one.
+    ranges, notices: rows of output; next_id: next connection_id; live: connections that packets can
+    find; retired: connections whose rows may be written; given_up: connections of which there were
+    too many. nodes_made: nodes linked so far; level_seed: so that nobody knows beforehand which of
+    them rise a level. heap_used, heap_live: bytes of the heap; held_bytes: of all sides.
+    is_damaged: 1 if the segment being processed is; conflict_at: offset where it first differs from
+    one that waits, or NULL.
+    steps: taken along lists whose length an input decides: tests hold the cost with it.
+    """
+
+    clock: Int64Array
+    second: Int64Array
+    second_end: Int64Array
+    leap_ts_ns: Int64Array
+    packet: Int64Array
+    row: Int64Array
+    ranges: Int64Array
+    notices: Int64Array
+    next_id: Int64Array
+    live: Int64Array
+    retired: Int64Array
+    given_up: Int64Array
+    nodes_made: Int64Array
+    level_seed: Int64Array
+    heap_used: Int64Array
+    heap_live: Int64Array
+    held_bytes: Int64Array
+    is_damaged: Int64Array
+    conflict_at: Int64Array
+    steps: Int64Array
+
+
+class Settings(Records):
+    """StreamOptions for kernels: records of one row; times in ns, overlap: OVERLAP_*."""
+
+    reorder_window_ns: Int64Array
+    unacked_hole_ns: Int64Array
+    idle_timeout_ns: Int64Array
+    held_bytes: Int64Array
+    held_bytes_per_connection: Int64Array
+    connections: Int64Array
+    brief_connections: Int64Array
+    overlap: Int64Array
+    vlan_in_key: Int64Array
+
+
+NODE_FREE: Final = -1
+LEVELS: Final = 6  # of the lists of nodes
+NEVER: Final = 1 << 62  # a clock
+
+# Lists of least recent use.
+LRU_SYN_ONLY: Final = 0
+LRU_OPEN: Final = 1
+LRU_LINGERING: Final = 2
+LRU_LISTS: Final = 3
+
+OVERLAP_NAMES: Final = ("first", "last", "linux", "windows")
+OVERLAP_FIRST: Final = OVERLAP_NAMES.index("first")
+OVERLAP_LAST: Final = OVERLAP_NAMES.index("last")
+OVERLAP_LINUX: Final = OVERLAP_NAMES.index("linux")
+
+TCP_FIN: Final = 1
+TCP_SYN: Final = 2
+TCP_RST: Final = 4
+TCP_ACK: Final = 16
+TCP_URG: Final = 32
+
+
+@inlined
+def side_at(connection: int, side_no: int) -> int:
+    """The row of a side of a connection."""
+    return 2 * connection + side_no
+
+
+@kernel
+def clear_connection(connections: Connections, sides: Sides, row: int) -> None:
+    """Set everything of a connection and its sides to 0."""
+    for field in range(connections.matrix.shape[1]):
+        connections.matrix[row, field] = 0
+    for side in range(2 * row, 2 * row + 2):
+        for field in range(sides.matrix.shape[1]):
+            sides.matrix[side, field] = 0
