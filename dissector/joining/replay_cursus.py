@@ -43,10 +43,8 @@ from dissector.protocols.cursus.commands import (
     STREAM_CONTROL,
 )
 from dissector.protocols.cursus.correlation import Correlation
-from dissector.protocols.cursus.effects import Effects
 from dissector.protocols.cursus.lines import KEY_VALUE, Line
 from dissector.protocols.cursus.readings import Reading, Readings
-from dissector.protocols.cursus.rows import Gathered
 
 NAME: Final = "cursus"
 _ANSWERS: Final = (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON, STREAM_CONTROL)
@@ -131,19 +129,15 @@ class CursusReplay(replay.Replay):
         names = NameTable()
         self._again = Readings(names, self._protocol, False, "none")
         self._codes = self._again.codes
-        self._findings = Findings()
-        self._gathered = Gathered(names)
-        self._effects = Effects(self._gathered, self._codes, self._findings)
-        self._correlation = Correlation(self._gathered, self._effects, self._again, self._protocol)
+        self._correlation = Correlation(names, self._again, Findings(), self._protocol)
         self._serials = Serials()
         self._held: pa.Table | None = None
 
     def finish(self) -> Iterator[Told]:
         """The rest."""
         yield from self.leave()
-        self._correlation.finish(self._findings)
-        self._effects.finish()
-        yield from self._tables(self._gathered.subjects() + self._gathered.relations())
+        self._correlation.finish()
+        yield from self._tables(self._correlation.subjects() + self._correlation.relations())
 
     def _advance(self, rows: pa.Table) -> Iterator[Told]:
         kinds = rows.column("kind").to_numpy()
@@ -159,7 +153,7 @@ class CursusReplay(replay.Replay):
         self._fill_bodies(frames, bodies, rows, kinds, owner)
         readings = self._readings(frames, main)
         self._correlation.advance(frames, count, count, readings)
-        yield from self._tables(self._gathered.subjects() + self._gathered.relations())
+        yield from self._tables(self._correlation.subjects() + self._correlation.relations())
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows

@@ -1,9 +1,19 @@
-"""The second pass over a block: requests meet answers, batches become deliveries, commits count."""
+"""Which answer belongs to which request: first in, first out on each connection.
+
+A broker answers in the order of requests, with three exceptions: READ_STREAM is answered by two
+frames, STREAM turns the connection into a one-way push of batches, and an append that fails may
+close the connection with no answer at all. Empty frames from a broker are signs of life and answer
+nothing.
+
+Holes are the weak spot of a rule by order. Requests that were waiting when bytes of the answering
+direction were lost may have lost their answer: they keep their place until an answer comes that
+fits a later one, or until their client, which never had two outstanding, asks again.
+"""
 
 from typing import Final
 
-import numpy as np
-
+from dissector.blocks import TableBlock
+from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
@@ -11,78 +21,121 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import (
     COMPLETE,
     CUT_BY_END,
-    CUT_BY_SNAPLEN,
     EVENT_CLOSE,
     EVENT_FIN,
     EVENT_GAP,
     EVENT_SKIPPED,
-    NAME_OBSERVED,
     TO_BROKER,
     TO_CLIENT,
     FrameColumns,
 )
 from dissector.protocols.cursus.answers import Answer
-from dissector.protocols.cursus.bodies import BodyColumns
-from dissector.protocols.cursus.cells import Cell, cell_of, cells_of
 from dissector.protocols.cursus.commands import (
+    ACKS,
     BATCH,
+    CONSUMES,
     KEEPALIVE,
+    NUMBER,
+    PUBLISHES,
     RESPONSE_ERROR,
+    RESPONSE_JSON,
+    RESPONSE_OK,
     STREAM_CONTROL,
 )
-from dissector.protocols.cursus.conversations import (
-    NO_STREAM,
-    READ_STREAM,
-    STREAM,
-    Conversation,
-    Request,
-)
 from dissector.protocols.cursus.effects import Effects
-from dissector.protocols.cursus.lending import Lending
 from dissector.protocols.cursus.lines import Line
 from dissector.protocols.cursus.readings import Reading, Readings
+from dissector.protocols.cursus.relayed import is_passed_on
 from dissector.protocols.cursus.rows import (
+    ACK,
+    AUTH,
     CONN_CLOSED,
     CONSUME,
+    DELIVERY_COLUMNS,
     DUP_OR_DROPPED,
     ERROR,
     EVICTED,
+    EXCHANGE_COLUMNS,
     LOST_IN_GAP,
     NOT_AWAITED,
     OK,
     ORPHAN_RESPONSE,
     OTHER_SIDE_NOT_CAPTURED,
+    PING,
     PUBLISH,
     REQUEST,
     RESPONSE_CUT,
     UNANSWERED_AT_END,
-    ExchangeRow,
+    AckRow,
+    ConsumerRow,
     Gathered,
+    ProducerRow,
 )
-from dissector.protocols.cursus.talking import Work, walk_simple
+from dissector.protocols.cursus.sessions import (
+    NOW,
+    UNKNOWN_STREAM,
+    OpenSessions,
+    Work,
+    ask,
+    close_exchange,
+    inherit,
+    respond,
+    respond_unasked,
+    taint,
+    take_oldest,
+    walk,
+)
 from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.tables import ABSENT
 from dissector.stream.columns import ENDED_CAPTURE_END
 
-_INHERITED: Final = ("topic", "subscription", "producer_name", "consumer_name")
+_STREAM: Final = NUMBER["STREAM"]
+_READ_STREAM: Final = NUMBER["READ_STREAM"]
+_LEAVE_GROUP: Final = NUMBER["LEAVE_GROUP"]
+_NEVER_AWAITED: Final = frozenset((_LEAVE_GROUP, NUMBER["HEARTBEAT_CLUSTER"]))
+_BATCHES: Final = (BATCH, NUMBER["INTERNAL_BATCH"])
+_KINDS: Final = {
+    **dict.fromkeys(PUBLISHES, PUBLISH),
+    **dict.fromkeys(ACKS, ACK),
+    **dict.fromkeys(CONSUMES, CONSUME),
+    NUMBER["HEARTBEAT"]: PING,
+    NUMBER["AUTH"]: AUTH,
+}
+# Commands whose success has fields that no other's has; a few are enough to tell answers apart.
+_TELLING_FIELDS: Final = {
+    "assignments": frozenset((NUMBER["JOIN_GROUP"], NUMBER["SYNC_GROUP"])),
+    "batched": frozenset((NUMBER["BATCH_COMMIT"],)),
+    "leaders": frozenset((NUMBER["METADATA"],)),
+    "offsets": frozenset((NUMBER["LIST_OFFSETS"], NUMBER["END_TXN"], NUMBER["TXN_STATUS"])),
+    "coordinator_id": frozenset((NUMBER["FIND_COORDINATOR"],)),
+    "topics": frozenset((NUMBER["LIST"],)),
+    "authenticated": frozenset((NUMBER["AUTH"],)),
+    "left": frozenset((_LEAVE_GROUP,)),
+    "version": frozenset(
+        NUMBER[name] for name in ("APPEND_STREAM", "STREAM_VERSION", "SAVE_SNAPSHOT")
+    ),
+}
 
 
 class Correlation:
-    """State of one capture. said: what connections that are over negotiated."""
+    """State of one capture. negotiated: by connections that are over."""
 
     def __init__(
-        self, gathered: Gathered, effects: Effects, readings: Readings, place: int
+        self, names: NameTable, readings: Readings, findings: Findings, place: int
     ) -> None:
-        self._out = gathered
-        self._effects = effects
+        self._gathered = Gathered(names)
         self._readings = readings
         self._codes = readings.codes
+        self._findings = findings
         self._place = place
-        self._known: dict[int, Conversation] = {}
-        self._lending = Lending(MAX_PENDING_REQUESTS)
+        self._open = OpenSessions(MAX_PENDING_REQUESTS)
+        self._state = self._open.state
+        self._effects = Effects(self._gathered, readings.codes, findings, self._open)
+        self._sessions: dict[int, int] = {}  # by connection
+        self._lines: dict[int, Line] = {}  # of requests that are texts
         self._evicted = 0
         self._ordinal = 0
-        self._now = NULL
-        self.said: dict[int, ConnectionFacts] = {}
+        self.negotiated: dict[int, ConnectionFacts] = {}
 
     def advance(
         self, frames: FrameColumns, rows: int, mine: int, readings: dict[int, Reading]
@@ -92,391 +145,322 @@ class Correlation:
         self._ordinal += rows
         if not mine:
             return
-        self._make_room(mine)
         bodies = self._readings.bodies
+        work = self._effects.begin(frames, bodies, mine)
         is_rare = bodies.reading[:rows] == NULL
         is_rare |= frames.frame_no[:rows] == NULL
         is_rare &= frames.protocol[:rows] == self._place
-        rare = is_rare.tobytes()  # rows that no compiled pass can do
-        cells = cells_of(frames, bodies, np.flatnonzero(is_rare))
-        row = self._walk(frames, bodies, 0, rows, base)
+        rare = is_rare.tobytes()  # rows that no kernel can do
+        row = walk(work, 0, rows, self._place, base)
         while row < rows:
-            self._out.row = base + row
-            cell = cells.get(row) or cell_of(frames, bodies, row)
-            self._now = max(self._now, cell.last_ts_ns)
-            if cell.frame_no == NULL:
-                self._event(cell)
+            self._gathered.row = base + row
+            self._state.counts[NOW] = max(self._state.counts[NOW], frames.last_ts_ns[row])
+            if frames.frame_no[row] == NULL:
+                self._event(frames, row)
             else:
-                self._frame(frames, cell, row, readings.get(row))
+                self._frame(work, row, readings.get(row))
             row += 1
             if row < rows and not rare[row]:
-                row = self._walk(frames, bodies, row, rows, base)
+                self._open.make_closed_room(rows - row)
+                row = walk(work, row, rows, self._place, base)
 
-    def _make_room(self, rows: int) -> None:
-        """Room for all that so many rows could add."""
-        self._effects.sendings.make_room(rows)
-        self._effects.groups.handing.make_room(rows)
-        self._lending.make_room(rows)
-        self._out.exchanges.make_room(rows)
+    def subjects(self) -> list[TableBlock]:
+        """Blocks of producers and consumers that closed since last asked."""
+        return self._gathered.take(ProducerRow) + self._gathered.take(ConsumerRow)
 
-    def _walk(
-        self, frames: FrameColumns, bodies: BodyColumns, row: int, stop: int, base: int
-    ) -> int:
-        """Let the compiled pass do rows from `row` on; the first that it cannot do, or `stop`."""
-        exchanges = self._out.exchanges
-        exchanges.make_room(stop - row)
-        walked = self._lending.walked
-        walked.matrix[0] = (row, exchanges.count, self._now)
-        work = Work(
-            self._lending.state,
-            self._effects.sendings.state,
-            self._effects.groups.handing.state,
-            frames,
-            bodies,
-            exchanges.columns,
-        )
-        walk_simple(work, walked, stop, self._place, base)
-        row, exchanges.count, self._now = walked.matrix[0].tolist()
-        return row
-
-    def _conversation(self, connection: int) -> Conversation:
-        """What is known of a connection, taken back from compiled passes."""
-        found = self._known.get(connection)
-        if found is None:
-            talk = self._lending.open(connection)
-            found = self._known[connection] = Conversation(connection, talk)
-        elif found.is_lent:
-            self._lending.take_back(found)
-        return found
+    def relations(self) -> list[TableBlock]:
+        """Blocks of exchanges, acks and deliveries that closed since last asked."""
+        out = self._gathered
+        deliveries = self._effects.groups.open.take_closed()
+        return [
+            *out.block("exchanges", EXCHANGE_COLUMNS, self._open.take_closed()),
+            *out.take(AckRow),
+            *out.block("deliveries", DELIVERY_COLUMNS, deliveries),
+        ]
 
     # -- events
 
-    def _event(self, cell: Cell) -> None:
-        connection = cell.connection_id
-        command = cell.command
+    def _session(self, connection: int) -> int:
+        found = self._sessions.get(connection)
+        if found is None:
+            found = self._sessions[connection] = self._open.open(connection)
+        return found
+
+    def _event(self, frames: FrameColumns, row: int) -> None:
+        connection, command = int(frames.connection_id[row]), int(frames.command[row])
+        direction = int(frames.direction[row])
         if command == EVENT_CLOSE:
-            closing = self._known.get(connection)
-            if closing is not None and closing.is_lent:
-                self._lending.take_back(closing)
-            if closing is not None and closing.version is not None:
-                said = ConnectionFacts(
-                    protocol_version=closing.version, feature_flags=closing.features
-                )
-                self.said[connection] = said
-            if cell.status != ENDED_CAPTURE_END:
-                self._close(self._known.pop(connection, None), CONN_CLOSED)
-                self._lending.close(connection)
-                self._effects.connection_over(connection)
+            self._connection_over(connection, int(frames.status[row]) == ENDED_CAPTURE_END)
             return
-        known = self._conversation(connection)
-        direction = cell.direction
-        if command == EVENT_FIN and direction in (TO_BROKER, TO_CLIENT):
-            known.seen[direction] = True
-        if command in (EVENT_GAP, EVENT_SKIPPED):
-            if direction in (TO_BROKER, TO_CLIENT):
-                known.seen[direction] = True
-            known.hole(direction != TO_BROKER)
+        session = self._session(connection)
+        sessions = self._state.sessions
+        is_hole = command in (EVENT_GAP, EVENT_SKIPPED)
+        if direction == TO_CLIENT and (is_hole or command == EVENT_FIN):
+            sessions.has_answered[session] = 1
+        if is_hole:
+            sessions.has_hole[session] = 1
+            if sessions.stream[session] == ABSENT:
+                taint(self._state, session, direction != TO_BROKER)
 
-    def _close(self, known: Conversation | None, otherwise: int) -> None:
-        """Nothing more comes on a connection: what waits has no answer."""
-        if known is None:
+    def _connection_over(self, connection: int, is_capture_over: bool) -> None:
+        """A connection is over, or the capture is, and what waits may be joined to the next."""
+        session = self._sessions.get(connection)
+        facts = None if session is None else self._effects.negotiated.get(session)
+        if facts is not None and facts.protocol_version is not None:
+            self.negotiated[connection] = facts
+        if is_capture_over:
             return
-        for request in self._left(known):
-            self._write_unanswered(known, request, self._given_up(known, request, otherwise))
-        self._effects.producers_over(known, otherwise == UNANSWERED_AT_END)
+        if session is not None:
+            del self._sessions[connection]
+            exchanges = self._state.exchanges
+            left = self._open.waiting(session)
+            for which in sorted(left, key=lambda each: int(exchanges.request_frame_no[each])):
+                self._close(which, self._unanswered(session, which, CONN_CLOSED))
+            self._effects.session_over(connection, session, False)
+            self._open.close(connection, session)
+        self._effects.groups.open.close_connection(connection)
 
-    def _left(self, known: Conversation) -> list[Request]:
-        left = [*known.waiting, *known.unread]
-        if known.second is not None:
-            left.append(known.second)
-        self._lending.add_pending(-len(left))
-        known.waiting.clear()
-        known.unread.clear()
-        known.second = None
-        left.sort(key=lambda request: request.frame_no)
-        return left
+    def finish(self) -> None:
+        """The capture is over: what waits, in the order of its frames."""
+        self._gathered.row = self._ordinal + 1
+        exchanges = self._state.exchanges
+        left = [
+            (int(exchanges.request_frame_no[which]), which, session)
+            for session in self._sessions.values()
+            for which in self._open.waiting(session)
+        ]
+        for _, which, session in sorted(left):
+            self._close(which, self._unanswered(session, which, UNANSWERED_AT_END))
+        for connection, session in self._sessions.items():
+            self._effects.session_over(connection, session, True)
+        self._sessions.clear()
+        if self._evicted:
+            kind = NOTICE_NUMBER["pending_limit"]
+            now = int(self._state.counts[NOW])
+            self._findings.add([Finding(kind, now, value=self._evicted)])
+        self._effects.finish()
 
-    def _given_up(self, known: Conversation, request: Request, otherwise: int) -> int:
-        if request.is_never_awaited() and not request.may_be_lost:
+    # -- requests
+
+    def _frame(self, work: Work, row: int, reading: Reading | None) -> None:
+        frames = work.frames
+        session = self._session(int(frames.connection_id[row]))
+        direction = int(frames.direction[row])
+        if direction == TO_BROKER:
+            self._request(work, session, row, reading.line if reading else None)
+        elif direction == TO_CLIENT:
+            self._state.sessions.has_answered[session] = 1
+            answer = reading.answer if reading else self._readings.frequent(frames, row)
+            self._answer(work, session, row, answer)
+
+    def _request(self, work: Work, session: int, row: int, line: Line | None) -> None:
+        sessions, exchanges = self._state.sessions, self._state.exchanges
+        is_relayed = line is not None and is_passed_on(line)
+        kind = REQUEST if is_relayed else _KINDS.get(int(work.frames.command[row]), REQUEST)
+        while sessions.length[session] and not sessions.has_pipelined[session]:
+            oldest = sessions.first[session]
+            if sessions.stream[session] != ABSENT or exchanges.may_be_lost[oldest] != 1:
+                break
+            # Its client asks again though no answer was seen: the answer was lost.
+            self._close(take_oldest(self._state, session), LOST_IN_GAP)
+        if kind == PUBLISH:
+            self._effects.note_order(session, row)
+        which = ask(work, session, row, kind, is_relayed)
+        if line is not None:
+            self._lines[which] = line
+        if not is_relayed:
+            self._effects.asked(which, row, line)
+        if self._open.is_over_limit:
+            self._evict(session)
+
+    def _evict(self, session: int) -> None:
+        """Too much waits: the oldest request of a session is given up, its answer passed."""
+        self._evicted += 1
+        which = take_oldest(self._state, session)
+        if self._state.sessions.stream[session] != ABSENT:
+            self._close(which, NOT_AWAITED)
+            return
+        self._state.sessions.missed[session] += 1
+        self._close(which, self._unanswered(session, which, EVICTED))
+
+    def _is_never_awaited(self, which: int) -> bool:
+        """Whether clients close without reading the answer."""
+        return int(self._state.exchanges.request_command[which]) in _NEVER_AWAITED
+
+    def _is_silent(self, which: int) -> bool:
+        """Whether a client may not wait for the answer."""
+        exchanges = self._state.exchanges
+        is_publish = exchanges.kind[which] == PUBLISH
+        return self._is_never_awaited(which) or bool(is_publish and exchanges.acks[which] == 0)
+
+    def _unanswered(self, session: int, which: int, otherwise: int) -> int:
+        """The outcome of a request that gets no answer."""
+        sessions = self._state.sessions
+        may_be_lost = self._state.exchanges.may_be_lost[which] == 1
+        if self._is_never_awaited(which) and not may_be_lost:
             return NOT_AWAITED
-        if not known.seen[TO_CLIENT]:
+        if not sessions.has_answered[session]:
             return OTHER_SIDE_NOT_CAPTURED
-        if request.may_be_lost:
+        if may_be_lost:
             return LOST_IN_GAP
-        if request.is_silent() or known.stream is not None:
+        if self._is_silent(which) or sessions.stream[session] != ABSENT:
             return NOT_AWAITED
         return otherwise
 
-    def finish(self, findings: Findings) -> None:
-        """The capture is over: what waits, in the order of its frames."""
-        self._out.row = self._ordinal + 1
-        for known in self._known.values():
-            if known.is_lent:
-                self._lending.take_back(known)
-        left = [(request, known) for known in self._known.values() for request in self._left(known)]
-        for request, known in sorted(left, key=lambda pair: pair[0].frame_no):
-            outcome = self._given_up(known, request, UNANSWERED_AT_END)
-            self._write_unanswered(known, request, outcome)
-        for known in self._known.values():
-            self._effects.producers_over(known, True)
-        self._known.clear()
-        if self._evicted:
-            kind = NOTICE_NUMBER["pending_limit"]
-            findings.add([Finding(kind, self._now, value=self._evicted)])
+    def _close(self, which: int, outcome: int) -> None:
+        """Write an exchange whose request waits no longer."""
+        self._lines.pop(which, None)
+        self._open.make_closed_room(1)
+        close_exchange(self._state, which, outcome, self._gathered.row)
 
-    # -- frames
+    # -- answers
 
-    def _frame(self, frames: FrameColumns, cell: Cell, row: int, reading: Reading | None) -> None:
-        known = self._conversation(cell.connection_id)
-        direction = cell.direction
-        if direction == TO_BROKER:
-            known.seen[TO_BROKER] = True
-            self._request(known, cell, reading.line if reading else None)
-        elif direction == TO_CLIENT:
-            known.seen[TO_CLIENT] = True
-            answer = reading.answer if reading else self._readings.frequent(frames, row)
-            asked = self._answer(known, cell, answer)
-            if asked is not None:
-                _inherit(frames, cell, row, asked)
-        if known.is_frequent:
-            self._lending.lend(known)
-
-    def _request(self, known: Conversation, cell: Cell, line: Line | None) -> None:
-        request = Request(cell.command, cell.frame_no, line)
-        if cell.command in (BATCH, STREAM):
-            known.is_frequent = True
-        request.first_ns, request.last_ns = cell.first_ts_ns, cell.last_ts_ns
-        request.size = cell.frame_bytes
-        request.tainted = int(cell.retransmitted == 1 or cell.status != COMPLETE)
-        request.topic, request.partition = cell.topic, cell.partition
-        request.subscription = cell.subscription
-        request.producer, request.consumer_name = cell.producer_name, cell.consumer_name
-        if request.kind == PUBLISH or request.is_passed_on:
-            request.sequence = cell.sequence_id
-            request.highest = cell.highest_sequence_id
-            request.message_count = cell.message_count
-        known.has_asked = True
-        for lost in known.lost_before_request():
-            self._lending.add_pending(-1)
-            self._write_unanswered(known, lost, LOST_IN_GAP)
-        self._effects.asked(known, request, cell)
-        self._lending.add_pending(1)
-        if known.stream is not None:
-            known.unread.append(request)
-        else:
-            known.push(request)
-        if self._lending.pending > MAX_PENDING_REQUESTS:
-            self._evict(known)
-
-    def _evict(self, known: Conversation) -> None:
-        """Too much waits: the oldest request of this connection is given up, its answer passed."""
-        self._evicted += 1
-        self._lending.add_pending(-1)
-        if known.unread:
-            self._write_unanswered(known, known.unread.pop(0), NOT_AWAITED)
+    def _answer(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
+        """A broker's frame."""
+        sessions, exchanges = self._state.sessions, self._state.exchanges
+        command = int(work.frames.command[row])
+        second = int(sessions.second[session])
+        if second != ABSENT:
+            sessions.second[session] = ABSENT
+            self._close_answered(work, session, second, row, answer)
             return
-        known.missed += 1
-        request = known.pop()
-        outcome = self._given_up(known, request, EVICTED)
-        self._write_unanswered(known, request, outcome)
+        if sessions.stream[session] != ABSENT:
+            self._pushed(work, session, row, answer)
+            return
+        while sessions.length[session]:
+            oldest = int(sessions.first[session])
+            if exchanges.may_be_lost[oldest] != 1 or self._fits(work, oldest, row, answer):
+                break
+            self._close(take_oldest(self._state, session), LOST_IN_GAP)
+        head = int(sessions.first[session]) if sessions.length[session] else ABSENT
+        asked = int(exchanges.request_command[head]) if head != ABSENT else NULL
+        if asked == _STREAM:
+            self._first_of_stream(work, session, row, answer)
+        elif command == KEEPALIVE:
+            if head == ABSENT and not sessions.has_asked[session]:
+                sessions.stream[session] = UNKNOWN_STREAM
+        elif sessions.missed[session] and head != ABSENT:
+            sessions.missed[session] -= 1
+        elif head == ABSENT:
+            self._unasked(work, session, row, answer)
+        elif asked == _READ_STREAM and _is_first_of_two(work.frames, row, answer):
+            sessions.second[session] = take_oldest(self._state, session)
+            inherit(work, head, row)
+        else:
+            take_oldest(self._state, session)
+            self._close_answered(work, session, head, row, answer)
 
-    def _answer(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request | None:
-        """A broker's frame; returns the request that it answers, or the stream it is part of."""
-        command = cell.command
-        if known.second is not None:
-            request, known.second = known.second, None
-            self._lending.add_pending(-1)
-            self._write_answered(known, request, cell, answer)
-            return request
-        if known.stream is not None:
-            return self._pushed(known, cell, answer)
-        for lost in known.lost_before_answer(command, cell.topic, answer):
-            self._lending.add_pending(-1)
-            self._write_unanswered(known, lost, LOST_IN_GAP)
-        head = known.waiting[0] if known.waiting else None
-        if head is not None and head.command == STREAM:
-            return self._first_of_stream(known, cell, answer)
-        if command == KEEPALIVE:
-            if head is None and not known.has_asked:
-                known.stream = NO_STREAM
-            return None
-        if known.missed and head is not None:
-            known.missed -= 1
-            return None
-        if head is None:
-            return self._unasked(known, cell, answer)
-        if head.command == READ_STREAM and _is_first_of_two(cell, answer):
-            known.second = known.pop()
-            return head
-        self._lending.add_pending(-1)
-        self._write_answered(known, known.pop(), cell, answer)
-        return head
+    def _fits(self, work: Work, which: int, row: int, answer: Answer | None) -> bool:
+        """Whether an answer can be that of a request, by what it says."""
+        exchanges, command = self._state.exchanges, int(work.frames.command[row])
+        asked = int(exchanges.request_command[which])
+        if asked == NULL or command in (NULL, RESPONSE_ERROR):
+            return True
+        if command == BATCH:
+            topic = exchanges.topic[which]
+            return asked in CONSUMES and bool(topic == NULL or topic == work.frames.topic[row])
+        if command in (KEEPALIVE, STREAM_CONTROL):
+            return asked == _STREAM
+        if command == RESPONSE_JSON:
+            if answer is not None and answer.ack is not None:
+                if asked in _BATCHES:
+                    return int(exchanges.sequence_id[which]) in (NULL, answer.ack.seq_start)
+                return asked in PUBLISHES
+            return asked not in PUBLISHES and int(exchanges.kind[which]) not in (ACK, PING)
+        if command == RESPONSE_OK:
+            if asked in CONSUMES or (asked == BATCH and exchanges.acks[which] != 0):
+                return False
+            for name, verbs in _TELLING_FIELDS.items():
+                if answer is not None and name in answer.fields:
+                    return asked in verbs
+        return True
 
-    def _first_of_stream(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request:
+    def _first_of_stream(
+        self, work: Work, session: int, row: int, answer: Answer | None
+    ) -> None:
         """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
-        head = known.waiting[0]
-        command = cell.command
-        if command == KEEPALIVE and not known.has_hole:
+        sessions = self._state.sessions
+        head, command = int(sessions.first[session]), int(work.frames.command[row])
+        if command == KEEPALIVE and not sessions.has_hole[session]:
             # The stream has begun; the exchange waits for the first batch.
-            return head
-        known.pop()
-        self._lending.add_pending(-1)
+            inherit(work, head, row)
+            return
+        take_oldest(self._state, session)
+        if command in (BATCH, KEEPALIVE, STREAM_CONTROL, NULL):
+            # From here on the connection is a push, and what the client sent since is not read.
+            sessions.stream[session] = head
+            self._state.exchanges.is_stream[head] = 1
         if command == STREAM_CONTROL:
-            self._begin_stream(known, head)
-            self._write_unanswered(known, head, CONN_CLOSED)
-            self._effects.stream_control(head, cell, answer)
-            return head
-        if command in (BATCH, KEEPALIVE, NULL):
-            self._begin_stream(known, head)
-        self._write_answered(known, head, cell, answer)
-        return head
+            self._close(head, CONN_CLOSED)
+            self._effects.stream_control(head, answer)
+            inherit(work, head, row)
+            return
+        self._close_answered(work, session, head, row, answer)
 
-    def _begin_stream(self, known: Conversation, head: Request) -> None:
-        """From here on the connection is a push, and what the client sent since is not read."""
-        known.stream = head
-        while known.waiting:
-            known.unread.append(known.pop())
-
-    def _pushed(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request | None:
-        stream = known.stream
-        assert stream is not None, "the caller has looked"
-        command = cell.command
+    def _pushed(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
+        """A frame of a stream."""
+        stream = int(self._state.sessions.stream[session])
+        command = int(work.frames.command[row])
         if command == BATCH:
-            self._effects.delivered(stream, cell, True)
-        elif command == STREAM_CONTROL:
-            self._effects.stream_control(stream, cell, answer)
-        return None if stream is NO_STREAM else stream
+            self._effects.delivered(stream, row, True)
+        elif command == STREAM_CONTROL and stream != UNKNOWN_STREAM:
+            self._effects.stream_control(stream, answer)
+        if stream != UNKNOWN_STREAM:
+            inherit(work, stream, row)
 
-    def _unasked(self, known: Conversation, cell: Cell, answer: Answer | None) -> Request | None:
+    def _unasked(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
         """A frame of a broker that no request waits for."""
-        command = cell.command
-        if command in (BATCH, STREAM_CONTROL) and not known.has_asked:
-            known.stream = NO_STREAM
-            return self._pushed(known, cell, answer)
+        sessions, command = self._state.sessions, int(work.frames.command[row])
+        if command in (BATCH, STREAM_CONTROL) and not sessions.has_asked[session]:
+            sessions.stream[session] = UNKNOWN_STREAM
+            self._pushed(work, session, row, answer)
+            return
         if command == BATCH:
-            self._effects.delivered(NO_STREAM, cell, False)
+            self._effects.delivered(ABSENT, row, False)
         kind = CONSUME if command == BATCH else REQUEST
         if answer is not None and answer.ack is not None:
             kind = PUBLISH
-        tainted = int(known.has_hole or cell.retransmitted == 1)
-        self._out.add(
-            ExchangeRow(
-                known.connection,
-                kind,
-                outcome=ORPHAN_RESPONSE,
-                tainted=tainted,
-                topic=cell.topic,
-                producer_name=cell.producer_name,
-                sequence_id=cell.sequence_id,
-                highest_sequence_id=_positive(cell.highest_sequence_id),
-                ts=cell.last_ts_ns,
-                closing_row=self._out.row,
-                **self._response(cell, answer),
-            )
-        )
-        return None
+        which = respond_unasked(work, row, kind, bool(sessions.has_hole[session]))
+        self._fill_error(which, answer)
+        self._close(which, ORPHAN_RESPONSE)
 
-    # -- rows
+    def _fill_error(self, which: int, answer: Answer | None) -> None:
+        if answer is None or not answer.is_error:
+            return
+        exchanges = self._state.exchanges
+        if answer.error_code is not None:
+            exchanges.error_code[which] = self._codes.of(answer.error_code.encode())
+        if answer.error_text is not None:
+            exchanges.error_text[which] = self._codes.of(bounded(answer.error_text))
 
-    def _response(self, cell: Cell, answer: Answer | None) -> dict[str, int]:
-        """The columns that an answer fills."""
-        code = text = NULL
-        if answer is not None and answer.is_error:
-            if answer.error_code is not None:
-                code = self._codes.of(answer.error_code.encode())
-            if answer.error_text is not None:
-                text = self._codes.of(bounded(answer.error_text))
-        return {
-            "response_command": cell.command,
-            "response_frame_no": cell.frame_no,
-            "response_first_ns": cell.first_ts_ns,
-            "response_last_ns": cell.last_ts_ns,
-            "error_code": code,
-            "error_text": text,
-            "entry_id": cell.entry_id if answer is not None else NULL,
-        }
-
-    def _write(
-        self, known: Conversation, request: Request, outcome: int, tainted: int, **answer: int
+    def _close_answered(
+        self, work: Work, session: int, which: int, row: int, answer: Answer | None
     ) -> None:
-        """A row of an exchange. answer: columns that an answer fills."""
-        transmit = request.last_ns - request.first_ns
-        row = ExchangeRow(
-            known.connection,
-            request.kind,
-            request_command=request.command,
-            request_frame_no=request.frame_no,
-            request_first_ns=request.first_ns,
-            request_last_ns=request.last_ns,
-            transmit_ns=transmit if transmit >= 0 else NULL,
-            topic=request.topic,
-            subscription=request.subscription,
-            producer_name=request.producer,
-            sequence_id=request.sequence,
-            highest_sequence_id=_positive(request.highest),
-            attempt=request.attempt,
-            message_count=request.message_count,
-            request_bytes=request.size,
-            outstanding_before=request.outstanding,
-            ts=request.last_ns,
-            outcome=outcome,
-            tainted=tainted,
-            closing_row=self._out.row,
-            **answer,
-        )
-        self._out.add(row)
-
-    def _write_answered(
-        self,
-        known: Conversation,
-        request: Request,
-        cell: Cell,
-        answer: Answer | None,
-    ) -> None:
-        status = cell.status
+        status = int(work.frames.status[row])
         outcome = OK
         if answer is not None and answer.is_error:
             outcome = ERROR
         elif status != COMPLETE:
             outcome = RESPONSE_CUT
-            if status == CUT_BY_END and request.is_silent():
-                self._write_unanswered(known, request, NOT_AWAITED)
-                return
-        latency = NULL
-        if status in (COMPLETE, CUT_BY_SNAPLEN):
-            latency = cell.last_ts_ns - request.last_ns
-        is_stored = self._effects.answered(request, cell, answer, outcome == OK)
+        if outcome == RESPONSE_CUT and status == CUT_BY_END and self._is_silent(which):
+            inherit(work, which, row)
+            self._close(which, NOT_AWAITED)
+            return
+        line = self._lines.get(which)
+        is_stored = self._effects.answered(which, row, line, answer, outcome == OK)
         if answer is not None:
-            self._effects.heard(known, request, cell, answer)
+            self._effects.read_session(session, which, row, answer)
         if outcome == OK and not is_stored:
             outcome = DUP_OR_DROPPED
-        tainted = int(request.tainted or cell.retransmitted == 1 or status != COMPLETE)
-        answered = self._response(cell, answer)
-        answered["latency_ns"] = latency if latency >= 0 else NULL
-        self._write(known, request, outcome, tainted, **answered)
-
-    def _write_unanswered(self, known: Conversation, request: Request, outcome: int) -> None:
-        self._write(known, request, outcome, request.tainted)
+        respond(work, which, row)
+        self._fill_error(which, answer)
+        inherit(work, which, row)
+        self._close(which, outcome)
 
 
-def _positive(number: int) -> int:
-    return number if number > 0 else NULL
-
-
-def _is_first_of_two(cell: Cell, answer: Answer | None) -> bool:
+def _is_first_of_two(frames: FrameColumns, row: int, answer: Answer | None) -> bool:
     """Whether this is the JSON head of a READ_STREAM's answer, behind which a batch must come."""
-    if answer is None or answer.is_error or cell.command == RESPONSE_ERROR:
+    if answer is None or answer.is_error or frames.command[row] == RESPONSE_ERROR:
         return False
-    return "count" in answer.fields or "key" in answer.fields or cell.status != COMPLETE
-
-
-def _inherit(frames: FrameColumns, cell: Cell, row: int, asked: Request) -> None:
-    """What an answer does not say of itself it has from its request."""
-    values = (asked.topic, asked.subscription, asked.producer, asked.consumer_name)
-    is_named = False
-    for name, value in zip(_INHERITED, values, strict=True):
-        if value != NULL and getattr(cell, name) == NULL:
-            getattr(frames, name)[row] = value
-            is_named = True
-    if is_named:
-        frames.name_source[row] = NAME_OBSERVED
+    is_cut = frames.status[row] != COMPLETE
+    return "count" in answer.fields or "key" in answer.fields or bool(is_cut)

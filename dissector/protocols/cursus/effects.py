@@ -1,16 +1,18 @@
-"""What requests and answers do: to logs, to groups and to transactions."""
+"""What requests and answers do: to logs, to groups, to transactions and to their session."""
 
 from typing import Final
 
 from dissector.findings import Finding, Findings
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import NAME_OBSERVED
+from dissector.protocols.columns import NAME_OBSERVED, FrameColumns
 from dissector.protocols.cursus.answers import Answer, log_ends
-from dissector.protocols.cursus.cells import Cell
+from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH, NUMBER
-from dissector.protocols.cursus.conversations import Conversation, Request
-from dissector.protocols.cursus.groups import Delivery, Groups, Member
+from dissector.protocols.cursus.deliveries import Commit
+from dissector.protocols.cursus.groups import Groups, Member
+from dissector.protocols.cursus.lines import Line
+from dissector.protocols.cursus.produced import EPOCH_BACK, GAP, Produced, order_of
 from dissector.protocols.cursus.readings import Codes
 from dissector.protocols.cursus.rows import (
     BY_CAPTURE_END,
@@ -21,18 +23,15 @@ from dissector.protocols.cursus.rows import (
     ProducerRow,
 )
 from dissector.protocols.cursus.secrets import holds_token
-from dissector.protocols.cursus.sendings import (
-    Sendings,
-    Sent,
-    begin_batch,
-    copies_of,
-    find_batch,
-    follow,
-    published_ns,
-    standing,
-    store_batch,
+from dissector.protocols.cursus.sessions import (
+    OpenSessions,
+    Work,
+    batch_key,
+    is_countable,
+    new_delivery,
+    store,
 )
-from dissector.protocols.tables import ABSENT
+from dissector.protocols.interface import ConnectionFacts
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]
@@ -44,361 +43,291 @@ _CREATE: Final = NUMBER["CREATE"]
 _APPEND_STREAM: Final = NUMBER["APPEND_STREAM"]
 _LIST_OFFSETS: Final = NUMBER["LIST_OFFSETS"]
 _DESCRIBE: Final = NUMBER["DESCRIBE"]
+_STREAM: Final = NUMBER["STREAM"]
 _AUTH: Final = NUMBER["AUTH"]
 _NEGOTIATE: Final = NUMBER["NEGOTIATE"]
-_MOVING_ERRORS: Final = frozenset(
+_REASSIGNING_ERRORS: Final = frozenset(
     ("GEN_MISMATCH", "NOT_OWNER", "member_not_found", "REBALANCE_REQUIRED")
 )
-_MOVING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
+_REASSIGNING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
 _MAX_STAGED: Final = 1 << 14  # transactions whose offsets are remembered
 _MAX_PRODUCERS: Final = 1 << 12  # of one connection
 
 
 class Effects:
-    """State of one capture that is not of one connection. findings: what is odd."""
+    """State of one capture that is not of one connection. negotiated: by session."""
 
-    def __init__(self, gathered: Gathered, codes: Codes, findings: Findings) -> None:
+    def __init__(
+        self, gathered: Gathered, codes: Codes, findings: Findings, sessions: OpenSessions
+    ) -> None:
         self._out = gathered
         self._codes = codes
         self._findings = findings
+        self._open = sessions
+        self._state = sessions.state
         self.groups = Groups(gathered)
-        self.sendings = Sendings()
+        self._produced = Produced()
+        self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
         self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
+        self.negotiated: dict[int, ConnectionFacts] = {}
+
+    def begin(self, frames: FrameColumns, bodies: BodyColumns, rows: int) -> Work:
+        """Take up a block, with room for all that so many rows could add."""
+        self._produced.make_room(rows)
+        self.groups.open.make_room(rows)
+        self._open.make_room(rows)
+        deliveries = self.groups.open.state
+        self._work = Work(self._state, self._produced.state, deliveries, frames, bodies)
+        return self._work
 
     # -- requests
 
-    def asked(self, known: Conversation, request: Request, cell: Cell) -> None:
-        """A request came; it is not said yet whether it will be answered.
-
-        What a broker passes on has done its work where the client sent it.
-        """
-        if request.is_passed_on:
+    def note_order(self, session: int, row: int) -> None:
+        """A batch, or a text with a message, goes to a log: is it what its producer sends next?"""
+        frames = self._work.frames
+        topic, name = int(frames.topic[row]), int(frames.producer_name[row])
+        if topic == NULL or name == NULL:
             return
-        if request.kind == PUBLISH:
-            self._publish(known, request, cell)
-            payload = request.line.payload if request.line is not None else None
-            if payload is not None and holds_token(payload[1]):
-                self._note("credentials_in_payload", cell)
-        command = request.command
-        self.groups.meet(request.subscription, request.topic)
-        if command == _COMMIT_OFFSET and request.line is not None:
-            following = request.line.number(b"offset")
-            if following is not None:
-                self._ack(known, request, request.topic, request.partition, following)
-        elif command == _BATCH_COMMIT and request.line is not None:
-            for partition, following in request.line.entries or ():
-                self._ack(known, request, request.topic, partition, following)
-        elif command == _END_TXN:
-            self._end_of_transaction(known, request)
+        epoch = int(frames.producer_epoch[row])
+        producers = self._producers.setdefault(session, {})
+        if (topic, name) in producers or len(producers) < _MAX_PRODUCERS:
+            producers[topic, name] = epoch
+            sessions = self._state.sessions
+            sessions.last_topic[session] = topic
+            sessions.last_producer[session] = name
+            sessions.last_epoch[session] = epoch
+        if not is_countable(frames, row):
+            return
+        idempotent = int(self._work.bodies.idempotent[row])
+        batch = batch_key(frames, row)
+        order = order_of(self._produced.state, batch, idempotent)
+        if order.flaw == EPOCH_BACK:
+            self._note("producer_epoch_back", row, epoch, order.epoch)
+        elif order.flaw == GAP:
+            self._note("sequence_gap", row, int(frames.sequence_id[row]), order.seq_end)
+
+    def asked(self, which: int, row: int, line: Line | None) -> None:
+        """A client's request came; it is not known yet whether it will be answered."""
+        exchanges = self._state.exchanges
+        command, topic = int(exchanges.request_command[which]), int(exchanges.topic[which])
+        subscription = int(exchanges.subscription[which])
+        self.groups.note_topic(subscription, topic)
+        if line is None:
+            return
+        if exchanges.kind[which] == PUBLISH:
+            if line.arguments.get(b"acks") == b"0":
+                exchanges.acks[which] = 0
+            if line.payload is not None and holds_token(line.payload[1]):
+                self._note("credentials_in_payload", row)
+        if command in (_COMMIT_OFFSET, _BATCH_COMMIT):
+            for partition, following in self._committed_offsets(which, line):
+                self._ack(which, subscription, topic, partition, following)
+        elif command == _END_TXN and line.arguments.get(b"result") == b"commit":
+            staged = self._staged.get(line.arguments.get(b"transactional_id", b""), [])
+            for group, *offset in staged or [(subscription, NULL, NULL, 0)]:
+                exchanges.subscription[which] = group
+                self._ack(which, group, *offset)
+
+    def _committed_offsets(self, which: int, line: Line) -> tuple[tuple[int, int], ...]:
+        """Partitions and next offsets that a commit names."""
+        if self._state.exchanges.request_command[which] == _BATCH_COMMIT:
+            return line.entries or ()
+        following = line.number(b"offset")
+        partition = int(self._state.exchanges.partition[which])
+        return () if following is None else ((partition, following),)
 
     def _ack(
-        self, known: Conversation, request: Request, topic: int, partition: int, following: int
-    ) -> AckRow:
-        row = AckRow(
-            known.connection,
-            request.frame_no,
-            request.last_ns,
-            topic,
-            request.subscription,
-            following - 1 if following > 0 else NULL,
-            partition,
-            self.sendings.lag_from(topic, partition, following) if topic != NULL else NULL,
-            self._out.row,
+        self, which: int, subscription: int, topic: int, partition: int, following: int
+    ) -> None:
+        exchanges = self._state.exchanges
+        lag = self._produced.lag_from(topic, partition, following) if topic != NULL else NULL
+        self._out.add(
+            AckRow(
+                int(exchanges.connection_id[which]),
+                int(exchanges.request_frame_no[which]),
+                int(exchanges.request_last_ns[which]),
+                topic,
+                subscription,
+                following - 1 if following > 0 else NULL,
+                partition,
+                lag,
+                self._out.row,
+            )
         )
-        self._out.add(row)
-        return row
 
-    def _end_of_transaction(self, known: Conversation, request: Request) -> None:
-        """A commit makes the offsets count that were sent to the transaction before."""
-        line = request.line
-        if line is None or line.arguments.get(b"result") != b"commit":
-            return
-        staged = self._staged.get(line.arguments.get(b"transactional_id", b""), [])
-        for subscription, topic, partition, following in staged:
-            request.subscription = subscription
-            self._ack(known, request, topic, partition, following)
-        if not staged:
-            self._ack(known, request, NULL, NULL, 0)
-
-    def _publish(self, known: Conversation, request: Request, cell: Cell) -> None:
-        """A batch, or a text that carries a message, goes to a log."""
-        if request.command == BATCH:
-            request.acks = cell.acks if cell.acks != NULL else 1
-            request.idempotent = max(cell.idempotent, 0)
-        elif request.line is not None and request.line.arguments.get(b"acks") == b"0":
-            request.acks = 0
-        if request.producer == NULL or request.topic == NULL:
-            return
-        epoch = cell.producer_epoch
-        self._meet_producer(known, request, epoch)
-        if request.sequence == NULL:
-            return
-        sent = Sent(
-            request.topic,
-            request.partition,
-            request.producer,
-            epoch,
-            request.sequence,
-            request.highest,
-        )
-        state = self.sendings.state
-        is_new = find_batch(state, sent) == ABSENT
-        request.number = int(begin_batch(state, sent, request.last_ns))
-        request.attempt = int(copies_of(state, request.number))
-        if is_new:
-            self._note_order(request, sent, cell)
-
-    def _note_order(self, request: Request, sent: Sent, cell: Cell) -> None:
-        """Epochs that go back, and holes in what a producer counts that is stored once."""
-        is_once = request.idempotent == 1 or self.sendings.is_once(request.topic)
-        is_known, epoch, seq_end = standing(self.sendings.state, sent)
-        follow(self.sendings.state, sent)
-        if not is_known:
-            return
-        if sent.epoch < epoch:
-            self._note("producer_epoch_back", cell, sent.epoch, epoch)
-        elif is_once and sent.epoch == epoch and sent.seq_start > seq_end + 1:
-            self._note("sequence_gap", cell, sent.seq_start, seq_end)
-
-    def _note(self, code: str, cell: Cell, value: int = NULL, value2: int = NULL) -> None:
+    def _note(self, code: str, row: int, value: int = NULL, value2: int = NULL) -> None:
+        frames = self._work.frames
         self._findings.add(
             [
                 Finding(
                     NOTICE_NUMBER[code],
-                    ts_ns=cell.last_ts_ns,
-                    connection_id=cell.connection_id,
-                    direction=cell.direction,
-                    frame_no=cell.frame_no,
-                    packet=cell.last_packet,
-                    stream_offset=cell.stream_offset,
+                    ts_ns=int(frames.last_ts_ns[row]),
+                    connection_id=int(frames.connection_id[row]),
+                    direction=int(frames.direction[row]),
+                    frame_no=int(frames.frame_no[row]),
+                    packet=int(frames.last_packet[row]),
+                    stream_offset=int(frames.stream_offset[row]),
                     value=value,
                     value2=value2,
                 )
             ]
         )
 
-    def _meet_producer(self, known: Conversation, request: Request, epoch: int) -> None:
-        key = (request.topic, request.producer)
-        if key in known.producers or len(known.producers) < _MAX_PRODUCERS:
-            known.producers[key] = epoch
-            known.last_producer = (*key, epoch)
-
-    def producers_over(self, known: Conversation, at_end: bool) -> None:
-        """A connection is over, and with it the producers that were seen on it."""
-        for (topic, name), epoch in known.producers.items():
+    def session_over(self, connection: int, session: int, is_capture_over: bool) -> None:
+        """A session is over, and with it the producers that were seen on it."""
+        self.negotiated.pop(session, None)
+        closed_by = BY_CAPTURE_END if is_capture_over else BY_CONNECTION
+        for (topic, name), epoch in self._producers.pop(session, {}).items():
+            row = self._out.row
             self._out.add(
-                ProducerRow(
-                    known.connection,
-                    topic,
-                    name,
-                    epoch,
-                    BY_CAPTURE_END if at_end else BY_CONNECTION,
-                    NAME_OBSERVED,
-                    self._out.row,
-                )
+                ProducerRow(connection, topic, name, epoch, closed_by, NAME_OBSERVED, row)
             )
-        known.producers = {}
-
-    def connection_over(self, connection: int) -> None:
-        """A connection is over."""
-        self.groups.connection_over(connection)
 
     # -- answers
 
-    def answered(self, request: Request, cell: Cell, answer: Answer | None, is_good: bool) -> bool:
+    def answered(
+        self, which: int, row: int, line: Line | None, answer: Answer | None, is_good: bool
+    ) -> bool:
         """A request was answered; False if what it wanted stored was there already."""
-        command = request.command
-        if request.is_passed_on:
+        frames, exchanges = self._work.frames, self._state.exchanges
+        command = int(exchanges.request_command[which])
+        if exchanges.is_passed_on[which] == 1:
             return True
-        if cell.command == BATCH:
-            self.delivered(request, cell, request.command == NUMBER["STREAM"])
+        if frames.command[row] == BATCH:
+            self.delivered(which, row, command == _STREAM)
             return True
         if answer is not None and answer.is_error:
-            self._refused(cell.connection_id, request, answer)
+            self._refused(which, answer)
             return True
         if not is_good or answer is None:
             return True
-        if request.kind == PUBLISH:
-            self._see_end(request, answer)
-            return self._stored(request)
+        topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
+        if exchanges.kind[which] == PUBLISH:
+            self._see_log_end(which, answer)
+            return store(self._work, which)
         if command in (_LIST_OFFSETS, _DESCRIBE):
             for partition, following in log_ends(answer):
-                self.sendings.see_end(request.topic, partition, following)
-        if command == _JOIN:
-            self._joined(request, cell, answer)
+                self._produced.see_log_end(topic, partition, following)
+        elif command == _JOIN and subscription != NULL:
+            name = int(frames.consumer_name[row])
+            name = int(exchanges.consumer_name[which]) if name == NULL else name
+            generation = answer.number("generation")
+            member = self._member(which, name, int(frames.frame_no[row]))
+            self.groups.join(member, NULL if generation is None else generation)
         elif command == _LEAVE:
-            self.groups.leave(
-                request.subscription, request.topic, request.consumer_name, request.frame_no
-            )
-        elif command in (_COMMIT_OFFSET, _BATCH_COMMIT):
-            self._committed(request)
-        elif command == _SEND_OFFSETS:
-            self._stage(request)
-        elif command == _END_TXN:
-            self._transaction_ended(request)
-        elif command == _CREATE:
-            self._created(request)
+            name, frame_no = exchanges.consumer_name[which], exchanges.request_frame_no[which]
+            self.groups.leave(subscription, topic, int(name), int(frame_no))
+        elif line is not None:
+            self._text_answered(which, line)
         return True
 
-    def _created(self, request: Request) -> None:
-        """A topic that stores each batch once, whatever its producers say."""
-        if request.line is not None and request.line.arguments.get(b"idempotent") == b"true":
-            self.sendings.store_once(request.topic)
+    def _text_answered(self, which: int, line: Line) -> None:
+        """A broker took commits, or made a topic."""
+        exchanges = self._state.exchanges
+        command = int(exchanges.request_command[which])
+        topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
+        transaction = line.arguments.get(b"transactional_id", b"")
+        if command in (_COMMIT_OFFSET, _BATCH_COMMIT) and subscription != NULL:
+            for partition, following in self._committed_offsets(which, line):
+                self._commit(which, subscription, topic, partition, following)
+        elif command == _SEND_OFFSETS and line.entries is not None:
+            if transaction not in self._staged and len(self._staged) >= _MAX_STAGED:
+                del self._staged[next(iter(self._staged))]
+            self._staged.setdefault(transaction, []).extend(
+                (subscription, topic, partition, following) for partition, following in line.entries
+            )
+        elif command == _END_TXN:
+            staged = self._staged.pop(transaction, [])
+            if line.arguments.get(b"result") == b"commit":
+                for offset in staged:
+                    self._commit(which, *offset)
+        elif command == _CREATE and line.arguments.get(b"idempotent") == b"true":
+            self._produced.store_once(topic)
 
-    def _refused(self, connection: int, request: Request, answer: Answer) -> None:
-        if request.subscription != NULL and answer.error_code in _MOVING_ERRORS:
-            self.groups.moved(request.subscription)
-        if request.command == _JOIN and answer.error_code is not None:
-            refused = self._member(connection, request, request.consumer_name, NULL)
+    def _refused(self, which: int, answer: Answer) -> None:
+        exchanges = self._state.exchanges
+        subscription = int(exchanges.subscription[which])
+        if subscription != NULL and answer.error_code in _REASSIGNING_ERRORS:
+            self.groups.reassigned(subscription)
+        if exchanges.request_command[which] == _JOIN and answer.error_code is not None:
+            refused = self._member(which, int(exchanges.consumer_name[which]), NULL)
             self.groups.refuse(refused, self._codes.of(answer.error_code.encode()))
 
-    def _stored(self, request: Request) -> bool:
-        """Whether a good answer to a publish means that it was stored now."""
-        if not request.number:
-            return True
-        was_stored = store_batch(self.sendings.state, request.number) == 1
-        is_once = request.idempotent == 1 or self.sendings.is_once(request.topic)
-        return not (was_stored and is_once)
-
-    def _member(self, connection: int, request: Request, name: int, ready_frame_no: int) -> Member:
+    def _member(self, which: int, name: int, ready_frame_no: int) -> Member:
+        exchanges = self._state.exchanges
         return Member(
-            connection,
+            int(exchanges.connection_id[which]),
             0,
-            request.topic,
-            request.subscription,
+            int(exchanges.topic[which]),
+            int(exchanges.subscription[which]),
             name,
-            request.frame_no,
+            int(exchanges.request_frame_no[which]),
             ready_frame_no,
         )
 
-    def _joined(self, request: Request, cell: Cell, answer: Answer) -> None:
-        if request.subscription == NULL:
-            return
-        name = cell.consumer_name
-        if name == NULL:
-            name = request.consumer_name
-        member = self._member(cell.connection_id, request, name, cell.frame_no)
-        generation = answer.number("generation")
-        self.groups.join(member, NULL if generation is None else generation)
-
-    def _committed(self, request: Request) -> None:
-        line = request.line
-        if line is None or request.subscription == NULL:
-            return
-        if request.command == _BATCH_COMMIT:
-            entries = line.entries or ()
-        else:
-            following = line.number(b"offset")
-            entries = () if following is None else ((request.partition, following),)
-        for partition, following in entries:
-            self._commit(request, request.subscription, request.topic, partition, following)
-
     def _commit(
-        self, request: Request, subscription: int, topic: int, partition: int, following: int
+        self, which: int, subscription: int, topic: int, partition: int, following: int
     ) -> None:
-        ack = AckRow(
-            NULL, request.frame_no, request.last_ns, topic, subscription, NULL, partition, NULL, 0
-        )
-        self.groups.commit(subscription, topic, partition, following, ack)
+        frame_no = int(self._state.exchanges.request_frame_no[which])
+        ns = int(self._state.exchanges.request_last_ns[which])
+        commit = Commit(following, frame_no, ns, self._out.row)
+        self.groups.commit(subscription, topic, partition, commit)
 
-    def _stage(self, request: Request) -> None:
-        line = request.line
-        if line is None or line.entries is None:
-            return
-        name = line.arguments.get(b"transactional_id", b"")
-        if name not in self._staged and len(self._staged) >= _MAX_STAGED:
-            del self._staged[next(iter(self._staged))]
-        staged = self._staged.setdefault(name, [])
-        staged.extend(
-            (request.subscription, request.topic, partition, following)
-            for partition, following in line.entries
-        )
+    def delivered(self, asked: int, row: int, is_push: bool) -> None:
+        """A client was given a batch. asked: the request behind it, negative if not known."""
+        self.groups.deliver(int(new_delivery(self._work, row, asked)), is_push)
 
-    def _transaction_ended(self, request: Request) -> None:
-        line = request.line
-        if line is None:
-            return
-        staged = self._staged.pop(line.arguments.get(b"transactional_id", b""), [])
-        if line.arguments.get(b"result") == b"commit":
-            for subscription, topic, partition, following in staged:
-                self._commit(request, subscription, topic, partition, following)
-
-    # -- batches for clients
-
-    def delivered(self, asked: Request, cell: Cell, is_push: bool) -> None:
-        """A batch was handed to a client. asked: the CONSUME, STREAM or READ_STREAM behind it."""
-        topic, partition = cell.topic, cell.partition
-        records = cell.records
-        published = NULL
-        if records != NULL and records > 0:
-            key = (topic, partition, cell.first_producer, cell.first_epoch)
-            published = int(published_ns(self.sendings.state, *key, cell.first_seq))
-        count = records if records != NULL else max(cell.message_count, 0)
-        first, last = cell.first_offset, cell.last_offset
-        if last == NULL and first != NULL:
-            last = first + count - 1  # cut: the offsets of the rest are not there
-        self.groups.deliver(
-            Delivery(
-                cell.connection_id,
-                cell.frame_no,
-                cell.last_ts_ns,
-                topic,
-                partition,
-                asked.subscription,
-                asked.consumer_name,
-                first if count else NULL,
-                last if count else NULL,
-                count,
-                published,
-                is_push,
-                self._lag_behind(topic, partition, last) if count and last != NULL else NULL,
-            )
-        )
-
-    def _lag_behind(self, topic: int, partition: int, last: int) -> int:
-        lag = self.sendings.lag_from(topic, partition, last + 1)
-        self.sendings.see_end(topic, partition, last + 1)
-        return lag
-
-    def heard(self, known: Conversation, request: Request, cell: Cell, answer: Answer) -> None:
-        """What an answer says of the connection: versions, and whether it is authenticated."""
-        if request.command == _AUTH and not answer.is_error:
-            known.must_authenticate = False
-            known.has_stored = False
+    def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:
+        """What an answer says of its session: versions, and whether it is authenticated."""
+        sessions = self._state.sessions
+        command = int(self._state.exchanges.request_command[which])
+        if command == _AUTH and not answer.is_error:
+            sessions.must_authenticate[session] = 0
+            sessions.has_stored[session] = 0
         elif answer.error_code == "authentication_required":
-            known.must_authenticate = True
-        elif request.command == BATCH and answer.ack is not None:
-            known.has_stored = True
-        elif request.command == _NEGOTIATE and not answer.is_error:
-            known.version = answer.number("protocol_version")
-            enabled = answer.fields.get("enabled")
-            if isinstance(enabled, bytes):
-                names = enabled.decode("utf-8", "backslashreplace").split(",")
-                known.features = tuple(name for name in names if name)
-        if known.has_stored and known.must_authenticate:
-            self._note("stored_without_auth", cell)
-            known.has_stored = False
+            sessions.must_authenticate[session] = 1
+        elif command == BATCH and answer.ack is not None:
+            sessions.has_stored[session] = 1
+        elif command == _NEGOTIATE and not answer.is_error:
+            self._negotiate(session, answer)
+        if sessions.has_stored[session] and sessions.must_authenticate[session]:
+            self._note("stored_without_auth", row)
+            sessions.has_stored[session] = 0
 
-    def _see_end(self, request: Request, answer: Answer) -> None:
+    def _negotiate(self, session: int, answer: Answer) -> None:
+        before = self.negotiated.get(session, ConnectionFacts())
+        features = before.feature_flags
+        enabled = answer.fields.get("enabled")
+        if isinstance(enabled, bytes):
+            names = enabled.decode("utf-8", "backslashreplace").split(",")
+            features = tuple(name for name in names if name)
+        version = answer.number("protocol_version")
+        self.negotiated[session] = ConnectionFacts(protocol_version=version, feature_flags=features)
+
+    def _see_log_end(self, which: int, answer: Answer) -> None:
         """Where a log ends after a publish: behind the last offset that the answer says.
 
         A text PUBLISH is told the log's end itself, unless the broker is one of a cluster.
         """
-        if request.command == _APPEND_STREAM:
-            offset, partition = answer.number("offset"), answer.number("partition")
-            if offset is not None and partition is not None:
-                self.sendings.see_end(request.topic, partition, offset + 1)
-        elif answer.ack is not None and request.partition != NULL:
-            is_end = request.command != BATCH and "leader" not in answer.fields
+        exchanges = self._state.exchanges
+        command, partition = exchanges.request_command[which], int(exchanges.partition[which])
+        topic = int(exchanges.topic[which])
+        if command == _APPEND_STREAM:
+            offset, place = answer.number("offset"), answer.number("partition")
+            if offset is not None and place is not None:
+                self._produced.see_log_end(topic, place, offset + 1)
+        elif answer.ack is not None and partition != NULL:
+            is_end = command != BATCH and "leader" not in answer.fields
             following = answer.ack.last_offset + (0 if is_end else 1)
-            self.sendings.see_end(request.topic, request.partition, following)
+            self._produced.see_log_end(topic, partition, following)
 
-    def stream_control(self, asked: Request, cell: Cell, answer: Answer | None) -> None:
+    def stream_control(self, stream: int, answer: Answer | None) -> None:
         """The broker ends a stream: for some reasons because its partition goes to another."""
-        if answer is None or asked.subscription == NULL:
+        subscription = int(self._state.exchanges.subscription[stream])
+        if answer is None or subscription == NULL:
             return
-        if answer.fields.get("reason") in _MOVING_CLOSES:
-            self.groups.moved(asked.subscription)
+        if answer.fields.get("reason") in _REASSIGNING_CLOSES:
+            self.groups.reassigned(subscription)
 
     def finish(self) -> None:
         """The capture is over."""

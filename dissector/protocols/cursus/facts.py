@@ -16,12 +16,10 @@ from dissector.protocols.cursus.commands import names_column
 from dissector.protocols.cursus.compact_acks import WRAPPED
 from dissector.protocols.cursus.compressed import CODEC_NAMES
 from dissector.protocols.cursus.correlation import Correlation
-from dissector.protocols.cursus.effects import Effects
 from dissector.protocols.cursus.headers import BROKER_BODY_LIMIT, LENGTH_BYTES
 from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
 from dissector.protocols.cursus.readings import Reading, Readings
-from dissector.protocols.cursus.rows import Gathered
 from dissector.protocols.frame_table import picked
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 
@@ -40,10 +38,9 @@ class CursusFacts:
         self._detail = options.detail
         self._place = options.place
         self._readings = Readings(self._names, options.place, options.redact, options.detail)
-        gathered = Gathered(self._names)
-        self._gathered = gathered
-        self._effects = Effects(gathered, self._readings.codes, self.findings)
-        self._correlation = Correlation(gathered, self._effects, self._readings, options.place)
+        self._correlation = Correlation(
+            self._names, self._readings, self.findings, options.place
+        )
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, Reading] = {}
 
@@ -62,7 +59,7 @@ class CursusFacts:
             messages += self._messages.advance(frames, first, stop, sources, self._readings.bodies)
             first = stop
         self._correlation.advance(frames, block.rows, len(mine), self._read)
-        return self._gathered.subjects() + messages
+        return self._correlation.subjects() + messages
 
     def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
         """Rows that compiled passes have not read, or that a notice is due for."""
@@ -101,7 +98,7 @@ class CursusFacts:
 
     def settle(self) -> list[TableBlock]:
         """Exchanges, acks and deliveries that closed in the block just advanced."""
-        return self._gathered.relations()
+        return self._correlation.relations()
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
         self.findings.add(
@@ -167,7 +164,7 @@ class CursusFacts:
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
-        return self._correlation.said.pop(connection, None)
+        return self._correlation.negotiated.pop(connection, None)
 
     def repeated(self) -> Collection[int]:
         """A proxy of Cursus is not known."""
@@ -180,7 +177,6 @@ class CursusFacts:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        self._correlation.finish(self.findings)
-        self._effects.finish()
+        self._correlation.finish()
         self.findings.add(of_long_names(self._names.take_cut()))
-        return self._gathered.subjects() + self._gathered.relations()
+        return self._correlation.subjects() + self._correlation.relations()

@@ -1,24 +1,31 @@
-"""Consumer groups: members, what is handed to them, what they commit, and what comes again.
+"""Consumer groups: members, what they were given, what they commit, and what comes again.
 
 Nothing on the wire says that a record is delivered again, and nothing is acknowledged one by one: a
-group commits the offset that it wants to read next. So what a group was handed is remembered as
-offsets per partition, a commit closes all open deliveries below it, and an offset that is handed to
-the same group once more is a redelivery, whose cause is read from what happened in between.
+group commits the offset that it wants to read next. So fetched offsets are remembered per group and
+partition, a commit closes all open deliveries below it, and an offset that a group is given once
+more is a redelivery, whose cause is read from what happened in between.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from dissector.limits import NULL
 from dissector.protocols.columns import NAME_OBSERVED
-from dissector.protocols.cursus.handing import Commit, Handing
+from dissector.protocols.cursus.deliveries import (
+    LARGEST,
+    Commit,
+    OpenDeliveries,
+    open_delivery,
+    take_commit,
+    write_delivery,
+)
 from dissector.protocols.cursus.offsets import Intervals
 from dissector.protocols.cursus.rows import (
     ACKED,
     BY_CAPTURE_END,
     BY_CLIENT,
-    DELIVERY_CONN_CLOSED,
     NO_COMMIT,
     REBALANCE,
     RECONNECT,
@@ -26,12 +33,9 @@ from dissector.protocols.cursus.rows import (
     RESET,
     UNACKED_AT_END,
     UNRESOLVED_AT_LIMIT,
-    AckRow,
     ConsumerRow,
-    DeliveryRow,
     Gathered,
 )
-from dissector.protocols.tables import ABSENT
 
 MAX_OPEN: Final = 1 << 17  # deliveries that wait for a commit; the oldest are given up
 MAX_PARTITIONS: Final = 1 << 17  # of groups, whose offsets are remembered
@@ -39,57 +43,11 @@ MAX_MEMBERS: Final = 1 << 16
 
 
 @dataclass(slots=True)
-class Delivery:
-    """A batch that was handed out and is not committed yet; codes and ns as in DeliveryRow."""
-
-    connection_id: int
-    frame_no: int
-    ts: int
-    topic: int
-    partition: int
-    subscription: int
-    consumer_name: int
-    first: int = NULL
-    last: int = NULL
-    count: int = 0
-    published_ns: int = NULL
-    is_push: bool = False
-    lag: int = NULL
-    is_redelivered: int = 0
-    cause: int = NULL
-    previous_frame_no: int = NULL
-    previous_connection_id: int = NULL
-    acked: int = 0
-    ack_frame_no: int = NULL
-    ack_ns: int = NULL
-
-
-@dataclass(slots=True)
-class Position:
-    """A group's place in a partition: what it was handed, what it committed (next offset).
-
-    last_row: ordinal of the last delivery; place: of handing, which has what is not here while
-    is_straight.
-    """
-
-    seen: Intervals = field(default_factory=Intervals)
-    open: deque[Delivery] = field(default_factory=deque)
-    is_mixed: bool = False  # open deliveries do not stand in the order of their offsets
-    committed: int = NULL
-    commit_frame_no: int = NULL
-    commit_ns: int = NULL
-    last: Delivery | None = None
-    last_row: int = 0
-    place: int = ABSENT
-    is_straight: bool = False
-
-
-@dataclass(slots=True)
 class Group:
-    """What is known of a group. moved_row: ordinal of what last dealt its partitions anew."""
+    """What is known of a group. reassigned_row: ordinal of what last dealt its partitions anew."""
 
     generation: int = NULL
-    moved_row: int = 0
+    reassigned_row: int = 0
 
 
 @dataclass(slots=True)
@@ -106,42 +64,39 @@ class Member:
 
 
 class Groups:
-    """All groups of a capture."""
+    """All groups of a capture. open: deliveries and positions; given_up: how many at the limit."""
 
     def __init__(self, gathered: Gathered) -> None:
         self._out = gathered
         self._groups: dict[int, Group] = {}
-        self._positions: dict[tuple[int, int, int], Position] = {}
+        self._positions: dict[tuple[int, int, int], int] = {}
+        self._below: dict[int, Intervals] = {}  # fetched offsets below the topmost run
         self._of_topic: dict[int, set[int]] = {}
         self._members: dict[tuple[int, int, int], Member] = {}
         self._joins: dict[tuple[int, int, int], int] = {}
-        self._closed: set[int] = set()
-        self.handing = Handing(MAX_OPEN)
-        self._at: dict[int, Position] = {}
+        self.open = OpenDeliveries(MAX_OPEN)
+        self._state = self.open.state
         self.given_up = 0
 
     # -- members
 
     def group(self, code: int) -> Group:
         """A group by the code of its name."""
-        found = self._groups.get(code)
-        if found is None:
-            found = self._groups[code] = Group()
-        return found
+        return self._groups.setdefault(code, Group())
 
-    def meet(self, subscription: int, topic: int) -> None:
+    def note_topic(self, subscription: int, topic: int) -> None:
         """A command names a group and a topic together."""
         if subscription != NULL and topic != NULL:
             self._of_topic.setdefault(topic, set()).add(subscription)
 
-    def moved(self, subscription: int, generation: int = NULL) -> None:
-        """Partitions of a group are dealt anew, or a member is told so."""
+    def reassigned(self, subscription: int, generation: int = NULL) -> None:
+        """Partitions of a group are dealt anew, or a member learns that they were."""
         group = self.group(subscription)
         if generation != NULL:
             if generation == group.generation:
                 return
             group.generation = generation
-        group.moved_row = self._out.row
+        group.reassigned_row = self._out.row
 
     def join(self, member: Member, generation: int) -> None:
         """A member was admitted."""
@@ -154,317 +109,203 @@ class Groups:
         if len(self._joins) < MAX_MEMBERS or key in self._joins:
             self._joins[key] = member.incarnation
         self._members[key] = member
-        self.moved(member.subscription, generation)
+        self.reassigned(member.subscription, generation)
 
     def refuse(self, member: Member, code: int) -> None:
         """A member was not admitted."""
-        row = _consumer_row(member, NULL, BY_CLIENT, self._out.row)
-        self._out.add(row._replace(closed_by=NULL, refused_code=code))
+        self._write_member(member, NULL, NULL, code)
 
     def leave(self, subscription: int, topic: int, name: int, frame_no: int) -> None:
         """A member has left."""
         key = (subscription, topic, name)
         if key in self._members:
             self._close_member(key, frame_no, BY_CLIENT)
-        self.moved(subscription)
+        self.reassigned(subscription)
 
     def _close_member(self, key: tuple[int, int, int], frame_no: int, closed_by: int) -> None:
-        self._out.add(_consumer_row(self._members.pop(key), frame_no, closed_by, self._out.row))
+        self._write_member(self._members.pop(key), frame_no, closed_by, NULL)
+
+    def _write_member(self, member: Member, frame_no: int, closed_by: int, refused: int) -> None:
+        self._out.add(
+            ConsumerRow(
+                member.connection_id,
+                member.incarnation,
+                member.topic,
+                member.subscription,
+                member.name,
+                member.opened_frame_no,
+                member.ready_frame_no,
+                frame_no,
+                closed_by,
+                refused,
+                NAME_OBSERVED,
+                self._out.row,
+            )
+        )
 
     # -- deliveries
 
-    def deliver(self, delivery: Delivery) -> None:
-        """A batch was handed out."""
-        if delivery.subscription == NULL:
-            self._adopt_group(delivery)
-        has_group = delivery.subscription != NULL or delivery.is_push
-        if delivery.count == 0 or delivery.first == NULL or not has_group:
-            self._out.add(_delivery_row(delivery, NULL, self._out.row))
+    def deliver(self, which: int, is_push: bool) -> None:
+        """A client was given a batch."""
+        deliveries = self._state.deliveries
+        topic, partition = int(deliveries.topic[which]), int(deliveries.partition[which])
+        known = self._of_topic.get(topic)
+        if deliveries.subscription[which] == NULL and is_push and known and len(known) == 1:
+            # A stream whose beginning was not captured is that of the topic's only group.
+            deliveries.subscription[which] = next(iter(known))
+        subscription = int(deliveries.subscription[which])
+        first, last = int(deliveries.entry_id[which]), int(deliveries.last_offset[which])
+        if first == NULL or (subscription == NULL and not is_push):
+            self._write(which, NULL)
             return
-        position = self._position(delivery.subscription, delivery.topic, delivery.partition)
-        first, last = delivery.first, max(delivery.first, delivery.last)
-        is_late = position.committed != NULL and delivery.ts <= position.commit_ns
-        if is_late and last < position.committed:
+        position = self._position(subscription, topic, partition)
+        positions = self._state.positions
+        fetched = self._fetched(position)
+        is_new = not fetched.covered(first, max(first, last))
+        fetched.add(first, max(first, last))
+        committed = int(positions.committed[position])
+        is_late = committed != NULL and deliveries.ts[which] <= positions.commit_ns[position]
+        if is_late and max(first, last) < committed:
             # Held back for long, as the start of a stream is that was caught in the middle.
-            position.seen.add(first, last)
-            delivery.acked = delivery.count
-            delivery.ack_frame_no, delivery.ack_ns = position.commit_frame_no, position.commit_ns
-            self._out.add(_delivery_row(delivery, ACKED, self._out.row))
-            return
-        if position.seen.covered(first, last):
-            delivery.is_redelivered = 1
-            delivery.cause = self._cause(position, delivery)
-            if position.last is not None:
-                delivery.previous_frame_no = position.last.frame_no
-                delivery.previous_connection_id = position.last.connection_id
-            self._settle_older(position, delivery)
-        position.seen.add(first, last)
-        if position.open and position.open[-1].last >= first:
-            position.is_mixed = True
-        position.open.append(delivery)
-        position.last, position.last_row = delivery, self._out.row
-        self.handing.add_open(1)
-        if self.handing.open > MAX_OPEN:
+            deliveries.messages_acked[which] = deliveries.message_count[which]
+            deliveries.ack_frame_no[which] = positions.commit_frame_no[position]
+            deliveries.ack_ns[which] = positions.commit_ns[position]
+            self._write(which, ACKED)
+        else:
+            if not is_new:
+                self._mark_redelivered(position, which, is_push)
+                older = self.open.unlinked(position, first, last)
+                self.open.close(older, REDELIVERY_REQUESTED, self._out.row)
+            open_delivery(self._state, position, which, is_push, self._out.row)
+        self._keep_top(position, fetched)
+        if self.open.open > self.open.limit:
             self._give_up_oldest()
-        self._give_back(position)
 
-    def _adopt_group(self, delivery: Delivery) -> None:
-        """A stream whose beginning was not captured belongs to the topic's group if it has one."""
-        known = self._of_topic.get(delivery.topic)
-        if delivery.is_push and known is not None and len(known) == 1:
-            delivery.subscription = next(iter(known))
+    def _write(self, which: int, outcome: int) -> None:
+        """Close a delivery that never waited for a commit."""
+        self.open.make_closed_room(1)
+        write_delivery(self._state, which, outcome, self._out.row)
 
-    def _position(self, subscription: int, topic: int, partition: int) -> Position:
+    def _mark_redelivered(self, position: int, which: int, is_push: bool) -> None:
+        deliveries, positions = self._state.deliveries, self._state.positions
+        deliveries.is_redelivered[which] = 1
+        deliveries.redelivery_cause[which] = self._cause(position, which, is_push)
+        if positions.last_frame_no[position] != NULL:
+            deliveries.previous_frame_no[which] = positions.last_frame_no[position]
+            deliveries.previous_connection_id[which] = positions.last_connection[position]
+
+    def _cause(self, position: int, which: int, is_push: bool) -> int:
+        """Why offsets come again; what follows on such a delivery has its cause."""
+        deliveries, positions = self._state.deliveries, self._state.positions
+        first = deliveries.entry_id[which]
+        has_last = positions.last_frame_no[position] != NULL
+        is_same = positions.last_consumer[position] == deliveries.consumer_name[which]
+        is_here = positions.last_connection[position] == deliveries.connection_id[which]
+        if has_last and positions.last_is_redelivered[position] == 1:
+            goes_on = first > positions.last_offset[position]
+            if goes_on and is_same and (is_here or not is_push):
+                return int(positions.last_cause[position])
+        committed = positions.committed[position]
+        if committed != NULL and first < committed:
+            return RESET
+        reassigned_row = self.group(int(deliveries.subscription[which])).reassigned_row
+        if reassigned_row > positions.last_row[position]:
+            return REBALANCE
+        if not has_last or is_here:
+            return NO_COMMIT
+        # Who polls may have a connection for each poll; a stream has one for life.
+        is_polled = not (positions.last_is_push[position] == 1 or is_push)
+        return NO_COMMIT if is_polled and is_same else RECONNECT
+
+    def _position(self, subscription: int, topic: int, partition: int) -> int:
         key = (subscription, topic, partition)
         found = self._positions.get(key)
         if found is None:
             if len(self._positions) >= MAX_PARTITIONS:
-                self._forget(self._positions.pop(next(iter(self._positions))))
-            found = self._positions[key] = Position()
-        self._take(found)
+                oldest = self._positions.pop(next(iter(self._positions)))
+                self._end(oldest)
+                self._note_runs()
+                self._below.pop(oldest, None)
+                self.open.drop_position(oldest)
+            found = self._positions[key] = self.open.new_position(*key)
         return found
 
-    # -- places that go straight on are with compiled passes
-
-    def _take(self, position: Position) -> None:
-        """Take a place back from the compiled passes."""
-        if not position.is_straight:
-            return
-        self._note_runs()
-        straight = self.handing.take(position.place)
-        position.is_straight = False
-        if straight.top > straight.run_first:
-            position.seen.add(straight.run_first, straight.top - 1)
-        position.committed = straight.committed
-        position.commit_frame_no, position.commit_ns = straight.commit_frame_no, straight.commit_ns
-        position.last_row = straight.last_row
-        key = (straight.topic, straight.partition, straight.subscription)
-        for each in straight.open:
-            found = Delivery(each.connection_id, each.frame_no, each.ts, *key, each.consumer_name)
-            found.first, found.last, found.count = each.first, each.last, each.records
-            found.published_ns, found.is_push, found.lag = (
-                each.published_ns,
-                bool(each.is_push),
-                each.lag,
-            )
-            found.acked, found.ack_frame_no, found.ack_ns = (
-                each.acked,
-                each.ack_frame_no,
-                each.ack_ns,
-            )
-            position.open.append(found)
-        if position.last is None or straight.last_frame_no != position.last.frame_no:
-            position.last = Delivery(
-                straight.last_connection, straight.last_frame_no, NULL, *key, straight.last_consumer
-            )
-            position.last.last = straight.last_offset
-            position.last.is_push = bool(straight.last_is_push)
-
     def _note_runs(self) -> None:
-        """Runs of offsets that ended while the compiled passes had their places."""
-        for place, first, stop in self.handing.take_runs():
-            self._at[place].seen.add(first, stop - 1)
+        """Note the runs of fetched offsets that have ended below another one."""
+        for position, first, stop in self.open.take_runs():
+            self._below.setdefault(position, Intervals()).add(first, stop - 1)
 
-    def _give_back(self, position: Position) -> None:
-        """Let the compiled passes have a place where at most the last delivery is open."""
-        last = position.last
-        if last is None or last.subscription == NULL or len(position.open) > 1:
-            return
-        if position.is_mixed or any(each.is_redelivered for each in position.open):
-            return
-        top = position.seen.top()
-        if position.open and position.open[0].last + 1 != top:
-            return
-        if position.place == ABSENT:
-            position.place = self.handing.new_place(last.subscription, last.topic, last.partition)
-            self._at[position.place] = position
-        if not self.handing.give(position.place, position, top):
-            return
-        position.seen.drop_top()
-        position.open.clear()
-        position.is_straight = True
+    def _fetched(self, position: int) -> Intervals:
+        """All offsets that were fetched, until `_keep_top` is told of them."""
+        self._note_runs()
+        fetched = self._below.setdefault(position, Intervals())
+        first, top = self._state.positions.matrix[position, 3:5].tolist()
+        if top > first:
+            fetched.add(first, top - 1)
+        return fetched
 
-    def _cause(self, position: Position, delivery: Delivery) -> int:
-        """Why offsets are handed out again; what follows on such a delivery has its cause."""
-        last = position.last
-        if last is not None and _goes_on(last, delivery):
-            return last.cause
-        if position.committed != NULL and delivery.first < position.committed:
-            return RESET
-        if self.group(delivery.subscription).moved_row > position.last_row:
-            return REBALANCE
-        if last is None or last.connection_id == delivery.connection_id:
-            return NO_COMMIT
-        # Who polls may have a connection for each poll; a stream has one for life.
-        is_polled = not (last.is_push or delivery.is_push)
-        is_same = last.consumer_name == delivery.consumer_name
-        return NO_COMMIT if is_polled and is_same else RECONNECT
-
-    def _settle_older(self, position: Position, delivery: Delivery) -> None:
-        """Open deliveries of offsets that come again will not be committed for themselves."""
-        kept: deque[Delivery] = deque()
-        for older in position.open:
-            if older.last < delivery.first or older.first > delivery.last:
-                kept.append(older)
-                continue
-            is_over = older.connection_id in self._closed
-            self._close(older, DELIVERY_CONN_CLOSED if is_over else REDELIVERY_REQUESTED)
-        position.open = kept
-
-    def _close(self, delivery: Delivery, outcome: int) -> None:
-        self.handing.add_open(-1)
-        self._out.add(_delivery_row(delivery, outcome, self._out.row))
+    def _keep_top(self, position: int, fetched: Intervals) -> None:
+        """Take the topmost run out, which kernels extend."""
+        positions = self._state.positions
+        first, top = fetched.top_first(), fetched.top()
+        if top > LARGEST:
+            first = top = LARGEST
+        else:
+            fetched.drop_top()
+        positions.run_first[position], positions.top[position] = first, top
 
     def _give_up_oldest(self) -> None:
         """Too many wait: those of the partition that has waited longest are given up."""
-        key = next(key for key, each in self._positions.items() if self._has_open(each))
-        position = self._positions.pop(key)
-        self._take(position)
-        self.given_up += len(position.open)
-        self._end(position, UNRESOLVED_AT_LIMIT)
-        self._positions[key] = position
+        length = self._state.positions.length
+        key = next(key for key, position in self._positions.items() if length[position])
+        position = self._positions[key] = self._positions.pop(key)
+        self.given_up += self._end(position)
 
-    def _forget(self, position: Position) -> None:
-        """Give up a place, and what is open there."""
-        self._take(position)
-        self._end(position, UNRESOLVED_AT_LIMIT)
-        if position.place != ABSENT:
-            self._at.pop(position.place)
-            self.handing.drop_place(position.place)
-
-    def _has_open(self, position: Position) -> bool:
-        if position.is_straight:
-            return self.handing.length(position.place) > 0
-        return bool(position.open)
-
-    def _end(self, position: Position, outcome: int) -> None:
-        for delivery in position.open:
-            self._close(delivery, outcome)
-        position.open.clear()
-        position.is_mixed = False
+    def _end(self, position: int) -> int:
+        """Give up what is open at a position; returns how many deliveries that were."""
+        left = self.open.unlinked(position, -LARGEST - 1, LARGEST)
+        self.open.close(left, UNRESOLVED_AT_LIMIT, self._out.row)
+        return len(left)
 
     # -- commits
 
-    def commit(
-        self, subscription: int, topic: int, partition: int, following: int, ack: AckRow
-    ) -> None:
-        """The broker took a commit: all below `following` is done with.
-
-        ack: the row of the commit, which has been written when it was sent.
-        """
+    def commit(self, subscription: int, topic: int, partition: int, commit: Commit) -> None:
+        """The broker took a commit: all below commit.following is done with."""
         self._adopt_open(subscription, topic, partition)
-        known = self._positions.get((subscription, topic, partition))
-        if known is not None and known.is_straight:
-            rows = self._out.deliveries
-            rows.make_room(self.handing.length(known.place))
-            commit = Commit(following, ack.frame_no, ack.ts, self._out.row)
-            rows.count = self.handing.commit(known.place, commit, rows.columns, rows.count)
-            return
         position = self._position(subscription, topic, partition)
-        position.committed = following
-        position.commit_frame_no, position.commit_ns = ack.frame_no, ack.ts
-        kept: deque[Delivery] = deque()
-        waiting = position.open
-        while waiting:
-            delivery = waiting.popleft()
-            if delivery.first < following:
-                delivery.acked = min(delivery.count, following - delivery.first)
-                delivery.ack_frame_no, delivery.ack_ns = ack.frame_no, ack.ts
-            if delivery.last < following:
-                delivery.acked = delivery.count
-                self._close(delivery, ACKED)
-                continue
-            kept.append(delivery)
-            if not position.is_mixed:
-                break
-        kept.extend(waiting)
-        position.open = kept
-        position.is_mixed = position.is_mixed and bool(kept)
-        self._give_back(position)
+        self.open.make_closed_room(int(self._state.positions.length[position]))
+        take_commit(self._state, position, commit)
 
     def _adopt_open(self, subscription: int, topic: int, partition: int) -> None:
-        """What streams of an unknown group were handed is this group's if it is the only one."""
+        """What streams of an unknown group were given is this group's if it is the only one."""
+        key = (subscription, topic, partition)
         unknown = self._positions.get((NULL, topic, partition))
         if unknown is None or self._of_topic.get(topic) != {subscription}:
             return
-        if (subscription, topic, partition) in self._positions:
+        if key in self._positions:
             return
+        positions, deliveries = self._state.positions, self._state.deliveries
         del self._positions[NULL, topic, partition]
-        for delivery in unknown.open:
-            delivery.subscription = subscription
-        if unknown.last is not None:
-            unknown.last.subscription = subscription
-        unknown.last_row = self._out.row
-        self._positions[subscription, topic, partition] = unknown
+        self._positions[key] = unknown
+        self.open.forget_name(unknown)
+        self.open.name_position(unknown, *key)
+        positions.last_row[unknown] = self._out.row
+        which = positions.first[unknown]
+        for _ in range(int(positions.length[unknown])):
+            deliveries.subscription[which] = subscription
+            which = deliveries.next[which]
 
     # -- ends
 
-    def connection_over(self, connection: int) -> None:
-        """A connection is over; what it was handed may still be committed on another."""
-        if len(self._closed) < MAX_OPEN:
-            self._closed.add(connection)
-
     def finish(self) -> None:
         """The capture is over: close what is open, in the order of its frames."""
-        for position in self._positions.values():
-            self._take(position)
-        left = [each for position in self._positions.values() for each in position.open]
-        for delivery in sorted(left, key=lambda each: each.frame_no):
-            is_over = delivery.connection_id in self._closed
-            self._close(delivery, DELIVERY_CONN_CLOSED if is_over else UNACKED_AT_END)
+        found = [
+            self.open.unlinked(position, -LARGEST - 1, LARGEST)
+            for position in self._positions.values()
+        ]
+        if found:
+            left = np.concatenate(found)
+            order = np.argsort(self._state.deliveries.frame_no[left], kind="stable")
+            self.open.close(left[order], UNACKED_AT_END, self._out.row)
         for key in list(self._members):
             self._close_member(key, NULL, BY_CAPTURE_END)
-
-
-def _goes_on(last: Delivery, delivery: Delivery) -> bool:
-    """Whether a delivery is the next of a run that was a redelivery already."""
-    if not last.is_redelivered or delivery.first <= last.last:
-        return False
-    is_same_way = last.connection_id == delivery.connection_id or not delivery.is_push
-    return is_same_way and last.consumer_name == delivery.consumer_name
-
-
-def _consumer_row(member: Member, frame_no: int, closed_by: int, row: int) -> ConsumerRow:
-    return ConsumerRow(
-        member.connection_id,
-        member.incarnation,
-        member.topic,
-        member.subscription,
-        member.name,
-        member.opened_frame_no,
-        member.ready_frame_no,
-        frame_no,
-        closed_by,
-        NULL,
-        NAME_OBSERVED,
-        row,
-    )
-
-
-def _delivery_row(delivery: Delivery, outcome: int, row: int) -> DeliveryRow:
-    is_acked = outcome == ACKED
-    latency = delivery.ack_ns - delivery.ts if is_acked else NULL
-    since = delivery.ts - delivery.published_ns if delivery.published_ns != NULL else NULL
-    return DeliveryRow(
-        delivery.connection_id,
-        delivery.frame_no,
-        delivery.ts,
-        delivery.topic,
-        delivery.subscription,
-        delivery.consumer_name,
-        delivery.first if delivery.count else NULL,
-        delivery.partition,
-        delivery.count,
-        delivery.count,
-        delivery.acked,
-        delivery.is_redelivered,
-        delivery.cause,
-        delivery.previous_frame_no,
-        delivery.previous_connection_id,
-        outcome,
-        delivery.ack_frame_no if is_acked else NULL,
-        latency if latency >= 0 else NULL,
-        since if since >= 0 else NULL,
-        delivery.lag,
-        row,
-    )

@@ -7,9 +7,8 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.buckets import buckets_of
-from dissector.bundles import Bundle
+from dissector.bundles import Records
 from dissector.codecs.names import NameTable
-from dissector.limits import NULL
 from dissector.protocols.columns import NAME_SOURCE_NAMES
 from dissector.protocols.cursus.commands import NAMES
 
@@ -73,66 +72,94 @@ BY_CAPTURE_END: Final = 2
 CLOSED_BY_NAMES: Final = ("client", "connection", "capture_end")
 
 
-class ExchangeRow(NamedTuple):
-    """One exchange; integers, NULL where not known, text as codes of the name table.
+class Exchanges(Records):
+    """Requests that wait for their answers, and exchanges that are over; NULL where not known.
 
-    closing_row: ordinal of the frame or event that closed it, which is not in the table.
+    The columns of the table come first; texts are codes of the name table; closing_row: ordinal of
+    the frame or event that closed it. Behind closing_row stands what only requests have: acks,
+    idempotent: of a batch; batch: its number in `produced`, 0 for none; is_passed_on: by a broker;
+    is_stream: it turned its connection into a stream; may_be_lost: its answer may lie in a hole;
+    next: the request that came after it, ABSENT.
     """
 
-    connection_id: int
-    kind: int
-    request_command: int = NULL
-    response_command: int = NULL
-    request_frame_no: int = NULL
-    response_frame_no: int = NULL
-    request_first_ns: int = NULL
-    request_last_ns: int = NULL
-    response_first_ns: int = NULL
-    response_last_ns: int = NULL
-    latency_ns: int = NULL
-    transmit_ns: int = NULL
-    outcome: int = NULL
-    error_code: int = NULL
-    error_text: int = NULL
-    tainted: int = 0
-    topic: int = NULL
-    subscription: int = NULL
-    producer_name: int = NULL
-    sequence_id: int = NULL
-    highest_sequence_id: int = NULL
-    attempt: int = NULL
-    message_count: int = NULL
-    request_bytes: int = NULL
-    outstanding_before: int = NULL
-    entry_id: int = NULL
-    ts: int = NULL
-    closing_row: int = 0
+    connection_id: Int64Array
+    kind: Int64Array
+    request_command: Int64Array
+    response_command: Int64Array
+    request_frame_no: Int64Array
+    response_frame_no: Int64Array
+    request_first_ns: Int64Array
+    request_last_ns: Int64Array
+    response_first_ns: Int64Array
+    response_last_ns: Int64Array
+    latency_ns: Int64Array
+    transmit_ns: Int64Array
+    outcome: Int64Array
+    error_code: Int64Array
+    error_text: Int64Array
+    tainted: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    producer_name: Int64Array
+    sequence_id: Int64Array
+    highest_sequence_id: Int64Array
+    attempt: Int64Array
+    message_count: Int64Array
+    request_bytes: Int64Array
+    outstanding_before: Int64Array
+    entry_id: Int64Array
+    ts: Int64Array
+    closing_row: Int64Array
+    partition: Int64Array
+    consumer_name: Int64Array
+    acks: Int64Array
+    idempotent: Int64Array
+    batch: Int64Array
+    is_passed_on: Int64Array
+    is_stream: Int64Array
+    may_be_lost: Int64Array
+    next: Int64Array
 
 
-class DeliveryRow(NamedTuple):
-    """One batch handed to a client; as above."""
+class Deliveries(Records):
+    """Batches that clients were given, open ones and closed ones; as above.
 
-    connection_id: int
-    frame_no: int
-    ts: int
-    topic: int
-    subscription: int
-    consumer_name: int
-    entry_id: int
-    partition: int
-    batch_size: int
-    message_count: int
-    messages_acked: int
-    is_redelivered: int
-    redelivery_cause: int
-    previous_frame_no: int
-    previous_connection_id: int
-    outcome: int
-    ack_frame_no: int
-    ack_latency_ns: int
-    publish_to_delivery_ns: int
-    lag: int
-    closing_row: int
+    entry_id: the first offset. Behind closing_row: last_offset; ack_ns: of the commit of
+    ack_frame_no; next: the delivery after it at its position, ABSENT.
+    """
+
+    connection_id: Int64Array
+    frame_no: Int64Array
+    ts: Int64Array
+    topic: Int64Array
+    subscription: Int64Array
+    consumer_name: Int64Array
+    entry_id: Int64Array
+    partition: Int64Array
+    batch_size: Int64Array
+    message_count: Int64Array
+    messages_acked: Int64Array
+    is_redelivered: Int64Array
+    redelivery_cause: Int64Array
+    previous_frame_no: Int64Array
+    previous_connection_id: Int64Array
+    outcome: Int64Array
+    ack_frame_no: Int64Array
+    ack_latency_ns: Int64Array
+    publish_to_delivery_ns: Int64Array
+    lag: Int64Array
+    closing_row: Int64Array
+    last_offset: Int64Array
+    ack_ns: Int64Array
+    next: Int64Array
+
+
+def _table_columns(kind: type[Records]) -> tuple[str, ...]:
+    return kind._fields[: kind._fields.index("closing_row") + 1]
+
+
+EXCHANGE_COLUMNS: Final = _table_columns(Exchanges)
+DELIVERY_COLUMNS: Final = _table_columns(Deliveries)
 
 
 class AckRow(NamedTuple):
@@ -178,11 +205,9 @@ class ConsumerRow(NamedTuple):
     closing_row: int
 
 
-Row = ExchangeRow | DeliveryRow | AckRow | ProducerRow | ConsumerRow
+Row = AckRow | ProducerRow | ConsumerRow
 
 _TABLES: Final[dict[type, str]] = {
-    ExchangeRow: "exchanges",
-    DeliveryRow: "deliveries",
     AckRow: "acks",
     ProducerRow: "producers",
     ConsumerRow: "consumers",
@@ -209,86 +234,29 @@ _TEXTS: Final = (
     "error_text",
     "refused_code",
 )
-# The order in which tables leave a block: subjects first, what names frames behind.
-_SUBJECTS: Final = (ProducerRow, ConsumerRow)
-_RELATIONS: Final = (ExchangeRow, AckRow, DeliveryRow)
-
-
-def columns_class(name: str, row: type[Any], module: str) -> type[Bundle]:
-    """The columns of a table's rows, for kernels that write them."""
-    fields = {"__annotations__": dict.fromkeys(row._fields, Int64Array), "__module__": module}
-    return type(name, (Bundle,), fields)
-
-
-ExchangeColumns: Final = columns_class("ExchangeColumns", ExchangeRow, __name__)
-DeliveryColumns: Final = columns_class("DeliveryColumns", DeliveryRow, __name__)
-_COLUMNS: Final = {ExchangeRow: ExchangeColumns, DeliveryRow: DeliveryColumns}
-
-
-class Rows:
-    """Rows of one table in the order in which they closed. columns: room; count: how many."""
-
-    def __init__(self, kind: type[Bundle]) -> None:
-        self.columns = kind.new(64)
-        self.count = 0
-
-    def make_room(self, more: int) -> None:
-        """Room for `more` further rows."""
-        wanted = self.count + more
-        if wanted > self.columns.matrix.shape[1]:
-            self.columns = self.columns.grown(2 * wanted)
-
-    def add(self, row: tuple[int, ...]) -> None:
-        """One more row."""
-        self.make_room(1)
-        self.columns.matrix[:, self.count] = row
-        self.count += 1
-
-    def take(self) -> Int64Array:
-        """All rows, a copy with a column each; there are none then."""
-        cells = self.columns.matrix[:, : self.count].copy()
-        self.count = 0
-        return cells
 
 
 class Gathered:
-    """Rows of all tables since the last block. row: ordinal of the frame or event in hand."""
+    """Rows of facts since the last block. row: ordinal of the frame or event in hand."""
 
     def __init__(self, names: NameTable) -> None:
         self._names = names
-        self._rows: dict[type, list[Row]] = {kind: [] for kind in _TABLES if kind not in _COLUMNS}
-        self.exchanges = Rows(ExchangeColumns)
-        self.deliveries = Rows(DeliveryColumns)
-        self._many = {ExchangeRow: self.exchanges, DeliveryRow: self.deliveries}
+        self._rows: dict[type, list[Row]] = {kind: [] for kind in _TABLES}
         self.row = 0
 
     def add(self, row: Row) -> None:
         """A row that closed."""
-        kind = type(row)
-        if kind in self._many:
-            self._many[kind].add(row)
-        else:
-            self._rows[kind].append(row)
+        self._rows[type(row)].append(row)
 
-    def subjects(self) -> list[TableBlock]:
-        """Blocks of producers and consumers."""
-        return self._blocks(_SUBJECTS)
+    def take(self, kind: type[Row]) -> list[TableBlock]:
+        """The block of the rows of a kind, if there are any; there are none then."""
+        cells = np.array(self._rows[kind], np.int64).T.copy()
+        self._rows[kind] = []
+        return self.block(_TABLES[kind], kind._fields, cells)
 
-    def relations(self) -> list[TableBlock]:
-        """Blocks of exchanges, acks and deliveries."""
-        return self._blocks(_RELATIONS)
-
-    def _blocks(self, kinds: tuple[type[Any], ...]) -> list[TableBlock]:
-        blocks = []
-        for kind in kinds:
-            if kind in self._many:
-                cells = self._many[kind].take()
-            else:
-                cells = np.array(self._rows[kind], np.int64).T.copy()
-                self._rows[kind] = []
-            if cells.size:
-                blocks.append(self._block(_TABLES[kind], kind._fields, cells))
-        return blocks
+    def block(self, table: str, fields: tuple[str, ...], cells: Int64Array) -> list[TableBlock]:
+        """The block of rows of a table, int64[fields, rows], if there are any."""
+        return [self._block(table, fields, cells)] if cells.size else []
 
     def _block(self, table: str, fields: tuple[str, ...], cells: Int64Array) -> TableBlock:
         rows = cells.shape[1]

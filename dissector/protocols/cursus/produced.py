@@ -1,7 +1,7 @@
-"""Batches that producers sent: how often each, when, where each producer stands, where logs end.
+"""Produced batches: how often each was sent and when, how far producers and logs have come.
 
 A *series* is what one producer with one epoch sends to one partition. Batches are kept in the order
-in which they were first sent, numbered from 1, up to a bound; the oldest are forgotten. Those of a
+in which they were first batch, numbered from 1, up to a bound; the oldest are forgotten. Those of a
 series whose sequence numbers rise form a chain from the newest to the oldest, with longer jumps
 between, so that the batch of any record is found in a few steps.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
-from dissector.codecs.wrapping import difference
+from dissector.codecs.wrapping import difference, total
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.tables import (
@@ -31,16 +31,21 @@ from dissector.protocols.tables import (
 )
 from dissector.states import State
 
-MAX_REMEMBERED: Final = 1 << 17  # batches, producers and logs; a power of two
+MAX_REMEMBERED: Final = 1 << 17  # batches; and producers and logs; a power of two
 _SMALL: Final = 64
 
-# Places of SendingState.counts: how many there ever were.
+# Places of ProducedState.counts: how many there ever were.
 _BATCHES: Final = 0
-_PRODUCERS: Final = 1
-_LOGS: Final = 2
+_PROGRESS: Final = 1
+
+_LOG: Final = -2  # no producer's code
+
+IN_ORDER: Final = 0
+EPOCH_BACK: Final = 1  # an epoch below the one before
+GAP: Final = 2  # sequence numbers left out where each batch is stored once
 
 
-class Sent(NamedTuple):
+class BatchKey(NamedTuple):
     """What makes a batch the same when it is sent again; names as codes."""
 
     topic: int
@@ -51,10 +56,12 @@ class Sent(NamedTuple):
     seq_end: int
 
 
-class Standing(NamedTuple):
-    """Where a producer stood. is_known: 0 if it had sent nothing yet."""
+class Order(NamedTuple):
+    """Whether a batch goes on where its producer was. flaw: IN_ORDER, EPOCH_BACK or GAP; epoch,
+    seq_end: where the producer was.
+    """
 
-    is_known: int
+    flaw: int
     epoch: int
     seq_end: int
 
@@ -87,25 +94,19 @@ class Batches(Records):
     depth: Int64Array
 
 
-class Producers(Records):
-    """Where each producer stands in each partition."""
+class Progress(Records):
+    """How far a producer has come in a partition, by epoch and sequence number; or a partition's
+    log (producer _LOG), by the offset that its next record will have, as last seen.
+    """
 
     topic: Int64Array
     partition: Int64Array
     producer: Int64Array
     epoch: Int64Array
-    seq_end: Int64Array
+    reached: Int64Array
 
 
-class Logs(Records):
-    """following: the offset that the next record of a partition will have, as last seen."""
-
-    topic: Int64Array
-    partition: Int64Array
-    following: Int64Array
-
-
-class SendingState(State):
+class ProducedState(State):
     """All of it. once: topics that store each batch once; counts: see above."""
 
     by_series: HashTable
@@ -113,10 +114,8 @@ class SendingState(State):
     free_series: Pool
     by_batch: HashTable
     batches: Batches
-    by_producer: HashTable
-    producers: Producers
-    by_log: HashTable
-    logs: Logs
+    by_progress: HashTable
+    progress: Progress
     once: HashTable
     counts: Int64Array
 
@@ -128,26 +127,26 @@ def _place(number: int, capacity: int) -> int:
 
 
 @inlined
-def _is_kept(state: SendingState, number: int) -> bool:
+def _is_kept(state: ProducedState, number: int) -> bool:
     return number > 0 and number > state.counts[_BATCHES] - len(state.batches.series)
 
 
 @inlined
-def _depth_of(state: SendingState, number: int) -> int:
+def _depth_of(state: ProducedState, number: int) -> int:
     if not _is_kept(state, number):
         return 0
     return int(state.batches.depth[_place(number, len(state.batches.series))])
 
 
 @inlined
-def _jump_of(state: SendingState, number: int) -> int:
+def _jump_of(state: ProducedState, number: int) -> int:
     if not _is_kept(state, number):
         return 0
     return int(state.batches.jump[_place(number, len(state.batches.series))])
 
 
 @inlined
-def _forget_batch(state: SendingState, at: int) -> None:
+def _forget_batch(state: ProducedState, at: int) -> None:
     """Forget the batch of a record, and its series if it was the last of it."""
     batches = state.batches
     series = batches.series[at]
@@ -166,22 +165,22 @@ def _forget_batch(state: SendingState, at: int) -> None:
 
 
 @inlined
-def _begin_series(state: SendingState, sent: Sent) -> int:
+def _begin_series(state: ProducedState, batch: BatchKey) -> int:
     series = take_row(state.free_series)
     known = state.series
-    known.topic[series] = sent.topic
-    known.partition[series] = sent.partition
-    known.producer[series] = sent.producer
-    known.epoch[series] = sent.epoch
+    known.topic[series] = batch.topic
+    known.partition[series] = batch.partition
+    known.producer[series] = batch.producer
+    known.epoch[series] = batch.epoch
     known.batches[series] = 0
     known.newest[series] = 0
     known.newest_start[series] = 0
-    put(state.by_series, sent.topic, sent.partition, sent.producer, sent.epoch, series)
+    put(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch, series)
     return series
 
 
 @inlined
-def _chain(state: SendingState, series: int, number: int, at: int, seq_start: int) -> None:
+def _chain(state: ProducedState, series: int, number: int, at: int, seq_start: int) -> None:
     """Put a batch at the head of its series' chain if its sequence numbers go on rising."""
     batches = state.batches
     newest = state.series.newest[series]
@@ -203,23 +202,27 @@ def _chain(state: SendingState, series: int, number: int, at: int, seq_start: in
 
 
 @kernel
-def find_batch(state: SendingState, sent: Sent) -> int:
+def find_batch(state: ProducedState, batch: BatchKey) -> int:
     """The number of a batch that was sent before, ABSENT if it was not."""
-    series = find(state.by_series, sent.topic, sent.partition, sent.producer, sent.epoch)
+    series = find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
     if series == ABSENT:
         return ABSENT
-    return int(find(state.by_batch, series, sent.seq_start, sent.seq_end, 0))
+    return int(find(state.by_batch, series, batch.seq_start, batch.seq_end, 0))
 
 
 @kernel
-def begin_batch(state: SendingState, sent: Sent, last_ns: int) -> int:
-    """A batch was sent, complete on the wire at last_ns; returns its number."""
-    series = find(state.by_series, sent.topic, sent.partition, sent.producer, sent.epoch)
+def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
+    """Count a batch that is sent, complete on the wire at last_ns, and move its producer on.
+
+    Returns:
+        The number of the batch.
+    """
+    series = find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
     if series == ABSENT:
-        series = _begin_series(state, sent)
+        series = _begin_series(state, batch)
     batches = state.batches
     capacity = len(batches.series)
-    number = find(state.by_batch, series, sent.seq_start, sent.seq_end, 0)
+    number = find(state.by_batch, series, batch.seq_start, batch.seq_end, 0)
     if number != ABSENT:
         batches.copies[_place(number, capacity)] += 1
         return number
@@ -230,26 +233,27 @@ def begin_batch(state: SendingState, sent: Sent, last_ns: int) -> int:
         _forget_batch(state, at)
     state.counts[_BATCHES] = number
     batches.series[at] = series
-    batches.seq_start[at] = sent.seq_start
-    batches.seq_end[at] = sent.seq_end
+    batches.seq_start[at] = batch.seq_start
+    batches.seq_end[at] = batch.seq_end
     batches.last_ns[at] = last_ns
     batches.copies[at] = 1
     batches.is_stored[at] = 0
-    put(state.by_batch, series, sent.seq_start, sent.seq_end, 0, number)
-    _chain(state, series, number, at, sent.seq_start)
+    put(state.by_batch, series, batch.seq_start, batch.seq_end, 0, number)
+    _chain(state, series, number, at, batch.seq_start)
+    _advance(state, batch.topic, batch.partition, batch.producer, batch.epoch, batch.seq_end)
     return int(number)
 
 
 @kernel
-def copies_of(state: SendingState, number: int) -> int:
-    """How often a batch was sent, the last time included; NULL if that is forgotten."""
+def copies_of(state: ProducedState, number: int) -> int:
+    """How often a batch was batch, the last time included; NULL if that is forgotten."""
     if not _is_kept(state, number):
         return NULL
     return int(state.batches.copies[_place(number, len(state.batches.series))])
 
 
 @kernel
-def store_batch(state: SendingState, number: int) -> int:
+def store_batch(state: ProducedState, number: int) -> int:
     """A copy of a batch was acknowledged: 1 if one was before."""
     if not _is_kept(state, number):
         return 0
@@ -261,7 +265,7 @@ def store_batch(state: SendingState, number: int) -> int:
 
 @kernel
 def published_ns(
-    state: SendingState, topic: int, partition: int, producer: int, epoch: int, seq_num: int
+    state: ProducedState, topic: int, partition: int, producer: int, epoch: int, seq_num: int
 ) -> int:
     """When the batch that held a record was complete on the wire; NULL if that is not known."""
     series = find(state.by_series, topic, partition, producer, epoch)
@@ -284,82 +288,80 @@ def published_ns(
 
 
 @kernel
-def standing(state: SendingState, sent: Sent) -> Standing:
-    """Where the producer of a batch stands before it."""
-    at = find(state.by_producer, sent.topic, sent.partition, sent.producer, 0)
-    if at == ABSENT:
-        return Standing(0, 0, 0)
-    return Standing(1, state.producers.epoch[at], state.producers.seq_end[at])
+def is_stored_once(state: ProducedState, topic: int, idempotent: int) -> bool:
+    """Whether a batch is stored once, however often it is sent."""
+    return idempotent == 1 or find(state.once, topic, 0, 0, 0) != ABSENT
 
 
 @kernel
-def follow(state: SendingState, sent: Sent) -> None:
-    """A batch that was not sent before moves its producer on."""
-    known = state.producers
-    at = find(state.by_producer, sent.topic, sent.partition, sent.producer, 0)
+def order_of(state: ProducedState, batch: BatchKey, idempotent: int) -> Order:
+    """Whether a batch that is to be counted goes on where its producer is; copies always do."""
+    at = find(state.by_progress, batch.topic, batch.partition, batch.producer, 0)
+    if at == ABSENT or find_batch(state, batch) != ABSENT:
+        return Order(IN_ORDER, 0, 0)
+    epoch, seq_end = state.progress.epoch[at], state.progress.reached[at]
+    flaw = IN_ORDER
+    if batch.epoch < epoch:
+        flaw = EPOCH_BACK
+    elif batch.epoch == epoch and batch.seq_start > total(seq_end, 1):
+        flaw = GAP if is_stored_once(state, batch.topic, idempotent) else IN_ORDER
+    return Order(flaw, epoch, seq_end)
+
+
+@inlined
+def _advance(
+    state: ProducedState, topic: int, partition: int, producer: int, epoch: int, reached: int
+) -> None:
+    """Note how far a producer or a log has come, unless it was further already."""
+    known = state.progress
+    at = find(state.by_progress, topic, partition, producer, 0)
     if at == ABSENT:
-        state.counts[_PRODUCERS] += 1
-        at = _place(state.counts[_PRODUCERS], len(known.topic))
-        if state.counts[_PRODUCERS] > len(known.topic):
-            remove(state.by_producer, known.topic[at], known.partition[at], known.producer[at], 0)
-        known.topic[at] = sent.topic
-        known.partition[at] = sent.partition
-        known.producer[at] = sent.producer
-        known.epoch[at] = sent.epoch
-        known.seq_end[at] = sent.seq_end
-        put(state.by_producer, sent.topic, sent.partition, sent.producer, 0, at)
-    elif sent.epoch > known.epoch[at]:
-        known.epoch[at] = sent.epoch
-        known.seq_end[at] = sent.seq_end
-    elif sent.epoch == known.epoch[at]:
-        known.seq_end[at] = max(known.seq_end[at], sent.seq_end)
+        state.counts[_PROGRESS] += 1
+        at = _place(state.counts[_PROGRESS], len(known.topic))
+        if state.counts[_PROGRESS] > len(known.topic):
+            remove(state.by_progress, known.topic[at], known.partition[at], known.producer[at], 0)
+        known.topic[at] = topic
+        known.partition[at] = partition
+        known.producer[at] = producer
+        put(state.by_progress, topic, partition, producer, 0, at)
+    elif epoch < known.epoch[at] or (epoch == known.epoch[at] and reached <= known.reached[at]):
+        return
+    known.epoch[at] = epoch
+    known.reached[at] = reached
 
 
 @kernel
-def see_end(state: SendingState, topic: int, partition: int, following: int) -> None:
+def see_log_end(state: ProducedState, topic: int, partition: int, following: int) -> None:
     """A log reaches so far at least."""
-    logs = state.logs
-    at = find(state.by_log, topic, partition, 0, 0)
-    if at == ABSENT:
-        state.counts[_LOGS] += 1
-        at = _place(state.counts[_LOGS], len(logs.topic))
-        if state.counts[_LOGS] > len(logs.topic):
-            remove(state.by_log, logs.topic[at], logs.partition[at], 0, 0)
-        logs.topic[at] = topic
-        logs.partition[at] = partition
-        logs.following[at] = following
-        put(state.by_log, topic, partition, 0, 0, at)
-    elif following > logs.following[at]:
-        logs.following[at] = following
+    if following >= 0:
+        _advance(state, topic, partition, _LOG, 0, following)
 
 
 @kernel
-def lag_from(state: SendingState, topic: int, partition: int, following: int) -> int:
+def lag_from(state: ProducedState, topic: int, partition: int, following: int) -> int:
     """How many records there are from an offset on; NULL where the end was not seen."""
-    at = find(state.by_log, topic, partition, 0, 0)
+    at = find(state.by_progress, topic, partition, _LOG, 0)
     if at == ABSENT:
         return NULL
-    return max(difference(state.logs.following[at], following), 0)
+    return max(difference(state.progress.reached[at], following), 0)
 
 
-class Sendings:
+class Produced:
     """The state with room for what comes. limit: a power of two."""
 
     def __init__(self, limit: int = MAX_REMEMBERED) -> None:
         self._limit = limit
         rows = min(_SMALL, limit)
-        self.state = SendingState(
+        self.state = ProducedState(
             by_series=new_hash_table(2 * _SMALL),
             series=Series.new(rows + 1),
             free_series=new_pool(rows + 1),
             by_batch=new_hash_table(2 * _SMALL),
             batches=Batches.new(rows),
-            by_producer=new_hash_table(2 * _SMALL),
-            producers=Producers.new(rows),
-            by_log=new_hash_table(2 * _SMALL),
-            logs=Logs.new(rows),
+            by_progress=new_hash_table(2 * _SMALL),
+            progress=Progress.new(rows),
             once=new_hash_table(2 * _SMALL),
-            counts=np.zeros(3, np.int64),
+            counts=np.zeros(2, np.int64),
         )
 
     def make_room(self, more: int) -> None:
@@ -368,8 +370,7 @@ class Sendings:
         state.grow(
             by_series=roomy(state.by_series, more),
             by_batch=roomy(state.by_batch, more),
-            by_producer=roomy(state.by_producer, more),
-            by_log=roomy(state.by_log, more),
+            by_progress=roomy(state.by_progress, 2 * more),
         )
         wanted = self._wanted(_BATCHES, more)
         if wanted > len(state.batches.matrix):
@@ -378,35 +379,26 @@ class Sendings:
                 free_series=grown_pool(state.free_series, wanted + 1),
                 batches=state.batches.grown(wanted),
             )
-        wanted = self._wanted(_PRODUCERS, more)
-        if wanted > len(state.producers.matrix):
-            state.grow(producers=state.producers.grown(wanted))
-        wanted = self._wanted(_LOGS, more)
-        if wanted > len(state.logs.matrix):
-            state.grow(logs=state.logs.grown(wanted))
+        wanted = self._wanted(_PROGRESS, 2 * more)
+        if wanted > len(state.progress.matrix):
+            state.grow(progress=state.progress.grown(wanted))
 
     def _wanted(self, place: int, more: int) -> int:
         """Records for `more` further ones: a power of two, and no more than the limit."""
         wanted = int(self.state.counts[place]) + more
         return min(self._limit, 1 << max(wanted - 1, 1).bit_length())
 
-    def see_end(self, topic: int, partition: int, following: int) -> None:
+    def see_log_end(self, topic: int, partition: int, following: int) -> None:
         """A log reaches so far at least; makes the room for it."""
-        if following < 0:
-            return
-        self.state.grow(by_log=roomy(self.state.by_log, 1))
-        wanted = self._wanted(_LOGS, 1)
-        if wanted > len(self.state.logs.matrix):
-            self.state.grow(logs=self.state.logs.grown(wanted))
-        see_end(self.state, topic, partition, following)
+        self.state.grow(by_progress=roomy(self.state.by_progress, 1))
+        wanted = self._wanted(_PROGRESS, 1)
+        if wanted > len(self.state.progress.matrix):
+            self.state.grow(progress=self.state.progress.grown(wanted))
+        see_log_end(self.state, topic, partition, following)
 
     def lag_from(self, topic: int, partition: int, following: int) -> int:
         """How many records there are from an offset on; NULL where the end was not seen."""
         return int(lag_from(self.state, topic, partition, following))
-
-    def is_once(self, topic: int) -> bool:
-        """Whether a topic stores each batch once."""
-        return int(find(self.state.once, topic, 0, 0, 0)) != ABSENT
 
     def store_once(self, topic: int) -> None:
         """A topic stores each batch once, whatever its producers say."""

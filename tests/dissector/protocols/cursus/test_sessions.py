@@ -1,4 +1,4 @@
-"""The compiled pass over what is frequent gives the rows that the rules alone give."""
+"""What `walk` decides by itself gives the rows that the rules alone give."""
 
 from unittest.mock import patch
 
@@ -7,10 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.protocols.cursus import correlation, groups
-from dissector.protocols.cursus.cells import cell_of
-from dissector.protocols.cursus.conversations import Conversation
-from dissector.protocols.cursus.handing import Handing
-from dissector.protocols.cursus.talking import KEPT
+from dissector.protocols.cursus.correlation import Correlation
+from dissector.protocols.cursus.sessions import OpenSessions
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
 
@@ -80,14 +78,14 @@ class Script:
         if not self.open[number]:
             return
         start, end, _ = self.open[number].pop(0)
-        told = {
+        texts = {
             "a": cursus.ack(self.top + end, start, end, producer=f"p{number}"),
             "o": "OK",
             "p": f'{{ "status":"OK", "last_offset":{end}, "producer_epoch":7, "producer_id":'
             f'"p{number}", "seq_start":{start}, "seq_end":{end} }}',
             "e": "ERROR: stale_producer_epoch current=9",
         }
-        self.talk.broker(self.at[number], told[kind])
+        self.talk.broker(self.at[number], texts[kind])
 
     def batch_at(self, step: int, count: int) -> bytes:
         first = max(0, self.top + step)
@@ -125,32 +123,26 @@ class Script:
         self.talk.ask(self.at[CONTROL], line, self.batch_at(step, count))
 
 
-def told(script: list[tuple], is_once: bool) -> Dialogue:
+def played(script: list[tuple], is_once: bool) -> Dialogue:
     story = Script(is_once)
     for name, *values in script:
         getattr(story, name.replace(" ", "_"))(*values)
     return story.talk
 
 
-RULES_ALONE = (
-    patch.object(Conversation, "mode", lambda self: KEPT),
-    patch.object(Handing, "give", lambda *_: False),
-)
-
-
 def with_rules_alone(talk: Dialogue):
-    with RULES_ALONE[0], RULES_ALONE[1]:
+    with patch.object(correlation, "walk", lambda work, row, *_: row):
         return talk.rows()
 
 
 @given(steps, st.booleans())
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_any_conversation_has_the_rows_of_the_rules_alone(script, is_once):
-    talk = told(script, is_once)
+    talk = played(script, is_once)
     assert talk.rows() == with_rules_alone(talk)
 
 
-# One step of each kind that the pass must leave to the rules, between frequent ones.
+# One step of each kind that `walk` must leave to the rules, between frequent ones.
 LONG = [
     *[("send", 0, 0, 2, 0), ("answer", 0, "a")] * 3,
     *[("push", 2, 0, 3)] * 5,
@@ -177,13 +169,26 @@ def test_bounds_change_nothing_between_the_two(limits, monkeypatch):
     for name, value in limits.items():
         monkeypatch.setattr(groups if name == "MAX_OPEN" else correlation, name, value)
     sends = [("send", 1, 0, 1, 0)] * 5 + [("answer", 1, "a")] * 5
-    talk = told(LONG + sends + LONG, True)
+    talk = played(LONG + sends + LONG, True)
     assert talk.rows() == with_rules_alone(talk)
 
 
-def test_what_is_frequent_is_done_by_the_pass():
+def test_what_is_frequent_is_left_to_no_rule():
     story = [("send", 0, 0, 2, 0), ("answer", 0, "a"), ("push", 2, 0, 3), ("keepalive", 2)]
-    talk = told(story * 20, False)
-    with patch.object(correlation, "cell_of", wraps=cell_of) as left:
+    talk = played(story * 20, False)
+    with patch.object(Correlation, "_frame", autospec=True, side_effect=Correlation._frame) as left:
         talk.rows()
-    assert left.call_count <= 4, "the first batch, its answer, the first push, and no more"
+    assert left.call_count <= 10, "what opens a session, the first batch and push, and no more"
+
+
+def test_records_of_sessions_are_used_again_and_there_is_always_room():
+    opened = OpenSessions(1 << 10)
+    numbers = [opened.open(connection) for connection in range(200)]
+    assert sorted(numbers) == list(range(200))
+    opened.close(7, numbers[7])
+    assert opened.open(1000) == numbers[7] and opened.open(1001) == 200
+    opened.make_room(500)
+    assert int(opened.state.free.free[0]) >= 500
+    opened.make_room(5000)
+    assert 1 << 10 < len(opened.state.free.rows) <= (1 << 10) + 210, "no more than may wait"
+    assert not opened.is_over_limit and opened.waiting(numbers[3]) == []

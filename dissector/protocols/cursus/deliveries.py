@@ -1,0 +1,371 @@
+"""Deliveries that wait for a commit, and how far each group has fetched and committed.
+
+A *position* is a group's place in a partition. Its deliveries stand in a list, oldest first, until
+a commit closes them. Its fetched offsets are kept as the topmost run; runs below it, which a gap
+has ended, are handed to the rules in `groups`, as is every offset that comes a second time.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Records
+from dissector.codecs.wrapping import difference
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.cursus.rows import (
+    ACKED,
+    DELIVERY_COLUMNS,
+    DELIVERY_CONN_CLOSED,
+    UNRESOLVED_AT_LIMIT,
+    Deliveries,
+)
+from dissector.protocols.tables import (
+    ABSENT,
+    HashTable,
+    Pool,
+    find,
+    give_row,
+    grown_pool,
+    new_hash_table,
+    new_pool,
+    put,
+    remove,
+    roomy,
+)
+from dissector.states import State
+
+LARGEST: Final = (1 << 63) - 1
+_COLUMNS: Final = len(DELIVERY_COLUMNS)
+
+# Places of DeliveryState.counts.
+OPEN: Final = 0  # deliveries that wait for a commit, at all positions
+_RUNS: Final = 1  # of ended
+_LIMIT: Final = 2  # of those that wait
+_CLOSED: Final = 3  # records of closed
+
+
+class Positions(Records):
+    """One record per group and partition.
+
+    run_first, top: the topmost run of fetched offsets, up to the one behind its last; committed:
+    next offset, NULL; commit_frame_no, commit_ns: of the commit; last_...: of the last delivery,
+    last_frame_no NULL if there was none, last_row the ordinal of its row; first, last, length: the
+    list of open deliveries; is_mixed: 1 if it is not in the order of offsets.
+    """
+
+    subscription: Int64Array
+    topic: Int64Array
+    partition: Int64Array
+    run_first: Int64Array
+    top: Int64Array
+    committed: Int64Array
+    commit_frame_no: Int64Array
+    commit_ns: Int64Array
+    last_connection: Int64Array
+    last_frame_no: Int64Array
+    last_consumer: Int64Array
+    last_offset: Int64Array
+    last_is_push: Int64Array
+    last_is_redelivered: Int64Array
+    last_cause: Int64Array
+    last_row: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
+    is_mixed: Int64Array
+
+
+class EndedRuns(Records):
+    """Runs of fetched offsets that another one above them has ended."""
+
+    position: Int64Array
+    first: Int64Array
+    stop: Int64Array
+
+
+class DeliveryState(State):
+    """All of it. by_position: positions by subscription, topic and partition; closed_connections:
+    connections that are over; closed: deliveries that are over; counts: see above.
+    """
+
+    by_position: HashTable
+    positions: Positions
+    deliveries: Deliveries
+    free: Pool
+    closed_connections: HashTable
+    ended: EndedRuns
+    closed: Deliveries
+    counts: Int64Array
+
+
+@inlined
+def goes_on(state: DeliveryState, position: int, first: int, last: int, ts: int) -> bool:
+    """Whether offsets are above all fetched ones, and there is room to note them."""
+    positions = state.positions
+    if first < positions.top[position] or last < first or first < 0 or last == LARGEST:
+        return False
+    if state.counts[OPEN] >= state.counts[_LIMIT]:
+        return False
+    if first > positions.top[position] and state.counts[_RUNS] >= len(state.ended.first):
+        return False
+    committed = positions.committed[position]
+    return not (committed != NULL and ts <= positions.commit_ns[position] and last < committed)
+
+
+@inlined
+def extend_fetched(state: DeliveryState, position: int, first: int, last: int) -> None:
+    """Add offsets above all fetched ones."""
+    positions, ended = state.positions, state.ended
+    if first > positions.top[position]:
+        if positions.top[position] > positions.run_first[position]:
+            at = state.counts[_RUNS]
+            ended.position[at] = position
+            ended.first[at] = positions.run_first[position]
+            ended.stop[at] = positions.top[position]
+            state.counts[_RUNS] = at + 1
+        positions.run_first[position] = first
+    positions.top[position] = last + 1
+
+
+@kernel
+def open_delivery(
+    state: DeliveryState, position: int, which: int, is_push: bool, row: int
+) -> None:
+    """Put a delivery at the end of those that wait for a commit. row: its ordinal."""
+    positions, deliveries = state.positions, state.deliveries
+    last = positions.last[position]
+    if positions.length[position] == 0:
+        positions.first[position] = which
+    else:
+        if deliveries.last_offset[last] >= deliveries.entry_id[which]:
+            positions.is_mixed[position] = 1
+        deliveries.next[last] = which
+    positions.last[position] = which
+    positions.length[position] += 1
+    positions.last_connection[position] = deliveries.connection_id[which]
+    positions.last_frame_no[position] = deliveries.frame_no[which]
+    positions.last_consumer[position] = deliveries.consumer_name[which]
+    positions.last_offset[position] = deliveries.last_offset[which]
+    positions.last_is_push[position] = 1 if is_push else 0
+    positions.last_is_redelivered[position] = deliveries.is_redelivered[which]
+    positions.last_cause[position] = deliveries.redelivery_cause[which]
+    positions.last_row[position] = row
+    state.counts[OPEN] += 1
+
+
+@kernel
+def write_delivery(state: DeliveryState, which: int, outcome: int, row: int) -> None:
+    """Close a delivery that is in no list. row: ordinal of what closes it."""
+    deliveries, closed = state.deliveries, state.closed
+    deliveries.outcome[which] = outcome
+    deliveries.closing_row[which] = row
+    if outcome == ACKED:
+        latency = difference(deliveries.ack_ns[which], deliveries.ts[which])
+        deliveries.ack_latency_ns[which] = latency if latency >= 0 else NULL
+    else:
+        deliveries.ack_frame_no[which] = NULL
+    at = state.counts[_CLOSED]
+    for column in range(_COLUMNS):
+        closed.matrix[at, column] = deliveries.matrix[which, column]
+    state.counts[_CLOSED] = at + 1
+    give_row(state.free, which)
+
+
+@inlined
+def _unlink(state: DeliveryState, position: int, before: int, which: int) -> None:
+    """Take a delivery out of its list. before: the one before it, ABSENT for the first."""
+    positions, deliveries = state.positions, state.deliveries
+    after = deliveries.next[which]
+    if before == ABSENT:
+        positions.first[position] = after
+    else:
+        deliveries.next[before] = after
+    if after == ABSENT:
+        positions.last[position] = before
+    positions.length[position] -= 1
+    if positions.length[position] == 0:
+        positions.is_mixed[position] = 0
+    state.counts[OPEN] -= 1
+
+
+class Commit(NamedTuple):
+    """A commit of all below `following`: frame_no, ns: of it; row: ordinal of what closes them."""
+
+    following: int
+    frame_no: int
+    ns: int
+    row: int
+
+
+@kernel
+def take_commit(state: DeliveryState, position: int, commit: Commit) -> None:
+    """Close the deliveries that a commit covers; there must be room for all that wait."""
+    positions, deliveries = state.positions, state.deliveries
+    positions.committed[position] = commit.following
+    positions.commit_frame_no[position] = commit.frame_no
+    positions.commit_ns[position] = commit.ns
+    before = ABSENT
+    which = positions.first[position] if positions.length[position] > 0 else ABSENT
+    while which != ABSENT:
+        after = deliveries.next[which]
+        count = deliveries.message_count[which]
+        if deliveries.entry_id[which] < commit.following:
+            acked = difference(commit.following, deliveries.entry_id[which])
+            deliveries.messages_acked[which] = min(count, acked)
+            deliveries.ack_frame_no[which] = commit.frame_no
+            deliveries.ack_ns[which] = commit.ns
+        if deliveries.last_offset[which] < commit.following:
+            deliveries.messages_acked[which] = count
+            _unlink(state, position, before, which)
+            write_delivery(state, which, ACKED, commit.row)
+        elif positions.is_mixed[position] == 1:
+            before = which
+        else:
+            break
+        which = after
+
+
+@kernel
+def unlink_overlapping(
+    state: DeliveryState, position: int, first: int, last: int, found: Int64Array
+) -> int:
+    """Take open deliveries that hold some offset from first to last out of their list.
+
+    Args:
+        found: room for all that are open, filled with them, oldest first.
+
+    Returns:
+        How many there are.
+    """
+    positions, deliveries = state.positions, state.deliveries
+    count = 0
+    before = ABSENT
+    which = positions.first[position] if positions.length[position] > 0 else ABSENT
+    while which != ABSENT:
+        after = deliveries.next[which]
+        if deliveries.last_offset[which] < first or deliveries.entry_id[which] > last:
+            before = which
+        else:
+            _unlink(state, position, before, which)
+            found[count] = which
+            count += 1
+        which = after
+    return count
+
+
+@kernel
+def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row: int) -> None:
+    """Close deliveries that are in no list, with another outcome where their connection is over."""
+    for place in range(len(found)):
+        connection = state.deliveries.connection_id[found[place]]
+        is_over = find(state.closed_connections, connection, 0, 0, 0) != ABSENT
+        is_other = is_over and outcome != UNRESOLVED_AT_LIMIT
+        write_delivery(state, found[place], DELIVERY_CONN_CLOSED if is_other else outcome, row)
+
+
+class OpenDeliveries:
+    """The state with room for what comes. limit: of deliveries that wait for a commit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.state = DeliveryState(
+            by_position=new_hash_table(128),
+            positions=Positions.new(64),
+            deliveries=Deliveries.new(64),
+            free=new_pool(64),
+            closed_connections=new_hash_table(64),
+            ended=EndedRuns.new(1024),
+            closed=Deliveries.new(64),
+            counts=np.array([0, 0, limit, 0], np.int64),
+        )
+        self._used = 0
+        self._free_positions: list[int] = []
+
+    @property
+    def open(self) -> int:
+        """Deliveries that wait for a commit, at all positions."""
+        return int(self.state.counts[OPEN])
+
+    def make_room(self, more: int) -> None:
+        """Room for `more` further deliveries; one more than may wait is in hand at times."""
+        state = self.state
+        rows = len(state.free.rows)
+        if int(state.free.free[0]) < more and rows < self.limit + 2:
+            rows = min(self.limit + 2, 1 << (rows + more).bit_length())
+            state.grow(deliveries=state.deliveries.grown(rows), free=grown_pool(state.free, rows))
+        self.make_closed_room(more)
+
+    def make_closed_room(self, more: int) -> None:
+        """Room for `more` further deliveries that close."""
+        wanted = int(self.state.counts[_CLOSED]) + more
+        if wanted > len(self.state.closed.matrix):
+            self.state.grow(closed=self.state.closed.grown(2 * wanted))
+
+    def take_closed(self) -> Int64Array:
+        """Rows of the table, int64[columns, rows]; there are none then."""
+        count = int(self.state.counts[_CLOSED])
+        self.state.counts[_CLOSED] = 0
+        return self.state.closed.matrix[:count, :_COLUMNS].T.copy()
+
+    def new_position(self, subscription: int, topic: int, partition: int) -> int:
+        """A position where nothing was fetched."""
+        state = self.state
+        if self._free_positions:
+            position = self._free_positions.pop()
+        else:
+            position = self._used
+            self._used += 1
+            if position >= len(state.positions.matrix):
+                state.grow(positions=state.positions.grown(2 * position))
+        state.positions.matrix[position] = 0
+        state.positions.committed[position] = NULL
+        state.positions.last_frame_no[position] = NULL
+        self.name_position(position, subscription, topic, partition)
+        return position
+
+    def name_position(self, position: int, subscription: int, topic: int, partition: int) -> None:
+        """Say whose a position is."""
+        state = self.state
+        state.grow(by_position=roomy(state.by_position, 1))
+        state.positions.matrix[position, :3] = subscription, topic, partition
+        put(state.by_position, subscription, topic, partition, 0, position)
+
+    def forget_name(self, position: int) -> None:
+        """A position is nobody's for now."""
+        subscription, topic, partition = self.state.positions.matrix[position, :3].tolist()
+        remove(self.state.by_position, subscription, topic, partition, 0)
+
+    def drop_position(self, position: int) -> None:
+        """A position is given up; its record is used again."""
+        self.forget_name(position)
+        self._free_positions.append(position)
+
+    def position_of(self, subscription: int, topic: int, partition: int) -> int:
+        """The position of a group in a partition, ABSENT if there is none."""
+        return int(find(self.state.by_position, subscription, topic, partition, 0))
+
+    def take_runs(self) -> list[list[int]]:
+        """Position, first offset and the one behind the last of runs that ended since then."""
+        count = int(self.state.counts[_RUNS])
+        self.state.counts[_RUNS] = 0
+        runs: list[list[int]] = self.state.ended.matrix[:count].tolist()
+        return runs
+
+    def unlinked(self, position: int, first: int, last: int) -> Int64Array:
+        """Open deliveries that hold some offset from first to last, taken out of their list."""
+        found = np.empty(int(self.state.positions.length[position]), np.int64)
+        return found[: unlink_overlapping(self.state, position, first, last, found)]
+
+    def close(self, found: Int64Array, outcome: int, row: int) -> None:
+        """Write deliveries that were taken out of their lists; see write_deliveries."""
+        self.make_closed_room(len(found))
+        write_deliveries(self.state, found, outcome, row)
+
+    def close_connection(self, connection: int) -> None:
+        """A connection is over; what it was given may still be committed on another."""
+        state = self.state
+        if int(state.closed_connections.used[0]) < self.limit:
+            state.grow(closed_connections=roomy(state.closed_connections, 1))
+            put(state.closed_connections, connection, 0, 0, 0, 0)

@@ -1,0 +1,591 @@
+"""What every session has asked and not been answered, and the steps that each frame takes.
+
+A session is a connection. There is no request id: a broker reads, handles and answers one frame at
+a time, so requests wait in a queue and an answer is that of the oldest. The rules in `correlation`
+decide which step a frame takes. `walk` decides it for what comes by the ten thousand (batches,
+their acknowledgements, pushes of streams) and stops at the first frame that is anything else.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Records
+from dissector.codecs.wrapping import difference, total
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import (
+    COMPLETE,
+    CUT_BY_SNAPLEN,
+    NAME_OBSERVED,
+    TO_BROKER,
+    TO_CLIENT,
+    FrameColumns,
+)
+from dissector.protocols.cursus.bodies import BodyColumns
+from dissector.protocols.cursus.commands import BATCH
+from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
+from dissector.protocols.cursus.deliveries import (
+    DeliveryState,
+    extend_fetched,
+    goes_on,
+    open_delivery,
+)
+from dissector.protocols.cursus.produced import (
+    IN_ORDER,
+    BatchKey,
+    ProducedState,
+    copies_of,
+    count_batch,
+    is_stored_once,
+    lag_from,
+    order_of,
+    published_ns,
+    see_log_end,
+    store_batch,
+)
+from dissector.protocols.cursus.rows import (
+    DUP_OR_DROPPED,
+    EXCHANGE_COLUMNS,
+    OK,
+    PUBLISH,
+    Exchanges,
+)
+from dissector.protocols.tables import (
+    ABSENT,
+    HashTable,
+    Pool,
+    find,
+    give_row,
+    grown_pool,
+    new_hash_table,
+    new_pool,
+    put,
+    remove,
+    roomy,
+    take_row,
+)
+from dissector.states import State
+
+UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
+
+# Places of SessionState.counts.
+_PENDING: Final = 0  # requests that wait, of all sessions
+_LIMIT: Final = 1  # of those
+_CLOSED: Final = 2  # records of closed
+NOW: Final = 3  # the latest time of a frame
+
+_COLUMNS: Final = len(EXCHANGE_COLUMNS)
+_SPARE: Final = 2  # requests beyond the limit: one too many, and an answer without one
+
+
+class Sessions(Records):
+    """One record per connection.
+
+    stream: the STREAM that turned it into a push, ABSENT, or UNKNOWN_STREAM; second: a READ_STREAM
+    whose first frame has come, or ABSENT; last_...: of the last batch; first, last, length: the
+    queue of requests, behind a STREAM those that nobody reads; publishes: how many of them are;
+    missed: answers still to come for requests that were given up; has_pipelined: two requests
+    waited at once; has_hole: bytes are missing; has_answered: something came from the broker;
+    must_authenticate: the broker said so, and the client has not; has_stored: a batch of it was
+    stored since it last authenticated.
+    """
+
+    stream: Int64Array
+    second: Int64Array
+    last_topic: Int64Array
+    last_producer: Int64Array
+    last_epoch: Int64Array
+    first: Int64Array
+    last: Int64Array
+    length: Int64Array
+    publishes: Int64Array
+    missed: Int64Array
+    has_pipelined: Int64Array
+    has_hole: Int64Array
+    has_asked: Int64Array
+    has_answered: Int64Array
+    must_authenticate: Int64Array
+    has_stored: Int64Array
+
+
+class SessionState(State):
+    """All of it. by_connection: sessions; exchanges: requests that wait, and those of streams;
+    closed: exchanges that are over; counts: see above.
+    """
+
+    by_connection: HashTable
+    sessions: Sessions
+    exchanges: Exchanges
+    free: Pool
+    closed: Exchanges
+    counts: Int64Array
+
+
+class Work(NamedTuple):
+    """A block, and all that its frames change."""
+
+    state: SessionState
+    produced: ProducedState
+    deliveries: DeliveryState
+    frames: FrameColumns
+    bodies: BodyColumns
+
+
+# -- steps of requests
+
+
+@inlined
+def batch_key(frames: FrameColumns, row: int) -> BatchKey:
+    """Which batch a client's frame holds."""
+    return BatchKey(
+        frames.topic[row],
+        frames.partition[row],
+        frames.producer_name[row],
+        frames.producer_epoch[row],
+        frames.sequence_id[row],
+        frames.highest_sequence_id[row],
+    )
+
+
+@inlined
+def _new_exchange(work: Work, row: int, kind: int) -> int:
+    """A record that has nothing but its connection and kind."""
+    exchanges = work.state.exchanges
+    which = take_row(work.state.free)
+    for column in range(exchanges.matrix.shape[1]):
+        exchanges.matrix[which, column] = NULL
+    exchanges.connection_id[which] = work.frames.connection_id[row]
+    exchanges.kind[which] = kind
+    exchanges.batch[which] = 0
+    exchanges.next[which] = ABSENT
+    work.state.counts[_PENDING] += 1
+    return which
+
+
+@inlined
+def _enqueue(state: SessionState, session: int, which: int) -> None:
+    """Put a request at the end of its session's queue."""
+    sessions, exchanges = state.sessions, state.exchanges
+    if sessions.stream[session] == ABSENT and exchanges.kind[which] == PUBLISH:
+        exchanges.outstanding_before[which] = sessions.publishes[session]
+        sessions.publishes[session] += 1
+    if sessions.length[session] == 0:
+        sessions.first[session] = which
+    else:
+        exchanges.next[sessions.last[session]] = which
+        is_lost = exchanges.may_be_lost[sessions.first[session]] == 1
+        if sessions.stream[session] == ABSENT and not is_lost:
+            sessions.has_pipelined[session] = 1
+    sessions.last[session] = which
+    sessions.length[session] += 1
+
+
+@kernel
+def ask(work: Work, session: int, row: int, kind: int, is_passed_on: bool) -> int:
+    """A client's frame asks for something; returns the request, which waits from now on.
+
+    Args:
+        is_passed_on: a broker passes on what counts where its client sent it.
+    """
+    state, frames, bodies = work.state, work.frames, work.bodies
+    exchanges = state.exchanges
+    which = _new_exchange(work, row, kind)
+    command = frames.command[row]
+    transmit = difference(frames.last_ts_ns[row], frames.first_ts_ns[row])
+    exchanges.request_command[which] = command
+    exchanges.request_frame_no[which] = frames.frame_no[row]
+    exchanges.request_first_ns[which] = frames.first_ts_ns[row]
+    exchanges.request_last_ns[which] = frames.last_ts_ns[row]
+    exchanges.transmit_ns[which] = transmit if transmit >= 0 else NULL
+    exchanges.ts[which] = frames.last_ts_ns[row]
+    exchanges.request_bytes[which] = frames.frame_bytes[row]
+    is_tainted = frames.retransmitted[row] == 1 or frames.status[row] != COMPLETE
+    exchanges.tainted[which] = 1 if is_tainted else 0
+    exchanges.topic[which] = frames.topic[row]
+    exchanges.partition[which] = frames.partition[row]
+    exchanges.subscription[which] = frames.subscription[row]
+    exchanges.producer_name[which] = frames.producer_name[row]
+    exchanges.consumer_name[which] = frames.consumer_name[row]
+    exchanges.is_passed_on[which] = 1 if is_passed_on else 0
+    exchanges.acks[which] = 1
+    if command == BATCH:
+        exchanges.acks[which] = bodies.acks[row] if bodies.acks[row] != NULL else 1
+        exchanges.idempotent[which] = max(bodies.idempotent[row], 0)
+    if kind == PUBLISH or is_passed_on:
+        highest = frames.highest_sequence_id[row]
+        exchanges.sequence_id[which] = frames.sequence_id[row]
+        exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
+        exchanges.message_count[which] = frames.message_count[row]
+    if kind == PUBLISH and is_countable(frames, row):
+        number = count_batch(work.produced, batch_key(frames, row), frames.last_ts_ns[row])
+        exchanges.batch[which] = number
+        exchanges.attempt[which] = copies_of(work.produced, number)
+    _enqueue(state, session, which)
+    state.sessions.has_asked[session] = 1
+    return which
+
+
+@kernel
+def is_countable(frames: FrameColumns, row: int) -> bool:
+    """Whether a client's frame says which batch it holds."""
+    is_named = frames.topic[row] != NULL and frames.producer_name[row] != NULL
+    return bool(is_named and frames.sequence_id[row] != NULL)
+
+
+@kernel
+def take_oldest(state: SessionState, session: int) -> int:
+    """The oldest request of a session, which waits no longer."""
+    sessions, exchanges = state.sessions, state.exchanges
+    which = sessions.first[session]
+    sessions.first[session] = exchanges.next[which]
+    sessions.length[session] -= 1
+    if exchanges.outstanding_before[which] != NULL:
+        sessions.publishes[session] -= 1
+    return int(which)
+
+
+@kernel
+def taint(state: SessionState, session: int, is_answering: bool) -> None:
+    """Bytes are missing. is_answering: of the broker, so answers may be."""
+    which = state.sessions.first[session]
+    for _ in range(state.sessions.length[session]):
+        state.exchanges.tainted[which] = 1
+        if is_answering:
+            state.exchanges.may_be_lost[which] = 1
+        which = state.exchanges.next[which]
+
+
+# -- steps of answers
+
+
+@kernel
+def respond(work: Work, which: int, row: int) -> None:
+    """Fill what an exchange has from the frame that answers it."""
+    frames, exchanges = work.frames, work.state.exchanges
+    exchanges.response_command[which] = frames.command[row]
+    exchanges.response_frame_no[which] = frames.frame_no[row]
+    exchanges.response_first_ns[which] = frames.first_ts_ns[row]
+    exchanges.response_last_ns[which] = frames.last_ts_ns[row]
+    is_timed = frames.status[row] == COMPLETE or frames.status[row] == CUT_BY_SNAPLEN
+    if is_timed and exchanges.request_last_ns[which] != NULL:
+        latency = difference(frames.last_ts_ns[row], exchanges.request_last_ns[which])
+        exchanges.latency_ns[which] = latency if latency >= 0 else NULL
+    if frames.retransmitted[row] == 1 or frames.status[row] != COMPLETE:
+        exchanges.tainted[which] = 1
+    if frames.command[row] != BATCH:
+        exchanges.entry_id[which] = frames.entry_id[row]
+
+
+@kernel
+def respond_unasked(work: Work, row: int, kind: int, is_tainted: bool) -> int:
+    """An exchange of which there is only an answer."""
+    frames, exchanges = work.frames, work.state.exchanges
+    which = _new_exchange(work, row, kind)
+    respond(work, which, row)
+    highest = frames.highest_sequence_id[row]
+    exchanges.tainted[which] = 1 if is_tainted or frames.retransmitted[row] == 1 else 0
+    exchanges.topic[which] = frames.topic[row]
+    exchanges.producer_name[which] = frames.producer_name[row]
+    exchanges.sequence_id[which] = frames.sequence_id[row]
+    exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
+    exchanges.ts[which] = frames.last_ts_ns[row]
+    return which
+
+
+@kernel
+def store(work: Work, which: int) -> bool:
+    """A batch was acknowledged; False if it was stored already and is stored once."""
+    exchanges = work.state.exchanges
+    was_stored = store_batch(work.produced, exchanges.batch[which]) == 1
+    is_once = is_stored_once(work.produced, exchanges.topic[which], exchanges.idempotent[which])
+    return not (was_stored and is_once)
+
+
+@kernel
+def inherit(work: Work, which: int, row: int) -> None:
+    """Name what an answer does not say of itself as its request does."""
+    frames, asked = work.frames, work.state.exchanges
+    is_named = False
+    if asked.topic[which] != NULL and frames.topic[row] == NULL:
+        frames.topic[row] = asked.topic[which]
+        is_named = True
+    if asked.subscription[which] != NULL and frames.subscription[row] == NULL:
+        frames.subscription[row] = asked.subscription[which]
+        is_named = True
+    if asked.producer_name[which] != NULL and frames.producer_name[row] == NULL:
+        frames.producer_name[row] = asked.producer_name[which]
+        is_named = True
+    if asked.consumer_name[which] != NULL and frames.consumer_name[row] == NULL:
+        frames.consumer_name[row] = asked.consumer_name[which]
+        is_named = True
+    if is_named:
+        frames.name_source[row] = NAME_OBSERVED
+
+
+@kernel
+def close_exchange(state: SessionState, which: int, outcome: int, ordinal: int) -> None:
+    """An exchange that waits no longer is a row; its record is free, but for a stream's."""
+    exchanges, closed = state.exchanges, state.closed
+    exchanges.outcome[which] = outcome
+    exchanges.closing_row[which] = ordinal
+    at = state.counts[_CLOSED]
+    for column in range(_COLUMNS):
+        closed.matrix[at, column] = exchanges.matrix[which, column]
+    state.counts[_CLOSED] = at + 1
+    state.counts[_PENDING] -= 1
+    if exchanges.is_stream[which] != 1:
+        give_row(state.free, which)
+
+
+@kernel
+def new_delivery(work: Work, row: int, asked: int) -> int:
+    """The delivery of a broker's batch, which is in no list yet.
+
+    Args:
+        asked: the request that it answers, ABSENT if that is not known.
+    """
+    frames, bodies, state = work.frames, work.bodies, work.deliveries
+    deliveries = state.deliveries
+    which = take_row(state.free)
+    for column in range(deliveries.matrix.shape[1]):
+        deliveries.matrix[which, column] = NULL
+    topic, partition, ts = frames.topic[row], frames.partition[row], frames.last_ts_ns[row]
+    records = bodies.records[row]
+    count = records if records != NULL else max(frames.message_count[row], 0)
+    first, last = bodies.first_offset[row], bodies.last_offset[row]
+    if last == NULL and first != NULL:
+        last = total(first, count - 1)  # cut: the offsets of the rest are not there
+    deliveries.connection_id[which] = frames.connection_id[row]
+    deliveries.frame_no[which] = frames.frame_no[row]
+    deliveries.ts[which] = ts
+    deliveries.topic[which] = topic
+    deliveries.partition[which] = partition
+    if asked >= 0:
+        deliveries.subscription[which] = work.state.exchanges.subscription[asked]
+        deliveries.consumer_name[which] = work.state.exchanges.consumer_name[asked]
+    deliveries.batch_size[which] = count
+    deliveries.message_count[which] = count
+    deliveries.messages_acked[which] = 0
+    deliveries.is_redelivered[which] = 0
+    deliveries.next[which] = ABSENT
+    if records > 0:
+        producer, epoch = bodies.first_producer[row], bodies.first_epoch[row]
+        sent = published_ns(work.produced, topic, partition, producer, epoch, bodies.first_seq[row])
+        since = difference(ts, sent)
+        deliveries.publish_to_delivery_ns[which] = since if sent != NULL and since >= 0 else NULL
+    if count > 0:
+        deliveries.entry_id[which] = first
+        deliveries.last_offset[which] = last
+        if last != NULL:
+            following = total(last, 1)
+            deliveries.lag[which] = lag_from(work.produced, topic, partition, following)
+            see_log_end(work.produced, topic, partition, following)
+    return which
+
+
+# -- frames that come by the ten thousand
+
+
+@inlined
+def _produce(work: Work, session: int, row: int) -> bool:
+    """A batch of a client; False if it is for the rules."""
+    state, frames = work.state, work.frames
+    sessions = state.sessions
+    is_same = (
+        sessions.last_topic[session] == frames.topic[row]
+        and sessions.last_producer[session] == frames.producer_name[row]
+        and sessions.last_epoch[session] == frames.producer_epoch[row]
+    )
+    if not is_same or not is_countable(frames, row):
+        return False
+    if state.counts[_PENDING] >= state.counts[_LIMIT]:
+        return False
+    idempotent = max(work.bodies.idempotent[row], 0)
+    if order_of(work.produced, batch_key(frames, row), idempotent).flaw != IN_ORDER:
+        return False
+    ask(work, session, row, PUBLISH, False)
+    return True
+
+
+@inlined
+def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
+    """The answer to a batch; False if it is for the rules."""
+    state, frames = work.state, work.frames
+    sessions, exchanges = state.sessions, state.exchanges
+    which = sessions.first[session]
+    if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
+        return False
+    take_oldest(state, session)
+    sessions.has_answered[session] = 1
+    if work.bodies.reading[row] == ACK_READ:
+        sessions.has_stored[session] = 1
+        if exchanges.partition[which] != NULL:
+            following = total(frames.entry_id[row], 1)
+            see_log_end(
+                work.produced, exchanges.topic[which], exchanges.partition[which], following
+            )
+    outcome = OK if store(work, which) else DUP_OR_DROPPED
+    respond(work, which, row)
+    inherit(work, which, row)
+    close_exchange(state, which, outcome, ordinal)
+    return True
+
+
+@inlined
+def _push(work: Work, session: int, row: int, ordinal: int) -> bool:
+    """A batch of a stream; False if it is for the rules."""
+    state, bodies = work.deliveries, work.bodies
+    stream = work.state.sessions.stream[session]
+    subscription = work.state.exchanges.subscription[stream]
+    if subscription == NULL or bodies.records[row] == NULL or bodies.records[row] <= 0:
+        return False
+    topic, partition = work.frames.topic[row], work.frames.partition[row]
+    position = find(state.by_position, subscription, topic, partition, 0)
+    first, last = bodies.first_offset[row], bodies.last_offset[row]
+    if position == ABSENT or not goes_on(state, position, first, last, work.frames.last_ts_ns[row]):
+        return False
+    which = new_delivery(work, row, stream)
+    extend_fetched(state, position, first, last)
+    open_delivery(state, position, which, True, ordinal)
+    return True
+
+
+@inlined
+def _step(work: Work, session: int, row: int, ordinal: int) -> bool:
+    """Do a frame; False if it is for the rules."""
+    frames, sessions = work.frames, work.state.sessions
+    reading = work.bodies.reading[row]
+    direction = frames.direction[row]
+    stream = sessions.stream[session]
+    if frames.status[row] != COMPLETE or sessions.second[session] != ABSENT:
+        return False
+    if stream != ABSENT:
+        if stream == UNKNOWN_STREAM or direction != TO_CLIENT:
+            return False
+        is_pushed = reading == BATCH_READ and _push(work, session, row, ordinal)
+        if reading != EMPTY_READ and not is_pushed:
+            return False
+        sessions.has_answered[session] = 1
+        inherit(work, stream, row)
+        return True
+    oldest = sessions.first[session]
+    is_lost = sessions.length[session] > 0 and work.state.exchanges.may_be_lost[oldest] == 1
+    if is_lost or sessions.missed[session] > 0 or sessions.must_authenticate[session] == 1:
+        return False
+    if direction == TO_BROKER:
+        is_batch = reading == BATCH_READ and work.bodies.records[row] != NULL
+        return is_batch and _produce(work, session, row)
+    if direction != TO_CLIENT or (reading != ACK_READ and reading != OK_READ):
+        return False
+    return _acknowledge(work, session, row, ordinal)
+
+
+@kernel
+def walk(work: Work, row: int, stop: int, protocol: int, base: int) -> int:
+    """Do the frames of a protocol from `row` on, up to the first that is for the rules.
+
+    Args:
+        base: ordinal of row 0.
+
+    Returns:
+        The row of that frame, or `stop`.
+    """
+    frames, counts = work.frames, work.state.counts
+    connection = NULL
+    session = ABSENT
+    while row < stop:
+        if frames.protocol[row] == protocol:
+            if frames.frame_no[row] == NULL:
+                break
+            if frames.connection_id[row] != connection:
+                connection = frames.connection_id[row]
+                session = find(work.state.by_connection, connection, 0, 0, 0)
+            if session == ABSENT or not _step(work, session, row, base + row):
+                break
+            counts[NOW] = max(counts[NOW], frames.last_ts_ns[row])
+        row += 1
+    return row
+
+
+class OpenSessions:
+    """The state with room for what comes. limit: of requests that wait."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.state = SessionState(
+            by_connection=new_hash_table(128),
+            sessions=Sessions.new(64),
+            exchanges=Exchanges.new(64),
+            free=new_pool(64),
+            closed=Exchanges.new(64),
+            counts=np.array([0, limit, 0, NULL], np.int64),
+        )
+        self._free_sessions: list[int] = []
+        self._used = 0
+
+    @property
+    def is_over_limit(self) -> bool:
+        """Whether more requests wait than may."""
+        return int(self.state.counts[_PENDING]) > self._limit
+
+    def make_room(self, more: int) -> None:
+        """Room for `more` further requests, and no more than may wait; and to close as many."""
+        state = self.state
+        rows, limit = len(state.free.rows), self._limit + self._used + _SPARE
+        if int(state.free.free[0]) < more and rows < limit:
+            rows = min(limit, 1 << (rows + more).bit_length())
+            state.grow(exchanges=state.exchanges.grown(rows), free=grown_pool(state.free, rows))
+        self.make_closed_room(more)
+
+    def make_closed_room(self, more: int) -> None:
+        """Room for `more` further exchanges that close."""
+        wanted = int(self.state.counts[_CLOSED]) + more
+        if wanted > len(self.state.closed.matrix):
+            self.state.grow(closed=self.state.closed.grown(2 * wanted))
+
+    def take_closed(self) -> Int64Array:
+        """Rows of the table, int64[columns, rows]; there are none then."""
+        count = int(self.state.counts[_CLOSED])
+        self.state.counts[_CLOSED] = 0
+        return self.state.closed.matrix[:count, :_COLUMNS].T.copy()
+
+    def open(self, connection: int) -> int:
+        """The session of a connection that has none."""
+        state = self.state
+        if self._free_sessions:
+            session = self._free_sessions.pop()
+        else:
+            session = self._used
+            self._used += 1
+            if session >= len(state.sessions.matrix):
+                state.grow(sessions=state.sessions.grown(2 * session))
+        state.grow(by_connection=roomy(state.by_connection, 1))
+        state.sessions.matrix[session] = 0
+        for name in ("stream", "second"):
+            getattr(state.sessions, name)[session] = ABSENT
+        state.sessions.last_topic[session] = NULL
+        put(state.by_connection, connection, 0, 0, 0, session)
+        self.make_room(1)
+        return session
+
+    def close(self, connection: int, session: int) -> None:
+        """A connection is over, and nothing waits on it any more."""
+        state = self.state
+        remove(state.by_connection, connection, 0, 0, 0)
+        stream = int(state.sessions.stream[session])
+        if stream >= 0:
+            give_row(state.free, stream)
+        self._free_sessions.append(session)
+
+    def waiting(self, session: int) -> list[int]:
+        """Requests of a session that wait, in the order of their frames; none do then."""
+        sessions = self.state.sessions
+        found = []
+        if sessions.second[session] != ABSENT:
+            found.append(int(sessions.second[session]))
+            sessions.second[session] = ABSENT
+        while sessions.length[session]:
+            found.append(take_oldest(self.state, session))
+        return found
