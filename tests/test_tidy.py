@@ -108,14 +108,6 @@ _FRAMING = "dissector/protocols/framing"
 A_PLACE = "state, bundle and the coordinates of one place in them"
 A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
 MANY_PARAMETERS = {
-    (f"{_PULSAR}/consumption/walk.py", "walk"): A_PASS,
-    (f"{_PULSAR}/consumption/walk.py", "_take_frame"): A_PASS,
-    (f"{_PULSAR}/consumption/walk.py", "_take_message"): A_PLACE,
-    (f"{_PULSAR}/consumption/walk.py", "_take_ack"): A_PLACE,
-    (f"{_PULSAR}/consumption/walk.py", "_take_redeliver"): A_PLACE,
-    (f"{_PULSAR}/consumption/deliveries.py", "open_delivery"): A_PLACE,
-    (f"{_PULSAR}/consumption/delivery_acks.py", "settle_each"): A_PLACE,
-    (f"{_PULSAR}/consumption/delivery_acks.py", "settle_up_to"): A_PLACE,
     (f"{_PULSAR}/registry/steps.py", "register_frames"): A_PASS,
     (f"{_PULSAR}/registry/steps.py", "_take_reply"): A_PASS,
     (f"{_PULSAR}/registry/requests.py", "settle"): A_PLACE,
@@ -153,8 +145,8 @@ TESTED_THROUGH = {
     f"{_PULSAR}/wire/test_commands.py": "pairing",
     f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
     f"{_PULSAR}/exchanges/test_exchanges.py": "attempts connections matching rows steps waiting",
-    f"{_PULSAR}/consumption/test_consumption.py": "consumer_steps consumers deliveries"
-    " delivery_acks delivery_ends permits redelivery rows walk",
+    f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
+    " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",
     f"{_CURSUS}/test_facts.py": "bodies conversations correlation effects groups messages readings"
     " rows",
