@@ -114,17 +114,7 @@ MANY_PARAMETERS = {
     (f"{_CURSUS}/bodies.py", "read_batches"): A_PASS,
     (f"{_CURSUS}/messages.py", "fill_messages"): A_PASS,
     (f"{_CURSUS}/messages.py", "_fill_batch"): A_PLACE,
-    **{
-        (f"{_FRAMING}/splitting.py", name): A_PASS
-        for name in (
-            "split",
-            "_take_data",
-            "_begin_chain",
-            "_skip_broken",
-            "_new_frame",
-            "_fill_frame",
-        )
-    },
+    (f"{_FRAMING}/splitting.py", "split"): A_PASS,
     (
         "dissector/packet/rewriting.py",
         "_patch",

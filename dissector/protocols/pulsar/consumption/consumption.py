@@ -25,7 +25,7 @@ from dissector.protocols.columns import (
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
 from dissector.protocols.pulsar.consumption.permits import EVENT_NAMES
 from dissector.protocols.pulsar.consumption.published import set_leg
-from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, new_rows
+from dissector.protocols.pulsar.consumption.rows import Block, new_rows
 from dissector.protocols.pulsar.consumption.state import (
     CAUSE_NAMES,
     NEXT_NODE,
@@ -56,8 +56,20 @@ VALIDATION_ERROR_NAMES: Final = (
     "BatchDeSerializeError",
     "DecryptionError",
 )
-# The texts of a column's codes, by column.
-Names = dict[str, Sequence[bytes] | Sequence[str]]
+# The texts of a column's codes; None: the names of the capture.
+_TEXTS: Final[dict[str, Sequence[str] | None]] = {
+    "topic": None,
+    "subscription": None,
+    "consumer_name": None,
+    "action": ACTION_NAMES,
+    "event": EVENT_NAMES,
+    "subscription_type": SUBSCRIPTION_TYPE_NAMES,
+    "ack_type": ACK_TYPE_NAMES,
+    "validation_error": VALIDATION_ERROR_NAMES,
+    "redelivery_cause": CAUSE_NAMES,
+    "outcome": OUTCOME_NAMES,
+    "checksum": CHECKSUM_NAMES,
+}
 _NOT_PERSISTENT: Final = b"non-persistent://"
 _START_CONSUMERS: Final = 512
 _START_DELIVERIES: Final = 1 << 13
@@ -198,60 +210,43 @@ class PulsarConsumption:
         """The rows so far as blocks of their own arrays; the room is free again."""
         counters = self._state.counters
         out = self._out
-        blocks: list[TableBlock] = []
-        if counters[OUT_ACKS]:
-            blocks.append(self._ack_block(out, int(counters[OUT_ACKS]), words))
-        if counters[OUT_PERMITS]:
-            blocks.append(self._permit_block(out, int(counters[OUT_PERMITS])))
-        if counters[OUT_DELIVERIES]:
-            blocks.append(self._delivery_block(out, int(counters[OUT_DELIVERIES])))
+        own_words = out.words[: counters[OUT_WORDS]]
+        blocks = [
+            self._block(table, rows, int(count), sets)
+            for table, rows, count, sets in (
+                ("acks", out.acks, counters[OUT_ACKS], words),
+                ("permits", out.permits, counters[OUT_PERMITS], words),
+                ("deliveries", out.deliveries, counters[OUT_DELIVERIES], own_words),
+            )
+            if count
+        ]
         if counters[OUT_NOTICES]:
             found = out.notices.matrix[:, : counters[OUT_NOTICES]].T.tolist()
             notices.add(Finding(*each) for each in found)
         counters[[OUT_ACKS, OUT_PERMITS, OUT_DELIVERIES, OUT_WORDS, OUT_NOTICES]] = 0
         return blocks
 
-    def _ack_block(self, out: ConsumptionRows, rows: int, words: Int64Array) -> TableBlock:
-        columns = _columns(out.acks, rows)
-        values = words.copy() if (columns["ack_set_count"] > 0).any() else words[:0]
-        ack_set = Lists(values, columns.pop("ack_set_at"), columns.pop("ack_set_count"))
-        coded: Names = {
-            "topic": self._names,
-            "subscription": self._names,
-            "action": ACTION_NAMES,
-            "ack_type": ACK_TYPE_NAMES,
-            "validation_error": VALIDATION_ERROR_NAMES,
-        }
-        return TableBlock("acks", rows, {**_coded(columns, coded), "ack_set": ack_set})
-
-    def _permit_block(self, out: ConsumptionRows, rows: int) -> TableBlock:
-        columns = _columns(out.permits, rows)
-        coded: Names = {
-            "topic": self._names,
-            "subscription": self._names,
-            "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "event": EVENT_NAMES,
-        }
-        return TableBlock("permits", rows, _coded(columns, coded))
-
-    def _delivery_block(self, out: ConsumptionRows, rows: int) -> TableBlock:
-        columns = _columns(out.deliveries, rows)
-        # Those that end with one frame in the order of their own.
-        order = np.lexsort((columns["frame_no"], columns["closing_row"]))
-        if (order[1:] < order[:-1]).any():
-            columns = {name: column[order] for name, column in columns.items()}
-        values = out.words[: self._state.counters[OUT_WORDS]].copy()
-        ack_set = Lists(values, columns.pop("ack_set_at"), columns.pop("ack_set_count"))
-        coded: Names = {
-            "topic": self._names,
-            "subscription": self._names,
-            "consumer_name": self._names,
-            "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "redelivery_cause": CAUSE_NAMES,
-            "outcome": OUTCOME_NAMES,
-            "checksum": CHECKSUM_NAMES,
-        }
-        return TableBlock("deliveries", rows, {**_coded(columns, coded), "ack_set": ack_set})
+    def _block(self, table: str, rows: Bundle, count: int, words: Int64Array) -> TableBlock:
+        """The first rows of a bundle. words: of their ack sets."""
+        cells = dict(zip(type(rows)._fields, rows.matrix[:, :count].copy(), strict=True))
+        if table == "deliveries":
+            # Those that end with one frame in the order of their own.
+            order = np.lexsort((cells["frame_no"], cells["closing_row"]))
+            if (order[1:] < order[:-1]).any():
+                cells = {name: values[order] for name, values in cells.items()}
+        columns: dict[str, Column] = {}
+        if "ack_set_at" in cells:
+            starts, counts = cells.pop("ack_set_at"), cells.pop("ack_set_count")
+            sets = words.copy() if (counts > 0).any() else words[:0]
+            columns["ack_set"] = Lists(sets, starts, counts)
+        for name, values in cells.items():
+            if name in _TEXTS:
+                texts = _TEXTS[name] or self._names
+                # A number that has no name is null.
+                columns[name] = Coded(np.where(values < len(texts), values, NULL), texts)
+            else:
+                columns[name] = values
+        return TableBlock(table, count, columns)
 
 
 def _wanted(pool: Pool, more: int, bound: int) -> int:
@@ -259,19 +254,3 @@ def _wanted(pool: Pool, more: int, bound: int) -> int:
     have = len(pool.rows)
     needed = have - int(pool.free[0]) + more
     return min(max(2 * have, needed), bound) if have < min(needed, bound) else 0
-
-
-def _columns(rows: Bundle, count: int) -> dict[str, Int64Array]:
-    """The first rows of a bundle as columns of one fresh matrix."""
-    return dict(zip(type(rows)._fields, rows.matrix[:, :count].copy(), strict=True))
-
-
-def _coded(columns: dict[str, Int64Array], names: Names) -> dict[str, Column]:
-    """The columns, those with names as codes; a number that has no name is null."""
-    done: dict[str, Column] = {}
-    for name, values in columns.items():
-        if name in names:
-            done[name] = Coded(np.where(values < len(names[name]), values, NULL), names[name])
-        else:
-            done[name] = values
-    return done
