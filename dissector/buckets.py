@@ -28,37 +28,24 @@ def bucket_of(duration_ns: int) -> int:
         return NULL
     octave = 0
     rest = duration_ns >> SUB_BUCKET_BITS
-    # After the shifts 1 <= rest < 2 unless the duration is below 32: `octave` counts the halvings.
-    if rest >> 32:
-        octave += 32
-        rest >>= 32
-    if rest >> 16:
-        octave += 16
-        rest >>= 16
-    if rest >> 8:
-        octave += 8
-        rest >>= 8
-    if rest >> 4:
-        octave += 4
-        rest >>= 4
-    if rest >> 2:
-        octave += 2
-        rest >>= 2
-    if rest >> 1:
-        octave += 1
+    for shift in (32, 16, 8, 4, 2, 1):
+        if rest >> shift:
+            octave += shift
+            rest >>= shift
     return (octave << SUB_BUCKET_BITS) + (duration_ns >> octave)
 
 
+@kernel
+def _fill(durations_ns: Int64Array, buckets: Int64Array) -> None:
+    for row in range(len(buckets)):
+        buckets[row] = bucket_of(durations_ns[row])
+
+
 def buckets_of(durations_ns: Int64Array) -> Int64Array:
-    """bucket_of for int64[rows]; NULL where the duration is negative or null."""
-    rest = np.maximum(durations_ns, 0) >> SUB_BUCKET_BITS
-    octaves = np.zeros(len(rest), np.int64)
-    for shift in (32, 16, 8, 4, 2, 1):
-        is_larger = (rest >> shift) > 0
-        octaves += np.where(is_larger, shift, 0)
-        rest = np.where(is_larger, rest >> shift, rest)
-    buckets = (octaves << SUB_BUCKET_BITS) + (np.maximum(durations_ns, 0) >> octaves)
-    return np.where(durations_ns < 0, NULL, buckets)
+    """bucket_of for int64[rows]."""
+    buckets = np.empty(len(durations_ns), np.int64)
+    _fill(durations_ns, buckets)
+    return buckets
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:

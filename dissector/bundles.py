@@ -31,6 +31,11 @@ def spread_rows(rows: int) -> int:
     return (lines | 1) * _LINE_ROWS
 
 
+def _filled(shape: tuple[int, int], value: int) -> Int64Array:
+    """Cells of one value; zeros are not touched, so that those never used take no memory."""
+    return np.zeros(shape, np.int64) if value == 0 else np.full(shape, value, np.int64)
+
+
 class Bundle:
     """Base of all matrix bundles; a subclass lists its columns as annotations.
 
@@ -62,14 +67,14 @@ class Bundle:
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:
         """A bundle of its own, a few rows longer than asked, with every cell set to a value."""
-        return cls(np.full((len(cls._fields), spread_rows(rows)), value, np.int64))
+        return cls(_filled((len(cls._fields), spread_rows(rows)), value))
 
     def __iter__(self) -> Iterator[Int64Array]:
         return iter(self.matrix)
 
     def grown(self, rows: int, value: int = 0) -> Self:
         """A larger copy; the new cells hold a value."""
-        fresh = np.full((len(self._fields), spread_rows(rows)), value, np.int64)
+        fresh = _filled((len(self._fields), spread_rows(rows)), value)
         fresh[:, : self.matrix.shape[1]] = self.matrix
         return type(self)(fresh)
 
@@ -93,13 +98,13 @@ class Records(Bundle):
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:
         """Records of their own with every cell set to a value."""
-        return cls(np.full((rows, len(cls._fields)), value, np.int64))
+        return cls(_filled((rows, len(cls._fields)), value))
 
     def __iter__(self) -> Iterator[Int64Array]:
         return iter(self.matrix.T)
 
     def grown(self, rows: int, value: int = 0) -> Self:
         """A larger copy; the new cells hold a value."""
-        fresh = np.full((rows, len(self._fields)), value, np.int64)
+        fresh = _filled((rows, len(self._fields)), value)
         fresh[: len(self.matrix)] = self.matrix
         return type(self)(fresh)

@@ -301,7 +301,7 @@ class ConnectionTable:
             name: _of_side((getattr(one, name), getattr(other, name)), side)
             for name in _SIDE_COLUMNS
         }
-        ways = self._framing.state.directions
+        ways = self._framing.state.flows
         is_kept, way = slot >= 0, 2 * slot + side
         decoded = np.where(is_kept, ways.decoded_bytes[way], 0)
         if self._malformed:

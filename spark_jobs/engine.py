@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from dissector.buckets import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.errors import InputError
 from dissector.queries.catalogue import prelude
 from dissector.queries.desk import MEMORY
@@ -35,9 +36,10 @@ Result = TypeVar("Result")
 FUNCTIONS: Final = (
     "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN "
     "a div b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
-    "histogram_octave(a BIGINT) RETURNS INT RETURN greatest(CAST(log2(a) AS INT) - 5, 0)",
+    "histogram_octave(a BIGINT) RETURNS INT RETURN "
+    f"greatest(CAST(log2(a) AS INT) - {SUB_BUCKET_BITS}, 0)",
     "histogram_bucket(a BIGINT) RETURNS BIGINT RETURN CASE WHEN a >= 0 THEN "
-    "32 * histogram_octave(a) + shiftright(a, histogram_octave(a)) END",
+    f"{SUB_BUCKETS} * histogram_octave(a) + shiftright(a, histogram_octave(a)) END",
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
 )

@@ -109,31 +109,13 @@ _FRAMING = "dissector/protocols/framing"
 A_PLACE = "state, bundle and the coordinates of one place in them"
 A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
 MANY_PARAMETERS = {
-    (f"{_PULSAR}/consumption/walk.py", "walk"): A_PASS,
-    (f"{_PULSAR}/consumption/walk.py", "_take_frame"): A_PASS,
-    (f"{_PULSAR}/consumption/walk.py", "_take_message"): A_PLACE,
-    (f"{_PULSAR}/consumption/walk.py", "_take_ack"): A_PLACE,
-    (f"{_PULSAR}/consumption/walk.py", "_take_redeliver"): A_PLACE,
-    (f"{_PULSAR}/consumption/deliveries.py", "open_delivery"): A_PLACE,
-    (f"{_PULSAR}/consumption/delivery_acks.py", "settle_each"): A_PLACE,
-    (f"{_PULSAR}/consumption/delivery_acks.py", "settle_up_to"): A_PLACE,
     (f"{_PULSAR}/registry/steps.py", "register_frames"): A_PASS,
     (f"{_PULSAR}/registry/steps.py", "_take_reply"): A_PASS,
     (f"{_PULSAR}/registry/requests.py", "settle"): A_PLACE,
     (f"{_CURSUS}/bodies.py", "read_batches"): A_PASS,
     (f"{_CURSUS}/messages.py", "fill_messages"): A_PASS,
     (f"{_CURSUS}/messages.py", "_fill_batch"): A_PLACE,
-    **{
-        (f"{_FRAMING}/splitting.py", name): A_PASS
-        for name in (
-            "split",
-            "_take_data",
-            "_begin_chain",
-            "_skip_broken",
-            "_new_frame",
-            "_fill_frame",
-        )
-    },
+    (f"{_FRAMING}/splitting.py", "split"): A_PASS,
     (
         "dissector/packet/rewriting.py",
         "_patch",
@@ -154,8 +136,8 @@ TESTED_THROUGH = {
     f"{_PULSAR}/wire/test_commands.py": "pairing",
     f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
     f"{_PULSAR}/exchanges/test_exchanges.py": "attempts connections matching rows steps waiting",
-    f"{_PULSAR}/consumption/test_consumption.py": "consumer_steps consumers deliveries"
-    " delivery_acks delivery_ends permits redelivery rows walk",
+    f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
+    " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",
     f"{_CURSUS}/test_facts.py": "bodies conversations correlation effects groups messages readings"
     " rows",

@@ -33,7 +33,7 @@ from dissector.joining.places import (
     nullable,
     place,
 )
-from dissector.joining.replay_cursus import AllReplays
+from dissector.joining.replays import Replays
 from dissector.joining.serials import numbers
 from dissector.limits import NULL, REORDER_WINDOW_MS
 from dissector.schemas.arrow import arrow_schema
@@ -133,7 +133,7 @@ def close_group(
         find_holes(db)
         borders.find_told(db, has_near=around.near is not None)
         (group,) = part.groups
-        run = AllReplays(_WINDOW_NS) if left is None else AllReplays.resumed(_WINDOW_NS, left)
+        run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
         more: dict[str, list[pa.Table]] = defaultdict(list)
         rows = input_rows(db, is_in_turn=group.is_in_turn)
         counts |= _write_closed(
@@ -204,7 +204,7 @@ def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
 
 
 def _replayed(
-    run: AllReplays, batches: Iterable[pa.Table], *, is_last: bool
+    run: Replays, batches: Iterable[pa.Table], *, is_last: bool
 ) -> Iterator[replay.Told]:
     for batch in batches:
         yield from run.feed(batch)

@@ -32,11 +32,11 @@ _ORDERS: Final = ("time", "turn", "place")
 # place.
 _READ: Final = """
 CREATE VIEW read_frames AS
-SELECT f.*, p.rank, p.chain, p.is_cursus
+SELECT f.*, p.rank, p.chain, p.read_by
 FROM frames AS f JOIN placed AS p USING (capture, connection_id)
-WHERE f.protocol = CASE WHEN p.is_cursus THEN 'cursus' ELSE 'pulsar' END
+WHERE f.protocol = p.read_by
   AND NOT coalesce(
-    f.status = 'cut_by_end' AND NOT p.is_cursus
+    f.status = 'cut_by_end' AND p.read_by <> 'cursus'
     AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
     AND NOT coalesce(
       f.command IN ('SEND', 'MESSAGE') AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false
@@ -62,12 +62,12 @@ FROM read_frames
 _OTHERS: Final = f"""
 CREATE TABLE others AS
 WITH given AS (
-  SELECT rank, chain, is_cursus, direction, event_code, stream_offset, frames_missing, frame_no,
+  SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
     frame_bytes, last_ts_ns, last_packet, NULL AS turn, place,
     CASE event WHEN 'leg' THEN {replay.LEG} ELSE {replay.EVENT} END AS kind
   FROM events
   UNION ALL BY NAME
-  SELECT rank, chain, is_cursus, direction, event_code, stream_offset, frames_missing, frame_no,
+  SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
     bytes AS frame_bytes, turn, stream_offset AS place, {replay.EVENT} AS kind
   FROM holes
 ),
@@ -173,15 +173,15 @@ def _texts(values: Iterable[str]) -> str:
 def _frames() -> str:
     own = [column.name for column in TABLES["frames"].columns]
     # Of frequent commands the names that the wire did not have are not carried along.
-    frequent = f"NOT f.is_cursus AND f.command IN ({_texts(replay.frequent())})"
+    frequent = f"f.read_by = 'pulsar' AND f.command IN ({_texts(replay.frequent())})"
     more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
     more |= {"kind": str(replay.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
-    return _FRAMES.format(columns=_columns((*own, "rank", "chain", "is_cursus"), **more))
+    return _FRAMES.format(columns=_columns((*own, "rank", "chain", "read_by"), **more))
 
 
 def _beside(table: str, kind: int, own: Iterable[str], **more: str) -> str:
     """The query for rows of a table that belong to frames."""
-    placed = {name: f"p.{name}" for name in ("rank", "chain", "is_cursus")}
+    placed = {name: f"p.{name}" for name in ("rank", "chain", "read_by")}
     placed |= {"kind": str(kind), "turn": "o.turn", "time": "o.time"}
     frame = more.get("frame_no", "f.frame_no").removeprefix("f.")
     columns = _columns(("frame_no", "place", *own), **placed, **more)
@@ -210,8 +210,8 @@ def _batches() -> list[str]:
         redelivery_count="CASE f.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
     )  # fmt: skip
     return [
-        f"{got} {_RECORDS} WHERE p.is_cursus",
-        f"{sent} WHERE p.is_cursus AND f.request_command = 'BATCH'",
+        f"{got} {_RECORDS} WHERE p.read_by = 'cursus'",
+        f"{sent} WHERE p.read_by = 'cursus' AND f.request_command = 'BATCH'",
     ]
 
 
@@ -221,7 +221,7 @@ def _told() -> str:
 
 def _others() -> str:
     own = (
-        "rank", "chain", "is_cursus", "kind", "direction", "event_code", "stream_offset",
+        "rank", "chain", "read_by", "kind", "direction", "event_code", "stream_offset",
         "frames_missing", "frame_no", "frame_bytes", "last_ts_ns", *_ORDERS,
     )  # fmt: skip
     return f"SELECT {_columns(own)} FROM placed_others AS f"

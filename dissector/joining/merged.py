@@ -84,7 +84,8 @@ OPENED: Final = """
 SELECT m.*, p.rank, p.was_read
 FROM merged AS m SEMI JOIN going_on USING (capture, connection_id)
 JOIN (
-  SELECT head_capture, head_connection_id, max(rank) AS rank, bool_or(is_read) AS was_read
+  SELECT head_capture, head_connection_id, max(rank) AS rank,
+    bool_or(read_by IS NOT NULL) AS was_read
   FROM placed GROUP BY ALL
 ) AS p ON p.head_capture = m.capture AND p.head_connection_id = m.connection_id
 """

@@ -12,6 +12,7 @@ import pyarrow as pa
 from dissector.blocks import Int64Array
 from dissector.joining.links import Plan
 from dissector.limits import NULL
+from dissector.protocols import PROTOCOLS
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ PLACED: Final = pa.schema(
         ("rank", _NUMBER), ("floor_ns", _NUMBER), ("capture", _TEXT), ("connection_id", _NUMBER),
         ("protocol", _TEXT), ("client_ip", _TEXT), ("broker_ip", _TEXT), ("head_capture", _TEXT),
         ("head_connection_id", _NUMBER), ("head_client_ip", _TEXT), ("head_broker_ip", _TEXT),
-        ("chain", _NUMBER),
+        ("chain", _NUMBER), ("read_by", _TEXT),
         *((name, pa.bool_()) for name in (
-            "is_cursus", "is_read", "goes_on_to_broker", "goes_on_to_client",
+            "goes_on_to_broker", "goes_on_to_client",
             "comes_from_to_broker", "comes_from_to_client",
         )),
     ]
@@ -38,7 +39,8 @@ PLACED: Final = pa.schema(
 OPENED: Final = pa.schema(
     [*arrow_schema("connections"), ("rank", _NUMBER), ("was_read", pa.bool_())]
 )
-# Every connection of the group. is_read: one of its chain has frames; goes_on, comes_from: whether
+# Every connection of the group. read_by: the protocol whose replay reads the frames of its chain,
+# null if there are none; goes_on, comes_from: whether
 # a direction goes on in the next capture, or from the one before, without a gap.
 _PLACED: Final = """
 CREATE TABLE placed AS
@@ -72,7 +74,7 @@ backward AS (
 ),
 found AS (
   SELECT each.*, head_client_ip, head_broker_ip, chain,
-    protocol = 'cursus' AS is_cursus, protocol IN ('pulsar', 'cursus') AS is_read,
+    CASE WHEN protocol IN ({protocols}) THEN protocol END AS read_by,
     coalesce(goes_on_to_broker, false) AS goes_on_to_broker,
     coalesce(goes_on_to_client, false) AS goes_on_to_client,
     coalesce(comes_from_to_broker, false) AS comes_from_to_broker,
@@ -82,10 +84,7 @@ found AS (
   LEFT JOIN backward USING (capture, connection_id)
   UNION ALL BY NAME FROM placed_before
 )
-SELECT * REPLACE (
-  bool_or(is_cursus) OVER of_chain AS is_cursus, bool_or(is_read) OVER of_chain AS is_read
-)
-FROM found WINDOW of_chain AS (PARTITION BY chain)
+SELECT * REPLACE (min(read_by) OVER (PARTITION BY chain) AS read_by) FROM found
 """
 
 
@@ -138,7 +137,8 @@ def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: Before = NOTHING_
     }
     for name, columns in tables.items():
         db.register(name, pa.table(columns))
-    db.execute(_PLACED)
+    names = ", ".join(f"'{spec.name}'" for spec in PROTOCOLS)
+    db.execute(_PLACED.format(protocols=names))
 
 
 class Places:

@@ -13,14 +13,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dissector.codecs.names import NameTable
 from dissector.findings import Findings
 from dissector.joining import replay
 from dissector.joining.replay import COST, EVENT, Told
 from dissector.joining.serials import Serials, by_text, numbers, place_in
-from dissector.joining.standing import Standing
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
@@ -219,44 +217,3 @@ class CursusReplay(replay.Replay):
             elif command != NULL:
                 found[row] = Reading(line=line_of(kept[row], command))
         return found
-
-
-class AllReplays:
-    """The passes of both protocols over one group of captures."""
-
-    def __init__(self, window_ns: int) -> None:
-        self._pulsar = replay.Replay(window_ns)
-        self._cursus: CursusReplay | None = None
-
-    @classmethod
-    def resumed(cls, window_ns: int, left: Standing) -> "AllReplays":
-        """A replay that goes on where another one was left; there is no Cursus in either."""
-        found = cls(window_ns)
-        found._pulsar = replay.Replay.resumed(window_ns, left)
-        return found
-
-    def leave(self) -> Iterator[Told]:
-        """See replay.Replay.leave."""
-        assert self._cursus is None, "groups with Cursus are in one piece"
-        yield from self._pulsar.leave()
-
-    def standing(self) -> Standing:
-        """See replay.Replay.standing."""
-        return self._pulsar.standing()
-
-    def feed(self, batch: pa.Table) -> Iterator[Told]:
-        """Take rows (replay.INPUT); gives the rows that closed."""
-        is_cursus = batch.column("is_cursus").combine_chunks().fill_null(False)
-        if self._cursus is None and not is_cursus.true_count:
-            yield from self._pulsar.feed(batch)
-            return
-        if self._cursus is None:
-            self._cursus = CursusReplay()
-        yield from self._cursus.feed(batch.filter(is_cursus))
-        yield from self._pulsar.feed(batch.filter(pc.invert(is_cursus)))
-
-    def finish(self) -> Iterator[Told]:
-        """The rest."""
-        if self._cursus is not None:
-            yield from self._cursus.finish()
-        yield from self._pulsar.finish()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from dissector.buckets import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import prelude, used_views
 
@@ -41,9 +42,10 @@ FUNCTIONS: Final = (
     "try_multiply(a, b) AS TRY(a * b)",
     # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
     # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
-    "histogram_octave(a) AS CAST(greatest(floor(log2(greatest(a, 1))) - 5, 0) AS BIGINT)",
+    "histogram_octave(a) AS "
+    f"CAST(greatest(floor(log2(greatest(a, 1))) - {SUB_BUCKET_BITS}, 0) AS BIGINT)",
     "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
-    "32 * histogram_octave(a) + (a >> histogram_octave(a)) END",
+    f"{SUB_BUCKETS} * histogram_octave(a) + (a >> histogram_octave(a)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
 )

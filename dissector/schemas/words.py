@@ -29,15 +29,16 @@ OUTCOMES: Final = {
     "evicted": "given up unanswered, too many waited",
     "orphan_response": "an answer whose request was not captured",
 }
-# Why an entry was delivered again.
+# Why an entry was delivered again, in the order in which Pulsar's causes are asked for: the first
+# that fits. (Those of Cursus come last.)
 CAUSES: Final = {
+    "seek": "the subscription was moved back",
     "explicit": "the consumer asked for it: negative ack, ack timeout",
     "txn_abort": "its acknowledgement was part of a transaction that was aborted",
-    "consumer_gone": "the consumer that held it went away",
-    "seek": "the subscription was moved back",
     "failover_switch": "another consumer became the active one",
-    "reconnect": "the consumer came back on a new connection",
     "unload": "the broker gave the topic away, or took it again",
+    "reconnect": "the consumer came back on a new connection",
+    "consumer_gone": "the consumer that held it went away",
     "pre_capture": "the broker counted it; the delivery before is older than the capture",
     "unknown": "nothing in the capture explains it",
     "rebalance": "the members of the group changed",

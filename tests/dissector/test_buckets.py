@@ -48,7 +48,7 @@ def test_zero_and_small_durations_have_buckets_of_their_own():
 
 
 @given(st.lists(st.one_of(DURATIONS, st.integers(-5, 0), st.just(NULL)), max_size=50))
-def test_the_numpy_twin_gives_the_same_buckets(durations):
+def test_many_durations_get_the_same_buckets(durations):
     values = np.array(durations, np.int64)
     assert buckets_of(values).tolist() == [bucket_of(int(value)) for value in values]
 

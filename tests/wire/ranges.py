@@ -9,7 +9,7 @@ import numpy as np
 
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.framing.assembly import Framing, FramingOptions
-from dissector.protocols.framing.slots import find_slots
+from dissector.protocols.framing.connection_table import find_slots
 from dissector.protocols.interface import FrameBlock, ProtocolSpec
 from dissector.stream.columns import (
     CLOSE,

@@ -1,8 +1,8 @@
 """Stream bytes to frames: which protocol, where frames begin, who is the client."""
 
 from dissector.protocols.framing.assembly import Framing, FramingOptions
-from dissector.protocols.framing.recognition import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
-from dissector.protocols.framing.slots import find_slots
+from dissector.protocols.framing.connection_table import find_slots
+from dissector.protocols.framing.first_bytes import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
     ROLE_BY_FIRST_SEEN,

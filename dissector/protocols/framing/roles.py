@@ -8,13 +8,9 @@ from dissector.findings import Finding
 from dissector.limits import MAX_ROLE_WAIT_FRAMES
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER
-from dissector.protocols.framing.output import FrameOutput
-from dissector.protocols.framing.slots import find_slot
-from dissector.protocols.framing.state import (
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_DECIDED,
-)
+from dissector.protocols.framing.block_output import FrameOutput
+from dissector.protocols.framing.connection_table import find_slot
+from dissector.protocols.framing.state import ROLE_BY_FIRST_SEEN, ROLE_BY_PORT, ROLE_DECIDED
 
 _RELEASE_PACKET = COLUMN_NUMBER["release_packet"]
 _SIDE = COLUMN_NUMBER["side"]
@@ -69,13 +65,13 @@ class Roles:
         if not is_decided and len(waiting) < MAX_ROLE_WAIT_FRAMES:
             return
         if not is_decided:
-            self._settle_by_port(slot)
+            self._decide_by_port(slot)
         self._release(slot, int(values[_RELEASE_PACKET]))
 
-    def settle(self, slot: int, release_packet: int) -> None:
+    def decide(self, slot: int, release_packet: int) -> None:
         """The connection is over: decide without a command and let its frames out."""
         if self._output.state.connections.waiting[slot]:
-            self._settle_by_port(slot)
+            self._decide_by_port(slot)
             self._release(slot, release_packet)
 
     def _note(self, code: str, row: int) -> None:
@@ -91,7 +87,7 @@ class Roles:
             )
         )
 
-    def _settle_by_port(self, slot: int) -> None:
+    def _decide_by_port(self, slot: int) -> None:
         """Without a one-way command the SYN decides, else a known port, else who spoke."""
         known = self._output.state.connections
         if known.is_from_syn[slot]:

@@ -25,23 +25,24 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     FrameColumns,
 )
-from dissector.protocols.framing.emission import (
+from dissector.protocols.framing.connection_table import find_slot, take_slot
+from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     HEADER_WINDOW,
     Callbacks,
+    Splitting,
     Step,
     append_bytes,
+    decide_role,
     direction_of,
     emit_event,
     emit_frame,
     finish_frame,
     learn_limit,
     make_room,
-    settle_role,
     start_frame,
     touch_frame,
 )
-from dissector.protocols.framing.slots import find_slot, take_slot
 from dissector.protocols.framing.state import (
     ARENA_FULL,
     ATTENTION,
@@ -61,150 +62,113 @@ from dissector.protocols.framing.state import (
     UNDECIDED,
     FramingState,
 )
+from dissector.protocols.tables import ABSENT
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, OPEN, RangeColumns
 
 
 @inlined
-def _skip_broken(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    position: int,
-    way: int,
-    out: FrameColumns,
-    filled: int,
-    calls: Callbacks,
-) -> Step:
+def _check_header(
+    state: FramingState, flow: int, data: ByteArray, at: int, end: int, calls: Callbacks
+) -> int:
+    """Judge the header with which a frame of a flow begins: its bytes, 0 more needed, -1 no."""
+    check = calls.check[state.connections.protocol[flow >> 1]]
+    direction = direction_of(state, flow >> 1, flow & 1)
+    return int(check(data, at, end, direction, state.flows.limit[flow], state.flows.verify[flow]))
+
+
+@inlined
+def _skip_broken(work: Splitting, index: int, position: int, flow: int, filled: int) -> Step:
     """Pass over the rest of a frame that has a gap; its end is known in sequence space."""
-    ways = state.directions
-    count = min(ranges.length[index] - position, ways.skip[way])
-    ways.skip[way] -= count
-    touch_frame(state, way, ranges, index)
-    if ways.skip[way] > 0:
+    flows = work.state.flows
+    count = min(work.ranges.length[index] - position, flows.skip[flow])
+    flows.skip[flow] -= count
+    touch_frame(work.state, flow, work.ranges, index)
+    if flows.skip[flow] > 0:
         return Step(position + count, filled, DONE)
-    out.release_packet[filled] = ranges.release_packet[index]
-    status = finish_frame(state, out, filled, way, ways.broken[way], calls)
+    status = finish_frame(work, filled, index, flow, flows.broken[flow])
     return Step(position + count, filled + 1, status)
 
 
 @inlined
 def _fill_frame(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    position: int,
-    way: int,
-    data: ByteArray,
-    out: FrameColumns,
-    filled: int,
-    calls: Callbacks,
+    work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
     """Add bytes to the unfinished frame in the arena; emit it when it is whole."""
-    ways = state.directions
-    had = ways.have[way]
-    total = ways.total[way]
+    state, ranges = work.state, work.ranges
+    flows = state.flows
+    had = flows.have[flow]
+    total = flows.total[flow]
     count = min(ranges.length[index] - position, HEADER_WINDOW - had if total == 0 else total - had)
-    if not make_room(state, way, had + count):
+    if not make_room(state, flow, had + count):
         return Step(position, filled, ARENA_FULL)
-    append_bytes(state, way, data, ranges.offset[index] + position, count)
+    append_bytes(state, flow, data, ranges.offset[index] + position, count)
     if total == 0:
-        at = ways.arena_at[way]
-        total = calls.check[state.connections.protocol[way >> 1]](
-            state.arena,
-            at,
-            at + had + count,
-            direction_of(state, way >> 1, way & 1),
-            ways.limit[way],
-            ways.verify[way],
-        )
+        at = flows.arena_at[flow]
+        total = _check_header(state, flow, state.arena, at, at + had + count, work.calls)
         if total < 0 or (total == 0 and had + count >= HEADER_WINDOW):
-            ways.have[way] = had
+            flows.have[flow] = had
             return Step(position, filled, ATTENTION)
-        ways.total[way] = total
+        flows.total[flow] = total
         if 0 < total < had + count:
             count = total - had
-            ways.have[way] = total
-    touch_frame(state, way, ranges, index)
+            flows.have[flow] = total
+    touch_frame(state, flow, ranges, index)
     position += count
-    if total == 0 or ways.have[way] < total:
+    if total == 0 or flows.have[flow] < total:
         return Step(position, filled, DONE)
-    out.release_packet[filled] = ranges.release_packet[index]
-    status = finish_frame(state, out, filled, way, COMPLETE, calls)
+    status = finish_frame(work, filled, index, flow, COMPLETE)
     return Step(position, filled + 1, status)
 
 
 @inlined
 def _new_frame(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    position: int,
-    way: int,
-    data: ByteArray,
-    out: FrameColumns,
-    filled: int,
-    calls: Callbacks,
+    work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
     """A frame starts here: take it where it lies if it is whole, else begin to gather it."""
-    ways = state.directions
-    slot = way >> 1
+    state, ranges, out = work.state, work.ranges, work.out
+    flows = state.flows
     left = ranges.length[index] - position
     at = ranges.offset[index] + position
-    total = calls.check[state.connections.protocol[slot]](
-        data,
-        at,
-        at + left,
-        direction_of(state, slot, way & 1),
-        ways.limit[way],
-        ways.verify[way],
-    )
+    total = _check_header(state, flow, data, at, at + left, work.calls)
     if total < 0 or (total == 0 and left >= HEADER_WINDOW):
         return Step(position, filled, ATTENTION)
-    start_frame(state, way, ranges, index, position)
+    start_frame(state, flow, ranges, index, position)
     if total == 0 or total > left:
-        if not make_room(state, way, left):
+        if not make_room(state, flow, left):
             return Step(position, filled, ARENA_FULL)
-        append_bytes(state, way, data, at, left)
-        ways.total[way] = total
+        append_bytes(state, flow, data, at, left)
+        flows.total[flow] = total
         return Step(position + left, filled, DONE)
-    emit_frame(state, out, filled, way, total, COMPLETE)
+    emit_frame(state, out, filled, flow, total, COMPLETE)
     out.release_packet[filled] = ranges.release_packet[index]
     out.source[filled] = ranges.source[index]
     out.data_offset[filled] = at
     out.data_bytes[filled] = total
-    ways.verify[way] = 0
-    settled = DONE
-    if state.connections.role[slot] != ROLE_DECIDED:
-        settled = settle_role(state, way, data, at, at + total, calls)
-        out.direction[filled] = direction_of(state, slot, way & 1)
-    if ways.frames[way] <= HANDSHAKE_FRAMES:
-        learn_limit(state, way, data, at, total, calls)
-    return Step(position + total, filled + 1, settled)
+    flows.verify[flow] = 0
+    status = DONE
+    if state.connections.role[flow >> 1] != ROLE_DECIDED:
+        status = decide_role(state, flow, data, at, at + total, work.calls)
+        out.direction[filled] = direction_of(state, flow >> 1, flow & 1)
+    if flows.frames[flow] <= HANDSHAKE_FRAMES:
+        learn_limit(state, flow, data, at, total, work.calls)
+    return Step(position + total, filled + 1, status)
 
 
 @kernel
 def _take_data(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    position: int,
-    data: ByteArray,
-    out: FrameColumns,
-    filled: int,
-    calls: Callbacks,
+    work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
-    """Take the bytes of one DATA range of a direction in CHAIN, from a position on."""
-    ways = state.directions
-    way = 2 * find_slot(state, ranges.connection[index]) + ranges.side[index]
-    while position < ranges.length[index]:
-        if filled >= len(out.command):
+    """Take the bytes of one DATA range of a flow in CHAIN, from a position on."""
+    flows = work.state.flows
+    while position < work.ranges.length[index]:
+        if filled >= len(work.out.command):
             return Step(position, filled, FULL)
-        if ways.skip[way] > 0:
-            step = _skip_broken(state, ranges, index, position, way, out, filled, calls)
-        elif ways.have[way] > 0:
-            step = _fill_frame(state, ranges, index, position, way, data, out, filled, calls)
+        if flows.skip[flow] > 0:
+            step = _skip_broken(work, index, position, flow, filled)
+        elif flows.have[flow] > 0:
+            step = _fill_frame(work, index, position, flow, data, filled)
         else:
-            step = _new_frame(state, ranges, index, position, way, data, out, filled, calls)
+            step = _new_frame(work, index, position, flow, data, filled)
         position = step.position
         filled = step.filled
         if step.status != DONE:
@@ -213,114 +177,92 @@ def _take_data(
 
 
 @inlined
-def _announced_total(state: FramingState, way: int) -> int:
+def _announced_total(state: FramingState, flow: int) -> int:
     """The length of an unfinished frame by its first four bytes, 0 if they are not there or odd."""
-    ways = state.directions
-    if ways.total[way] > 0 or ways.have[way] < 4:
-        return int(ways.total[way])
-    announced = be32(state.arena, ways.arena_at[way])
-    if announced < 4 or announced + 4 > ways.limit[way]:
+    flows = state.flows
+    if flows.total[flow] > 0 or flows.have[flow] < 4:
+        return int(flows.total[flow])
+    announced = be32(state.arena, flows.arena_at[flow])
+    if announced < 4 or announced + 4 > flows.limit[flow]:
         return 0
     return announced + 4
 
 
 @kernel
-def _take_gap(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    out: FrameColumns,
-    filled: int,
-    calls: Callbacks,
-) -> Step:
-    """Take a gap in a direction in CHAIN: an event row, and at most one cut frame before it."""
-    ways = state.directions
-    slot = find_slot(state, ranges.connection[index])
-    way = 2 * slot + ranges.side[index]
+def _take_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
+    """Take a gap in a flow in CHAIN: an event row, and at most one cut frame before it."""
+    state, ranges = work.state, work.ranges
+    flows = state.flows
     length = ranges.length[index]
     is_cut = ranges.kind[index] == GAP_CUT
     status = CUT_BY_SNAPLEN if is_cut else CUT_BY_GAP
     settled = DONE
-    if ways.have[way] == 0 and ways.skip[way] == 0:
-        ways.mode[way] = SEARCH
+    if flows.have[flow] == 0 and flows.skip[flow] == 0:
+        flows.mode[flow] = SEARCH
     else:
-        if ways.broken[way] == 0:
-            ways.total[way] = _announced_total(state, way)
-            ways.broken[way] = status
-            ways.skip[way] = ways.total[way] - ways.have[way]
-        if ways.total[way] == 0:
+        if flows.broken[flow] == 0:
+            flows.total[flow] = _announced_total(state, flow)
+            flows.broken[flow] = status
+            flows.skip[flow] = flows.total[flow] - flows.have[flow]
+        if flows.total[flow] == 0:
             # One to three bytes of a header, or no header: no frame, only bytes.
-            ways.have[way] = 0
-            ways.broken[way] = 0
-            ways.skip[way] = 0
-            ways.mode[way] = SEARCH
+            flows.have[flow] = 0
+            flows.broken[flow] = 0
+            flows.skip[flow] = 0
+            flows.mode[flow] = SEARCH
         else:
             if is_cut:
-                touch_frame(state, way, ranges, index)
-            remaining = ways.skip[way]
+                touch_frame(state, flow, ranges, index)
+            remaining = flows.skip[flow]
             if length < remaining:
-                ways.skip[way] = remaining - length
+                flows.skip[flow] = remaining - length
             else:
-                out.release_packet[filled] = ranges.release_packet[index]
-                settled = finish_frame(state, out, filled, way, ways.broken[way], calls)
+                settled = finish_frame(work, filled, index, flow, flows.broken[flow])
                 filled += 1
                 if length > remaining:
-                    ways.mode[way] = SEARCH
+                    flows.mode[flow] = SEARCH
     if settled == ROLE_WAIT:
         # The gap's own event comes when the kernel is called again for this range.
         return Step(-1, filled, ROLE_WAIT)
-    return Step(0, filled, DONE)
+    emit_event(work, filled, index, flow >> 1, EVENT_GAP)
+    return Step(0, filled + 1, DONE)
 
 
 @kernel
-def _take_close(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    out: FrameColumns,
-    filled: int,
-    calls: Callbacks,
-) -> Step:
+def _take_close(work: Splitting, index: int, slot: int, filled: int) -> Step:
     """End a connection: its unfinished frames as cut_by_end, then the event."""
-    ways = state.directions
-    slot = find_slot(state, ranges.connection[index])
+    state = work.state
+    flows = state.flows
     first = state.connections.client_side[slot]
     for turn in range(2):
-        way = 2 * slot + (first if turn == 0 else 1 - first)
-        if ways.mode[way] == CHAIN and ways.have[way] > 0:
-            total = _announced_total(state, way)
-            status = ways.broken[way] if ways.broken[way] > 0 else CUT_BY_END
-            ways.mode[way] = OPAQUE
+        flow = 2 * slot + (first if turn == 0 else 1 - first)
+        if flows.mode[flow] == CHAIN and flows.have[flow] > 0:
+            total = _announced_total(state, flow)
+            status = flows.broken[flow] if flows.broken[flow] > 0 else CUT_BY_END
+            flows.mode[flow] = OPAQUE
             if total > 0:
-                ways.total[way] = total
-                out.release_packet[filled] = ranges.release_packet[index]
-                settled = finish_frame(state, out, filled, way, status, calls)
+                flows.total[flow] = total
+                settled = finish_frame(work, filled, index, flow, status)
                 filled += 1
                 if settled == ROLE_WAIT:
                     return Step(-1, filled, ROLE_WAIT)
     if state.connections.waiting[slot] > 0:
         return Step(-1, filled, ATTENTION)
-    emit_event(state, out, filled, ranges, index, EVENT_CLOSE)
+    emit_event(work, filled, index, slot, EVENT_CLOSE)
     return Step(0, filled + 1, DONE)
 
 
 @inlined
-def _begin_chain(
-    state: FramingState,
-    ranges: RangeColumns,
-    index: int,
-    data: ByteArray,
-    slot: int,
-    way: int,
-    calls: Callbacks,
-) -> bool:
-    """Whether the first bytes of a direction start a chain at once: no doubt, no slow path.
+def _begin_chain(work: Splitting, index: int, flow: int, data: ByteArray) -> bool:
+    """Whether the first bytes of a flow start a chain at once: no doubt, no slow path.
 
     So it is where the connection was seen from its SYN and its first bytes are a strict header, or
     any header where the other direction has shown the protocol.
     """
+    state, ranges, calls = work.state, work.ranges, work.calls
     known = state.connections
-    ways = state.directions
+    slot = flow >> 1
+    limit = state.flows.limit[flow]
     if known.is_from_syn[slot] == 0 or ranges.stream_offset[index] != 0 or known.is_slow[slot]:
         return False
     base = ranges.offset[index]
@@ -329,11 +271,11 @@ def _begin_chain(
     if protocol >= len(calls.check):
         return False
     if protocol != UNDECIDED:
-        return bool(calls.check[protocol](data, base, end, 2, ways.limit[way], 0) > 0)
+        return bool(calls.check[protocol](data, base, end, 2, limit, 0) > 0)
     if state.counters[COUNTER_IS_ASKED]:
         return False
     for place in range(len(calls.check)):
-        judged = calls.check[place](data, base, end, 2, ways.limit[way], 1)
+        judged = calls.check[place](data, base, end, 2, limit, 1)
         if judged > 0:
             known.protocol[slot] = place
         if judged >= 0:
@@ -360,6 +302,7 @@ def split(
     Returns:
         rows filled in all, and a status: DONE, FULL, ARENA_FULL, SLOTS_FULL, ATTENTION, ROLE_WAIT.
     """
+    work = Splitting(state, ranges, out, calls)
     index = state.counters[COUNTER_CURSOR]
     position = state.counters[COUNTER_POSITION]
     status = DONE
@@ -369,54 +312,49 @@ def split(
             status = FULL
             break
         kind = ranges.kind[index]
-        slot = find_slot(state, ranges.connection[index])
-        if slot < 0:
-            slot = take_slot(
-                state,
-                ranges.connection[index],
-                ranges.cause[index] & 1,
-                state.counters[COUNTER_FRAME_LIMIT],
-            )
-            if slot < 0:
+        connection = ranges.connection[index]
+        slot = find_slot(state, connection)
+        if slot == ABSENT:
+            longest = state.counters[COUNTER_FRAME_LIMIT]
+            slot = take_slot(state, connection, ranges.cause[index] & 1, longest)
+            if slot == ABSENT:
                 status = SLOTS_FULL
                 break
         if kind == OPEN:
             index += 1
             continue
-        way = 2 * slot + ranges.side[index]
-        mode = state.directions.mode[way]
+        flow = 2 * slot + ranges.side[index]
+        mode = state.flows.mode[flow]
+        is_slow = state.connections.is_slow[slot] != 0
+        step = Step(0, filled, DONE)
         if kind == CLOSE:
-            if state.connections.is_slow[slot]:
+            if is_slow:
                 status = ATTENTION
                 break
-            step = _take_close(state, ranges, index, out, filled, calls)
-        elif kind == FIN and mode != CHAIN and mode != OPAQUE and state.connections.is_slow[slot]:
+            step = _take_close(work, index, slot, filled)
+        elif kind == FIN and mode != CHAIN and mode != OPAQUE and is_slow:
             status = ATTENTION
             break
         elif kind == FIN:
-            emit_event(state, out, filled, ranges, index, EVENT_FIN)
+            emit_event(work, filled, index, slot, EVENT_FIN)
             step = Step(0, filled + 1, DONE)
         elif mode == OPAQUE:
-            step = Step(0, filled, DONE)
+            pass
         elif kind == DATA:
             data = sources[ranges.source[index]]
-            state.directions.is_seen[way] = 1
-            if mode == HEAD and _begin_chain(state, ranges, index, data, slot, way, calls):
-                state.directions.mode[way] = CHAIN
+            state.flows.is_seen[flow] = 1
+            if mode == HEAD and _begin_chain(work, index, flow, data):
+                state.flows.mode[flow] = CHAIN
                 mode = CHAIN
             if mode != CHAIN:
                 status = ATTENTION
                 break
-            step = _take_data(state, ranges, index, position, data, out, filled, calls)
-            if step.status == DONE:
-                position = 0
+            step = _take_data(work, index, position, flow, data, filled)
+        elif mode == CHAIN and position == 0:
+            step = _take_gap(work, index, flow, filled)
         elif mode == CHAIN:
-            step = Step(0, filled, DONE)
-            if position == 0:
-                step = _take_gap(state, ranges, index, out, filled, calls)
-            if step.status == DONE:
-                emit_event(state, out, step.filled, ranges, index, EVENT_GAP)
-                step = Step(0, step.filled + 1, DONE)
+            emit_event(work, filled, index, slot, EVENT_GAP)
+            step = Step(0, filled + 1, DONE)
         else:
             status = ATTENTION
             break

@@ -10,7 +10,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
-from dissector.stream.columns import NoticeColumns, new_notice_columns
+from dissector.protocols.tables import HashTable, Pool, new_hash_table, new_pool
 
 # Modes of a direction.
 HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the first bytes
@@ -47,7 +47,7 @@ ATTENTION: Final = 4  # the range at the cursor needs the slow path (recognise, 
 ROLE_WAIT: Final = 5  # the last row waits for the role, or decides it for rows that wait
 
 
-class DirectionState(Bundle):
+class FlowState(Bundle):
     """One direction, int64[2 * slots] each.
 
     total: bytes of the unfinished frame, 0 unknown; have: its bytes in the arena, from its start;
@@ -100,48 +100,34 @@ class ConnectionState(Bundle):
 class FramingState(NamedTuple):
     """Everything the splitting kernel changes.
 
-    slot_keys, slot_values: open-addressing table connection_id -> slot (-1 empty); free_slots:
-    stack; counters: see COUNTER_*; notices: filled from row 0.
+    slots: connection id -> slot; free_slots: those not in use; counters: see COUNTER_*.
     """
 
-    directions: DirectionState
+    flows: FlowState
     connections: ConnectionState
-    slot_keys: Int64Array
-    slot_values: Int64Array
-    free_slots: Int64Array
+    slots: HashTable
+    free_slots: Pool
     counters: Int64Array
     arena: ByteArray
-    notices: NoticeColumns
 
 
-COUNTER_FREE_SLOTS: Final = 0
-COUNTER_FRAME_NO: Final = 1  # the last number given
-COUNTER_ARENA_USED: Final = 2
-COUNTER_NOTICES: Final = 3
-COUNTER_CURSOR: Final = 4  # range to go on with
-COUNTER_POSITION: Final = 5  # bytes of that range already taken
-COUNTER_ARENA_WANTED: Final = 6
-COUNTER_FRAME_LIMIT: Final = 7  # bytes of the longest frame of a fresh connection
-COUNTER_IS_ASKED: Final = 8  # the user names protocols: no first byte decides before the slow path
-COUNTER_SLOT_STEPS: Final = 9  # places of the table of slots looked at so far: a measure of cost
-COUNTERS: Final = 10
-
-EMPTY_KEY: Final = -1
+COUNTER_FRAME_NO: Final = 0  # the last number given
+COUNTER_ARENA_USED: Final = 1
+COUNTER_CURSOR: Final = 2  # range to go on with
+COUNTER_POSITION: Final = 3  # bytes of that range already taken
+COUNTER_ARENA_WANTED: Final = 4
+COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
+COUNTER_IS_ASKED: Final = 6  # the user names protocols: no first byte decides before the slow path
+COUNTERS: Final = 7
 
 
-def new_state(slots: int, arena_bytes: int, notices: int) -> FramingState:
+def new_state(slots: int, arena_bytes: int) -> FramingState:
     """A state for so many connections at once; slots must be a power of two."""
-    directions = DirectionState.new(2 * slots)
-    connections = ConnectionState.new(slots)
-    counters = np.zeros(COUNTERS, np.int64)
-    counters[COUNTER_FREE_SLOTS] = slots
     return FramingState(
-        directions,
-        connections,
-        np.full(4 * slots, EMPTY_KEY, np.int64),
-        np.zeros(4 * slots, np.int64),
-        np.arange(slots - 1, -1, -1, dtype=np.int64),
-        counters,
+        FlowState.new(2 * slots),
+        ConnectionState.new(slots),
+        new_hash_table(4 * slots),
+        new_pool(slots),
+        np.zeros(COUNTERS, np.int64),
         np.empty(arena_bytes, np.uint8),
-        new_notice_columns(notices),
     )

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dissector.joining import replay
-from dissector.joining.replay_cursus import AllReplays, answer_of, line_of
+from dissector.joining.replay_cursus import answer_of, line_of
+from dissector.joining.replays import Replays
 from dissector.protocols.cursus.commands import NUMBER, RESPONSE_JSON, RESPONSE_OK
 from tests.dissector.joining import test_replay
 
@@ -15,16 +16,16 @@ MS = 1_000_000
 
 def frame(rank: int, number: int, command: str, direction: str, **given: Any) -> dict[str, Any]:
     detail = given.pop("said", None)
-    more = {"is_cursus": True, "detail": None if detail is None else json.dumps(detail)}
+    more = {"read_by": "cursus", "detail": None if detail is None else json.dumps(detail)}
     return test_replay.frame(rank, number, command, direction, **more, **given)
 
 
 def cost(rank: int, number: int, **given: Any) -> dict[str, Any]:
-    return test_replay.beside(rank, number, replay.COST, is_cursus=True, **given)
+    return test_replay.beside(rank, number, replay.COST, read_by="cursus", **given)
 
 
 def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:
-    return test_replay.replayed(rows, at_once, AllReplays(200 * MS))
+    return test_replay.replayed(rows, at_once, Replays(200 * MS))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])

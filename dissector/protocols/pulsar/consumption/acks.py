@@ -1,96 +1,78 @@
-"""Rows of the table acks: one per id that a consumer acknowledged or asked for again."""
+"""ACK and REDELIVER: a row of acks for each id, and what it does to the delivery that it means."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
-from dissector.blocks import Int64Array
-from dissector.jit import inlined
-from dissector.limits import NULL
-from dissector.protocols.columns import IdColumns
-from dissector.protocols.pulsar.consumption.identities import popcount
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows
-from dissector.protocols.pulsar.consumption.state import OUT_ACKS, ConsumptionState
+from dissector.jit import inlined, kernel
+from dissector.limits import MAX_BATCH_WORDS, NULL
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import COMPLETE
+from dissector.protocols.pulsar.consumption.bitsets import (
+    allocate_words,
+    bits_left,
+    masked_word,
+    popcount,
+    words_at,
+    words_for,
+)
+from dissector.protocols.pulsar.consumption.consumers import find_consumer, see_broker_side
+from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
+from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
+from dissector.protocols.pulsar.consumption.published import transaction_of
+from dissector.protocols.pulsar.consumption.rows import Block, add_notice
+from dissector.protocols.pulsar.consumption.state import (
+    ACKED,
+    CLOCK,
+    DELIVERIES_GIVEN_UP,
+    DISCARDED,
+    END_BITS,
+    END_IN_TRANSACTION,
+    OUT_ACKS,
+    PAGE_ENTRIES,
+    REDELIVERY_REQUESTED,
+    SPENT_STEPS,
+    UNRESOLVED_AT_LIMIT,
+    ConsumptionState,
+)
+from dissector.protocols.tables import ABSENT
 
 ACTION_NAMES: Final = ("ack", "redeliver")
 ACTION_ACK: Final = 0
 ACTION_REDELIVER: Final = 1
-
-
-class AckFrame(NamedTuple):
-    """What all rows of one ACK or REDELIVER frame share; null where the frame does not say."""
-
-    connection: int
-    frame_no: int
-    ts_ns: int
-    consumer_id: int
-    incarnation: int
-    topic: int
-    subscription: int
-    action: int
-    ack_type: int
-    request_id: int
-    validation_error: int
-    txn_most: int
-    txn_least: int
+CUMULATIVE: Final = 1  # ack_type
+SHARED: Final = 1  # subscription types
+KEY_SHARED: Final = 3
+_NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
+# Steps of walks over lists that are not in order: so many, and so many more per frame.
+_FREE_STEPS: Final = 1 << 22
+_STEPS_PER_FRAME: Final = 64
 
 
 @inlined
-def masked_word(words: Int64Array, at: int, count: int, place: int, bits: int) -> int:
-    """Word `place` of a bit set, zero behind its end, without the bits from `bits` on.
-
-    Trailing words that are zero are not on the wire. bits: length of the set, null: no limit.
-    """
-    if place >= count:
-        return 0
-    word = words[at + place]
-    if bits == NULL:
-        return int(word)
-    left = bits - 64 * place
-    if left >= 64:
-        return int(word)
-    return int(word & ~(-1 << left)) if left > 0 else 0
-
-
-@inlined
-def bits_left(words: Int64Array, at: int, count: int, bits: int) -> int:
-    """How many bits of a bit set are set within its first `bits` bits (null: all)."""
-    total = 0
-    last = count if bits == NULL else min(count, (max(bits, 0) + 63) >> 6)
-    for place in range(last):
-        total += popcount(masked_word(words, at, count, place, bits))
-    return total
-
-
-@inlined
-def add_ack_row(
-    state: ConsumptionState,
-    out: ConsumptionRows,
-    frame: AckFrame,
-    ids: IdColumns,
-    index: int,
-    words: Int64Array,
+def _add_ack_row(
+    state: ConsumptionState, block: Block, frame: int, action: int, index: int
 ) -> None:
-    """One row; index: row of the id, or -1 for a frame without ids."""
+    """One row; index: row of the id, or ABSENT for a frame without ids."""
+    frames = block.frames
+    ids = block.ids
+    acks = block.out.acks
     row = state.counters[OUT_ACKS]
-    acks = out.acks
-    acks.connection_id[row] = frame.connection
-    acks.frame_no[row] = frame.frame_no
-    acks.ts[row] = frame.ts_ns
-    acks.consumer_id[row] = frame.consumer_id
-    acks.incarnation[row] = frame.incarnation
-    acks.topic[row] = frame.topic
-    acks.subscription[row] = frame.subscription
-    acks.action[row] = frame.action
-    acks.ack_type[row] = frame.ack_type
-    acks.request_id[row] = frame.request_id
-    if index < 0:
-        acks.ledger_id[row] = NULL
-        acks.entry_id[row] = NULL
-        acks.partition[row] = NULL
-        acks.batch_size[row] = NULL
-        acks.ack_set_at[row] = NULL
-        acks.ack_set_count[row] = NULL
-        acks.remaining_in_batch[row] = NULL
-    else:
+    state.counters[OUT_ACKS] = row + 1
+    acks.matrix[:, row] = NULL
+    acks.connection_id[row] = frames.connection_id[frame]
+    acks.frame_no[row] = frames.frame_no[frame]
+    acks.ts[row] = frames.last_ts_ns[frame]
+    acks.consumer_id[row] = frames.consumer_id[frame]
+    acks.incarnation[row] = frames.incarnation[frame]
+    acks.topic[row] = frames.topic[frame]
+    acks.subscription[row] = frames.subscription[frame]
+    acks.action[row] = action
+    if action == ACTION_ACK:
+        acks.ack_type[row] = frames.ack_type[frame]
+        acks.request_id[row] = frames.request_id[frame]
+        acks.validation_error[row] = frames.validation_error[frame]
+        acks.txn_most_bits[row] = frames.txn_most_bits[frame]
+        acks.txn_least_bits[row] = frames.txn_least_bits[frame]
+    if index != ABSENT:
         partition = ids.partition[index]
         at = ids.ack_set_at[index]
         count = ids.ack_set_count[index]
@@ -101,9 +83,242 @@ def add_ack_row(
         acks.batch_size[row] = batch_size
         acks.ack_set_at[row] = at
         acks.ack_set_count[row] = count
-        bits = batch_size if batch_size > 0 else NULL
-        acks.remaining_in_batch[row] = bits_left(words, at, count, bits) if count > 0 else NULL
-    acks.validation_error[row] = frame.validation_error
-    acks.txn_most_bits[row] = frame.txn_most
-    acks.txn_least_bits[row] = frame.txn_least
-    state.counters[OUT_ACKS] = row + 1
+        if count > 0:
+            bits = batch_size if batch_size > 0 else NULL
+            acks.remaining_in_batch[row] = bits_left(block.words, at, count, bits)
+
+
+@inlined
+def _find_open(state: ConsumptionState, group: int, guess: int, ledger: int, entry: int) -> int:
+    """The last delivery of an id to a group, if it is open; else ABSENT."""
+    if group == ABSENT or ledger < 0 or entry < 0:
+        return ABSENT
+    page = find_page(state, guess, state.groups.serial[group], ledger, entry)
+    bit = entry & (PAGE_ENTRIES - 1)
+    if page == ABSENT or (state.pages.known[page] >> bit) & 1 == 0:
+        return ABSENT
+    return int(state.cells.delivery[page * PAGE_ENTRIES + bit])
+
+
+@kernel
+def _find_elsewhere(state: ConsumptionState, consumer: int, ledger: int, entry: int) -> int:
+    """The open delivery that an id of a consumer means and that its group does not have."""
+    local = state.consumers.local[consumer]
+    if local != ABSENT:
+        return _find_open(state, local, ABSENT, ledger, entry)
+    if has_identity(state, consumer, ledger, entry):
+        return ABSENT
+    # Ids that are all alike: one more of the consumer's messages is acked, the oldest stands for
+    # it.
+    oldest = state.consumers.first[consumer]
+    deliveries = state.deliveries
+    if (
+        oldest != ABSENT
+        and deliveries.page[oldest] == ABSENT
+        and deliveries.is_superseded[oldest] == 0
+        and deliveries.entry[oldest] == entry
+        and deliveries.ledger[oldest] == ledger
+    ):
+        return int(oldest)
+    return ABSENT
+
+
+@inlined
+def _find_meant(state: ConsumptionState, consumer: int, ledger: int, entry: int) -> int:
+    """The open delivery that an id of a consumer's frame means, whoever got it; else ABSENT."""
+    guess = state.consumers.page[consumer]
+    delivery = _find_open(state, state.consumers.group[consumer], guess, ledger, entry)
+    return _find_elsewhere(state, consumer, ledger, entry) if delivery == ABSENT else delivery
+
+
+@kernel
+def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
+    """Lay out the bits left of a delivery, all that came with it; returns words, ABSENT if none."""
+    deliveries = state.deliveries
+    set_words = max(deliveries.set_words[delivery], 0)
+    count = words_for(bits)
+    if set_words > 0:
+        # So much room was kept with the ack_set.
+        count = min(count, max(set_words, words_for(deliveries.messages[delivery])))
+    if count > MAX_BATCH_WORDS:
+        return ABSENT
+    if set_words == 0:
+        deliveries.piece[delivery] = allocate_words(state, count)
+    if deliveries.piece[delivery] == ABSENT:
+        return ABSENT
+    first = words_at(deliveries.piece[delivery])
+    for place in range(count):
+        if set_words > 0:
+            word = masked_word(state.words, first, set_words, place, bits)
+        else:
+            word = ~(-1 << (bits - 64 * place)) if bits - 64 * place < 64 else -1
+        state.words[first + set_words + place] = word
+    deliveries.left_words[delivery] = count
+    return count
+
+
+@kernel
+def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int) -> int:
+    """Take an ack_set over into what is left of a batch: bits that stay 1 in both.
+
+    A client names in each ack the messages that it leaves, and may name some that an earlier ack
+    took: only AND counts right. Returns the messages left, ABSENT where they cannot be kept.
+    """
+    ids = block.ids
+    deliveries = state.deliveries
+    asked = ids.ack_set_count[index]
+    bits = deliveries.messages[delivery]
+    if bits == NULL:
+        bits = ids.batch_size[index]
+    if bits <= 0:
+        bits = 64 * asked
+    count = deliveries.left_words[delivery]
+    if count == 0:
+        count = _begin_left(state, delivery, bits)
+        if count == ABSENT:
+            return ABSENT
+    base = words_at(deliveries.piece[delivery]) + max(deliveries.set_words[delivery], 0)
+    left = 0
+    for place in range(count):
+        word = masked_word(block.words, ids.ack_set_at[index], asked, place, bits)
+        word = word & state.words[base + place]
+        state.words[base + place] = word
+        left += popcount(word)
+    return left
+
+
+@kernel
+def _ack_part(
+    state: ConsumptionState, block: Block, row: int, delivery: int, index: int, transaction: int
+) -> bool:
+    """Take an ack_set; returns whether nothing is left. Without room the delivery ends."""
+    deliveries = state.deliveries
+    left = _narrow(state, block, delivery, index)
+    if left == ABSENT:
+        end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
+        return False
+    if left == 0:
+        return True
+    before = deliveries.left[delivery]
+    if before != NULL:
+        left = min(left, before)
+        state.consumers.unacked[deliveries.consumer[delivery]] -= before - left
+        deliveries.left[delivery] = left
+    if transaction != ABSENT:
+        deliveries.transaction[delivery] = transaction
+    return False
+
+
+@inlined
+def _ack_delivery(
+    state: ConsumptionState, block: Block, row: int, delivery: int, index: int, transaction: int
+) -> None:
+    """Acknowledge, or discard, the messages of a delivery that an id names.
+
+    index: row of the id, ABSENT if it is that of a later delivery; transaction: packed, or ABSENT.
+    """
+    frames = block.frames
+    deliveries = state.deliveries
+    is_discarded = frames.validation_error[row] != NULL
+    is_part = index != ABSENT and not is_discarded and block.ids.ack_set_count[index] > 0
+    if is_part and not _ack_part(state, block, row, delivery, index, transaction):
+        return
+    deliveries.ack_frame_no[delivery] = frames.frame_no[row]
+    if is_discarded:
+        end_delivery(state, block, row, delivery, DISCARDED)
+        return
+    cell = cell_of(state, delivery)
+    elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
+    if elapsed < 0:
+        add_notice(state, block, row, _NEGATIVE_DURATION, NULL)
+    elif cell != ABSENT:
+        deliveries.ack_latency_ns[delivery] = elapsed
+    end_delivery(state, block, row, delivery, ACKED)
+    if cell != ABSENT and transaction != ABSENT:
+        state.cells.end[cell] = END_IN_TRANSACTION | (transaction << END_BITS)
+
+
+@kernel
+def _ack_up_to(
+    state: ConsumptionState, block: Block, row: int, consumer: int, index: int, transaction: int
+) -> None:
+    """Apply a cumulative ACK: all open deliveries of the consumer up to its id."""
+    deliveries = state.deliveries
+    ledger = block.ids.ledger_id[index]
+    entry = block.ids.entry_id[index]
+    delivery = state.consumers.first[consumer]
+    budget = _FREE_STEPS + _STEPS_PER_FRAME * state.counters[CLOCK]
+    while delivery != ABSENT:
+        following = deliveries.next[delivery]
+        mine = deliveries.ledger[delivery]
+        is_last = mine == ledger and deliveries.entry[delivery] == entry
+        is_after = not is_last and (
+            mine > ledger or (mine == ledger and deliveries.entry[delivery] > entry)
+        )
+        if is_after and state.consumers.is_ascending[consumer] == 1:
+            return
+        if is_after or deliveries.is_superseded[delivery] == 1:
+            state.counters[SPENT_STEPS] += 1
+            if state.counters[SPENT_STEPS] > budget:
+                state.counters[DELIVERIES_GIVEN_UP] += 1
+                return
+        else:
+            its_index = index if is_last else ABSENT
+            _ack_delivery(state, block, row, delivery, its_index, transaction)
+        delivery = following
+
+
+@inlined
+def take_ack(state: ConsumptionState, block: Block, row: int) -> None:
+    """ACK: its ids are rows, and the deliveries that they mean end or shrink."""
+    frames = block.frames
+    ids = block.ids
+    first = frames.first_id[row]
+    count = max(frames.id_count[row], 0)
+    for index in range(first, first + count):
+        _add_ack_row(state, block, row, ACTION_ACK, index)
+    consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
+    if consumer == ABSENT:
+        return
+    see_broker_side(state, consumer)
+    transaction = ABSENT
+    if frames.txn_most_bits[row] != NULL and frames.txn_least_bits[row] != NULL:
+        transaction = transaction_of(state, frames.txn_most_bits[row], frames.txn_least_bits[row])
+    if frames.ack_type[row] != CUMULATIVE:
+        for index in range(first, first + count):
+            delivery = _find_meant(state, consumer, ids.ledger_id[index], ids.entry_id[index])
+            if delivery != ABSENT:
+                _ack_delivery(state, block, row, delivery, index, transaction)
+    # Pulsar: brokers ignore a cumulative one on shared subscriptions, and with more than one id.
+    elif count == 1 and state.consumers.type[consumer] not in (SHARED, KEY_SHARED):
+        _ack_up_to(state, block, row, consumer, first, transaction)
+
+
+@kernel
+def take_redeliver(state: ConsumptionState, block: Block, row: int) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all of the consumer, will come again.
+
+    Pulsar: without ids all; on subscriptions with one active consumer a list means all as well.
+    """
+    frames = block.frames
+    ids = block.ids
+    first = frames.first_id[row]
+    count = max(frames.id_count[row], 0)
+    for index in range(first, first + count):
+        _add_ack_row(state, block, row, ACTION_REDELIVER, index)
+    names_none = count == 0 and frames.status[row] == COMPLETE
+    if names_none:
+        _add_ack_row(state, block, row, ACTION_REDELIVER, ABSENT)
+    consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
+    if consumer == ABSENT:
+        return
+    see_broker_side(state, consumer)
+    if names_none or state.consumers.type[consumer] not in (NULL, SHARED, KEY_SHARED):
+        state.consumers.wants_all[consumer] = 1
+        end_all(state, block, row, consumer, REDELIVERY_REQUESTED)
+        return
+    for index in range(first, first + count):
+        delivery = _find_meant(state, consumer, ids.ledger_id[index], ids.entry_id[index])
+        # Pulsar: a broker looks only at what this consumer holds.
+        if delivery != ABSENT and state.deliveries.consumer[delivery] == consumer:
+            end_delivery(state, block, row, delivery, REDELIVERY_REQUESTED)

@@ -10,29 +10,33 @@ from typing import Final, NamedTuple
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption.records import give_row, take_row
 from dissector.protocols.pulsar.consumption.state import (
-    ASKERS,
-    ASKERS_AT,
     CLOCK,
     CONSUMERS_REFUSED,
     KEY_CONNECTION,
     KEY_CONSUMER,
     KEY_LOCAL_GROUP,
     KEY_NAMED_GROUP,
-    LIST_GONE,
+    LIST_CLOSED,
     LIST_IDLE,
     NEXT_SERIAL,
     OVERFLOW_CONSUMER,
+    REQUESTS,
     ROW_BITS,
     STATE_CLOSED,
     STATE_READY,
-    STOCK_CONNECTIONS,
-    STOCK_CONSUMERS,
-    STOCK_GROUPS,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT, find, list_append, list_unlink, put, remove
+from dissector.protocols.tables import (
+    ABSENT,
+    find,
+    give_row,
+    list_append,
+    list_unlink,
+    put,
+    remove,
+    take_row,
+)
 
 FAILOVER: Final = 2  # subscription type on the wire
 _GAP_STEPS: Final = 64
@@ -49,6 +53,14 @@ class ConsumerNames(NamedTuple):
     name: int
     incarnation: int
     leg: int
+
+
+@inlined
+def next_serial(state: ConsumptionState) -> int:
+    """A number that is never given twice."""
+    serial = state.counters[NEXT_SERIAL]
+    state.counters[NEXT_SERIAL] = serial + 1
+    return int(serial)
 
 
 @inlined
@@ -69,69 +81,50 @@ def add_consumer(
     connection: int,
     consumer_id: int,
     names: ConsumerNames,
-    kinds: Int64Array,
+    is_volatile: Int64Array,
 ) -> int:
     """A row for a new incarnation, READY and with an unknown balance.
 
-    kinds: int64[names], 1 for a name of a topic that is not persistent. Without room for another
-    consumer the row is OVERFLOW_CONSUMER, which serves for one frame only.
+    is_volatile: of Block. Without room for another consumer the row is OVERFLOW_CONSUMER, which
+    serves for one frame only.
     """
     consumers = state.consumers
     connection_row = add_connection(state, connection)
     row = ABSENT
     if connection_row != ABSENT:
-        row = take_row(consumers, state.counters, STOCK_CONSUMERS)
-        if row == ABSENT and state.lists.length[LIST_GONE] > 0:
-            row = state.lists.first[LIST_GONE]
-            list_unlink(state.lists, state.gone, LIST_GONE, row)
+        row = take_row(state.consumer_pool)
+        if row == ABSENT and state.lists.length[LIST_CLOSED] > 0:
+            row = state.lists.first[LIST_CLOSED]
+            list_unlink(state.lists, state.closed, LIST_CLOSED, row)
             _detach(state, row)
     if row == ABSENT:
         row = OVERFLOW_CONSUMER
         state.counters[CONSUMERS_REFUSED] += 1
-    _clear(state, row)
+    consumers.matrix[:, row] = 0
     consumers.connection[row] = connection
     consumers.id[row] = consumer_id
     consumers.incarnation[row] = max(names.incarnation, 0)
+    consumers.topic[row] = names.topic
+    consumers.subscription[row] = names.subscription
+    consumers.name[row] = names.name
+    consumers.type[row] = NULL
+    consumers.state[row] = STATE_READY
+    consumers.group[row] = ABSENT
+    consumers.local[row] = ABSENT
+    consumers.known_at[row] = -1
+    consumers.is_ascending[row] = 1
+    consumers.page[row] = ABSENT
+    consumers.serial[row] = next_serial(state)
+    consumers.connection_row[row] = ABSENT
+    consumers.first[row] = ABSENT
+    consumers.last[row] = ABSENT
     if row == OVERFLOW_CONSUMER:
-        consumers.topic[row] = names.topic
-        consumers.subscription[row] = names.subscription
-        consumers.name[row] = names.name
         return row
     consumers.connection_row[row] = connection_row
     put(state.table, connection, consumer_id, 0, KEY_CONSUMER, row)
     list_append(state.connections, consumers, connection_row, row)
-    learn_names(state, row, names, kinds)
+    learn_names(state, row, names, is_volatile)
     return row
-
-
-@inlined
-def _clear(state: ConsumptionState, row: int) -> None:
-    consumers = state.consumers
-    consumers.topic[row] = NULL
-    consumers.subscription[row] = NULL
-    consumers.name[row] = NULL
-    consumers.type[row] = NULL
-    consumers.state[row] = STATE_READY
-    consumers.left_by[row] = 0
-    consumers.left_at[row] = 0
-    consumers.opened_at[row] = 0
-    consumers.group[row] = ABSENT
-    consumers.local[row] = ABSENT
-    consumers.available[row] = 0
-    consumers.known_at[row] = -1
-    consumers.unacked[row] = 0
-    consumers.unread[row] = 0
-    consumers.is_ascending[row] = 1
-    consumers.page[row] = ABSENT
-    consumers.serial[row] = state.counters[NEXT_SERIAL]
-    consumers.is_failover[row] = 0
-    consumers.inactive_at[row] = 0
-    consumers.wants_all[row] = 0
-    consumers.connection_row[row] = ABSENT
-    consumers.first[row] = ABSENT
-    consumers.last[row] = ABSENT
-    consumers.length[row] = 0
-    state.counters[NEXT_SERIAL] += 1
 
 
 @kernel
@@ -140,21 +133,21 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
     row = find_connection(state, connection)
     if row == ABSENT:
         connections = state.connections
-        row = take_row(connections, state.counters, STOCK_CONNECTIONS)
+        row = take_row(state.connection_pool)
         if row != ABSENT:
             put(state.table, connection, 0, 0, KEY_CONNECTION, row)
+            connections.matrix[:, row] = 0
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
-            connections.is_broker_seen[row] = 0
-            connections.is_client_missing[row] = 0
             connections.first[row] = ABSENT
             connections.last[row] = ABSENT
-            connections.length[row] = 0
     return row
 
 
 @kernel
-def learn_names(state: ConsumptionState, row: int, names: ConsumerNames, kinds: Int64Array) -> None:
+def learn_names(
+    state: ConsumptionState, row: int, names: ConsumerNames, is_volatile: Int64Array
+) -> None:
     """Take over names that were not known, and join the group that they lead to."""
     consumers = state.consumers
     if consumers.topic[row] == NULL:
@@ -178,7 +171,7 @@ def learn_names(state: ConsumptionState, row: int, names: ConsumerNames, kinds: 
         group = _join(state, connection, consumer_id, names.leg, KEY_LOCAL_GROUP)
         consumers.group[row] = group
     group = consumers.group[row]
-    if group != ABSENT and topic >= 0 and topic < len(kinds) and kinds[topic] == 1:
+    if group != ABSENT and topic >= 0 and topic < len(is_volatile) and is_volatile[topic] == 1:
         state.groups.has_identity[group] = 0
 
 
@@ -193,26 +186,18 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
             list_unlink(state.lists, groups, LIST_IDLE, row)
         groups.members[row] += 1
         return row
-    row = take_row(groups, state.counters, STOCK_GROUPS)
+    row = take_row(state.group_pool)
     if row == ABSENT and state.lists.length[LIST_IDLE] > 0:
         row = state.lists.first[LIST_IDLE]
         list_unlink(state.lists, groups, LIST_IDLE, row)
-        remove(
-            state.table,
-            groups.key_a[row],
-            groups.key_b[row],
-            groups.key_c[row],
-            groups.key_d[row],
-        )
+        a_old, b_old = groups.key_a[row], groups.key_b[row]
+        remove(state.table, a_old, b_old, groups.key_c[row], groups.key_d[row])
     if row == ABSENT:
         return ABSENT
-    groups.serial[row] = state.counters[NEXT_SERIAL]
-    state.counters[NEXT_SERIAL] += 1
+    groups.matrix[:, row] = 0
+    groups.serial[row] = next_serial(state)
     groups.members[row] = 1
     groups.has_identity[row] = 1
-    groups.seek_at[row] = 0
-    groups.seek_before[row] = 0
-    groups.forgotten_at[row] = 0
     groups.gap_at[row] = -1
     groups.key_a[row] = a
     groups.key_b[row] = b
@@ -251,7 +236,7 @@ def _detach(state: ConsumptionState, row: int) -> None:
 
 
 @inlined
-def note_leaving(state: ConsumptionState, row: int, by: int) -> None:
+def mark_leaving(state: ConsumptionState, row: int, by: int) -> None:
     """The consumer begins to go: the first reason counts."""
     if state.consumers.left_at[row] == 0:
         state.consumers.left_at[row] = max(state.counters[CLOCK], 1)
@@ -259,7 +244,7 @@ def note_leaving(state: ConsumptionState, row: int, by: int) -> None:
 
 
 @inlined
-def note_staying(state: ConsumptionState, row: int) -> None:
+def mark_present(state: ConsumptionState, row: int) -> None:
     """The consumer goes on after all, or is in use though it seemed closed."""
     state.consumers.left_at[row] = 0
     state.consumers.left_by[row] = 0
@@ -274,16 +259,16 @@ def retire(state: ConsumptionState, row: int) -> None:
         consumers.state[row] = STATE_CLOSED
         consumers.unacked[row] = 0
         consumers.unread[row] = 0
-        list_append(state.lists, state.gone, LIST_GONE, row)
+        list_append(state.lists, state.closed, LIST_CLOSED, row)
 
 
 @inlined
 def revive(state: ConsumptionState, row: int) -> None:
     """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
     if state.consumers.state[row] == STATE_CLOSED:
-        list_unlink(state.lists, state.gone, LIST_GONE, row)
+        list_unlink(state.lists, state.closed, LIST_CLOSED, row)
         state.consumers.known_at[row] = -1
-        note_staying(state, row)
+        mark_present(state, row)
 
 
 @kernel
@@ -295,7 +280,7 @@ def forget_connection(state: ConsumptionState, connection: int) -> None:
     while state.connections.length[row] > 0:
         _detach(state, state.connections.first[row])
     remove(state.table, connection, 0, 0, KEY_CONNECTION)
-    give_row(state.connections, state.counters, STOCK_CONNECTIONS, row)
+    give_row(state.connection_pool, row)
 
 
 @kernel
@@ -360,20 +345,20 @@ def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
 
 
 @inlined
-def note_asker(state: ConsumptionState, row: int, frame_no: int) -> None:
+def remember_request(state: ConsumptionState, row: int, frame_no: int) -> None:
     """A frame whose answer will not name the consumer."""
-    place = ASKERS_AT + 2 * (frame_no & (ASKERS - 1))
-    state.counters[place] = frame_no
-    state.counters[place + 1] = packed_consumer(state, row)
+    place = frame_no & (REQUESTS - 1)
+    state.requests[place, 0] = frame_no
+    state.requests[place, 1] = packed_consumer(state, row)
 
 
 @inlined
-def find_asker(state: ConsumptionState, frame_no: int) -> int:
-    """The consumer of note_asker's frame, or ABSENT."""
-    place = ASKERS_AT + 2 * (frame_no & (ASKERS - 1))
-    if frame_no < 0 or state.counters[place] != frame_no:
+def find_requester(state: ConsumptionState, frame_no: int) -> int:
+    """The consumer of remember_request's frame, or ABSENT."""
+    place = frame_no & (REQUESTS - 1)
+    if frame_no < 0 or state.requests[place, 0] != frame_no:
         return ABSENT
-    return unpacked_consumer(state, state.counters[place + 1])
+    return unpacked_consumer(state, state.requests[place, 1])
 
 
 @inlined
@@ -391,39 +376,6 @@ def take_back_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     group = state.consumers.group[row]
     if group != ABSENT and state.groups.seek_at[group] == frame_no:
         state.groups.seek_at[group] = state.groups.seek_before[group]
-
-
-@inlined
-def is_balance_known(state: ConsumptionState, row: int) -> bool:
-    """Whether the balance is known from its start and no frame is missing since.
-
-    Where nothing of the broker's direction is captured nobody knows what was delivered.
-    """
-    known_at = state.consumers.known_at[row]
-    connection_row = state.consumers.connection_row[row]
-    if known_at < 0 or connection_row == ABSENT:
-        return False
-    connections = state.connections
-    return bool(
-        known_at > connections.broker_gap_at[connection_row]
-        and known_at > connections.client_gap_at[connection_row]
-        and connections.is_client_missing[connection_row] == 0
-    )
-
-
-@inlined
-def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: int) -> None:
-    """CONSUMER_STATS_RESPONSE: the broker's own balance serves where ours is not known.
-
-    It also serves where it is larger than ours: FLOWs reach the broker in the order in which they
-    were seen, so that it charged less than was counted. That it is smaller proves nothing, because
-    deliveries that it has charged may still be on their way.
-    """
-    if available == NULL:
-        return
-    if not is_balance_known(state, row) or available > state.consumers.available[row]:
-        state.consumers.available[row] = available
-        state.consumers.known_at[row] = frame_no
 
 
 @inlined

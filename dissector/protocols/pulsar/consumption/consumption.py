@@ -15,17 +15,20 @@ from dissector.limits import (
     MAX_OPEN_DELIVERIES,
     NULL,
 )
-from dissector.protocols.columns import CHECKSUM_NAMES, FrameColumns, IdColumns
+from dissector.protocols.columns import (
+    CHECKSUM_NAMES,
+    FrameColumns,
+    IdColumns,
+    new_frame_columns,
+    new_id_columns,
+)
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
 from dissector.protocols.pulsar.consumption.permits import EVENT_NAMES
 from dissector.protocols.pulsar.consumption.published import set_leg
-from dissector.protocols.pulsar.consumption.records import EVER, USED
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, new_rows
+from dissector.protocols.pulsar.consumption.rows import Block, new_rows
 from dissector.protocols.pulsar.consumption.state import (
     CAUSE_NAMES,
     NEXT_NODE,
-    NEXT_PUBLISHED,
-    NEXT_TRANSACTION,
     ORDINAL,
     OUT_ACKS,
     OUT_DELIVERIES,
@@ -33,13 +36,6 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_PERMITS,
     OUT_WORDS,
     OUTCOME_NAMES,
-    PADDING,
-    PAGE_ENTRIES,
-    STOCK_CONNECTIONS,
-    STOCK_CONSUMERS,
-    STOCK_DELIVERIES,
-    STOCK_GROUPS,
-    STOCK_PAGES,
     WORDS_USED,
     ConsumptionState,
     make_consumer_room,
@@ -49,6 +45,7 @@ from dissector.protocols.pulsar.consumption.state import (
     new_state,
 )
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
+from dissector.protocols.tables import Pool
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -59,11 +56,23 @@ VALIDATION_ERROR_NAMES: Final = (
     "BatchDeSerializeError",
     "DecryptionError",
 )
-# The texts of a column's codes, by column.
-Names = dict[str, Sequence[bytes] | Sequence[str]]
+# The texts of a column's codes; None: the names of the capture.
+_TEXTS: Final[dict[str, Sequence[str] | None]] = {
+    "topic": None,
+    "subscription": None,
+    "consumer_name": None,
+    "action": ACTION_NAMES,
+    "event": EVENT_NAMES,
+    "subscription_type": SUBSCRIPTION_TYPE_NAMES,
+    "ack_type": ACK_TYPE_NAMES,
+    "validation_error": VALIDATION_ERROR_NAMES,
+    "redelivery_cause": CAUSE_NAMES,
+    "outcome": OUTCOME_NAMES,
+    "checksum": CHECKSUM_NAMES,
+}
 _NOT_PERSISTENT: Final = b"non-persistent://"
-_START_CONSUMERS: Final = 512 + PADDING
-_START_DELIVERIES: Final = (1 << 13) + PADDING
+_START_CONSUMERS: Final = 512
+_START_DELIVERIES: Final = 1 << 13
 _START_NODES: Final = 1 << 12
 _START_WORDS: Final = 1 << 13
 # A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction
@@ -94,7 +103,7 @@ class PulsarConsumption:
             min(nodes, _START_NODES),
         )
         self._out = new_rows(FRAME_BLOCK_ROWS, _START_WORDS)
-        self._kinds = np.zeros(64, np.int64)
+        self._is_volatile = np.zeros(64, np.int64)
         self._named = 0
         self._names: Sequence[bytes] = ()
 
@@ -132,9 +141,8 @@ class PulsarConsumption:
         row = 0
         while True:
             self._make_room(rows - row)
-            row, status, wanted = walk(
-                self._state, frames, ids, words, self._kinds, row, rows, self._protocol, self._out
-            )
+            block = Block(frames, ids, words, self._is_volatile, self._out)
+            row, status, wanted = walk(self._state, block, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
             if status == DONE:
                 return blocks
@@ -144,37 +152,19 @@ class PulsarConsumption:
         """End everything that is open, in the order of its frames."""
         blocks: list[TableBlock] = []
         self._state.counters[ORDINAL] += 1
+        frames, ids = new_frame_columns(1)[1], new_id_columns(1)[1]
         nothing = np.zeros(1, np.int64)
         while True:
             self._widen(0)
-            is_done = end_capture(self._state, self._out)
+            block = Block(frames, ids, nothing, self._is_volatile, self._out)
+            is_done = end_capture(self._state, block)
             blocks.extend(self._flush(nothing, notices))
             if is_done:
                 return blocks
 
     def memory(self) -> ConsumptionState:
-        """What another one goes on from: its own, filled in place, and `resume`.
-
-        Rows that were never used are zeros in it: their cells were not set up.
-        """
-        state = self._state
-        counters = state.counters
-        used = {
-            STOCK_CONSUMERS: (state.consumers, state.gone),
-            STOCK_CONNECTIONS: (state.connections,),
-            STOCK_GROUPS: (state.groups,),
-            STOCK_DELIVERIES: (state.deliveries, state.ages),
-            STOCK_PAGES: (state.pages,),
-        }
-        for stock, bundles in used.items():
-            for bundle in bundles:
-                _clear(bundle, int(counters[stock + EVER]))
-        _clear(state.cells, int(counters[STOCK_PAGES + EVER]) * PAGE_ENTRIES)
-        _clear(state.published, int(counters[NEXT_PUBLISHED]))
-        state.stamps[int(counters[NEXT_PUBLISHED]) * PAGE_ENTRIES :] = 0
-        _clear(state.transactions, int(counters[NEXT_TRANSACTION]))
-        state.words[int(counters[WORDS_USED]) :] = 0
-        return state
+        """What another one goes on from: its own, filled in place, and `resume`."""
+        return self._state
 
     def resume(self, names: Sequence[bytes]) -> None:
         """Take what goes with a memory: texts of the name codes."""
@@ -184,33 +174,30 @@ class PulsarConsumption:
         """Note which of the new names are topics whose messages have no identity."""
         self._names = names
         known = len(names)
-        if known > len(self._kinds):
-            larger = np.zeros(max(known, 2 * len(self._kinds)), np.int64)
-            larger[: len(self._kinds)] = self._kinds
-            self._kinds = larger
+        if known > len(self._is_volatile):
+            larger = np.zeros(max(known, 2 * len(self._is_volatile)), np.int64)
+            larger[: len(self._is_volatile)] = self._is_volatile
+            self._is_volatile = larger
         for code in range(self._named, known):
             if names[code].startswith(_NOT_PERSISTENT):
-                self._kinds[code] = 1
+                self._is_volatile[code] = 1
         self._named = known
 
     def _make_room(self, rows: int) -> None:
         """Room in the state for what so many frames can add, as far as the bounds allow."""
         consumers, deliveries, nodes = self._bounds
         state = self._state
-        counters = state.counters
         make_key_room(state, _KEYS_PER_FRAME * rows)
-        stocks = (STOCK_CONSUMERS, STOCK_CONNECTIONS, STOCK_GROUPS)
-        used = max(int(counters[stock + USED]) for stock in stocks)
-        wanted = _wanted(len(state.consumers.id), used + rows, consumers)
+        pools = (state.consumer_pool, state.connection_pool, state.group_pool)
+        wanted = max(_wanted(pool, rows, consumers) for pool in pools)
         if wanted:
             make_consumer_room(state, wanted)
-        used = int(counters[STOCK_DELIVERIES + USED])
-        wanted = _wanted(len(state.deliveries.consumer), used + rows, deliveries)
+        wanted = _wanted(state.delivery_pool, rows, deliveries)
         if wanted:
             make_delivery_room(state, wanted)
-        wanted = _wanted(len(state.nodes.bits), int(counters[NEXT_NODE]) + 2 * rows, nodes)
-        if wanted:
-            make_node_room(state, wanted)
+        have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
+        if have < min(needed, nodes):
+            make_node_room(state, min(max(2 * have, needed), nodes))
 
     def _widen(self, wanted: int) -> None:
         """Room for the rows of one frame that needs more than there is."""
@@ -223,83 +210,47 @@ class PulsarConsumption:
         """The rows so far as blocks of their own arrays; the room is free again."""
         counters = self._state.counters
         out = self._out
-        blocks: list[TableBlock] = []
-        if counters[OUT_ACKS]:
-            blocks.append(self._ack_block(out, int(counters[OUT_ACKS]), words))
-        if counters[OUT_PERMITS]:
-            blocks.append(self._permit_block(out, int(counters[OUT_PERMITS])))
-        if counters[OUT_DELIVERIES]:
-            blocks.append(self._delivery_block(out, int(counters[OUT_DELIVERIES])))
+        own_words = out.words[: counters[OUT_WORDS]]
+        blocks = [
+            self._block(table, rows, int(count), sets)
+            for table, rows, count, sets in (
+                ("acks", out.acks, counters[OUT_ACKS], words),
+                ("permits", out.permits, counters[OUT_PERMITS], words),
+                ("deliveries", out.deliveries, counters[OUT_DELIVERIES], own_words),
+            )
+            if count
+        ]
         if counters[OUT_NOTICES]:
             found = out.notices.matrix[:, : counters[OUT_NOTICES]].T.tolist()
             notices.add(Finding(*each) for each in found)
         counters[[OUT_ACKS, OUT_PERMITS, OUT_DELIVERIES, OUT_WORDS, OUT_NOTICES]] = 0
         return blocks
 
-    def _ack_block(self, out: ConsumptionRows, rows: int, words: Int64Array) -> TableBlock:
-        columns = _columns(out.acks, rows)
-        values = words.copy() if (columns["ack_set_count"] > 0).any() else words[:0]
-        ack_set = Lists(values, columns.pop("ack_set_at"), columns.pop("ack_set_count"))
-        coded: Names = {
-            "topic": self._names,
-            "subscription": self._names,
-            "action": ACTION_NAMES,
-            "ack_type": ACK_TYPE_NAMES,
-            "validation_error": VALIDATION_ERROR_NAMES,
-        }
-        return TableBlock("acks", rows, {**_coded(columns, coded), "ack_set": ack_set})
-
-    def _permit_block(self, out: ConsumptionRows, rows: int) -> TableBlock:
-        columns = _columns(out.permits, rows)
-        coded: Names = {
-            "topic": self._names,
-            "subscription": self._names,
-            "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "event": EVENT_NAMES,
-        }
-        return TableBlock("permits", rows, _coded(columns, coded))
-
-    def _delivery_block(self, out: ConsumptionRows, rows: int) -> TableBlock:
-        columns = _columns(out.deliveries, rows)
-        values = out.words[: self._state.counters[OUT_WORDS]].copy()
-        ack_set = Lists(values, columns.pop("ack_set_at"), columns.pop("ack_set_count"))
-        coded: Names = {
-            "topic": self._names,
-            "subscription": self._names,
-            "consumer_name": self._names,
-            "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "redelivery_cause": CAUSE_NAMES,
-            "outcome": OUTCOME_NAMES,
-            "checksum": CHECKSUM_NAMES,
-        }
-        return TableBlock("deliveries", rows, {**_coded(columns, coded), "ack_set": ack_set})
+    def _block(self, table: str, rows: Bundle, count: int, words: Int64Array) -> TableBlock:
+        """The first rows of a bundle. words: of their ack sets."""
+        cells = dict(zip(type(rows)._fields, rows.matrix[:, :count].copy(), strict=True))
+        if table == "deliveries":
+            # Those that end with one frame in the order of their own.
+            order = np.lexsort((cells["frame_no"], cells["closing_row"]))
+            if (order[1:] < order[:-1]).any():
+                cells = {name: values[order] for name, values in cells.items()}
+        columns: dict[str, Column] = {}
+        if "ack_set_at" in cells:
+            starts, counts = cells.pop("ack_set_at"), cells.pop("ack_set_count")
+            sets = words.copy() if (counts > 0).any() else words[:0]
+            columns["ack_set"] = Lists(sets, starts, counts)
+        for name, values in cells.items():
+            if name in _TEXTS:
+                texts = _TEXTS[name] or self._names
+                # A number that has no name is null.
+                columns[name] = Coded(np.where(values < len(texts), values, NULL), texts)
+            else:
+                columns[name] = values
+        return TableBlock(table, count, columns)
 
 
-def _wanted(have: int, needed: int, bound: int) -> int:
-    """The rows that a bundle shall have: twice what it has, or more; 0 if there are enough."""
-    if needed <= have or have >= bound:
-        return 0
-    return min(max(2 * have, needed) + PADDING, bound)
-
-
-def _clear(bundle: Bundle, first: int) -> None:
-    """Set the rows from one on to zero."""
-    for column in bundle:
-        column[first:] = 0
-
-
-def _columns(rows: Bundle, count: int) -> dict[str, Int64Array]:
-    """The first rows of a bundle as columns of one fresh matrix."""
-    cells = rows.matrix[:, :count].copy()
-    return dict(zip(type(rows)._fields, cells, strict=True))
-
-
-def _coded(columns: dict[str, Int64Array], names: Names) -> dict[str, Column]:
-    """The columns, those with names as codes; a number that has no name is null."""
-    done: dict[str, Column] = {}
-    for name, values in columns.items():
-        if name in names:
-            done[name] = Coded(np.where(values < len(names[name]), values, NULL), names[name])
-        else:
-            done[name] = values
-    return done
+def _wanted(pool: Pool, more: int, bound: int) -> int:
+    """The rows that a pool shall have: twice what it has, or more; 0 if there are enough."""
+    have = len(pool.rows)
+    needed = have - int(pool.free[0]) + more
+    return min(max(2 * have, needed), bound) if have < min(needed, bound) else 0

@@ -1,4 +1,4 @@
-"""Deliveries begin: from a MESSAGE to an open delivery under its identity.
+"""Deliveries: from a MESSAGE to an open one under its identity, and from there to a row.
 
 A delivery is a message put in a client's queue; only its ack shows that it was consumed. Its
 identity is (topic, subscription, ledger, entry), so an ack of any consumer of the subscription ends
@@ -10,25 +10,29 @@ stored checksum, or without one another time of its producer, is another message
 delivered again, and when the older message was published says nothing about it.
 """
 
+from typing import Final
+
 from dissector.blocks import Int64Array
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_WORDS, NULL
+from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
-from dissector.protocols.pulsar.consumption.acks import bits_left
-from dissector.protocols.pulsar.consumption.consumers import packed_consumer
-from dissector.protocols.pulsar.consumption.delivery_ends import (
-    end_delivery,
-    take_words,
+from dissector.protocols.pulsar.consumption.bitsets import (
+    allocate_words,
+    bit_of,
+    bits_left,
+    free_words,
     words_at,
-    write_ended,
+    words_for,
 )
+from dissector.protocols.pulsar.consumption.consumers import packed_consumer
 from dissector.protocols.pulsar.consumption.identities import (
     add_page,
-    bit_of,
+    cell_of,
+    evict_page,
     find_page,
-    give_up_page,
-    page_to_give_up,
+    page_to_evict,
 )
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
@@ -36,23 +40,175 @@ from dissector.protocols.pulsar.consumption.published import (
     leg_of,
     published_ns,
 )
-from dissector.protocols.pulsar.consumption.records import has_row, take_row
 from dissector.protocols.pulsar.consumption.redelivery import (
     cause_of_forgotten,
     cause_of_known,
     cause_of_unseen,
 )
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place
+from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, add_notice
 from dissector.protocols.pulsar.consumption.state import (
+    ACKED,
+    DELIVERIES_GIVEN_UP,
     END_OTHER,
+    END_REQUESTED,
     LIST_AGES,
+    ORDINAL,
+    OUT_DELIVERIES,
+    OUT_WORDS,
     PAGE_ENTRIES,
-    STOCK_DELIVERIES,
-    STOCK_PAGES,
+    REDELIVERY_REQUESTED,
+    UNKNOWN_GAP,
     UNRESOLVED_AT_LIMIT,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT, list_append
+from dissector.protocols.tables import ABSENT, give_row, list_append, list_unlink, take_row
+
+_NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
+
+
+@kernel
+def end_delivery(
+    state: ConsumptionState, block: Block, row: int, delivery: int, outcome: int
+) -> None:
+    """Take a delivery out of what is open, write its row and free it."""
+    deliveries = state.deliveries
+    consumers = state.consumers
+    consumer = deliveries.consumer[delivery]
+    list_unlink(consumers, deliveries, consumer, delivery)
+    list_unlink(state.lists, state.ages, LIST_AGES, delivery)
+    if consumers.length[consumer] == 0:
+        consumers.is_ascending[consumer] = 1
+    left = deliveries.left[delivery]
+    if left == NULL:
+        consumers.unread[consumer] -= 1
+    else:
+        consumers.unacked[consumer] -= left
+        if outcome == ACKED:
+            deliveries.left[delivery] = 0
+    cell = cell_of(state, delivery)
+    if cell != ABSENT:
+        state.pages.open[deliveries.page[delivery]] -= 1
+        state.cells.delivery[cell] = ABSENT
+        state.cells.end[cell] = END_REQUESTED if outcome == REDELIVERY_REQUESTED else END_OTHER
+    if outcome == UNRESOLVED_AT_LIMIT:
+        state.counters[DELIVERIES_GIVEN_UP] += 1
+    _write_row(state, block, row, delivery, outcome)
+    if deliveries.piece[delivery] != ABSENT:
+        free_words(state, deliveries.piece[delivery])
+    give_row(state.delivery_pool, delivery)
+
+
+@inlined
+def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
+    """The outcome, or UNKNOWN_GAP where an answer may have been missed by the capture."""
+    consumer = state.deliveries.consumer[delivery]
+    row = state.consumers.connection_row[consumer]
+    if row == ABSENT:
+        return outcome
+    if state.connections.is_broker_seen[row] == 0:
+        return UNKNOWN_GAP
+    if state.connections.broker_gap_at[row] >= state.deliveries.frame_no[delivery]:
+        return UNKNOWN_GAP
+    return outcome
+
+
+@kernel
+def end_all(
+    state: ConsumptionState, block: Block, row: int, consumer: int, outcome: int
+) -> None:
+    """End every open delivery of a consumer; a request and a limit are certain."""
+    is_certain = outcome in (REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT)
+    while state.consumers.length[consumer] > 0:
+        delivery = state.consumers.first[consumer]
+        its_outcome = outcome if is_certain else unresolved(state, delivery, outcome)
+        end_delivery(state, block, row, delivery, its_outcome)
+
+
+@inlined
+def sent_at(state: ConsumptionState, delivery: int) -> int:
+    """When the SEND of a delivery's entry was complete, ns; null if that is not known."""
+    deliveries = state.deliveries
+    consumer = deliveries.consumer[delivery]
+    connection = state.consumers.connection[consumer]
+    topic = state.consumers.topic[consumer]
+    ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
+    return published_ns(state, topic, connection, ledger, entry, leg_of(state, connection))
+
+
+@inlined
+def _publish_to_delivery(state: ConsumptionState, block: Block, row: int, delivery: int) -> int:
+    """From SEND to MESSAGE in ns; null if the SEND is not known or, with a notice, negative."""
+    deliveries = state.deliveries
+    sent_ns = deliveries.published_ns[delivery]
+    # A receipt may come later than the message that it is about.
+    if sent_ns == NULL and deliveries.page[delivery] != ABSENT:
+        sent_ns = sent_at(state, delivery)
+    if sent_ns == NULL:
+        return NULL
+    elapsed = deliveries.last_ns[delivery] - sent_ns
+    if elapsed < 0:
+        add_notice(state, block, row, _NEGATIVE_DURATION, NULL)
+        return NULL
+    return int(elapsed)
+
+
+@inlined
+def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row: int) -> None:
+    """Copy the ack_set that came with the message."""
+    count = state.deliveries.set_words[delivery]
+    target = state.counters[OUT_WORDS]
+    out.deliveries.ack_set_at[row] = target
+    out.deliveries.ack_set_count[row] = count
+    if count > 0:
+        at = words_at(state.deliveries.piece[delivery])
+        for word in range(count):
+            out.words[target + word] = state.words[at + word]
+        state.counters[OUT_WORDS] = target + count
+
+
+@inlined
+def _write_row(
+    state: ConsumptionState, block: Block, frame: int, delivery: int, outcome: int
+) -> None:
+    """One row of deliveries, with what is known of its consumer by now."""
+    deliveries = state.deliveries
+    consumers = state.consumers
+    consumer = deliveries.consumer[delivery]
+    row = state.counters[OUT_DELIVERIES]
+    state.counters[OUT_DELIVERIES] = row + 1
+    to = block.out.deliveries
+    to.connection_id[row] = consumers.connection[consumer]
+    to.frame_no[row] = deliveries.frame_no[delivery]
+    to.ts[row] = deliveries.last_ns[delivery]
+    to.topic[row] = consumers.topic[consumer]
+    to.subscription[row] = consumers.subscription[consumer]
+    to.subscription_type[row] = consumers.type[consumer]
+    to.consumer_id[row] = consumers.id[consumer]
+    to.incarnation[row] = consumers.incarnation[consumer]
+    to.consumer_name[row] = consumers.name[consumer]
+    to.ledger_id[row] = deliveries.ledger[delivery]
+    to.entry_id[row] = deliveries.entry[delivery]
+    to.partition[row] = deliveries.partition[delivery]
+    to.batch_size[row] = deliveries.batch_size[delivery]
+    count = deliveries.count[delivery]
+    left = deliveries.left[delivery]
+    to.message_count[row] = count
+    to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
+    _write_set(state, block.out, delivery, row)
+    cause = deliveries.cause[delivery]
+    to.redelivery_count[row] = max(deliveries.redelivery_count[delivery], 0)
+    to.is_redelivered[row] = 0 if cause == NULL else 1
+    to.redelivery_cause[row] = cause
+    to.previous_frame_no[row] = deliveries.previous_frame_no[delivery]
+    to.previous_connection_id[row] = deliveries.previous_connection[delivery]
+    to.outcome[row] = outcome
+    to.ack_frame_no[row] = deliveries.ack_frame_no[delivery]
+    to.ack_latency_ns[row] = deliveries.ack_latency_ns[delivery]
+    to.publish_to_delivery_ns[row] = _publish_to_delivery(state, block, frame, delivery)
+    to.deliver_at_ms[row] = deliveries.deliver_at_ms[delivery]
+    to.checksum[row] = deliveries.checksum[delivery]
+    to.crc32c_stored[row] = deliveries.crc32c[delivery]
+    to.closing_row[row] = state.counters[ORDINAL]
 
 
 @inlined
@@ -73,24 +229,16 @@ def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
 
 
 @kernel
-def _free_page(state: ConsumptionState, out: ConsumptionRows, place: Place) -> None:
+def _free_page(state: ConsumptionState, block: Block, row: int) -> None:
     """Give back a page of ids; deliveries that are open on it cannot be followed any more."""
-    page = page_to_give_up(state)
+    page = page_to_evict(state)
     if state.pages.open[page] > 0:
         for cell in range(PAGE_ENTRIES):
             if (state.pages.known[page] >> cell) & 1:
                 delivery = state.cells.delivery[page * PAGE_ENTRIES + cell]
                 if delivery != ABSENT:
-                    end_delivery(state, delivery, UNRESOLVED_AT_LIMIT)
-        write_ended(state, out, place)
-    give_up_page(state, page)
-
-
-@kernel
-def _free_delivery(state: ConsumptionState, out: ConsumptionRows, place: Place) -> None:
-    """Give up the oldest open delivery."""
-    end_delivery(state, state.lists.first[LIST_AGES], UNRESOLVED_AT_LIMIT)
-    write_ended(state, out, place)
+                    end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
+    evict_page(state, page)
 
 
 @inlined
@@ -139,19 +287,19 @@ def _is_another(state: ConsumptionState, delivery: int, page: int, cell: int) ->
 
 @kernel
 def _forget_sends(
-    state: ConsumptionState, consumer: int, delivery: int, place: Place, cell: int
+    state: ConsumptionState, consumer: int, delivery: int, cell: int
 ) -> None:
     """The SEND of the id's entry, if it was complete before the last delivery of the cell, was that
     of the older message."""
     deliveries = state.deliveries
     ledger = deliveries.ledger[delivery]
     entry = deliveries.entry[delivery]
-    connection = place.connection
+    connection = state.consumers.connection[consumer]
     leg = leg_of(state, connection)
     topic = state.consumers.topic[consumer]
     older = state.cells.delivery[cell]
     if older != ABSENT and deliveries.published_ns[older] == NULL:
-        sent_ns = published_ns(state, topic, connection, ledger, entry, leg)
+        sent_ns = sent_at(state, older)
         if sent_ns != NULL and sent_ns <= deliveries.last_ns[older]:
             deliveries.published_ns[older] = sent_ns
     until_ns = state.cells.last_ns[cell]
@@ -177,7 +325,7 @@ def _recognise(
 
 @inlined
 def _identify(
-    state: ConsumptionState, out: ConsumptionRows, consumer: int, delivery: int, place: Place
+    state: ConsumptionState, block: Block, row: int, consumer: int, delivery: int
 ) -> None:
     """Enter a delivery under its id."""
     deliveries = state.deliveries
@@ -188,15 +336,15 @@ def _identify(
     serial = state.groups.serial[group]
     page = find_page(state, state.consumers.page[consumer], serial, ledger, entry)
     if page == ABSENT:
-        if not has_row(pages, state.counters, STOCK_PAGES):
-            _free_page(state, out, place)
+        if state.page_pool.free[0] == 0:
+            _free_page(state, block, row)
         page = add_page(state, group, serial, ledger, entry)
     state.consumers.page[consumer] = page
     bit = entry & (PAGE_ENTRIES - 1)
     cell = page * PAGE_ENTRIES + bit
     is_another = _is_another(state, delivery, page, cell)
     if is_another:
-        _forget_sends(state, consumer, delivery, place, cell)
+        _forget_sends(state, consumer, delivery, cell)
         _part_with(state, page, cell)
     if not is_another and (pages.seen[page] >> bit) & 1:
         _recognise(state, group, consumer, delivery, page, cell)
@@ -205,21 +353,17 @@ def _identify(
     pages.seen[page] = wrapped(int(pages.seen[page]) | bit_of(bit))
     pages.known[page] = wrapped(int(pages.known[page]) | bit_of(bit))
     pages.open[page] += 1
-    state.cells.delivery[cell] = delivery
-    connection = place.connection
-    state.cells.frame_no[cell] = deliveries.frame_no[delivery]
-    state.cells.connection[cell] = connection
-    state.cells.holder[cell] = packed_consumer(state, consumer)
-    state.cells.end[cell] = END_OTHER
-    state.cells.last_ns[cell] = deliveries.last_ns[delivery]
-    state.cells.crc32c[cell] = _sound(state, delivery, deliveries.crc32c[delivery])
-    published_ms = _sound(state, delivery, deliveries.publish_time_ms[delivery])
-    state.cells.publish_time_ms[cell] = published_ms
+    cells = state.cells
+    cells.delivery[cell] = delivery
+    cells.frame_no[cell] = deliveries.frame_no[delivery]
+    cells.connection[cell] = state.consumers.connection[consumer]
+    cells.holder[cell] = packed_consumer(state, consumer)
+    cells.end[cell] = END_OTHER
+    cells.last_ns[cell] = deliveries.last_ns[delivery]
+    cells.crc32c[cell] = _sound(state, delivery, deliveries.crc32c[delivery])
+    cells.publish_time_ms[cell] = _sound(state, delivery, deliveries.publish_time_ms[delivery])
     deliveries.page[delivery] = page
-    topic = state.consumers.topic[consumer]
-    leg = leg_of(state, connection)
-    sent_ns = published_ns(state, topic, connection, ledger, entry, leg)
-    deliveries.published_ns[delivery] = sent_ns
+    deliveries.published_ns[delivery] = sent_at(state, delivery)
 
 
 @inlined
@@ -230,6 +374,7 @@ def _fill(
     deliveries = state.deliveries
     partition = frames.partition[row]
     messages = frames.message_count[row]
+    deliveries.matrix[delivery, :] = NULL
     deliveries.consumer[delivery] = consumer
     deliveries.frame_no[delivery] = frames.frame_no[row]
     deliveries.last_ns[delivery] = frames.last_ts_ns[row]
@@ -241,10 +386,6 @@ def _fill(
     deliveries.count[delivery] = cost
     deliveries.left[delivery] = cost
     deliveries.redelivery_count[delivery] = frames.redelivery_count[row]
-    deliveries.cause[delivery] = NULL
-    deliveries.previous_frame_no[delivery] = NULL
-    deliveries.previous_connection[delivery] = NULL
-    deliveries.published_ns[delivery] = NULL
     deliveries.deliver_at_ms[delivery] = frames.deliver_at_ms[row]
     deliveries.publish_time_ms[delivery] = frames.publish_time_ms[row]
     deliveries.checksum[delivery] = frames.checksum[row]
@@ -252,17 +393,8 @@ def _fill(
     deliveries.page[delivery] = ABSENT
     deliveries.is_superseded[delivery] = 0
     deliveries.piece[delivery] = ABSENT
-    deliveries.set_words[delivery] = NULL
     deliveries.left_words[delivery] = 0
     deliveries.transaction[delivery] = ABSENT
-    deliveries.ack_frame_no[delivery] = NULL
-    deliveries.ack_latency_ns[delivery] = NULL
-
-
-@inlined
-def words_for(bits: int) -> int:
-    """Words of a bit set of so many bits; 0 for null."""
-    return (bits + 63) >> 6 if bits > 0 else 0
 
 
 @kernel
@@ -274,7 +406,7 @@ def _keep_set(
     needed = max(count, words_for(deliveries.messages[delivery]))
     if needed > MAX_BATCH_WORDS:
         return False
-    piece = take_words(state, count + needed)
+    piece = allocate_words(state, count + needed)
     if piece == ABSENT:
         return False
     target = words_at(piece)
@@ -303,23 +435,17 @@ def _append(state: ConsumptionState, consumer: int, delivery: int) -> None:
 
 @inlined
 def open_delivery(
-    state: ConsumptionState,
-    frames: FrameColumns,
-    row: int,
-    consumer: int,
-    cost: int,
-    words: Int64Array,
-    out: ConsumptionRows,
-    place: Place,
+    state: ConsumptionState, block: Block, row: int, consumer: int, cost: int
 ) -> None:
     """Open the delivery of a MESSAGE. One that cannot be followed ends at once."""
+    frames = block.frames
     deliveries = state.deliveries
-    if not has_row(deliveries, state.counters, STOCK_DELIVERIES):
-        _free_delivery(state, out, place)
-    delivery = take_row(deliveries, state.counters, STOCK_DELIVERIES)
+    if state.delivery_pool.free[0] == 0:
+        end_delivery(state, block, row, state.lists.first[LIST_AGES], UNRESOLVED_AT_LIMIT)
+    delivery = take_row(state.delivery_pool)
     _fill(state, frames, row, consumer, delivery, cost)
     if has_identity(state, consumer, deliveries.ledger[delivery], deliveries.entry[delivery]):
-        _identify(state, out, consumer, delivery, place)
+        _identify(state, block, row, consumer, delivery)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = cause_of_unseen(state, ABSENT)
     _append(state, consumer, delivery)
@@ -328,5 +454,5 @@ def open_delivery(
     else:
         state.consumers.unacked[consumer] += cost
     count = frames.ack_set_count[row]
-    if count > 0 and not _keep_set(state, delivery, words, frames.ack_set_at[row], count):
-        end_delivery(state, delivery, UNRESOLVED_AT_LIMIT)
+    if count > 0 and not _keep_set(state, delivery, block.words, frames.ack_set_at[row], count):
+        end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)

@@ -9,9 +9,8 @@ holes holds at most 11 nodes, and to add or look up an id costs at most 11 probe
 
 from typing import Final
 
-from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
-from dissector.protocols.pulsar.consumption.records import give_row, take_row
+from dissector.protocols.pulsar.consumption.bitsets import bit_of
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     IDENTITIES_FORGOTTEN,
@@ -23,39 +22,30 @@ from dissector.protocols.pulsar.consumption.state import (
     NODES_EVER,
     PAGE_BITS,
     PAGE_ENTRIES,
-    STOCK_PAGES,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT, find, list_append, list_unlink, put, remove
+from dissector.protocols.tables import (
+    ABSENT,
+    find,
+    give_row,
+    list_append,
+    list_unlink,
+    put,
+    remove,
+    take_row,
+)
 
 _FULL: Final = -1  # a bit set with all 64 bits
 _TRIES: Final = 64  # how far to look for something that may be given up
 
 
 @inlined
-def bit_of(place: int) -> int:
-    """A bit set with one bit, as a signed number."""
-    return wrapped(1 << int(place))
-
-
-@inlined
-def popcount(bits: int) -> int:
-    """How many bits of a 64-bit word are set.
-
-    In two halves: a sum that reaches the sign bit is nothing that the compiler gives a meaning to
-    (as one word, 64 bits counted as 62).
-    """
-    low = int(bits) & 0xFFFF_FFFF
-    high = (int(bits) >> 32) & 0xFFFF_FFFF
-    low = ((low >> 1) & 0x5555_5555) + (low & 0x5555_5555)
-    high = ((high >> 1) & 0x5555_5555) + (high & 0x5555_5555)
-    low = ((low >> 2) & 0x3333_3333) + (low & 0x3333_3333)
-    high = ((high >> 2) & 0x3333_3333) + (high & 0x3333_3333)
-    total = low + high  # up to 8 in each field of four bits
-    total = ((total >> 4) & 0x0F0F_0F0F) + (total & 0x0F0F_0F0F)
-    total += total >> 8
-    total += total >> 16
-    return total & 0x7F
+def cell_of(state: ConsumptionState, delivery: int) -> int:
+    """The cell of an open delivery, or ABSENT if its id does not stand for it."""
+    page = state.deliveries.page[delivery]
+    if page == ABSENT:
+        return ABSENT
+    return int(page * PAGE_ENTRIES + (state.deliveries.entry[delivery] & (PAGE_ENTRIES - 1)))
 
 
 @inlined
@@ -74,7 +64,7 @@ def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, ent
 
 
 @kernel
-def page_to_give_up(state: ConsumptionState) -> int:
+def page_to_evict(state: ConsumptionState) -> int:
     """The oldest page without open deliveries; the oldest of all if a good many have some."""
     lists = state.lists
     for _ in range(_TRIES):
@@ -87,7 +77,7 @@ def page_to_give_up(state: ConsumptionState) -> int:
 
 
 @kernel
-def give_up_page(state: ConsumptionState, page: int) -> None:
+def evict_page(state: ConsumptionState, page: int) -> None:
     """Give back a page without open deliveries; its ids go to the nodes."""
     pages = state.pages
     group = pages.group[page]
@@ -98,14 +88,14 @@ def give_up_page(state: ConsumptionState, page: int) -> None:
     remove(state.table, serial, pages.ledger[page], pages.number[page], KEY_PAGE)
     pages.serial[page] = ABSENT  # so that no guess hits it
     list_unlink(state.lists, pages, LIST_PAGES, page)
-    give_row(pages, state.counters, STOCK_PAGES, page)
+    give_row(state.page_pool, page)
 
 
 @kernel
 def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entry: int) -> int:
     """A fresh page for an id that has none; there must be room."""
     pages = state.pages
-    page = take_row(pages, state.counters, STOCK_PAGES)
+    page = take_row(state.page_pool)
     number = entry >> PAGE_BITS
     pages.group[page] = group
     pages.serial[page] = serial
@@ -160,14 +150,8 @@ def _take_node(state: ConsumptionState) -> int:
     counters[NEXT_NODE] = node + 1
     counters[NODES_EVER] += 1
     if nodes.is_used[node]:
-        level = nodes.level[node]
-        remove(
-            state.table,
-            nodes.serial[node],
-            nodes.ledger[node],
-            nodes.prefix[node],
-            KEY_NODE + level,
-        )
+        serial, ledger = nodes.serial[node], nodes.ledger[node]
+        remove(state.table, serial, ledger, nodes.prefix[node], KEY_NODE + nodes.level[node])
         counters[IDENTITIES_FORGOTTEN] += 1
     nodes.is_used[node] = 1
     return int(node)

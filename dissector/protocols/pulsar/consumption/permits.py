@@ -10,8 +10,8 @@ from typing import Final
 
 from dissector.jit import inlined
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption.consumers import is_balance_known, revive
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place
+from dissector.protocols.pulsar.consumption.consumers import revive
+from dissector.protocols.pulsar.consumption.rows import Block
 from dissector.protocols.pulsar.consumption.state import (
     OUT_PERMITS,
     STATE_CLOSED,
@@ -28,25 +28,53 @@ RESET: Final = 2
 
 
 @inlined
+def is_balance_known(state: ConsumptionState, row: int) -> bool:
+    """Whether the balance is known from its start and no frame is missing since.
+
+    Where nothing of the broker's direction is captured nobody knows what was delivered.
+    """
+    known_at = state.consumers.known_at[row]
+    connection_row = state.consumers.connection_row[row]
+    if known_at < 0 or connection_row == ABSENT:
+        return False
+    connections = state.connections
+    return bool(
+        known_at > connections.broker_gap_at[connection_row]
+        and known_at > connections.client_gap_at[connection_row]
+        and connections.is_client_missing[connection_row] == 0
+    )
+
+
+@inlined
+def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: int) -> None:
+    """CONSUMER_STATS_RESPONSE: the broker's own balance serves where ours is not known.
+
+    It also serves where it is larger than ours: FLOWs reach the broker in the order in which they
+    were seen, so that it charged less than was counted. That it is smaller proves nothing, because
+    deliveries that it has charged may still be on their way.
+    """
+    if available == NULL:
+        return
+    if not is_balance_known(state, row) or available > state.consumers.available[row]:
+        state.consumers.available[row] = available
+        state.consumers.known_at[row] = frame_no
+
+
+@inlined
 def add_permit_row(
-    state: ConsumptionState,
-    out: ConsumptionRows,
-    consumer: int,
-    event: int,
-    delta: int,
-    place: Place,
+    state: ConsumptionState, block: Block, frame: int, consumer: int, event: int, delta: int
 ) -> None:
     """One row with the balance as it is now."""
     consumers = state.consumers
-    permits = out.permits
+    permits = block.out.permits
     row = state.counters[OUT_PERMITS]
     state.counters[OUT_PERMITS] = row + 1
     is_known = is_balance_known(state, consumer)
     permits.connection_id[row] = consumers.connection[consumer]
     permits.consumer_id[row] = consumers.id[consumer]
     permits.incarnation[row] = consumers.incarnation[consumer]
-    permits.frame_no[row] = place.frame_no
-    permits.ts[row] = place.ts_ns
+    permits.frame_no[row] = block.frames.frame_no[frame]
+    permits.ts[row] = block.frames.last_ts_ns[frame]
     permits.event[row] = event
     permits.delta[row] = delta
     permits.available_after[row] = consumers.available[consumer] if is_known else NULL
@@ -59,23 +87,13 @@ def add_permit_row(
 
 
 @inlined
-def spend(state: ConsumptionState, consumer: int, count: int) -> int:
-    """Take the permits of a delivery; returns the change, null where its size was not read."""
-    if count == NULL:
+def change_balance(state: ConsumptionState, consumer: int, change: int) -> int:
+    """Add permits of a FLOW, or take those of a delivery; null: their number was not read."""
+    if change == NULL:
         state.consumers.known_at[consumer] = -1
-        return NULL
-    state.consumers.available[consumer] -= count
-    return -count
-
-
-@inlined
-def grant(state: ConsumptionState, consumer: int, permits: int) -> int:
-    """Add the permits of a FLOW that counts; returns the change, null where it was not read."""
-    if permits == NULL:
-        state.consumers.known_at[consumer] = -1
-        return NULL
-    state.consumers.available[consumer] += permits
-    return permits
+    else:
+        state.consumers.available[consumer] += change
+    return change
 
 
 @inlined

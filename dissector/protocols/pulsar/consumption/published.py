@@ -3,14 +3,14 @@
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption.identities import bit_of
+from dissector.protocols.pulsar.consumption.bitsets import bit_of
+from dissector.protocols.pulsar.consumption.consumers import next_serial
 from dissector.protocols.pulsar.consumption.state import (
     KEY_LEG,
     KEY_PUBLISHED,
     KEY_TRANSACTION,
     LEGS,
     NEXT_PUBLISHED,
-    NEXT_SERIAL,
     NEXT_TRANSACTION,
     PAGE_BITS,
     PAGE_ENTRIES,
@@ -64,13 +64,9 @@ def remember_published(
     if page == ABSENT:
         page = counters[NEXT_PUBLISHED] % len(published.topic)
         if counters[NEXT_PUBLISHED] >= len(published.topic):
-            remove(
-                state.table,
-                published.topic[page],
-                published.ledger[page],
-                published.number[page],
-                KEY_PUBLISHED + published.leg[page],
-            )
+            old_topic, old_ledger = published.topic[page], published.ledger[page]
+            old_key = KEY_PUBLISHED + published.leg[page]
+            remove(state.table, old_topic, old_ledger, published.number[page], old_key)
         counters[NEXT_PUBLISHED] += 1
         published.topic[page] = topic
         published.ledger[page] = ledger
@@ -137,8 +133,7 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
         if counters[NEXT_TRANSACTION] >= len(transactions.serial):
             remove(state.table, transactions.most[row], transactions.least[row], 0, KEY_TRANSACTION)
         counters[NEXT_TRANSACTION] += 1
-        transactions.serial[row] = counters[NEXT_SERIAL]
-        counters[NEXT_SERIAL] += 1
+        transactions.serial[row] = next_serial(state)
         transactions.action[row] = NULL
         transactions.most[row] = most
         transactions.least[row] = least

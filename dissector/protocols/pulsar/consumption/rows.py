@@ -8,12 +8,8 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.jit import inlined
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption.state import (
-    OUT_NOTICES,
-    PADDING,
-    ConsumptionState,
-    empty,
-)
+from dissector.protocols.columns import FrameColumns, IdColumns
+from dissector.protocols.pulsar.consumption.state import OUT_NOTICES, ConsumptionState
 from dissector.states import State
 from dissector.stream.columns import NoticeColumns
 
@@ -111,41 +107,42 @@ class ConsumptionRows(State):
 
 def new_rows(rows: int, words: int) -> ConsumptionRows:
     """Room for so many rows of each table."""
-    room = (rows | 63) + 1 + PADDING
     return ConsumptionRows(
-        deliveries=DeliveryRows(empty(DeliveryRows, room)),
-        permits=PermitRows(empty(PermitRows, room)),
-        acks=AckRows(empty(AckRows, room)),
-        notices=NoticeColumns(empty(NoticeColumns, room)),
-        words=np.empty(words, np.int64),
+        deliveries=DeliveryRows.new(rows),
+        permits=PermitRows.new(rows),
+        acks=AckRows.new(rows),
+        notices=NoticeColumns.new(rows),
+        words=np.zeros(words, np.int64),
     )
 
 
-class Place(NamedTuple):
-    """Where a notice belongs: connection, direction, frame, packet, stream offset, time in ns."""
+class Block(NamedTuple):
+    """What kernels read of a block of frames, and where their rows go.
 
-    connection: int
-    direction: int
-    frame_no: int
-    packet: int
-    stream_offset: int
-    ts_ns: int
+    ids, words: ids of ACK and REDELIVER frames, and words of ack sets. is_volatile: int64[names], 1
+    for the name of a topic that is not persistent.
+    """
+
+    frames: FrameColumns
+    ids: IdColumns
+    words: Int64Array
+    is_volatile: Int64Array
+    out: ConsumptionRows
 
 
 @inlined
-def add_notice(
-    state: ConsumptionState, out: ConsumptionRows, kind: int, place: Place, value: int
-) -> None:
-    """One row of notices; kind: its place in notices.NOTICES."""
+def add_notice(state: ConsumptionState, block: Block, frame: int, kind: int, value: int) -> None:
+    """One row of notices about the frame in a row; kind: its place in notices.NOTICES."""
+    frames = block.frames
+    notices = block.out.notices
     row = state.counters[OUT_NOTICES]
-    notices = out.notices
     notices.kind[row] = kind
-    notices.ts_ns[row] = place.ts_ns
-    notices.connection_id[row] = place.connection
-    notices.side[row] = place.direction  # findings.Finding has the direction here
-    notices.frame_no[row] = place.frame_no
-    notices.packet[row] = place.packet
-    notices.stream_offset[row] = place.stream_offset
+    notices.ts_ns[row] = frames.last_ts_ns[frame]
+    notices.connection_id[row] = frames.connection_id[frame]
+    notices.side[row] = frames.direction[frame]  # findings.Finding has the direction here
+    notices.frame_no[row] = frames.frame_no[frame]
+    notices.packet[row] = frames.last_packet[frame]
+    notices.stream_offset[row] = frames.stream_offset[frame]
     notices.bytes[row] = NULL
     notices.value[row] = value
     notices.value2[row] = NULL

@@ -24,16 +24,19 @@ from dissector.limits import (
     MAX_PUBLISH_WINDOW,
     MAX_TRANSACTIONS,
 )
-from dissector.protocols.pulsar.consumption.records import FREE, STOCK_COUNTERS
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
     HashTable,
     Links,
+    Pool,
+    grown_pool,
     new_ends,
     new_hash_table,
+    new_pool,
     roomy,
 )
+from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES
 from dissector.states import State
 
 # -- keys of the table, last word; levels of nodes count up from KEY_NODE
@@ -56,45 +59,17 @@ LEFT_BY_CLIENT: Final = 1
 LEFT_BY_BROKER: Final = 2
 LEFT_BY_CONNECTION: Final = 3
 
-OUTCOME_NAMES: Final = (
-    "acked",
-    "discarded",
-    "redelivery_requested",
-    "consumer_closed",
-    "unacked_at_end",
-    "conn_closed",
-    "unknown_gap",
-    "unresolved_at_limit",
-)
-ACKED: Final = 0
-DISCARDED: Final = 1
-REDELIVERY_REQUESTED: Final = 2
-CONSUMER_CLOSED: Final = 3
-UNACKED_AT_END: Final = 4
-CONN_CLOSED: Final = 5
-UNKNOWN_GAP: Final = 6
-UNRESOLVED_AT_LIMIT: Final = 7
-
-CAUSE_NAMES: Final = (
-    "seek",
-    "explicit",
-    "txn_abort",
-    "failover_switch",
-    "consumer_gone",
-    "reconnect",
-    "unload",
-    "pre_capture",
-    "unknown",
-)
-CAUSE_SEEK: Final = 0
-CAUSE_EXPLICIT: Final = 1
-CAUSE_TXN_ABORT: Final = 2
-CAUSE_FAILOVER_SWITCH: Final = 3
-CAUSE_CONSUMER_GONE: Final = 4
-CAUSE_RECONNECT: Final = 5
-CAUSE_UNLOAD: Final = 6
-CAUSE_PRE_CAPTURE: Final = 7
-CAUSE_UNKNOWN: Final = 8
+# The number of an outcome or cause is its place among the words that explain it.
+OUTCOME_NAMES: Final = tuple(DELIVERY_OUTCOMES)
+ACKED: Final = OUTCOME_NAMES.index("acked")
+DISCARDED: Final = OUTCOME_NAMES.index("discarded")
+REDELIVERY_REQUESTED: Final = OUTCOME_NAMES.index("redelivery_requested")
+CONSUMER_CLOSED: Final = OUTCOME_NAMES.index("consumer_closed")
+UNACKED_AT_END: Final = OUTCOME_NAMES.index("unacked_at_end")
+CONN_CLOSED: Final = OUTCOME_NAMES.index("conn_closed")
+UNKNOWN_GAP: Final = OUTCOME_NAMES.index("unknown_gap")
+UNRESOLVED_AT_LIMIT: Final = OUTCOME_NAMES.index("unresolved_at_limit")
+CAUSE_NAMES: Final = tuple(CAUSES)
 
 PAGE_BITS: Final = 6
 PAGE_ENTRIES: Final = 1 << PAGE_BITS
@@ -109,7 +84,7 @@ END_BITS: Final = 3
 
 TRANSACTION_COMMITTED: Final = 0  # END_TXN.txn_action
 
-# -- counters; a STOCK_* has three
+# -- counters
 CLOCK: Final = 0  # number of the last frame
 NEXT_SERIAL: Final = 1
 NEXT_NODE: Final = 2
@@ -117,40 +92,31 @@ NEXT_PUBLISHED: Final = 3
 NEXT_TRANSACTION: Final = 4
 NODES_EVER: Final = 5
 LEGS: Final = 6  # connections of a proxy's broker leg
-CLOSING: Final = 7  # deliveries that end with the frame in hand
-DELIVERIES_GIVEN_UP: Final = 8
-IDENTITIES_FORGOTTEN: Final = 9
-CONSUMERS_REFUSED: Final = 10
-SPENT_STEPS: Final = 11  # of walks over lists that are not in order
-WORDS_USED: Final = 12  # of the arena of words, free pieces behind included
-OUT_DELIVERIES: Final = 13  # rows written
-OUT_PERMITS: Final = 14
-OUT_ACKS: Final = 15
-OUT_WORDS: Final = 16
-OUT_NOTICES: Final = 17
-ORDINAL: Final = 18  # of the frame or event in hand, over all rows of all blocks, from 1
-STOCK_CONSUMERS: Final = 19
-STOCK_CONNECTIONS: Final = STOCK_CONSUMERS + STOCK_COUNTERS
-STOCK_GROUPS: Final = STOCK_CONNECTIONS + STOCK_COUNTERS
-STOCK_DELIVERIES: Final = STOCK_GROUPS + STOCK_COUNTERS
-STOCK_PAGES: Final = STOCK_DELIVERIES + STOCK_COUNTERS
-FREE_WORDS: Final = STOCK_PAGES + STOCK_COUNTERS  # first free piece of each class, or ABSENT
+SPENT_STEPS: Final = 7  # of walks over lists that are not in order
+WORDS_USED: Final = 8  # of the arena of words, free pieces behind included
+ORDINAL: Final = 9  # of the frame or event in hand, over all rows of all blocks, from 1
+OUT_DELIVERIES: Final = 10  # rows written
+OUT_PERMITS: Final = 11
+OUT_ACKS: Final = 12
+OUT_WORDS: Final = 13
+OUT_NOTICES: Final = 14
+DELIVERIES_GIVEN_UP: Final = 15  # hits of limits
+IDENTITIES_FORGOTTEN: Final = 16
+CONSUMERS_REFUSED: Final = 17
+NOTICE_FROM: Final = 18  # how many hits of each of these three are worth the next notice
+COUNTERS: Final = 21
+
 WORD_CLASSES: Final = 12  # pieces of 1, 2, 4 .. 2048 words
-ASKERS_AT: Final = FREE_WORDS + WORD_CLASSES  # frame and packed consumer of each
-ASKERS: Final = 1024  # questions about a consumer whose answers are awaited
-COUNTERS: Final = ASKERS_AT + 2 * ASKERS
+REQUESTS: Final = 1024  # about consumers, whose answers are awaited
 
 # -- lists that belong to nobody else
-LIST_GONE: Final = 0  # closed consumers, oldest first
+LIST_CLOSED: Final = 0  # closed consumers, oldest first
 LIST_IDLE: Final = 1  # groups without members
 LIST_AGES: Final = 2  # all open deliveries
 LIST_PAGES: Final = 3
 LISTS: Final = 4
 
 OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
-
-# Columns of a bundle must not all start at the same place of the cache.
-PADDING: Final = 8
 
 
 class Consumers(Bundle):
@@ -250,8 +216,7 @@ class Deliveries(Records):
     identity, ABSENT without one, or when the id was delivered again meanwhile (is_superseded).
     piece: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none), then
     the left_words words of the bits left (0 while all are). transaction: that acked a part of it,
-    or ABSENT. next, previous: deliveries of its consumer. closing: not of this row, but the list of
-    deliveries that end with the frame in hand, by place.
+    or ABSENT. next, previous: deliveries of its consumer.
     """
 
     consumer: Int64Array
@@ -279,12 +244,10 @@ class Deliveries(Records):
     set_words: Int64Array
     left_words: Int64Array
     transaction: Int64Array
-    outcome: Int64Array
     ack_frame_no: Int64Array
     ack_latency_ns: Int64Array
     next: Int64Array
     previous: Int64Array
-    closing: Int64Array
 
 
 class Pages(Records):
@@ -355,18 +318,25 @@ class Transactions(Bundle):
 class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, rows apart.
 
-    gone, ages: links of LIST_GONE and LIST_AGES. stamps: ns of the SEND's last byte, by page of
-    `published` * PAGE_ENTRIES + place. words: pieces for bit sets.
+    closed, ages: links of LIST_CLOSED and LIST_AGES. stamps: ns of the SEND's last byte, by page of
+    `published` * PAGE_ENTRIES + place. words: an arena of pieces for bit sets; free_words: first
+    free piece of each size class, ABSENT if none. requests: int64[REQUESTS, 2], frame and packed
+    consumer of each.
     """
 
     table: HashTable
     consumers: Consumers
-    gone: Links
+    consumer_pool: Pool
+    closed: Links
     connections: Connections
+    connection_pool: Pool
     groups: Groups
+    group_pool: Pool
     deliveries: Deliveries
+    delivery_pool: Pool
     ages: Links
     pages: Pages
+    page_pool: Pool
     cells: Cells
     nodes: Nodes
     published: Published
@@ -374,77 +344,73 @@ class ConsumptionState(State):
     transactions: Transactions
     lists: Ends
     words: Int64Array
+    free_words: Int64Array
+    requests: Int64Array
     counters: Int64Array
 
 
 def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
-    """A state with room for so many rows."""
+    """A state with room for so many rows. Memory that is never used costs nothing."""
     counters = np.zeros(COUNTERS, np.int64)
     counters[NEXT_SERIAL] = 1
-    stocks = (STOCK_CONSUMERS, STOCK_CONNECTIONS, STOCK_GROUPS, STOCK_DELIVERIES, STOCK_PAGES)
-    for stock in stocks:
-        counters[stock + FREE] = ABSENT
-    counters[STOCK_CONSUMERS + 1 :][:2] = 1  # row 0 is OVERFLOW_CONSUMER
-    counters[FREE_WORDS:] = ABSENT
+    counters[NOTICE_FROM:] = 1
+    consumer_pool = new_pool(consumers)
+    consumer_pool.free[0] -= 1  # OVERFLOW_CONSUMER, the row handed out first
     published = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
     return ConsumptionState(
         table=new_hash_table(1 << 14),
-        consumers=Consumers(empty(Consumers, consumers)),
-        gone=Links(empty(Links, consumers)),
-        connections=Connections(empty(Connections, consumers)),
-        groups=Groups(empty(Groups, consumers)),
-        deliveries=Deliveries(empty(Deliveries, deliveries)),
-        ages=Links(empty(Links, deliveries)),
-        pages=Pages(empty(Pages, MAX_IDENTITY_PAGES)),
-        cells=Cells(empty(Cells, MAX_IDENTITY_PAGES * PAGE_ENTRIES)),
+        consumers=Consumers.new(consumers),
+        consumer_pool=consumer_pool,
+        closed=Links.new(consumers),
+        connections=Connections.new(consumers),
+        connection_pool=new_pool(consumers),
+        groups=Groups.new(consumers),
+        group_pool=new_pool(consumers),
+        deliveries=Deliveries.new(deliveries),
+        delivery_pool=new_pool(deliveries),
+        ages=Links.new(deliveries),
+        pages=Pages.new(MAX_IDENTITY_PAGES),
+        page_pool=new_pool(MAX_IDENTITY_PAGES),
+        cells=Cells.new(MAX_IDENTITY_PAGES * PAGE_ENTRIES),
         nodes=Nodes.new(nodes),
-        published=Published(empty(Published, published)),
-        stamps=np.empty(published * PAGE_ENTRIES, np.int64),
-        transactions=Transactions(empty(Transactions, MAX_TRANSACTIONS)),
+        published=Published.new(published),
+        stamps=np.zeros(published * PAGE_ENTRIES, np.int64),
+        transactions=Transactions.new(MAX_TRANSACTIONS),
         lists=new_ends(LISTS),
-        words=np.empty(MAX_ACK_SET_WORDS, np.int64),
+        words=np.zeros(MAX_ACK_SET_WORDS, np.int64),
+        free_words=np.full(WORD_CLASSES, ABSENT, np.int64),
+        requests=np.zeros((REQUESTS, 2), np.int64),
         counters=counters,
     )
 
 
-def empty(bundle: type[Bundle], rows: int) -> Int64Array:
-    """Cells for a bundle, not touched yet: memory that is never used costs nothing."""
-    columns = len(bundle._fields)
-    return np.empty((rows, columns) if issubclass(bundle, Records) else (columns, rows), np.int64)
-
-
-def _grown(old: Bundle, rows: int) -> Int64Array:
-    cells = empty(type(old), rows)
-    before = old.matrix.shape
-    cells[: before[0], : before[1]] = old.matrix
-    return cells
-
-
 def make_key_room(state: ConsumptionState, more: int) -> None:
     """Room for so many further keys."""
-    table = roomy(state.table, more)
-    if table is not state.table:
-        state.grow(table=table)
+    state.grow(table=roomy(state.table, more))
 
 
 def make_consumer_room(state: ConsumptionState, rows: int) -> None:
     """Room for so many consumers, connections and groups in all."""
     state.grow(
-        consumers=Consumers(_grown(state.consumers, rows)),
-        gone=Links(_grown(state.gone, rows)),
-        connections=Connections(_grown(state.connections, rows)),
-        groups=Groups(_grown(state.groups, rows)),
+        consumers=state.consumers.grown(rows),
+        consumer_pool=grown_pool(state.consumer_pool, rows),
+        closed=state.closed.grown(rows),
+        connections=state.connections.grown(rows),
+        connection_pool=grown_pool(state.connection_pool, rows),
+        groups=state.groups.grown(rows),
+        group_pool=grown_pool(state.group_pool, rows),
     )
 
 
 def make_delivery_room(state: ConsumptionState, rows: int) -> None:
     """Room for so many open deliveries in all."""
     state.grow(
-        deliveries=Deliveries(_grown(state.deliveries, rows)),
-        ages=Links(_grown(state.ages, rows)),
+        deliveries=state.deliveries.grown(rows),
+        delivery_pool=grown_pool(state.delivery_pool, rows),
+        ages=state.ages.grown(rows),
     )
 
 
 def make_node_room(state: ConsumptionState, rows: int) -> None:
     """Room for so many nodes in all."""
-    state.grow(nodes=state.nodes.grown(rows, 0))
+    state.grow(nodes=state.nodes.grown(rows))

@@ -43,6 +43,7 @@ from dissector.protocols.pulsar.messages.state import (
     new_opening,
 )
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
+from dissector.schemas import TABLES
 
 # Not a power of two: the columns would all start at the same place of the cache, at twice the cost.
 _FIRST_ROWS: Final = (1 << 14) + 8
@@ -50,30 +51,17 @@ _FIRST_TEXT_BYTES: Final = 1 << 20
 _AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
 _ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
 
-_PLAIN: Final = (
-    "connection_id",
-    "frame_no",
-    "batch_index",
-    "batch_size",
-    "sequence_id",
-    "is_key_base64",
-    "event_time_ms",
-    "publish_time_ms",
-    "payload_bytes",
-    "is_null_value",
-    "is_compacted_out",
-    "redelivery_count",
-    "ledger_id",
-    "entry_id",
-    "partition",
-    "reconsume_times",
-    "ts",
-)
 _NAMED: Final = ("topic", "producer_name", "real_topic")
 _SPANS: Final = (
     ("partition_key", "partition_key", False),
     ("ordering_key", "ordering_key", True),
     ("schema_version_hex", "schema_version", True),
+)
+# Columns of the table that are numbers here, too.
+_PLAIN: Final = tuple(
+    column.name
+    for column in TABLES["messages"].columns
+    if column.name in MessageColumns._fields and column.name not in (*_NAMED, "direction")
 )
 _NUMBER: Final = {name: number for number, name in enumerate(MessageColumns._fields)}
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dissector.jit import callback
+from dissector.protocols.framing.replays import Piece
 from dissector.protocols.framing.resync import (
     AT,
     BLIND,
@@ -19,7 +20,7 @@ from dissector.protocols.framing.resync import (
     Rule,
     find_chain,
 )
-from dissector.protocols.framing.runs import Piece, Run
+from dissector.protocols.framing.unsynchronised import Run
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE
 from dissector.stream.columns import GAP_LOST
 from tests.wire.ranges import WHOLE

@@ -445,10 +445,11 @@ def test_the_names_are_those_of_the_table() -> None:
         "acked", "discarded", "redelivery_requested", "consumer_closed", "unacked_at_end",
         "conn_closed", "unknown_gap", "unresolved_at_limit",
     }  # fmt: skip
-    assert set(CAUSE_NAMES) == {
-        "explicit", "txn_abort", "consumer_gone", "seek", "failover_switch", "reconnect",
-        "unload", "pre_capture", "unknown",
-    }  # fmt: skip
+    # In the order in which they are asked for; those of Cursus follow.
+    assert CAUSE_NAMES[:9] == (
+        "seek", "explicit", "txn_abort", "failover_switch", "unload", "reconnect", "consumer_gone",
+        "pre_capture", "unknown",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [62, 63, 64, 65, 127, 128, 200])

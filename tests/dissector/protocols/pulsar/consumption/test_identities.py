@@ -6,13 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NULL
-from dissector.protocols.pulsar.consumption.acks import bits_left, masked_word
-from dissector.protocols.pulsar.consumption.identities import (
-    add_page,
-    bit_of,
-    give_up_page,
-    popcount,
-)
+from dissector.protocols.pulsar.consumption.bitsets import bit_of, bits_left, masked_word, popcount
+from dissector.protocols.pulsar.consumption.identities import add_page, evict_page
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
     end_transaction,
@@ -56,7 +51,7 @@ def deliver(state: ConsumptionState, entry: int, ledger: int = 3) -> bool:
     was_seen = bool((int(state.pages.seen[page]) >> bit) & 1)
     seen = (int(state.pages.seen[page]) & BITS_64) | 1 << bit
     state.pages.seen[page] = seen - (1 << 64) if seen >> 63 else seen
-    give_up_page(state, page)
+    evict_page(state, page)
     return was_seen
 
 

@@ -4,9 +4,10 @@ import numpy as np
 
 from dissector.findings import Finding
 from dissector.notices import NOTICES
-from dissector.protocols.framing.heads import HEAD_BYTES, FramingOptions, Heads
-from dissector.protocols.framing.runs import Piece, Run
+from dissector.protocols.framing.detection import HEAD_BYTES, Detection, FramingOptions
+from dissector.protocols.framing.replays import Piece
 from dissector.protocols.framing.state import HTTP, TLS, UNDECIDED, ConnectionState
+from dissector.protocols.framing.unsynchronised import Run
 from tests.dissector.protocols.framing.test_assembly import HELLO
 from tests.wire.ranges import WHOLE
 from tests.wire.toy import SPEC, TO_BROKER, frame
@@ -18,11 +19,11 @@ def head_of(data: bytes) -> Run:
     return run
 
 
-def heads(options: FramingOptions | None = None) -> tuple[Heads, ConnectionState]:
+def heads(options: FramingOptions | None = None) -> tuple[Detection, ConnectionState]:
     known = ConnectionState.new(1)
     known.protocol[0] = UNDECIDED
     known.connection_id[0] = 5
-    return Heads((SPEC,), lambda _: (40000, 7000), options or FramingOptions(), []), known
+    return Detection((SPEC,), lambda _: (40000, 7000), options or FramingOptions(), []), known
 
 
 def test_tls_waits_for_its_first_record_and_names_the_server() -> None:
@@ -61,10 +62,10 @@ def test_ports_that_the_user_names_are_those_of_brokers() -> None:
     assert heads(FramingOptions(forced={7007: 0}))[0].broker_ports == {7000, 7007}
 
 
-def test_what_contradicts_an_option_is_told_once_it_is_plain() -> None:
+def test_what_contradicts_an_option_is_by_packets_once_it_is_plain() -> None:
     """A first record of TLS in two pieces; what begins as asked is no contradiction."""
     findings: list[Finding] = []
-    found = Heads((SPEC,), lambda _: (40000, 7000), FramingOptions(only=0), findings)
+    found = Detection((SPEC,), lambda _: (40000, 7000), FramingOptions(only=0), findings)
     known = heads()[1]
     assert found.recognise(known, 0, head_of(HELLO[:20]), False)
     assert not findings and known.protocol[0] == UNDECIDED

@@ -15,7 +15,8 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     new_frame_columns,
 )
-from dissector.protocols.framing.emission import (
+from dissector.protocols.framing.connection_table import take_slot
+from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     append_bytes,
     direction_of,
@@ -24,7 +25,6 @@ from dissector.protocols.framing.emission import (
     start_frame,
     touch_frame,
 )
-from dissector.protocols.framing.slots import take_slot
 from dissector.protocols.framing.state import (
     COUNTER_ARENA_USED,
     COUNTER_ARENA_WANTED,
@@ -42,7 +42,7 @@ from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, TO_CLIENT, frame
 
 def state_of(arena_bytes: int = 1000) -> FramingState:
     """A state in which connection 7 has slot 0."""
-    state = new_state(4, arena_bytes, 0)
+    state = new_state(4, arena_bytes)
     assert take_slot(state, 7, 1, 100) == 0
     return state
 
@@ -71,7 +71,7 @@ def test_a_frame_takes_packets_and_times_of_its_first_and_last_byte() -> None:
     assert (row["first_ts_ns"], row["last_ts_ns"]) == (1000, 2000)
     assert (row["connection_id"], row["side"], row["frame_no"], row["frame_bytes"]) == (7, 1, 1, 30)
     assert row["retransmitted"] == RETRANSMITTED and row["command"] == NULL
-    assert state.directions.frames[1] == 1 and state.directions.decoded_bytes[1] == 30
+    assert state.flows.frames[1] == 1 and state.flows.decoded_bytes[1] == 30
 
 
 def test_a_frame_is_released_by_the_packet_that_let_its_last_bytes_out() -> None:
@@ -91,7 +91,7 @@ def test_an_earlier_packet_does_not_become_the_last_one() -> None:
     ranges = Ranges().send(b"a").send(b"b").columns()
     start_frame(state, 0, ranges, 1, 0)
     touch_frame(state, 0, ranges, 0)
-    assert (state.directions.last_packet[0], state.directions.last_ts[0]) == (2, 2000)
+    assert (state.flows.last_packet[0], state.flows.last_ts[0]) == (2, 2000)
 
 
 @pytest.mark.parametrize("status", [CUT_BY_GAP, CUT_BY_END])
@@ -99,27 +99,27 @@ def test_only_whole_frames_count_as_decoded(status: int) -> None:
     state = state_of()
     _, out = new_frame_columns(1)
     emit_frame(state, out, 0, 0, 30, status)
-    assert state.directions.decoded_bytes[0] == 0 and state.directions.frames[0] == 1
+    assert state.flows.decoded_bytes[0] == 0 and state.flows.frames[0] == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.binary(min_size=1, max_size=90)), max_size=80))
 def test_the_arena_keeps_the_bytes_of_every_direction(steps: list[tuple[int, bytes]]) -> None:
     state = state_of(4000)
     naive = [b""] * 8
-    for way, data in steps:
-        wanted = len(naive[way]) + len(data)
+    for flow, data in steps:
+        wanted = len(naive[flow]) + len(data)
         used = int(state.counters[COUNTER_ARENA_USED])
-        if not make_room(state, way, wanted):
+        if not make_room(state, flow, wanted):
             # Nothing was changed, and it says how much would do.
             assert state.counters[COUNTER_ARENA_USED] == used
             assert state.counters[COUNTER_ARENA_WANTED] >= wanted
             break
-        append_bytes(state, way, np.frombuffer(b".." + data, np.uint8), 2, len(data))
-        naive[way] += data
+        append_bytes(state, flow, np.frombuffer(b".." + data, np.uint8), 2, len(data))
+        naive[flow] += data
         for each in range(8):
-            at, have = int(state.directions.arena_at[each]), int(state.directions.have[each])
+            at, have = int(state.flows.arena_at[each]), int(state.flows.have[each])
             assert state.arena[at : at + have].tobytes() == naive[each]
-            assert have <= state.directions.arena_room[each]
+            assert have <= state.flows.arena_room[each]
         assert state.counters[COUNTER_ARENA_USED] <= 4000
 
 
@@ -167,7 +167,7 @@ def test_limits_are_announced_in_first_frames_only_and_bounded() -> None:
             script.send(frame(TO_CLIENT), side=1)
         script.send(frame(LIMIT, size.to_bytes(4, "big")), side=1)
         _, framing = framed((SPEC,), script)
-        limits: list[int] = framing.state.directions.limit[:2].tolist()
+        limits: list[int] = framing.state.flows.limit[:2].tolist()
         return limits
 
     default = limits_after(0, 5)  # never lowered

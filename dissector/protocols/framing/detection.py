@@ -15,8 +15,7 @@ from dissector.jit import callback
 from dissector.limits import MAX_FRAME_BYTES
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import UNKNOWN_DIRECTION
-from dissector.protocols.framing.emission import HEADER_WINDOW
-from dissector.protocols.framing.recognition import (
+from dissector.protocols.framing.first_bytes import (
     IS_HTTP,
     IS_PROXY_HEADER,
     IS_TLS,
@@ -25,8 +24,9 @@ from dissector.protocols.framing.recognition import (
     look,
     server_name,
 )
-from dissector.protocols.framing.runs import Run
+from dissector.protocols.framing.row_output import HEADER_WINDOW
 from dissector.protocols.framing.state import HTTP, TLS, UNDECIDED, ConnectionState
+from dissector.protocols.framing.unsynchronised import Run
 from dissector.protocols.interface import CHECK_SIGNATURE, Specs
 from dissector.stream.columns import DATA, STARTS_PACKET
 
@@ -52,7 +52,7 @@ def _is_tls(run: Run, records: Records) -> bool:
     return records.take(piece.stream_offset, bool(piece.flags & STARTS_PACKET), data)
 
 
-class Heads:
+class Detection:
     """What the first bytes of connections say.
 
     proxied: by connection, the client that a PROXY header named; server_names: that TLS asked for;

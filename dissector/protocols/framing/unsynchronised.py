@@ -1,4 +1,7 @@
-"""Bytes that the slow path holds: runs of a direction whose frames are not found yet."""
+"""Unsynchronised bytes: runs of flows whose frames are not found yet, and flows that wait for them.
+
+A flow is one direction of a connection: 2 * slot + side.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,9 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import kept
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
-from dissector.protocols.framing.recognition import Records
+from dissector.protocols.framing.block_output import FrameOutput
+from dissector.protocols.framing.first_bytes import Records
+from dissector.protocols.framing.replays import Piece, Replay
 from dissector.protocols.framing.resync import (
     AT,
     BLIND,
@@ -29,9 +34,11 @@ from dissector.protocols.framing.resync import (
     Searched,
     new_search,
 )
+from dissector.protocols.framing.row_output import SOURCE_ARENA
+from dissector.protocols.framing.state import HELD
 from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
-SOURCE_ARENA: Final = 3
+PIECE_BYTES: Final = 256  # counted as held for each range, beside its bytes
 _FIRST_BYTES: Final = 1 << 12
 _FIRST_HOLES: Final = 4
 _SHORT_FRAME_BYTES: Final = 64 << 10
@@ -47,33 +54,12 @@ _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
 
 
 @dataclass
-class Piece:
-    """One range of a run: where it stands in the stream, its length and the packet it came in.
-
-    order: rises with the ranges of both directions as they arrived; kind, cause: as in ranges;
-    starts_chain: its first byte is where frames were found again; is_judged: the first of them need
-    not be strict.
-    """
-
-    stream_offset: int
-    length: int
-    packet: int
-    ts_ns: int
-    flags: int
-    order: int = 0
-    kind: int = DATA
-    cause: int = 0
-    starts_chain: bool = False
-    is_judged: bool = False
-
-
-@dataclass
 class Trail:
     """How far a run is searched for one protocol's frames. marks: as long as the run's buffer."""
 
     marks: ByteArray
     search: Int64Array = field(default_factory=new_search)
-    passed_on: tuple[Searched, Searched] | None = None  # as it is, and as kernels take it
+    for_kernel: tuple[Searched, Searched] | None = None  # as it is, and as kernels take it
 
     def drop(self, count: int, size: int, holes: int) -> None:
         """The first bytes and holes of the run are gone; `size` are left."""
@@ -111,7 +97,7 @@ class Run:
     has_events: bool = False
     records: Records | None = None
     _since: tuple[int, int] = (-1, 0)
-    _told: tuple[int, bool] = (-1, False)
+    _by_packets: tuple[int, bool] = (-1, False)
     trails: dict[int, Trail] = field(default_factory=dict)
     _data: ByteArray = field(default_factory=lambda: np.empty(_FIRST_BYTES, np.uint8))
     _holes: Int64Array = field(default_factory=lambda: np.zeros((2, _FIRST_HOLES), np.int64))
@@ -153,12 +139,12 @@ class Run:
         trail.search[HOLES] = self.hole_count
         return Searched(self._data, trail.marks, trail.search, self._holes)
 
-    def passed_on(self, place: int) -> Searched:
+    def for_kernel(self, place: int) -> Searched:
         """The same for a kernel alone: its words are found again only after an array has grown."""
         seen, trail = self.searched(place), self.trail(place)
-        before = trail.passed_on
+        before = trail.for_kernel
         if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
-            before = trail.passed_on = (seen, kept(seen))
+            before = trail.for_kernel = (seen, kept(seen))
         return before[1]
 
     def begins_with_frame(
@@ -207,7 +193,7 @@ class Run:
         self.size = left
         self.at_start = False
         self._since = (-1, 0)
-        self._told = (-1, False)
+        self._by_packets = (-1, False)
         self._drop_pieces(count)
 
     def _drop_pieces(self, count: int) -> None:
@@ -247,7 +233,7 @@ class Run:
         search = self.trail(place).search
         if status == NOTHING:
             return False
-        if status == BLIND or is_final or self.is_told_by_packets(place):
+        if status == BLIND or is_final or self.is_confirmed_by_packets(place):
             return True
         held = int(search[LAST] - search[AT])
         if held >= RESYNC_HOLD_BYTES:
@@ -274,7 +260,7 @@ class Run:
             self._since = (at, self.piece_at(at)[0].ts_ns)
         return self._since[1]
 
-    def is_told_by_packets(self, place: int) -> bool:
+    def is_confirmed_by_packets(self, place: int) -> bool:
         """Whether three frames of a search's chain in a row begin packets.
 
         No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts.
@@ -284,17 +270,17 @@ class Run:
         starts = [int(search[cell]) for cell in (AT, SECOND, THIRD)]
         if starts[2] < 0 or starts[2] >= self.size or search[FRAMES] < 3:
             return False
-        if self._told[0] != starts[0]:
+        if self._by_packets[0] != starts[0]:
             first, second = starts[1] - starts[0], starts[2] - starts[1]
             is_uneven = first != second or not any(low <= first < high for low, high in _SEGMENTS)
             most = _FEW_PACKETS + (starts[2] - starts[0]) // _TINY_PACKET_BYTES
-            is_told = (
+            is_by_packets = (
                 is_uneven
                 and all(self.is_packet_start(start) for start in starts)
                 and self._packets_between(starts[0], starts[2]) <= most
             )
-            self._told = (starts[0], is_told)
-        return self._told[1]
+            self._by_packets = (starts[0], is_by_packets)
+        return self._by_packets[1]
 
     def _packets_between(self, start: int, stop: int) -> int:
         """How many packets begin in a part of the run."""
@@ -319,27 +305,6 @@ def _grown(array: ByteArray, room: int) -> ByteArray:
     return fresh
 
 
-@dataclass
-class Replay:
-    """Ranges that go through the framing once more; their bytes lie in the arena from `at` on.
-
-    pieces: what they were, row by row; none where ranges come for the first time.
-    """
-
-    ranges: RangeColumns
-    rows: int
-    at: int
-    size: int
-    pieces: list[Piece] = field(default_factory=list)
-    cursor: int = 0
-    position: int = 0
-
-    def move(self, at: int) -> None:
-        """The bytes now lie elsewhere in the arena."""
-        self.ranges.offset[: self.rows] += at - self.at
-        self.at = at
-
-
 def replay_of(
     runs: Sequence[tuple[int, Run]], connection: int, at: int, release_packet: int
 ) -> Replay:
@@ -351,9 +316,9 @@ def replay_of(
     """
     pieces: list[tuple[Piece, int, int]] = []
     position = at
-    for way, run in runs:
+    for flow, run in runs:
         for piece in run.pieces:
-            pieces.append((piece, way & 1, position))
+            pieces.append((piece, flow & 1, position))
             position += piece.length if piece.kind == DATA else 0
     pieces.sort(key=lambda each: each[0].order)
     ranges = RangeColumns.new(len(pieces))
@@ -371,3 +336,120 @@ def replay_of(
         ranges.cause[row] = piece.cause
         ranges.release_packet[row] = release_packet
     return Replay(ranges, len(pieces), at, position - at, [piece for piece, _, _ in pieces])
+
+
+def is_waited_for(run: Run | None) -> bool:
+    """Whether the other direction waits for the frames of a run."""
+    return run is not None and run.is_patient
+
+
+class UnsynchronisedFlows(dict[int, Run]):
+    """Runs by direction (2 * slot + side).
+
+    size: what all of them hold, bytes; arrivals: ranges that came for the first time.
+    """
+
+    def __init__(self, output: FrameOutput) -> None:
+        super().__init__()
+        self._output = output
+        self.size = 0
+        self.arrivals = 0
+
+    def begin(self, slot: int, flow: int) -> Run:
+        """The run of a direction, new if there is none."""
+        run = self.get(flow)
+        if run is None:
+            run = self[flow] = Run()
+            self._output.state.connections.is_slow[slot] = 1
+        return run
+
+    def end(self, flow: int) -> Run | None:
+        """Take a run out of the searches."""
+        run = self.pop(flow, None)
+        if run is not None:
+            self.size -= run.size + PIECE_BYTES * len(run.pieces)
+        self._output.state.connections.is_slow[flow >> 1] = int((flow ^ 1) in self)
+        return run
+
+    def drop(self, flow: int, run: Run, count: int) -> None:
+        """Bytes of a run that belong to no frame."""
+        self._output.state.flows.skipped[flow] += count
+        self.size -= run.size + PIECE_BYTES * len(run.pieces)
+        run.drop(count)
+        self.size += run.size + PIECE_BYTES * len(run.pieces)
+        run.is_known_start &= count == 0
+
+    def piece_of(self, current: Replay) -> Piece:
+        """The range at the cursor, or what is left of it, as a piece of a run."""
+        ranges, row, position = current.ranges, current.cursor, current.position
+        if current.pieces and position == 0:
+            return current.pieces[row]
+        self.arrivals += 0 if current.pieces else 1
+        order = current.pieces[row].order if current.pieces else self.arrivals
+        flags = int(ranges.flags[row])
+        return Piece(
+            int(ranges.stream_offset[row]) + position,
+            int(ranges.length[row]) - position,
+            int(ranges.packet[row]),
+            int(ranges.ts_ns[row]),
+            flags if position == 0 else flags & ~STARTS_PACKET,
+            order,
+            int(ranges.kind[row]),
+            int(ranges.cause[row]),
+        )
+
+    def take_range(self, current: Replay, run: Run) -> None:
+        """The range at the cursor becomes a part of a run."""
+        piece = self.piece_of(current)
+        if piece.kind == DATA:
+            start = int(current.ranges.offset[current.cursor]) + current.position
+            data = self._output.all_sources()[int(current.ranges.source[current.cursor])]
+            run.add(piece, data[start : start + piece.length])
+            self.size += piece.length
+        else:
+            run.add_hole(piece)
+        self.size += PIECE_BYTES
+        current.cursor += 1
+        current.position = 0
+
+    def wait(self, slot: int, flow: int) -> Run:
+        """Let a direction wait."""
+        run = self.begin(slot, flow)
+        run.mode = int(self._output.state.flows.mode[flow])
+        self._output.state.flows.mode[flow] = HELD
+        return run
+
+    def wake(self, flow: int) -> Run:
+        """A direction waits no longer: its run, to be replayed."""
+        run = self.end(flow)
+        assert run is not None and run.mode is not None
+        self._output.state.flows.mode[flow] = run.mode
+        return run
+
+    def replay(
+        self, ranges: RangeColumns, row: int, slot: int, runs: list[tuple[int, Run]]
+    ) -> None:
+        """Let runs, which have ended, go through the kernel, with the direction that waited."""
+        other = runs[0][0] ^ 1
+        if len(runs) == 1 and other in self and self[other].mode is not None:
+            runs.append((other, self.wake(other)))
+        at = self._output.keep(b"".join(run.head() for _, run in runs))
+        connection = int(self._output.state.connections.connection_id[slot])
+        release_packet = int(ranges.release_packet[row])
+        self._output.replays.append(replay_of(runs, connection, at, release_packet))
+
+    def abandon(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
+        """A run without a candidate: its gaps, its last bytes and the other direction go on."""
+        run = self[flow]
+        resume = [int(trail.search[RESUME]) for trail in run.trails.values()]
+        self.drop(flow, run, min([run.size, *resume]))
+        self.end(flow)
+        self.replay(ranges, row, slot, [(flow, run)])
+
+    def give_up(self, flow: int, mode: int) -> None:
+        """Count a direction's held bytes as skipped and stop looking (OPAQUE) or look on."""
+        flows = self._output.state.flows
+        run = self.end(flow)
+        if run is not None:
+            flows.skipped[flow] += run.size
+        flows.mode[flow] = mode

@@ -1,12 +1,12 @@
-"""Blocks of frames on their way out, and what moves with the arena."""
+"""Blocks of frames on their flow out, and what moves with the arena."""
 
 import numpy as np
 import pytest
 
 from dissector.limits import FRAME_BLOCK_ROWS, NULL
-from dissector.protocols.framing.output import ARENA_BYTES, FrameOutput
-from dissector.protocols.framing.runs import SOURCE_ARENA, Replay
+from dissector.protocols.framing.block_output import ARENA_BYTES, FrameOutput
 from dissector.protocols.framing.state import CHAIN, COUNTER_ARENA_USED, COUNTER_FRAME_NO
+from dissector.protocols.framing.unsynchronised import SOURCE_ARENA, Replay
 from dissector.stream.columns import new_range_columns
 from tests.wire.ranges import Collected
 
@@ -72,19 +72,19 @@ def test_a_full_block_goes_out_by_itself() -> None:
 @pytest.mark.parametrize("wanted", [ARENA_BYTES, 3 * ARENA_BYTES])
 def test_a_larger_arena_keeps_unfinished_frames_and_replays(wanted: int) -> None:
     out, _ = output()
-    ways = out.state.directions
-    for way, data in ((2, b"second"), (5, b"fifth")):
-        ways.mode[way] = CHAIN
-        ways.have[way] = len(data)
-        ways.arena_at[way] = out.keep(b"garbage" + data) + 7
+    flows = out.state.flows
+    for flow, data in ((2, b"second"), (5, b"fifth")):
+        flows.mode[flow] = CHAIN
+        flows.have[flow] = len(data)
+        flows.arena_at[flow] = out.keep(b"garbage" + data) + 7
     ranges = new_range_columns(1)
     at = out.keep(b"replayed")
     ranges.offset[0] = at + 2
     out.replays.append(Replay(ranges, 1, at, 8))
     out.grow_arena(wanted)
     assert len(out.state.arena) >= 2 * wanted
-    for way, data in ((2, b"second"), (5, b"fifth")):
-        at = int(out.state.directions.arena_at[way])
+    for flow, data in ((2, b"second"), (5, b"fifth")):
+        at = int(out.state.flows.arena_at[flow])
         assert out.state.arena[at : at + len(data)].tobytes() == data
     moved = out.replays[0]
     assert out.state.arena[moved.at : moved.at + 8].tobytes() == b"replayed"

@@ -1,8 +1,7 @@
-"""What frames and events that carry no message do to consumers: opening, closing, seeks, gaps."""
+"""Frames and events that carry no message: consumers open and close, seek, lose frames."""
 
 from typing import Final
 
-from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import (
@@ -25,27 +24,26 @@ from dissector.protocols.pulsar.consumption.consumers import (
     ConsumerNames,
     add_connection,
     add_consumer,
-    find_asker,
     find_connection,
     find_consumer,
+    find_requester,
     forget_connection,
-    learn_balance,
     learn_names,
-    note_asker,
+    mark_leaving,
+    mark_present,
     note_gap,
-    note_leaving,
     note_seek,
-    note_staying,
     note_switch,
+    remember_request,
     retire,
     see_broker_side,
     see_client_side,
     take_back_seek,
 )
-from dissector.protocols.pulsar.consumption.delivery_ends import end_all, write_ended
-from dissector.protocols.pulsar.consumption.permits import RESET, add_permit_row
+from dissector.protocols.pulsar.consumption.deliveries import end_all
+from dissector.protocols.pulsar.consumption.permits import RESET, add_permit_row, learn_balance
 from dissector.protocols.pulsar.consumption.published import end_transaction, leg_of, set_leg
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place
+from dissector.protocols.pulsar.consumption.rows import Block
 from dissector.protocols.pulsar.consumption.state import (
     CONN_CLOSED,
     CONSUMER_CLOSED,
@@ -58,25 +56,24 @@ from dissector.protocols.pulsar.consumption.state import (
     STATE_READY,
     ConsumptionState,
 )
+from dissector.protocols.pulsar.wire.commands import (
+    ACK,
+    ACTIVE_CONSUMER_CHANGE,
+    CLOSE_CONSUMER,
+    CONNECT,
+    CONNECTED,
+    CONSUMER_STATS,
+    CONSUMER_STATS_RESPONSE,
+    END_TXN,
+    ERROR,
+    FLOW,
+    MESSAGE,
+    REDELIVER,
+    SEEK,
+    UNSUBSCRIBE,
+)
 from dissector.protocols.tables import ABSENT
 from dissector.stream.columns import ENDED_CAPTURE_END
-
-CONNECT: Final = 2
-CONNECTED: Final = 3
-SUBSCRIBE: Final = 4
-SEND_RECEIPT: Final = 7
-MESSAGE: Final = 9
-ACK: Final = 10
-FLOW: Final = 11
-UNSUBSCRIBE: Final = 12
-ERROR: Final = 14
-CLOSE_CONSUMER: Final = 16
-REDELIVER: Final = 20
-CONSUMER_STATS: Final = 25
-CONSUMER_STATS_RESPONSE: Final = 26
-SEEK: Final = 28
-ACTIVE_CONSUMER_CHANGE: Final = 31
-END_TXN: Final = 56
 
 # A connection of very many consumers is not walked through for a hint.
 _HINT_STEPS: Final = 4096
@@ -95,122 +92,110 @@ def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> Consume
 
 
 @kernel
-def _meet_consumer(
-    state: ConsumptionState, frames: FrameColumns, row: int, consumer: int, kinds: Int64Array
-) -> int:
+def _meet_consumer(state: ConsumptionState, block: Block, row: int, consumer: int) -> int:
     """Take up a consumer met in use, or what a frame says of it for the first time."""
+    frames = block.frames
     names = names_of(state, frames, row)
     if consumer == ABSENT:
         connection = frames.connection_id[row]
-        return add_consumer(state, connection, frames.consumer_id[row], names, kinds)
-    learn_names(state, consumer, names, kinds)
+        return add_consumer(state, connection, frames.consumer_id[row], names, block.is_volatile)
+    learn_names(state, consumer, names, block.is_volatile)
     return consumer
 
 
 @inlined
-def consumer_of(state: ConsumptionState, frames: FrameColumns, row: int, kinds: Int64Array) -> int:
+def consumer_of(state: ConsumptionState, block: Block, row: int) -> int:
     """The consumer that a frame is about."""
-    consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
+    frames = block.frames
     consumers = state.consumers
+    consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if (
         consumer == ABSENT
         or (consumers.topic[consumer] == NULL and frames.topic[row] != NULL)
         or (consumers.subscription[consumer] == NULL and frames.subscription[row] != NULL)
         or (consumers.name[consumer] == NULL and frames.consumer_name[row] != NULL)
     ):
-        return _meet_consumer(state, frames, row, consumer, kinds)
+        return _meet_consumer(state, block, row, consumer)
     return consumer
 
 
 @kernel
-def _end_consumer(state: ConsumptionState, consumer: int, by: int, outcome: int) -> None:
+def _end_consumer(
+    state: ConsumptionState, block: Block, row: int, consumer: int, by: int, outcome: int
+) -> None:
     """A consumer is gone: its deliveries will not be acked any more."""
-    note_leaving(state, consumer, by)
-    end_all(state, consumer, outcome)
+    mark_leaving(state, consumer, by)
+    end_all(state, block, row, consumer, outcome)
     retire(state, consumer)
 
 
 @kernel
-def _open_consumer(
-    state: ConsumptionState,
-    frames: FrameColumns,
-    row: int,
-    kinds: Int64Array,
-    out: ConsumptionRows,
-    place: Place,
-) -> None:
+def _open_consumer(state: ConsumptionState, block: Block, row: int) -> None:
     """A SUBSCRIBE that opens a consumer: its balance starts at zero."""
+    frames = block.frames
+    connection = frames.connection_id[row]
     consumer_id = frames.subject_id[row]
-    before = find_consumer(state, place.connection, consumer_id)
-    if before != ABSENT and state.consumers.state[before] != STATE_CLOSED:
-        _end_consumer(state, before, LEFT_BY_CLIENT, CONSUMER_CLOSED)
-        write_ended(state, out, place)
+    consumers = state.consumers
+    before = find_consumer(state, connection, consumer_id)
+    if before != ABSENT and consumers.state[before] != STATE_CLOSED:
+        _end_consumer(state, block, row, before, LEFT_BY_CLIENT, CONSUMER_CLOSED)
     names = ConsumerNames(
         frames.topic[row],
         frames.subscription[row],
         frames.consumer_name[row],
         frames.subject_incarnation[row],
-        leg_of(state, place.connection),
+        leg_of(state, connection),
     )
-    consumer = add_consumer(state, place.connection, consumer_id, names, kinds)
-    consumers = state.consumers
+    consumer = add_consumer(state, connection, consumer_id, names, block.is_volatile)
     consumers.state[consumer] = STATE_OPENING
     consumers.type[consumer] = frames.subscription_type[row]
-    consumers.opened_at[consumer] = place.frame_no
-    consumers.known_at[consumer] = place.frame_no
+    consumers.opened_at[consumer] = frames.frame_no[row]
+    consumers.known_at[consumer] = frames.frame_no[row]
     see_broker_side(state, consumer)
     if before != ABSENT or frames.subject_incarnation[row] > 0:
-        add_permit_row(state, out, consumer, RESET, NULL, place)
+        add_permit_row(state, block, row, consumer, RESET, NULL)
 
 
 @kernel
-def take_lifecycle(
-    state: ConsumptionState,
-    frames: FrameColumns,
-    row: int,
-    kinds: Int64Array,
-    out: ConsumptionRows,
-    place: Place,
-) -> None:
+def take_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
     """A frame that opens or closes a consumer, or answers one that does."""
+    frames = block.frames
     step = frames.lifecycle[row]
     if step == LIFECYCLE_OPENING:
-        _open_consumer(state, frames, row, kinds, out, place)
+        _open_consumer(state, block, row)
         return
     consumers = state.consumers
-    consumer = find_consumer(state, place.connection, frames.subject_id[row])
+    consumer = find_consumer(state, frames.connection_id[row], frames.subject_id[row])
     if consumer == ABSENT or consumers.state[consumer] == STATE_CLOSED:
         return
     if step == LIFECYCLE_REPEATED:
         # Nothing starts anew, but it may say what a capture that began later did not know.
         if consumers.type[consumer] == NULL:
             consumers.type[consumer] = frames.subscription_type[row]
-        learn_names(state, consumer, names_of(state, frames, row), kinds)
+        learn_names(state, consumer, names_of(state, frames, row), block.is_volatile)
         see_broker_side(state, consumer)
     elif step == LIFECYCLE_READY:
         see_client_side(state, consumer)
         if consumers.state[consumer] == STATE_OPENING:
             consumers.state[consumer] = STATE_READY
     elif step == LIFECYCLE_CLOSING_BY_CLIENT:
-        note_leaving(state, consumer, LEFT_BY_CLIENT)
-        note_asker(state, consumer, place.frame_no)
+        mark_leaving(state, consumer, LEFT_BY_CLIENT)
+        remember_request(state, consumer, frames.frame_no[row])
         consumers.state[consumer] = STATE_CLOSING
         see_broker_side(state, consumer)
     elif step == LIFECYCLE_CLOSED_BY_BROKER:
-        _end_consumer(state, consumer, LEFT_BY_BROKER, CONSUMER_CLOSED)
+        _end_consumer(state, block, row, consumer, LEFT_BY_BROKER, CONSUMER_CLOSED)
     elif step in (LIFECYCLE_CLOSED_BY_CLIENT, LIFECYCLE_REFUSED):
-        _end_consumer(state, consumer, LEFT_BY_CLIENT, CONSUMER_CLOSED)
-    write_ended(state, out, place)
+        _end_consumer(state, block, row, consumer, LEFT_BY_CLIENT, CONSUMER_CLOSED)
 
 
 @kernel
-def _take_close(
-    state: ConsumptionState, frames: FrameColumns, row: int, out: ConsumptionRows, place: Place
-) -> None:
+def _take_close(state: ConsumptionState, block: Block, row: int) -> None:
     """The connection is over. At the capture's end nothing closes: deliveries just stay open."""
-    if frames.status[row] == ENDED_CAPTURE_END:
+    if block.frames.status[row] == ENDED_CAPTURE_END:
         return
-    connection_row = find_connection(state, place.connection)
+    connection = block.frames.connection_id[row]
+    connection_row = find_connection(state, connection)
     if connection_row != ABSENT:
         consumers = state.consumers
         consumer = state.connections.first[connection_row]
@@ -218,11 +203,10 @@ def _take_close(
             if consumers.state[consumer] != STATE_CLOSED:
                 is_closing = consumers.state[consumer] == STATE_CLOSING
                 outcome = CONSUMER_CLOSED if is_closing else CONN_CLOSED
-                _end_consumer(state, consumer, LEFT_BY_CONNECTION, outcome)
+                _end_consumer(state, block, row, consumer, LEFT_BY_CONNECTION, outcome)
             consumer = consumers.next[consumer]
-        write_ended(state, out, place)
-        forget_connection(state, place.connection)
-    set_leg(state, place.connection, 0)
+        forget_connection(state, connection)
+    set_leg(state, connection, 0)
 
 
 @kernel
@@ -238,28 +222,25 @@ def _take_fin(state: ConsumptionState, connection: int) -> None:
     consumer = state.connections.first[connection_row]
     steps = 0
     while consumer != ABSENT and steps < _HINT_STEPS:
-        note_leaving(state, consumer, LEFT_BY_CONNECTION)
+        mark_leaving(state, consumer, LEFT_BY_CONNECTION)
         consumer = state.consumers.next[consumer]
         steps += 1
 
 
 @kernel
-def take_event(
-    state: ConsumptionState, frames: FrameColumns, row: int, out: ConsumptionRows, place: Place
-) -> None:
+def take_event(state: ConsumptionState, block: Block, row: int) -> None:
     """What happens between frames."""
+    frames = block.frames
     event = frames.command[row]
     if event == EVENT_CLOSE:
-        _take_close(state, frames, row, out, place)
+        _take_close(state, block, row)
     elif event == EVENT_FIN:
-        _take_fin(state, place.connection)
-    elif event in (EVENT_GAP, EVENT_SKIPPED):
-        if event == EVENT_GAP and frames.frames_missing[row] == 0:
-            return
-        if place.direction != TO_CLIENT:
-            note_gap(state, place.connection, True)
-        if place.direction != TO_BROKER:
-            note_gap(state, place.connection, False)
+        _take_fin(state, frames.connection_id[row])
+    elif event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0):
+        if frames.direction[row] != TO_CLIENT:
+            note_gap(state, frames.connection_id[row], True)
+        if frames.direction[row] != TO_BROKER:
+            note_gap(state, frames.connection_id[row], False)
 
 
 @kernel
@@ -267,7 +248,7 @@ def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> Non
     """ERROR or CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
     asked_at = frames.answered_frame_no[row]
     asked = frames.answered_command[row]
-    consumer = find_asker(state, asked_at)
+    consumer = find_requester(state, asked_at)
     if consumer == ABSENT:
         return
     if frames.command[row] == CONSUMER_STATS_RESPONSE:
@@ -277,17 +258,16 @@ def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> Non
     elif (
         asked in (UNSUBSCRIBE, CLOSE_CONSUMER) and state.consumers.state[consumer] == STATE_CLOSING
     ):
-        note_staying(state, consumer)
+        mark_present(state, consumer)
 
 
 @kernel
-def take_rare(
-    state: ConsumptionState, frames: FrameColumns, row: int, kinds: Int64Array, place: Place
-) -> None:
+def take_rare(state: ConsumptionState, block: Block, row: int) -> None:
     """Commands that change what is known of a consumer or a transaction, without rows."""
+    frames = block.frames
     command = frames.command[row]
     if command in (CONNECT, CONNECTED):
-        connection_row = add_connection(state, place.connection)
+        connection_row = add_connection(state, frames.connection_id[row])
         if connection_row != ABSENT:
             is_request = command == CONNECT
             state.connections.is_client_missing[connection_row] = 1 if is_request else 0
@@ -301,12 +281,11 @@ def take_rare(
     elif command in (CONSUMER_STATS_RESPONSE, ERROR):
         _take_answer(state, frames, row)
     elif frames.consumer_id[row] != NULL:
-        consumer = consumer_of(state, frames, row, kinds)
+        consumer = consumer_of(state, block, row)
+        if command in (SEEK, CONSUMER_STATS):
+            remember_request(state, consumer, frames.frame_no[row])
         if command == SEEK:
-            note_seek(state, consumer, place.frame_no)
-            note_asker(state, consumer, place.frame_no)
-        elif command == CONSUMER_STATS:
-            note_asker(state, consumer, place.frame_no)
+            note_seek(state, consumer, frames.frame_no[row])
         elif command == ACTIVE_CONSUMER_CHANGE:
             note_switch(state, consumer, frames.is_active[row])
 
@@ -315,12 +294,11 @@ def take_rare(
 def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
     """A frame that cannot be read whole may hide what a gap would."""
     command = frames.command[row]
-    connection = frames.connection_id[row]
     is_hidden = command == NULL
     if frames.direction[row] == TO_BROKER:
         if command in (ACK, REDELIVER) or (command == FLOW and frames.permits[row] == NULL):
             is_hidden = True
         if is_hidden:
-            note_gap(state, connection, True)
+            note_gap(state, frames.connection_id[row], True)
     elif is_hidden or (command == MESSAGE and frames.consumer_id[row] == NULL):
-        note_gap(state, connection, False)
+        note_gap(state, frames.connection_id[row], False)

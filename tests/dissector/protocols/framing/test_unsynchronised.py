@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.framing.replays import Piece
 from dissector.protocols.framing.resync import (
     AT,
     BLIND,
@@ -17,7 +18,7 @@ from dissector.protocols.framing.resync import (
     THIRD,
     TOTAL,
 )
-from dissector.protocols.framing.runs import Piece, Run, replay_of
+from dissector.protocols.framing.unsynchronised import Run, replay_of
 from dissector.stream.columns import DATA, GAP_LOST
 from tests.wire.ranges import WHOLE
 
@@ -53,7 +54,7 @@ def test_dropping_inside_a_piece_keeps_its_packet_but_not_its_start() -> None:
     assert run.head() == bytes([1, 1, 2, 2, 2, 2, 2])
 
 
-def test_dropping_bytes_keeps_the_gaps_to_be_told() -> None:
+def test_dropping_bytes_keeps_the_gaps_to_be_by_packets() -> None:
     run = run_of(3, -7, 4, -2, 5)
     run.drop(4)
     assert [(piece.kind, piece.length) for piece in run.pieces] == [
@@ -89,18 +90,18 @@ def test_the_end_of_a_long_frame_is_waited_for() -> None:
     assert not run.is_believed(0, LIVE, 10**12, False)
 
 
-def test_three_frames_that_begin_packets_are_told_by_packets() -> None:
-    assert chain(run_of(3, 4, 5, 6), 3, 7, 12).is_told_by_packets(0)
-    assert not chain(run_of(3, 4, 5, 6), 3, 7, 11).is_told_by_packets(0)
-    assert not chain(run_of(3, 4, 5), 3, 7, 12).is_told_by_packets(0)
+def test_three_frames_that_begin_packets_are_by_packets_by_packets() -> None:
+    assert chain(run_of(3, 4, 5, 6), 3, 7, 12).is_confirmed_by_packets(0)
+    assert not chain(run_of(3, 4, 5, 6), 3, 7, 11).is_confirmed_by_packets(0)
+    assert not chain(run_of(3, 4, 5), 3, 7, 12).is_confirmed_by_packets(0)
     # A header that is not judged yet, and bytes that each begin a packet, tell nothing.
     unjudged = chain(run_of(3, 4, 5, 6), 3, 7, 12)
     unjudged.trail(0).search[FRAMES] = 2
-    assert not unjudged.is_told_by_packets(0)
-    assert not chain(run_of(*[1] * 40), 3, 16, 29).is_told_by_packets(0)
-    assert chain(run_of(3, 4, 9, 4, 9, 6), 3, 16, 29).is_told_by_packets(0)
+    assert not unjudged.is_confirmed_by_packets(0)
+    assert not chain(run_of(*[1] * 40), 3, 16, 29).is_confirmed_by_packets(0)
+    assert chain(run_of(3, 4, 9, 4, 9, 6), 3, 16, 29).is_confirmed_by_packets(0)
     # TCP cuts a long payload into equal parts.
-    assert not chain(run_of(3, 1448, 1448, 6), 3, 1451, 2899).is_told_by_packets(0)
+    assert not chain(run_of(3, 1448, 1448, 6), 3, 1451, 2899).is_confirmed_by_packets(0)
 
 
 def test_replays_of_both_directions_go_as_they_arrived() -> None:

@@ -9,8 +9,9 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import kept
 from dissector.limits import FRAME_BLOCK_ROWS, NULL
 from dissector.protocols.columns import COLUMN_NUMBER, FIRST_FIELD, new_frame_columns
-from dissector.protocols.framing.runs import SOURCE_ARENA, Replay
-from dissector.protocols.framing.slots import compact_arena
+from dissector.protocols.framing.connection_table import compact_arena
+from dissector.protocols.framing.replays import Replay
+from dissector.protocols.framing.row_output import SOURCE_ARENA
 from dissector.protocols.framing.state import (
     COUNTER_ARENA_USED,
     COUNTER_FRAME_NO,
@@ -43,7 +44,7 @@ class FrameOutput:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.state = new_state(SLOTS, ARENA_BYTES, 0)
+        self.state = new_state(SLOTS, ARENA_BYTES)
         self.matrix, self.frames = new_frame_columns(FRAME_BLOCK_ROWS)
         self.rows = 0
         # A block is read until the next one is handed out: two take turns.
@@ -51,18 +52,18 @@ class FrameOutput:
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
-        self._passed_on = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
+        self._for_kernel = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
 
     def all_sources(self) -> Sources:
         """The arrays that `source` columns select."""
         return (*self.sources, self.state.arena)
 
-    def passed_on(self) -> tuple[FramingState, Sources]:
+    def for_kernel(self) -> tuple[FramingState, Sources]:
         """State and sources for a kernel alone: their words are found once, not for each call."""
         state, own = self.state, self.sources
-        if self._passed_on[0] is not state or self._passed_on[1] is not own:
-            self._passed_on = (state, own, kept(state), kept(self.all_sources()))
-        return self._passed_on[2:]
+        if self._for_kernel[0] is not state or self._for_kernel[1] is not own:
+            self._for_kernel = (state, own, kept(state), kept(self.all_sources()))
+        return self._for_kernel[2:]
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dissector.protocols.framing.recognition import (
+from dissector.protocols.framing.first_bytes import (
     IS_HTTP,
     IS_PROXY_HEADER,
     IS_TLS,

@@ -9,7 +9,6 @@ from dissector.blocks import ByteArray
 from dissector.jit import inlined
 from dissector.limits import MAX_FRAME_BYTES_HARD, NULL
 from dissector.protocols.columns import COMPLETE, FrameColumns
-from dissector.protocols.framing.slots import find_slot
 from dissector.protocols.framing.state import (
     COUNTER_ARENA_USED,
     COUNTER_ARENA_WANTED,
@@ -44,6 +43,15 @@ class Callbacks(NamedTuple):
     limit: tuple  # type: ignore[type-arg]
 
 
+class Splitting(NamedTuple):
+    """What a pass over ranges works on: state, ranges, rows to be filled, and callbacks."""
+
+    state: FramingState
+    ranges: RangeColumns
+    out: FrameColumns
+    calls: Callbacks
+
+
 class Step(NamedTuple):
     """How far a helper came: bytes of the range taken, rows filled, status."""
 
@@ -62,36 +70,32 @@ def direction_of(state: FramingState, slot: int, side: int) -> int:
 
 @inlined
 def start_frame(
-    state: FramingState, way: int, ranges: RangeColumns, index: int, position: int
+    state: FramingState, flow: int, ranges: RangeColumns, index: int, position: int
 ) -> None:
-    ways = state.directions
-    ways.frame_start[way] = ranges.stream_offset[index] + position
-    ways.first_packet[way] = ranges.packet[index]
-    ways.first_ts[way] = ranges.ts_ns[index]
-    ways.last_packet[way] = ranges.packet[index]
-    ways.last_ts[way] = ranges.ts_ns[index]
-    ways.retransmitted[way] = ranges.flags[index] & RETRANSMITTED
+    """A frame of a flow begins within a range."""
+    flows = state.flows
+    flows.frame_start[flow] = ranges.stream_offset[index] + position
+    flows.first_packet[flow] = ranges.packet[index]
+    flows.first_ts[flow] = ranges.ts_ns[index]
+    flows.last_packet[flow] = ranges.packet[index]
+    flows.last_ts[flow] = ranges.ts_ns[index]
+    flows.retransmitted[flow] = ranges.flags[index] & RETRANSMITTED
 
 
 @inlined
-def touch_frame(state: FramingState, way: int, ranges: RangeColumns, index: int) -> None:
-    ways = state.directions
-    if ranges.packet[index] >= ways.last_packet[way]:
-        ways.last_packet[way] = ranges.packet[index]
-        ways.last_ts[way] = ranges.ts_ns[index]
-    ways.retransmitted[way] |= ranges.flags[index] & RETRANSMITTED
+def touch_frame(state: FramingState, flow: int, ranges: RangeColumns, index: int) -> None:
+    """A frame of a flow goes on in a range."""
+    flows = state.flows
+    if ranges.packet[index] >= flows.last_packet[flow]:
+        flows.last_packet[flow] = ranges.packet[index]
+        flows.last_ts[flow] = ranges.ts_ns[index]
+    flows.retransmitted[flow] |= ranges.flags[index] & RETRANSMITTED
 
 
 @inlined
-def emit_event(
-    state: FramingState,
-    out: FrameColumns,
-    row: int,
-    ranges: RangeColumns,
-    index: int,
-    command: int,
-) -> None:
-    slot = find_slot(state, ranges.connection[index])
+def emit_event(work: Splitting, row: int, index: int, slot: int, command: int) -> None:
+    """Write the row of an event, EVENT_*, that a range brings."""
+    state, ranges, out = work.state, work.ranges, work.out
     side = ranges.side[index]
     out.connection_id[row] = ranges.connection[index]
     out.side[row] = side
@@ -115,51 +119,46 @@ def emit_event(
 
 @inlined
 def emit_frame(
-    state: FramingState,
-    out: FrameColumns,
-    row: int,
-    way: int,
-    frame_bytes: int,
-    status: int,
+    state: FramingState, out: FrameColumns, row: int, flow: int, frame_bytes: int, status: int
 ) -> None:
     """Write the row of a frame but for its release_packet and its data, which the caller knows."""
-    ways = state.directions
-    slot = way >> 1
-    side = way & 1
+    flows = state.flows
+    slot = flow >> 1
+    side = flow & 1
     state.counters[COUNTER_FRAME_NO] += 1
     out.connection_id[row] = state.connections.connection_id[slot]
     out.side[row] = side
     out.direction[row] = direction_of(state, slot, side)
     out.protocol[row] = state.connections.protocol[slot]
     out.command[row] = NULL
-    out.first_ts_ns[row] = ways.first_ts[way]
-    out.last_ts_ns[row] = ways.last_ts[way]
-    out.first_packet[row] = ways.first_packet[way]
-    out.last_packet[row] = ways.last_packet[way]
-    out.stream_offset[row] = ways.frame_start[way]
+    out.first_ts_ns[row] = flows.first_ts[flow]
+    out.last_ts_ns[row] = flows.last_ts[flow]
+    out.first_packet[row] = flows.first_packet[flow]
+    out.last_packet[row] = flows.last_packet[flow]
+    out.stream_offset[row] = flows.frame_start[flow]
     out.frame_bytes[row] = frame_bytes
     out.status[row] = status
-    out.retransmitted[row] = ways.retransmitted[way]
+    out.retransmitted[row] = flows.retransmitted[flow]
     out.frame_no[row] = state.counters[COUNTER_FRAME_NO]
-    ways.frames[way] += 1
-    ways.is_first[way] = 0
+    flows.frames[flow] += 1
+    flows.is_first[flow] = 0
     if status == COMPLETE:
-        ways.decoded_bytes[way] += frame_bytes
+        flows.decoded_bytes[flow] += frame_bytes
 
 
 @inlined
-def settle_role(
-    state: FramingState, way: int, data: ByteArray, at: int, end: int, calls: Callbacks
+def decide_role(
+    state: FramingState, flow: int, data: ByteArray, at: int, end: int, calls: Callbacks
 ) -> int:
     """Let a frame decide the role; DONE, or ROLE_WAIT if its row (or rows before it) must wait."""
     known = state.connections
-    slot = way >> 1
+    slot = flow >> 1
     if known.role[slot] == ROLE_DECIDED:
         return DONE
-    way_of_frame = calls.one_way[known.protocol[slot]](data, at, end)
-    if way_of_frame == 2:
+    direction = calls.one_way[known.protocol[slot]](data, at, end)
+    if direction == 2:
         return DONE if known.role_source[slot] == ROLE_BY_FIRST_SEEN else ROLE_WAIT
-    client_side = (way & 1) if way_of_frame == 0 else 1 - (way & 1)
+    client_side = (flow & 1) if direction == 0 else 1 - (flow & 1)
     if known.role[slot] == ROLE_PROVISIONAL and client_side == known.client_side[slot]:
         known.role[slot] = ROLE_DECIDED
         return ROLE_WAIT if known.waiting[slot] > 0 else DONE
@@ -173,86 +172,80 @@ def settle_role(
 
 @inlined
 def learn_limit(
-    state: FramingState, way: int, data: ByteArray, at: int, length: int, calls: Callbacks
+    state: FramingState, flow: int, data: ByteArray, at: int, length: int, calls: Callbacks
 ) -> None:
     """Take over the frame limit that a broker announces; only looked for in its first frames."""
-    ways = state.directions
-    if ways.frames[way] > HANDSHAKE_FRAMES:
+    flows = state.flows
+    if flows.frames[flow] > HANDSHAKE_FRAMES:
         return
-    announced = calls.limit[state.connections.protocol[way >> 1]](data, at, length)
+    announced = calls.limit[state.connections.protocol[flow >> 1]](data, at, length)
     if announced > 0:
-        for each in range(way & ~1, (way & ~1) + 2):
-            ways.limit[each] = min(max(announced, ways.limit[each]), MAX_FRAME_BYTES_HARD)
+        for each in range(flow & ~1, (flow & ~1) + 2):
+            flows.limit[each] = min(max(announced, flows.limit[each]), MAX_FRAME_BYTES_HARD)
 
 
 @inlined
-def finish_frame(
-    state: FramingState,
-    out: FrameColumns,
-    row: int,
-    way: int,
-    status: int,
-    calls: Callbacks,
-) -> int:
-    """Emit the unfinished frame of the arena as it is and make the direction ready for the next.
+def finish_frame(work: Splitting, row: int, index: int, flow: int, status: int) -> int:
+    """Emit the unfinished frame of the arena as it is and make the flow ready for the next.
 
-    The caller sets release_packet. Returns DONE or ROLE_WAIT.
+    index: of the range that ends it. Returns DONE or ROLE_WAIT.
     """
-    ways = state.directions
-    at = ways.arena_at[way]
-    have = ways.have[way]
-    total = ways.total[way]
-    emit_frame(state, out, row, way, total, status)
+    state, out, calls = work.state, work.out, work.calls
+    flows = state.flows
+    at = flows.arena_at[flow]
+    have = flows.have[flow]
+    total = flows.total[flow]
+    emit_frame(state, out, row, flow, total, status)
+    out.release_packet[row] = work.ranges.release_packet[index]
     out.source[row] = SOURCE_ARENA
     out.data_offset[row] = at
     out.data_bytes[row] = have
-    settled = settle_role(state, way, state.arena, at, at + have, calls)
-    out.direction[row] = direction_of(state, way >> 1, way & 1)
+    settled = decide_role(state, flow, state.arena, at, at + have, calls)
+    out.direction[row] = direction_of(state, flow >> 1, flow & 1)
     if status == COMPLETE:
-        learn_limit(state, way, state.arena, at, have, calls)
-        ways.verify[way] = 0
-    else:
-        ways.verify[way] = 1
-    ways.total[way] = 0
-    ways.have[way] = 0
-    ways.arena_room[way] = 0
-    ways.broken[way] = 0
-    ways.skip[way] = 0
+        learn_limit(state, flow, state.arena, at, have, calls)
+    flows.verify[flow] = 0 if status == COMPLETE else 1
+    flows.total[flow] = 0
+    flows.have[flow] = 0
+    flows.arena_room[flow] = 0
+    flows.broken[flow] = 0
+    flows.skip[flow] = 0
     return settled
 
 
 @inlined
-def make_room(state: FramingState, way: int, wanted: int) -> bool:
+def make_room(state: FramingState, flow: int, wanted: int) -> bool:
     """Room for so many bytes of the unfinished frame in the arena; False if the arena is full."""
-    ways = state.directions
-    if ways.arena_room[way] >= wanted:
+    flows = state.flows
+    if flows.arena_room[flow] >= wanted:
         return True
-    have = ways.have[way]
+    have = flows.have[flow]
     room = max(wanted, min(2 * have, have + (1 << 20)), HEADER_WINDOW)
     used = state.counters[COUNTER_ARENA_USED]
     if used + room > len(state.arena):
         state.counters[COUNTER_ARENA_WANTED] = room
         return False
-    if have > 0 and ways.arena_at[way] + ways.arena_room[way] == used:
+    if have > 0 and flows.arena_at[flow] + flows.arena_room[flow] == used:
         # The last piece of the arena grows where it is.
-        used = ways.arena_at[way]
+        used = flows.arena_at[flow]
         if used + room > len(state.arena):
             state.counters[COUNTER_ARENA_WANTED] = room
             return False
     else:
-        at = ways.arena_at[way]
+        at = flows.arena_at[flow]
         for index in range(have):
             state.arena[used + index] = state.arena[at + index]
-    ways.arena_at[way] = used
-    ways.arena_room[way] = room
+    flows.arena_at[flow] = used
+    flows.arena_room[flow] = room
     state.counters[COUNTER_ARENA_USED] = used + room
     return True
 
 
 @inlined
-def append_bytes(state: FramingState, way: int, data: ByteArray, at: int, count: int) -> None:
-    ways = state.directions
-    target = ways.arena_at[way] + ways.have[way]
+def append_bytes(state: FramingState, flow: int, data: ByteArray, at: int, count: int) -> None:
+    """Add bytes to the unfinished frame of a flow, for which there is room."""
+    flows = state.flows
+    target = flows.arena_at[flow] + flows.have[flow]
     for index in range(count):
         state.arena[target + index] = data[at + index]
-    ways.have[way] += count
+    flows.have[flow] += count

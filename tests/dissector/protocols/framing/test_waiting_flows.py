@@ -2,38 +2,42 @@
 
 import numpy as np
 
-from dissector.protocols.framing.held_runs import PIECE_BYTES, HeldRuns, is_waited_for
-from dissector.protocols.framing.output import FrameOutput
+from dissector.protocols.framing.block_output import FrameOutput
+from dissector.protocols.framing.connection_table import take_slot
+from dissector.protocols.framing.replays import Replay
 from dissector.protocols.framing.resync import RESUME
-from dissector.protocols.framing.runs import Replay
-from dissector.protocols.framing.slots import take_slot
 from dissector.protocols.framing.state import CHAIN, HELD
+from dissector.protocols.framing.unsynchronised import (
+    PIECE_BYTES,
+    UnsynchronisedFlows,
+    is_waited_for,
+)
 from tests.wire.ranges import Ranges
 
 
-def held(script: Ranges) -> tuple[HeldRuns, FrameOutput, Replay]:
+def held(script: Ranges) -> tuple[UnsynchronisedFlows, FrameOutput, Replay]:
     output = FrameOutput(lambda _: None)
     data = np.frombuffer(bytes(script.data), np.uint8)
     output.sources = (data, data[:0], data[:0])
     take_slot(output.state, 0, 1, 1000)
-    return HeldRuns(output), output, Replay(script.columns(), len(script.rows), 0, 0)
+    return UnsynchronisedFlows(output), output, Replay(script.columns(), len(script.rows), 0, 0)
 
 
 def test_a_direction_that_waits_keeps_its_ranges_and_its_mode() -> None:
     script = Ranges().send(b"one").send(b"two", side=1).lose(7, side=1).send(b"three").fin(1)
     runs, output, ranges = held(script)
-    ways = output.state.directions
-    ways.mode[1] = CHAIN
+    flows = output.state.flows
+    flows.mode[1] = CHAIN
     searched, waits = runs.begin(0, 0), runs.wait(0, 1)
-    assert (ways.mode[1], output.state.connections.is_slow[0]) == (HELD, 1)
+    assert (flows.mode[1], output.state.connections.is_slow[0]) == (HELD, 1)
     for run in (searched, waits, waits, searched, waits):
         runs.take_range(ranges, run)
     assert runs.size == 11 + 5 * PIECE_BYTES
     runs.drop(0, searched, 3)
-    assert (runs.size, ways.skipped[0]) == (8 + 4 * PIECE_BYTES, 3)
+    assert (runs.size, flows.skipped[0]) == (8 + 4 * PIECE_BYTES, 3)
     assert runs.end(0) is searched
     runs.replay(ranges.ranges, 4, 0, [(0, searched)])
-    assert (runs.size, len(runs), ways.mode[1]) == (0, 0, CHAIN)
+    assert (runs.size, len(runs), flows.mode[1]) == (0, 0, CHAIN)
     (replay,) = output.replays
     assert replay.ranges.packet.tolist() == [2, 3, 4, 5]
     assert replay.ranges.side.tolist() == [1, 1, 0, 1]
@@ -67,16 +71,16 @@ def test_what_is_given_up_is_skipped() -> None:
     runs, output, ranges = held(Ranges().send(b"one"))
     runs.take_range(ranges, runs.begin(0, 0))
     runs.give_up(0, CHAIN)
-    ways = output.state.directions
-    assert (runs.size, len(runs), ways.skipped[0], ways.mode[0]) == (0, 0, 3, CHAIN)
+    flows = output.state.flows
+    assert (runs.size, len(runs), flows.skipped[0], flows.mode[0]) == (0, 0, 3, CHAIN)
 
 
-def test_a_run_that_is_let_go_keeps_the_bytes_that_may_start_a_frame() -> None:
+def test_a_run_that_is_abandon_keeps_the_bytes_that_may_start_a_frame() -> None:
     runs, output, ranges = held(Ranges().send(b"one").lose(4).send(b"three"))
     run = runs.begin(0, 0)
     for _ in range(3):
         runs.take_range(ranges, run)
     run.trail(0).search[RESUME] = 6
-    runs.let_go(ranges.ranges, 2, 0, 0)
+    runs.abandon(ranges.ranges, 2, 0, 0)
     assert output.replays[0].ranges.length.tolist() == [4, 2]
-    assert output.state.directions.skipped[0] == 6
+    assert output.state.flows.skipped[0] == 6

@@ -1,0 +1,62 @@
+"""The passes of all protocols over one group of captures: each replay takes the rows of its own."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.joining.replay import Replay, Told
+from dissector.joining.replay_cursus import CursusReplay
+from dissector.joining.standing import Standing
+
+# The replay of each protocol by its name (see protocols.PROTOCOLS), in the order in which rows go
+# to them. Argument: how long an answer waits for its request, ns.
+REPLAYS: Final[Mapping[str, Callable[[int], Replay]]] = {
+    "cursus": lambda window_ns: CursusReplay(),
+    "pulsar": Replay,
+}
+# What the replay of this one leaves can be written down; a group with others is read whole.
+_LASTING: Final = "pulsar"
+READ_WHOLE: Final = tuple(name for name in REPLAYS if name != _LASTING)
+
+
+class Replays:
+    """`feed` batches in order, then `finish`, or `leave` and `standing`; see replay.Replay."""
+
+    def __init__(self, window_ns: int) -> None:
+        self._window_ns = window_ns
+        self._open = {_LASTING: Replay(window_ns)}
+
+    @classmethod
+    def resumed(cls, window_ns: int, left: Standing) -> "Replays":
+        """Replays that go on where others were left."""
+        found = cls(window_ns)
+        found._open[_LASTING] = Replay.resumed(window_ns, left)
+        return found
+
+    def leave(self) -> Iterator[Told]:
+        """The rows that close with what was fed."""
+        assert [*self._open] == [_LASTING], "a group with another protocol is in one piece"
+        yield from self._open[_LASTING].leave()
+
+    def standing(self) -> Standing:
+        """What is open, after `leave`."""
+        return self._open[_LASTING].standing()
+
+    def feed(self, batch: pa.Table) -> Iterator[Told]:
+        """Take rows (replay.INPUT); gives the rows that closed."""
+        read_by = batch.column("read_by")
+        seen = set(read_by.unique().to_pylist())
+        for name, make in REPLAYS.items():
+            if name in seen and name not in self._open:
+                self._open[name] = make(self._window_ns)
+            if name in self._open:
+                is_own = pc.fill_null(pc.equal(read_by, name), False)
+                yield from self._open[name].feed(batch.filter(is_own))
+
+    def finish(self) -> Iterator[Told]:
+        """The rest."""
+        for name in REPLAYS:
+            if name in self._open:
+                yield from self._open[name].finish()

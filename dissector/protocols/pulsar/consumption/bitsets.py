@@ -1,0 +1,105 @@
+"""Bit sets: of one word, of words in a block, and an arena in which those that wait are kept."""
+
+from typing import Final
+
+from dissector.blocks import Int64Array
+from dissector.codecs.integers import wrapped
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.pulsar.consumption.state import WORD_CLASSES, WORDS_USED, ConsumptionState
+from dissector.protocols.tables import ABSENT
+
+_CLASS_BITS: Final = 4  # of a piece: its size class below, its place above
+
+
+@inlined
+def bit_of(place: int) -> int:
+    """A bit set with one bit, as a signed number."""
+    return wrapped(1 << int(place))
+
+
+@inlined
+def popcount(bits: int) -> int:
+    """How many bits of a 64-bit word are set.
+
+    In two halves: a sum that reaches the sign bit is nothing that the compiler gives a meaning to
+    (as one word, 64 bits counted as 62).
+    """
+    low = int(bits) & 0xFFFF_FFFF
+    high = (int(bits) >> 32) & 0xFFFF_FFFF
+    low = ((low >> 1) & 0x5555_5555) + (low & 0x5555_5555)
+    high = ((high >> 1) & 0x5555_5555) + (high & 0x5555_5555)
+    low = ((low >> 2) & 0x3333_3333) + (low & 0x3333_3333)
+    high = ((high >> 2) & 0x3333_3333) + (high & 0x3333_3333)
+    total = low + high  # up to 8 in each field of four bits
+    total = ((total >> 4) & 0x0F0F_0F0F) + (total & 0x0F0F_0F0F)
+    total += total >> 8
+    total += total >> 16
+    return total & 0x7F
+
+
+@inlined
+def masked_word(words: Int64Array, at: int, count: int, place: int, bits: int) -> int:
+    """Word `place` of a bit set, zero behind its end, without the bits from `bits` on.
+
+    Trailing words that are zero are not on the wire. bits: length of the set, null: no limit.
+    """
+    if place >= count:
+        return 0
+    word = words[at + place]
+    if bits == NULL:
+        return int(word)
+    left = bits - 64 * place
+    if left >= 64:
+        return int(word)
+    return int(word & ~(-1 << left)) if left > 0 else 0
+
+
+@inlined
+def bits_left(words: Int64Array, at: int, count: int, bits: int) -> int:
+    """How many bits of a bit set are set within its first `bits` bits (null: all)."""
+    total = 0
+    last = count if bits == NULL else min(count, (max(bits, 0) + 63) >> 6)
+    for place in range(last):
+        total += popcount(masked_word(words, at, count, place, bits))
+    return total
+
+
+@inlined
+def words_for(bits: int) -> int:
+    """Words of a bit set of so many bits; 0 for null."""
+    return (bits + 63) >> 6 if bits > 0 else 0
+
+
+@kernel
+def allocate_words(state: ConsumptionState, words: int) -> int:
+    """A piece of the arena for so many words, packed with its class; ABSENT without room."""
+    size_class = 0
+    while (1 << size_class) < words:
+        size_class += 1
+    if size_class >= WORD_CLASSES:
+        return ABSENT
+    at = state.free_words[size_class]
+    if at != ABSENT:
+        state.free_words[size_class] = state.words[at]
+    else:
+        at = state.counters[WORDS_USED]
+        if (1 << size_class) > len(state.words) - at:
+            return ABSENT
+        state.counters[WORDS_USED] = at + (1 << size_class)
+    return int((at << _CLASS_BITS) | size_class)
+
+
+@inlined
+def words_at(piece: int) -> int:
+    """Where a piece begins."""
+    return piece >> _CLASS_BITS
+
+
+@kernel
+def free_words(state: ConsumptionState, piece: int) -> None:
+    """Make a piece free that allocate_words gave."""
+    size_class = piece & ((1 << _CLASS_BITS) - 1)
+    at = words_at(piece)
+    state.words[at] = state.free_words[size_class]
+    state.free_words[size_class] = at
