@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.engine import SparkDesk
+from dissector.spark.engine import SparkDesk
 from tests.dissector.queries.asked import Asked
 from tests.dissector.queries.test_permits import CONFIRM_US, SECOND, rows_of, tables_of
 
