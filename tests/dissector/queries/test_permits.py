@@ -1,4 +1,4 @@
-"""Permits said in SQL: by chance, against the walk that the tap makes, and cases known by hand."""
+"""Permits said in SQL: by chance, against a plain walk, and cases known by hand."""
 
 import random
 from typing import Any
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NULL
-from dissector.report import balance
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
 from tests.dissector.queries.asked import Asked, Row
+from tests.naive import balance
 
 SECOND = 1_000_000
 EVENTS = ("delivery", "grant", "reset")  # in the order in which one frame has them
