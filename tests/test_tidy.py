@@ -164,7 +164,7 @@ TESTED_THROUGH = {
     " rows",
     "dissector/cli/test_sql.py": "opening",
     "dissector/report/test_making.py": "tallied workspace",
-    "dissector/report/test_counting.py": "ways",
+    "dissector/report/test_counting.py": "parts",
     "dissector/compare/test_comparing.py": "questions runs",
     "dissector/compare/test_words.py": "facts markdown page",
     "dissector/report/sections/test_sections.py": "checksum_failures coverage permit_utilization",

@@ -126,7 +126,7 @@ def compare(
         with written(place, is_forced=force) as file:
             file.write(page(found).encode())
     if is_json:
-        from dissector.report.text import report_text
+        from dissector.report.output import report_text
 
         print(report_text(found), end="")
     elif is_markdown:

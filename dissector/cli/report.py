@@ -176,7 +176,7 @@ def summary(
     from dissector.queries.desk import Desk
     from dissector.report import making
     from dissector.report.commands import Commands
-    from dissector.report.text import report_text
+    from dissector.report.output import report_text
     from dissector.report.workspace import temporary
 
     with opened_lake(inputs, lake, common, chain, may_be_partial=True) as opened:

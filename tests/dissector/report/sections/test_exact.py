@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from dissector.report.exact import exact
 from dissector.report.numbers import PERCENTILES
+from dissector.report.sections.send_latency import exact
 from tests.dissector.queries.query_desk import QueryDesk
 from tests.dissector.report.sections.test_publishing import SENDS, UNITS, by_capture, sends_of
 
