@@ -101,6 +101,10 @@ MAX_ACK_SET_WORDS: Final = 1 << 20  # of all ack sets in use; then `unresolved_a
 MAX_BATCH_WORDS: Final = 1 << 10  # ack set of one delivery, 64 messages each; else as above
 MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries
 
+# -- bundles of evidence, beside their packets, which are read piece by piece; more is refused
+MAX_BUNDLE_MEMBERS: Final = 64
+MAX_BUNDLE_PART_BYTES: Final = 256 << 20
+
 # -- summary
 MAX_SUMMARY_KEYS: Final = 1 << 16  # rows of one tally; what comes later is summed as "(others)"
 

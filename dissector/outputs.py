@@ -130,21 +130,34 @@ def written(
         opener: as `open` takes it.
 
     Raises:
-        OutputError: something of this name came meanwhile, and --force was not given.
-        OSError: it could not be written.
+        OutputError: it could not be written, or something of this name came meanwhile and --force
+            was not given.
     """
     begin = f".{place.name[:100]}."
     for left in place.parent.glob(f"{glob.escape(begin)}*{_UNFINISHED}"):
         remove_left(left)
-    fresh, lock = _begun(place, begin, opener)
     try:
-        with open(os.dup(lock), "wb") as file:
-            yield file
-        put(fresh, place, is_forced=is_forced)
-    finally:
-        with suppress(OSError):
-            fresh.unlink()
-        os.close(lock)
+        fresh, lock = _begun(place, begin, opener)
+        try:
+            with open(os.dup(lock), "wb") as file:
+                yield file
+            put(fresh, place, is_forced=is_forced)
+        finally:
+            with suppress(OSError):
+                fresh.unlink()
+            os.close(lock)
+    except BrokenPipeError:
+        raise  # of standard output
+    except OSError as error:
+        if error.filename is not None and not _is_near(place, error.filename):
+            raise  # of another file, which is read
+        raise OutputError(
+            f"cannot write {place}: {error.strerror}; make room or name another file"
+        ) from error
+
+
+def _is_near(place: Path, name: str | bytes) -> bool:
+    return os.path.dirname(os.fsdecode(name)) == str(place.parent)
 
 
 def _begun(place: Path, begin: str, opener: Callable[[str, int], int] | None) -> tuple[Path, int]:

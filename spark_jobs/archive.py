@@ -20,11 +20,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from dissector.errors import DissectorError, OutputError
+from dissector.errors import DissectorError
 from dissector.jit import cache_folder, module_digest, read_kept
 from dissector.outputs import new_file, written
 from dissector.places import local
-from spark_jobs.uris import to_send
+from dissector.spark.uris import to_send
 
 DISTRIBUTION: Final = "pulsar-dissector"
 PACKAGES: Final = ("dissector", "spark_jobs")
@@ -123,21 +123,18 @@ def write(output: Path, is_compressed: bool | None = None, *, is_forced: bool = 
     place = new_file(output, (), is_forced=is_forced)
     version = metadata.version(DISTRIBUTION)
     level: Any = {"compresslevel": 1} if is_gzip else {}
-    told = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\n".encode()
-    try:
-        with (
-            written(place, is_forced=is_forced) as file,
-            tarfile.open(fileobj=file, mode="w:gz" if is_gzip else "w", **level) as tar,
-        ):
-            for path, name in chain(_library_files(), _own_files()):
-                tar.add(path, name, recursive=False)
-            for kernel, data in _kernels():
-                tar.addfile(kernel, io.BytesIO(data))
-            entry = tarfile.TarInfo(f"lib/pulsar_dissector-{version}.dist-info/METADATA")
-            entry.size = len(told)
-            tar.addfile(entry, io.BytesIO(told))
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+    about = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\n".encode()
+    with (
+        written(place, is_forced=is_forced) as file,
+        tarfile.open(fileobj=file, mode="w:gz" if is_gzip else "w", **level) as tar,
+    ):
+        for path, name in chain(_library_files(), _own_files()):
+            tar.add(path, name, recursive=False)
+        for kernel, data in _kernels():
+            tar.addfile(kernel, io.BytesIO(data))
+        entry = tarfile.TarInfo(f"lib/pulsar_dissector-{version}.dist-info/METADATA")
+        entry.size = len(about)
+        tar.addfile(entry, io.BytesIO(about))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

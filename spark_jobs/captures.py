@@ -22,7 +22,8 @@ from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
 from dissector.schemas import TABLES
 from dissector.sources.rings import Chain, ChainMode
-from spark_jobs.schemas import spark_schema
+from dissector.spark.schemas import spark_schema
+from dissector.spark.uris import absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +190,7 @@ class CapturesReader(DataSourceReader):
             if not is_file(path):
                 raise InputError(f"{path}: no file, and only files can be read again by a task")
         ordered = sorted(found.chains, key=lambda chain: -chain.stored_bytes)
-        return [Capture(_absolute(chain)) for chain in ordered]
+        return [Capture(absolute(chain)) for chain in ordered]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of one capture.
@@ -199,11 +200,6 @@ class CapturesReader(DataSourceReader):
         """
         if partition.value is not None:
             yield from rows_of(partition.value, self._asked, self._columns)
-
-
-def _absolute(chain: Chain) -> Chain:
-    """The chain with the full names of its files: a worker runs in a folder of its own."""
-    return chain._replace(files=tuple(os.path.abspath(name) for name in chain.files))
 
 
 def rows_of(chain: Chain, asked: Asked, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:

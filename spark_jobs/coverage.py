@@ -4,18 +4,11 @@ spark-submit spark_jobs/coverage.py --lake LAKE -o OUT
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Final
+from functools import partial
 
 from spark_jobs import job
 
-SECTIONS: Final = ("coverage",)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job by itself."""
-    return job.main(argv, __doc__, SECTIONS)
-
+main = partial(job.main, description=__doc__, sections=("coverage",))
 
 if __name__ == "__main__":
     sys.exit(main())

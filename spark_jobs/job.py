@@ -17,8 +17,8 @@ from dissector.places import local
 from dissector.queries.selection import selection_of
 from dissector.report.making import Asked, Words, write
 from dissector.report.result import SECTIONS
-from spark_jobs import session
-from spark_jobs.engine import SparkDesk
+from dissector.spark import session
+from dissector.spark.engine import SparkDesk
 
 PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be read
 
@@ -59,10 +59,10 @@ def _tell_step(done: int, total: int, what: str) -> None:
 
 
 def main(
-    argv: Sequence[str] | None,
-    description: str | None,
-    sections: Sequence[str] = tuple(SECTIONS),
+    argv: Sequence[str] | None = None,
     *,
+    description: str | None = None,
+    sections: Sequence[str] = tuple(SECTIONS),
     has_page: bool = False,
 ) -> int:
     """Run one job from the command line.

@@ -3,167 +3,89 @@
     spark-submit spark_jobs/land.py INPUT... --lake LAKE
     python -m spark_jobs.land INPUT... --lake LAKE --master spark://host:7077 --archive FILE
 
-Options, output and exit codes are those of `dissector land`, and so are the bytes in the lake: each
-task calls the same function. It stages a capture beside the lake, under a name of its own, and
-installs it under the lake's lock; what is there already is left as it is. So a task that Spark runs
-again, or twice at once (`spark.speculation`), changes nothing. Captures and the lake must lie in
-folders that all machines see by the same names.
+Options, output and exit codes are those of `dissector land`, and so are the bytes in the lake.
 """
 
-import importlib
-import os
-import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING
 
-from pyspark import Accumulator, AccumulatorParam, SparkContext
-from pyspark.sql import SparkSession
+import click
 
-from dissector.dissection import Options
-from dissector.errors import DissectorError, InputError
-from dissector.lake.land import Outcome, landed_or_failed
-from dissector.sources.account import Account
-from dissector.sources.rings import Chain
-from spark_jobs import session
-from spark_jobs.archive import settings_of
+from dissector.cli.engines import needs_spark
+from dissector.cli.land import end_landing, landing_options, take_outcomes, tally_lake
+from dissector.cli.main import run
+from dissector.cli.options import Common, LocalPath, example, master_option
+from dissector.cli.reading import STDIN, Reading
+from dissector.lake.reader import open_lake
 
-_WAIT_SECONDS: Final = 0.2  # between looks at what tasks have sent
-# How Spark names the task that failed once too often, by its number in the stage.
-_FAILED: Final = re.compile(r"\b[Tt]ask (\d+)(?: in stage| \(partition)")
+if TYPE_CHECKING:
+    from dissector.lake.land import Outcome
 
 
-class Task(NamedTuple):
-    """What a task needs: number of the chain on the command line, the chain, and where it goes."""
+@click.command(
+    name="land.py",
+    epilog=example(
+        "spark-submit spark_jobs/land.py /taps/night-*.pcap.zst --lake /lake\n"
+        "python -m spark_jobs.land /taps --lake /lake --master spark://host:7077"
+    ),
+)
+@landing_options
+@master_option
+@click.option(
+    "--archive",
+    type=LocalPath(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Give workers this archive of the program (spark_jobs.archive makes it).",
+)
+def land(
+    common: Common,
+    inputs: tuple[str, ...],
+    lake: Path,
+    cluster: str | None,
+    properties: bool,
+    payload_sha256: bool,
+    tallies: bool,
+    chain: str,
+    master: str | None,
+    archive: Path | None,
+) -> int:
+    """Dissect captures into a lake on a Spark cluster, one capture per task.
 
-    number: int
-    chain: Chain
-    lake: str
-    options: Options
-    cluster: str | None
-
-
-# The place of a task in its stage, and what came of it: an error is of the lake as a whole.
-Result = tuple[int, Outcome | DissectorError]
-
-
-def land_task(task: Task) -> Outcome | DissectorError:
-    """On a worker: land one capture. A lake that cannot be written is returned, not raised, since
-    the same attempt on another machine would fail in the same way."""
-    try:
-        return landed_or_failed(
-            task.number, task.chain, Path(task.lake), task.options, task.cluster
-        )
-    except DissectorError as error:
-        return error
-
-
-def tasks_of(
-    chains: Sequence[Chain], lake: Path, options: Options, cluster: str | None
-) -> list[Task]:
-    """One task per chain, the largest first, so that the last one to end is not the longest."""
-    order = sorted(range(len(chains)), key=lambda number: (-chains[number].stored_bytes, number))
-    folder = str(lake.absolute())
-    return [Task(number, _absolute(chains[number]), folder, options, cluster) for number in order]
-
-
-def _absolute(chain: Chain) -> Chain:
-    """The chain with the full names of its files: a worker runs in a folder of its own."""
-    return chain._replace(files=tuple(os.path.abspath(name) for name in chain.files))
-
-
-class _Results(AccumulatorParam[list[Result]]):
-    """Results of tasks, which Spark takes from each task once, however often it ran."""
-
-    def zero(self, value: list[Result]) -> list[Result]:
-        return []
-
-    def addInPlace(self, value1: list[Result], value2: list[Result]) -> list[Result]:
-        value1.extend(value2)
-        return value1
-
-
-def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
-    """Run tasks on a cluster, in one stage; yields outcomes as they come.
-
-    A task that fails for good, such as for want of memory on its worker, ends the stage. It is an
-    outcome with an error, and takes no other along: a further stage goes on with the rest.
-
-    Raises:
-        OutputError: the lake could not be written.
+    Prints the id of each capture. Landing the same bytes again changes nothing.
     """
-    left = list(tasks)
-    with ThreadPoolExecutor(1) as pool:
+    if common.is_strict:
+        raise click.UsageError("--strict lands all captures or none, which tasks on many machines "
+                               "cannot; use dissector land --strict")  # fmt: skip
+    if STDIN in inputs:
+        raise click.UsageError("standard input is not there on other machines; name files")
+    with needs_spark("`dissector land` works without"):
+        from dissector.spark import session
+        from spark_jobs.archive import settings_of
+        from spark_jobs.landing import land_on, tasks_of
+    reading = Reading(inputs, common, chain)
+    options = common.core_options(properties=properties, payload_sha256=payload_sha256)
+    outcomes: list[Outcome] = []
+    is_interrupted = False
+    tasks = tasks_of(reading.chains, lake, options, cluster)
+    with session.started(master, 0, "dissector-land", settings_of(archive)) as spark:
         try:
-            while left:
-                found = spark.sparkContext.accumulator([], _Results())
-                stage = pool.submit(_run_stage, spark.sparkContext, left, found)
-                seen: list[int] = []
-                is_over = False
-                while not is_over:
-                    is_over = bool(wait([stage], _WAIT_SECONDS).done)
-                    for place, result in found.value[len(seen) :]:
-                        seen.append(place)
-                        if isinstance(result, DissectorError):
-                            raise result
-                        yield result
-                waiting = [place for place in range(len(left)) if place not in set(seen)]
-                failed = _failed_of(waiting, stage.exception())
-                for place in failed:
-                    yield _failed(left[place], stage.exception())
-                left = [left[place] for place in waiting if place not in failed]
-        except BaseException:
-            spark.sparkContext.cancelAllJobs()
-            raise
-
-
-def _run_stage(context: SparkContext, tasks: list[Task], found: Accumulator[list[Result]]) -> None:
-    """Run one stage to its end: one partition per task, in the order of the tasks."""
-
-    def run(places: Iterable[tuple[int, Task]]) -> None:
-        for place, task in places:
-            found.add([(place, land_task(task))])
-
-    context.parallelize(list(enumerate(tasks)), len(tasks)).foreachPartition(run)
-
-
-def _failed_of(waiting: Sequence[int], error: BaseException | None) -> Collection[int]:
-    """The place of the task that ended a stage; where Spark names none, of all that wait."""
-    if error is None:
-        return ()
-    named = _FAILED.search(str(error))
-    return (int(named[1]),) if named and int(named[1]) in waiting else waiting
-
-
-@contextmanager
-def started(master: str | None, archive: Path | None) -> Iterator[SparkSession]:
-    """A session whose workers use an archive; one that runs already is used and left running."""
-    running = SparkSession.getActiveSession()
-    spark = running or session.start(master, 0, "dissector-land", settings_of(archive))
-    try:
-        yield spark
-    finally:
-        if running is None:
-            spark.stop()
-
-
-def _failed(task: Task, error: BaseException | None) -> Outcome:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = next((line for line in lines if "Lost task" in line or "Error" in line), "")
-    text = f"{task.chain.files[0]}: its task failed on the cluster: {reason[:300] or 'no reason'}"
-    account = Account()
-    account.miss(text)
-    return Outcome(task.number, account, None, InputError(text))
+            for outcome in land_on(spark, tasks):
+                outcomes.append(outcome)
+        except KeyboardInterrupt:
+            is_interrupted = True
+    take_outcomes(reading, outcomes)
+    with open_lake(lake):
+        pass  # clears what a task left that was stopped
+    if tallies and not is_interrupted:
+        tally_lake(lake, common)
+    return end_landing(reading, outcomes, lake, is_interrupted)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The job by itself, with the options and words of the command line."""
-    command: Any = importlib.import_module("dissector.cli.cluster")
-    code: int = command.main(sys.argv[1:] if argv is None else list(argv))
-    return code
+    """Run it; returns the exit code."""
+    return run(sys.argv[1:] if argv is None else argv, land)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,11 @@ spark-submit spark_jobs/report.py --lake LAKE -o REPORT
 """
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
 from spark_jobs import job
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job by itself."""
-    return job.main(argv, __doc__, has_page=True)
-
+main = partial(job.main, description=__doc__, has_page=True)
 
 if __name__ == "__main__":
     sys.exit(main())

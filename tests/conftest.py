@@ -48,7 +48,7 @@ def kept_rights(monkeypatch: pytest.MonkeyPatch) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A local Spark session; tests that want it are skipped where there is no Java."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from spark_jobs import session
+    from dissector.spark import session
 
     if "PYTEST_XDIST_WORKER" in os.environ:  # it takes half a minute: one process has one for all
         (tmp_path_factory.getbasetemp().parent / "spark").touch(exist_ok=False)

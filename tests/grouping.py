@@ -1,7 +1,7 @@
 """Which tests run in one process, and in what order, where the suite runs over several.
 
-Groups are read from the names of tests where these are given out. A mark on each test would not
-do: it travels as a part of the test's name, which not every version of pytest lets it.
+Groups are read from the names of tests where these are given out. Marks of xdist (`xdist_group`)
+would not do: they travel in `item._nodeid`, which pytest 9 does not have.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = (
     "spark",
     "tests/spark_jobs/test_land_archive.py",
-    "tests/spark_jobs/test_session.py",
+    "tests/dissector/spark/test_session.py",
     "tap",
     "tests/hard/test_accounting.py",
     "tests/hard/test_ways.py",
@@ -42,7 +42,7 @@ def group_of(file: str) -> str:
     parts = Path(file).parts
     if {"tap", "dashboards"} & set(parts):
         return "tap"
-    if "spark_jobs" in parts and "spark: Any" in (ROOT / file).read_text("utf-8"):
+    if {"spark", "spark_jobs"} & set(parts) and "spark: Any" in (ROOT / file).read_text("utf-8"):
         return "spark"
     return file
 

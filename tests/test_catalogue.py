@@ -15,7 +15,7 @@ from dissector.queries.catalogue import catalogue, prelude
 from dissector.queries.desk import Desk
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS
-from tests.dissector.queries.asked import Asked
+from tests.dissector.queries.query_desk import QueryDesk
 from tests.dissector.report.made import RandomCapture, batch
 from tests.numbers import Numbers
 
@@ -29,9 +29,9 @@ OF_ALL_SECTIONS = {"not_judged", "not_applicable", "latency_ms"}
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[Asked]:
+def desk() -> Iterator[QueryDesk]:
     with Desk(threads=1) as desk:
-        yield Asked(engine=desk)
+        yield QueryDesk(engine=desk)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def parts() -> Parts:
 
 
 class Watched(dict[str, Any]):
-    """Rows by the name of their query; it remembers who was asked for."""
+    """Rows by the name of their query; it remembers who was desk for."""
 
     def __init__(self, tables: Any) -> None:
         super().__init__(tables)
@@ -62,8 +62,8 @@ def test_every_query_is_taken_by_a_section(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("name", catalogue())
-def test_a_query_gives_the_columns_that_its_header_declares(name: str, asked: Asked) -> None:
-    query, columns = catalogue()[name], asked.gives(name)
+def test_a_query_gives_the_columns_that_its_header_declares(name: str, desk: QueryDesk) -> None:
+    query, columns = catalogue()[name], desk.gives(name)
     assert len(set(columns.names)) == len(columns.names) and columns.names[0] == "capture"
     assert query.row, "the header says what a row is"
     if query.is_list:

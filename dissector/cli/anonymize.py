@@ -1,4 +1,4 @@
-"""The command anonymize, and the options that it shares with evidence."""
+"""The command anonymize, and what it shares with evidence."""
 
 import os
 from contextlib import suppress
@@ -9,14 +9,14 @@ import click
 
 from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.options import (
-    Command,
     Common,
-    LocalPath,
+    anonymizing_options,
     chain_option,
     dissecting_options,
     example,
     force_option,
     inputs_argument,
+    output_file_option,
 )
 from dissector.cli.terminal import counted, progress_bar
 from dissector.errors import OutputError, UsageError
@@ -30,26 +30,6 @@ if TYPE_CHECKING:
     from dissector.sources.rings import Chain
 
 _KEY_BYTES: Final = 32
-
-_SHARED: Final = (
-    click.option("--keep-addresses", is_flag=True, help="Keep IP and MAC addresses."),
-    click.option(
-        "--keep-names", is_flag=True, help="Keep names, keys and properties; secrets go anyway."
-    ),
-    click.option(
-        "--key-file",
-        type=LocalPath(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Take the key from this file, or put one there.  [default: a new one, not kept]",
-    ),
-)
-
-
-def sharing_options(command: Command) -> Command:
-    """Give a command the options of what is made to be shared."""
-    for option in reversed(_SHARED):
-        command = option(command)
-    return command
 
 
 def disguise_of(keep_addresses: bool, keep_names: bool, key_file: Path | None) -> "Disguise":
@@ -115,11 +95,8 @@ def only_chain(inputs: "Sequence[str]", mode: str, common: Common) -> "Chain":
     )
 )
 @inputs_argument
-@click.option(
-    "-o", "--output-file", "output", required=True,
-    type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE", help="Write to this file.",
-)  # fmt: skip
-@sharing_options
+@output_file_option(required=True)
+@anonymizing_options
 @force_option
 @chain_option
 @dissecting_options
@@ -146,16 +123,12 @@ def anonymize(
     disguise = disguise_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files:
         capture = only_chain(files, chain, common)
-        with progress_bar("anonymizing", 2 * capture.stored_bytes, common.is_progress_shown) as bar:
-            try:
-                with written(place, is_forced=force) as sink:
-                    told = write_anonymous(
-                        capture, common.core_options(), disguise, sink, progress=bar
-                    )
-            except OSError as error:
-                raise OutputError(
-                    f"cannot write {output}: {error.strerror}; make room or name another file"
-                ) from error
+        size = 2 * capture.stored_bytes
+        with (
+            progress_bar("anonymizing", size, common.is_progress_shown) as bar,
+            written(place, is_forced=force) as sink,
+        ):
+            told = write_anonymous(capture, common.core_options(), disguise, sink, progress=bar)
     for sentence in told.problems:
         common.words.missing(sentence)
     common.words.say(f"{counted(told.packets, 'packet')} written to {output}")

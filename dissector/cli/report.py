@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,20 +9,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dissector.cli.conditions import Condition, check_paths, met, read_conditions
-from dissector.cli.engines import Name, chosen, engine_option, opened, rows_of
+from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON
 from dissector.cli.lake import exit_of_unread
-from dissector.cli.land import land_inputs, temporary_lake
+from dissector.cli.land import land_inputs
+from dissector.cli.opening import need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
+    FOLDER,
     Common,
-    LocalName,
     LocalPath,
+    capture_option,
     chain_option,
     cluster_option,
     dissecting_options,
+    exact_option,
     example,
+    fail_on_option,
     force_option,
     inputs_argument,
+    inputs_or_lake_argument,
+    json_option,
+    lake_option,
+    master_option,
     private_option,
     since_option,
     speaking_options,
@@ -37,28 +44,12 @@ from dissector.outputs import refuse_inputs_in
 if TYPE_CHECKING:
     from dissector.report.making import Asked
 
-_exact_option = click.option("--exact", is_flag=True, help="Compute percentiles from all values.")
-fail_on_option = click.option(
-    "--fail-on",
-    multiple=True,
-    metavar="EXPR",
-    help="Exit 6 if this is true of the report. Repeatable.",
-)
-_master_option = click.option(
-    "--master", metavar="URL", help="Run on this Spark master.  [default: local[*]]"
-)
-_capture_option = click.option(
-    "--capture",
-    "captures",
-    multiple=True,
-    metavar="ID",
-    help="Read this capture of the lake only. Repeatable.",
-)
+_capture_option = capture_option("Read this capture of the lake only. Repeatable.")
 _output_option = click.option(
     "-o",
     "--output",
     required=True,
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="Write to this folder.",
 )
@@ -76,12 +67,8 @@ class _LakePath(LocalPath):
         )
 
 
-_lake_option = click.option(
-    "--lake",
-    required=True,
-    type=_LakePath(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Read this lake.",
+_lake_option = lake_option(
+    "Read this lake.", required=True, type=_LakePath(file_okay=False, path_type=Path)
 )
 
 
@@ -106,7 +93,7 @@ def _made(
     from dissector.report import making
 
     with open_lake(lake) as there:
-        rows = rows_of(there)
+        rows = there.rows()
     name, why = chosen(engine, master, rows)
     common.words.say(why)
     with (
@@ -158,14 +145,11 @@ def _refuse_lake(output: Path, lake: Path) -> None:
         "dissector summary night.pcap --fail-on 'checksum_failures.total.mismatch > 0'"
     )
 )
-@click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
-@click.option(
-    "--lake", type=LocalPath(file_okay=False, path_type=Path), metavar="DIR",
-    help="Read this lake instead of captures.",
-)  # fmt: skip
+@inputs_or_lake_argument
+@lake_option("Read this lake instead of captures.")
 @_capture_option
-@click.option("--json", "is_json", is_flag=True, help="Print the whole report as JSON.")
-@_exact_option
+@json_option("Print the whole report as JSON.")
+@exact_option
 @fail_on_option
 @chain_option
 @dissecting_options
@@ -185,33 +169,27 @@ def summary(
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions)
-    if bool(inputs) == (lake is not None):
+    if inputs and lake is not None:
         raise UsageError("name captures, or a lake with --lake")
-    if captures and lake is None:
-        raise UsageError("--capture chooses from a lake: name it with --lake")
+    need_inputs_or_lake(inputs, lake, captures)
     from dissector.cli.outline import outline
-    from dissector.lake.reader import open_lake
     from dissector.queries.desk import Desk
     from dissector.report import making
     from dissector.report.commands import Commands
-    from dissector.report.text import report_text
+    from dissector.report.output import report_text
     from dissector.report.workspace import temporary
 
-    with ExitStack() as stack:
-        reading, is_interrupted = None, False
-        if lake is None:
-            found = stack.enter_context(temporary_lake(inputs, common, chain))
-            lake, reading, is_interrupted = found
-        there = stack.enter_context(open_lake(lake))
-        work = stack.enter_context(temporary())
-        result = making.made(
-            there,
-            work,
-            partial(Desk, threads=common.jobs),
-            making.Asked(captures, is_exact=exact),
-            has_memory=reading is None,
-        ).report
-        code = exit_of_unread(common, there) if reading is None else reading.end(is_interrupted)
+    with opened_lake(inputs, lake, common, chain, may_be_partial=True) as opened:
+        reading = opened.reading
+        with temporary() as work:
+            result = making.made(
+                opened.lake,
+                work,
+                partial(Desk, threads=common.jobs),
+                making.Asked(captures, is_exact=exact),
+                has_memory=reading is None,
+            ).report
+            code = opened.end(common)
     if is_json:
         print(report_text(result), end="")
     else:
@@ -219,7 +197,7 @@ def summary(
         commands = Commands(result, inputs, files)
         for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
-    return code if is_interrupted else judge(conditions, result, code, common.words)
+    return code if opened.is_interrupted else judge(conditions, result, code, common.words)
 
 
 @click.command(epilog=example("dissector report --lake lake -o report"))
@@ -236,8 +214,8 @@ def summary(
     help="Read only captures that landed since the last report in DIR.",
 )
 @engine_option
-@_master_option
-@_exact_option
+@master_option
+@exact_option
 @fail_on_option
 @force_option
 @private_option
@@ -290,8 +268,8 @@ def report(
 @_output_option
 @cluster_option
 @engine_option
-@_master_option
-@_exact_option
+@master_option
+@exact_option
 @fail_on_option
 @force_option
 @private_option

@@ -17,6 +17,8 @@ from dissector.cli.options import (
     force_option,
     inputs_argument,
     is_redact_asked,
+    json_option,
+    select_option,
     speaking_options,
 )
 from dissector.cli.render import (
@@ -238,13 +240,6 @@ _field_option = click.option(
     metavar="FIELD",
     help="Print only this column. Repeatable.",
 )
-select_option = click.option(
-    "-Y",
-    "--select",
-    "condition",
-    metavar="EXPR",
-    help="Keep only what fits, e.g. 'permits > 100'.",
-)
 _count_option = click.option(
     "-c", "--count", type=Whole(1, 1 << 62), metavar="N", help="Stop after N printed rows."
 )
@@ -341,7 +336,7 @@ def connections(
 
 @click.command(epilog=example("dissector fields\ndissector fields frames exchanges"))
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per column.")
+@json_option("Print JSON lines, one per column.")
 @speaking_options
 def fields(common: Common, tables: tuple[str, ...], is_json: bool) -> int:
     """List every table and column with type, unit and meaning."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from dissector.cli.terminal import counted
-from dissector.errors import OutputError, UsageError
+from dissector.errors import UsageError
 from dissector.outputs import new_file, written
 from dissector.sources.private import private
 
@@ -78,14 +78,9 @@ class Slice:
             for way in ways.get(direction, [to_broker, to_broker.mirrored()]):
                 for first, last in ranges:
                     wanted.add(way, first, last)
-        try:
-            with written(self._place, is_forced=self._is_forced, opener=private) as sink:
-                packets, said = self._write_to(sink, wanted)
-        except OSError as error:
-            raise OutputError(
-                f"cannot write {self.path}: {error.strerror}; make room or name another file"
-            ) from error
-        return f"{counted(packets, 'packet')} written to {self.path}; {said}"
+        with written(self._place, is_forced=self._is_forced, opener=private) as sink:
+            packets, content = self._write_to(sink, wanted)
+        return f"{counted(packets, 'packet')} written to {self.path}; {content}"
 
     def _write_to(self, sink: BinaryIO, wanted: "Wanted") -> tuple[int, str]:
         """Write the packets to a file that only its owner reads: how many, and what is in it."""

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from dissector.cli.opening import need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
+    FILE,
     Common,
     LocalName,
-    LocalPath,
     Whole,
+    capture_option,
     chain_option,
     dissecting_options,
     example,
     force_option,
+    lake_option,
+    output_file_option,
 )
 from dissector.cli.render import csv_line, field_text, json_line, time_text
 from dissector.cli.terminal import Words, safe_text
@@ -49,20 +53,11 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     )
 )
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]... [QUERY]")
+@lake_option("Ask this lake; captures are not read.")
+@capture_option("Ask about this capture of the lake only. Repeatable.")
 @click.option(
-    "--lake",
-    type=LocalPath(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Ask this lake; captures are not read.",
+    "-f", "--file", "path", type=FILE, metavar="FILE", help="Read the query from this file."
 )
-@click.option(
-    "--capture", "captures", multiple=True, metavar="ID",
-    help="Ask about this capture of the lake only. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "-f", "--file", "path", type=LocalPath(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Read the query from this file.",
-)  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
     help="Choose how rows are written.",
@@ -71,10 +66,7 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     "--rows", type=Whole(0, 1 << 40), default=_TABLE_ROWS, show_default=True, metavar="N",
     help="Show so many rows of a table, 0: all.",
 )  # fmt: skip
-@click.option(
-    "-o", "--output-file", "output", type=LocalPath(dir_okay=False, path_type=Path),
-    metavar="FILE", show_default="standard output", help="Write to this file.",
-)  # fmt: skip
+@output_file_option(show_default="standard output")
 @force_option
 @chain_option
 @dissecting_options
@@ -98,10 +90,7 @@ def sql(
     terminal there is a prompt.
     """
     names, text = _split(inputs, lake is not None, path)
-    if lake is None and not names:
-        raise UsageError("name captures to ask, or a lake with --lake")
-    if captures and lake is None:
-        raise UsageError("--capture chooses from a lake: name it with --lake")
+    need_inputs_or_lake(names, lake, captures)
     is_prompt = text is None and sys.stdin.isatty()
     if text is None and not is_prompt:
         if "-" in names:
@@ -166,26 +155,16 @@ def _engine(
     Yields:
         The engine, and what says at the end what was read and gives the exit code.
     """
-    from dissector.cli.lake import exit_of_unread
-    from dissector.cli.land import temporary_lake
-    from dissector.lake.reader import open_lake
     from dissector.queries.engine import engine_over
 
-    with ExitStack() as stack:
-        reading = None
-        if lake is None:
-            landed = temporary_lake(inputs, common, mode, {"properties": True})
-            lake, reading, is_interrupted = stack.enter_context(landed)
-            if is_interrupted:
-                raise KeyboardInterrupt
-        opened = stack.enter_context(open_lake(lake))
-        chosen = [one for one in opened.captures if not captures or one.capture_id in captures]
+    with opened_lake(inputs, lake, common, mode, {"properties": True}) as opened:
+        found = opened.lake
+        chosen = [one for one in found.captures if not captures or one.capture_id in captures]
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
             raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
-        end = reading.end if reading else partial(exit_of_unread, common, opened)
-        asked = opened._replace(captures=tuple(chosen))
-        yield stack.enter_context(engine_over(asked)), end
+        with engine_over(found._replace(captures=tuple(chosen))) as engine:
+            yield engine, partial(opened.end, common)
 
 
 # -- output

@@ -12,15 +12,16 @@ from click.core import ParameterSource
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
 from dissector.cli.options import (
+    FOLDER,
     Common,
     LocalName,
-    LocalPath,
     Size,
     Whole,
     cluster_option,
     dissecting_options,
     example,
     is_redact_asked,
+    lake_option,
     private_option,
 )
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
@@ -361,12 +362,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     metavar="real|max|N",
     help="Replay as captured, as fast as possible, or N times as fast.",
 )
-@click.option(
-    "--lake",
-    type=LocalPath(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Write rotations to this lake.",
-)
+@lake_option("Write rotations to this lake.")
 @click.option(
     "--rotate",
     type=RotateOption(),
@@ -396,7 +392,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--record",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="Keep packets of findings there, raw without --redact.",
 )

@@ -2,8 +2,8 @@
 
 Which of a hundred files is the bad one? Every row of a query names its capture, so the numbers of
 one capture are those that the sections make of its rows alone, and its verdicts are those of
-`outlook` on these numbers: no rule stands twice. What comes of them depends on nothing else, so it
-is made once for each capture, and kept.
+`dissector.report.verdicts` on these numbers: no rule stands twice. They depend on nothing else, so
+they are made once for each capture, and kept.
 """
 
 import heapq
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.outlook import remarks
 from dissector.report.parts import MAX_VERDICTS, Parts, of_captures
 from dissector.report.result import SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
+from dissector.report.verdicts import remarks
 
 # Verdicts in words, the worst first.
 _ORDER: Final = (BAD, LOOK, GOOD, PLAIN)

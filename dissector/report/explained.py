@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dissector.report.numbers import Row
-from dissector.report.outlook import many, spoken
-from dissector.report.words import bytes_text, count_text, duration_text
+from dissector.report.verdict import spoken
+from dissector.report.words import bytes_text, count_text, duration_text, many
 from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 
 # Why something was not judged, by the names that stand in `not_judged` and `outcomes`.

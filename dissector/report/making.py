@@ -21,11 +21,11 @@ from dissector.queries.desk import Desk
 from dissector.queries.selection import Selection
 from dissector.report import captures as judging
 from dissector.report import closing
-from dissector.report.exact import exact
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS, build
+from dissector.report.sections.send_latency import exact
 from dissector.report.shares import Engine, EngineIn, Read
 from dissector.report.stretched import Memory
 from dissector.report.tallied import (

@@ -138,6 +138,36 @@ def timed(found: Sequence[Row], count: str, what: str) -> Row:
     )
 
 
+def counts_by(found: Iterable[Row], key: str, count: str) -> dict[str | None, int]:
+    """A column of numbers added up by the values of another column."""
+    counts: dict[str | None, int] = {}
+    for row in found:
+        counts[row[key]] = counts.get(row[key], 0) + row[count]
+    return counts
+
+
+def grouped(found: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by their values in some columns, groups in the order of their first rows."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in found:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+def by_time(found: Iterable[Row], names: Sequence[str]) -> list[Row]:
+    """Single findings in the order of their packets, the time `at_us` as text in `ts`.
+
+    Args:
+        names: columns to keep, `at_us`, `capture` and `frame_no` among them.
+    """
+    kept = [{name: row[name] for name in names} for row in found]
+    kept.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
+    for row in kept:
+        at_us = row.pop("at_us")  # none: its packet carries no time
+        row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
+    return kept
+
+
 def low(values: Iterable[int | None]) -> int | None:
     """The least of the known values."""
     return min((value for value in values if value is not None), default=None)

@@ -19,7 +19,9 @@ from markupsafe import Markup, escape
 from dissector.report import meanings, plots, words
 from dissector.report.captures import WORDS
 from dissector.report.numbers import Row
-from dissector.report.outlook import many, remarks, spoken
+from dissector.report.verdict import spoken
+from dissector.report.verdicts import remarks
+from dissector.report.words import many
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 MIN_FOLD: Final = 3  # rows that say the same become one

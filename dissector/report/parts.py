@@ -1,6 +1,11 @@
-"""What the numbers of a report are made from: the merged rows of every query of the catalogue."""
+"""What the numbers of a report are made from: the merged rows of every query of the catalogue.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+They also tell what was captured of connections: directions, protocols, and frames that were seen
+but not read. The command of such a frame is known, what it was about is not; a count of deliveries
+would then say less than happened, or nothing at all.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
@@ -9,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from dissector.queries.catalogue import RANKS, Query, catalogue
-from dissector.report.numbers import Row, high, low, nulls_last, step_ns
+from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
@@ -151,3 +156,57 @@ def _span_step_ns(files: list[Row]) -> int:
     """The step of series over time, from the span of files."""
     first, last = low(row["first_ts_ns"] for row in files), high(row["last_ts_ns"] for row in files)
     return step_ns(first or 0, last or 0)
+
+
+# -- what was captured
+
+_READ: Final = ("pulsar", "cursus")
+
+
+def blind(parts: Parts) -> dict[str, int]:
+    """Connections of a known protocol of which a direction is missing, by that direction."""
+    read = [row for row in parts.rows("ways") if row["protocol"] in _READ]
+    return {way: sum(row[f"without_{way}"] for row in read) for way in ("to_broker", "to_client")}
+
+
+def is_blind(parts: Parts, way: str) -> bool:
+    """Whether nothing of a direction was captured, of any connection of a known protocol.
+
+    What travels in it was not seen then, which is something else than that there was none.
+    """
+    read = [row for row in parts.rows("ways") if row["protocol"] in _READ]
+    connections: int = sum(row["connections"] for row in read)
+    return 0 < connections == blind(parts)[way]
+
+
+def is_without_pulsar(parts: Parts) -> bool:
+    """Whether all that was read is of Cursus, which has no permits and no checksums."""
+    protocols = {row["protocol"] for row in parts.rows("ways")}
+    return "cursus" in protocols and "pulsar" not in protocols
+
+
+def twin_count(parts: Parts) -> int:
+    """How many connections are left out because another one carries the same frames."""
+    return sum(row["twins"] for row in parts.rows("ways"))
+
+
+def unread(parts: Parts, *commands: str) -> int:
+    """Frames of some commands without a row in the table that they should be in."""
+    return sum(row["unread"] for row in parts.rows("unread") if row["command"] in commands)
+
+
+def with_unread(section: Row, reason: str, count: int, counted: str, keys: Iterable[str]) -> Row:
+    """A section whose total tells the frames that were not read; None where none could be.
+
+    Args:
+        section: with `total` and lists of the same keys.
+        reason: of `count` in not_judged. counted: the number of those that were read.
+        keys: what is counted in such frames.
+    """
+    if not count:
+        return section
+    total = section["total"]
+    total["not_judged"] = dict(sorted((total["not_judged"] | {reason: count}).items()))
+    if total[counted]:
+        return section
+    return section | {"total": unseen(total, *keys)}

@@ -41,7 +41,7 @@ MOST_ROWS: Final = 20_000_000
 
 
 class Engine(Protocol):
-    """What runs the queries: DuckDB (`dissector.queries.desk`), or Spark (`spark_jobs.engine`)."""
+    """What runs the queries: DuckDB (`queries.desk`), or Spark (`spark.engine`)."""
 
     @property
     def at_once(self) -> int:

@@ -12,6 +12,7 @@ import zlib
 from typing import IO, Any, Final
 
 from dissector.errors import InputError
+from dissector.limits import MAX_BUNDLE_MEMBERS, MAX_BUNDLE_PART_BYTES
 
 ZIP_HEAD: Final = b"PK\x03\x04"
 _LOCAL_HEAD: Final = 30  # bytes before the name of a part
@@ -19,9 +20,6 @@ FORMAT: Final = "pulsar-dissector-evidence"
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 PACKETS: Final = "packets.pcapng"
-# Of a bundle beside its packets, which are read piece by piece; more is refused.
-MAX_MEMBERS: Final = 64
-MAX_PART_BYTES: Final = 256 << 20
 _BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
@@ -85,7 +83,7 @@ def read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
         InputError: it is none, is damaged, or of a newer program.
     """
     names = archive.namelist()
-    if len(names) > MAX_MEMBERS or len(set(names)) < len(names):
+    if len(names) > MAX_BUNDLE_MEMBERS or len(set(names)) < len(names):
         raise InputError("the bundle is damaged: it has too many parts, or one twice")
     odd = [name for name in names if "/" in name or "\\" in name or name.startswith(".")]
     if odd:
@@ -110,14 +108,14 @@ def read_part(archive: zipfile.ZipFile, name: str) -> bytes:
         InputError: it is missing, damaged or too large.
     """
     try:
-        if archive.getinfo(name).file_size > MAX_PART_BYTES:
+        if archive.getinfo(name).file_size > MAX_BUNDLE_PART_BYTES:
             raise InputError(f"the bundle is damaged: {name} is too large")
         with archive.open(name) as file:
-            data = file.read(MAX_PART_BYTES + 1)
+            data = file.read(MAX_BUNDLE_PART_BYTES + 1)
     except KeyError:
         raise InputError(f"the bundle is damaged: {name} is missing") from None
     except _BROKEN:
         raise InputError(f"the bundle is damaged: {name} cannot be read") from None
-    if len(data) > MAX_PART_BYTES:
+    if len(data) > MAX_BUNDLE_PART_BYTES:
         raise InputError(f"the bundle is damaged: {name} is too large")
     return data

@@ -1,4 +1,4 @@
-"""Permit balances of consumers while they change: the report's own walk, summed by subscription."""
+"""Permit balances of consumers while they change, summed by subscription."""
 
 from typing import Any, Final, NamedTuple
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from dissector.blocks import Column, Int64Array, TableBlock
 from dissector.limits import NULL
-from dissector.report import balance
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
 from dissector.schemas.builders import numbers
+from dissector.tap import permit_walk
 from dissector.tap.grouping import group_rows
 from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key
 
@@ -16,7 +16,11 @@ MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are co
 
 MAX_NEW_STALLS: Final = 1000  # told one by one; all are counted
 
-_EVENTS: Final = {"grant": balance.GRANT, "delivery": balance.DELIVERY, "reset": balance.RESET}
+_EVENTS: Final = {
+    "grant": permit_walk.GRANT,
+    "delivery": permit_walk.DELIVERY,
+    "reset": permit_walk.RESET,
+}
 _IDENTITY: Final = ("connection_id", "consumer_id", "incarnation")
 _NAMES: Final = ("topic", "subscription")
 _NS_PER_US: Final = 1000
@@ -51,7 +55,7 @@ class Balances:
         self._labels: list[Key] = []
         self._consumers: list[tuple[int, ...]] = []
         self._new: list[Stall] = []
-        self._state = balance.new_state(64)
+        self._state = permit_walk.new_state(64)
 
     def add(self, block: TableBlock) -> None:
         """Take in rows of `permits`, in the order in which they were written."""
@@ -68,13 +72,12 @@ class Balances:
                 _events(block.columns["event"]),
                 delta,
                 _column(block, "available_after"),
-                _column(block, "unacked_after"),
                 _column(block, "ts") // _NS_PER_US,
                 _column(block, "frame_no"),
             )
         )
-        stalls = np.zeros((block.rows, balance.STALL_COLUMNS), np.int64)
-        found = balance.walk(matrix, self._state, stalls, STALL_US, CONFIRM_US)
+        stalls = np.zeros((block.rows, permit_walk.STALL_COLUMNS), np.int64)
+        found = permit_walk.walk(matrix, self._state, stalls, STALL_US, CONFIRM_US)
         self._count_stalls(stalls[:found])
 
     def close(self, block: TableBlock) -> None:
@@ -91,13 +94,14 @@ class Balances:
         if not slots:
             return
         state = self._state[slots].copy()
-        stalls = np.zeros((len(slots), balance.STALL_COLUMNS), np.int64)
-        found = balance.finish(state, np.full(len(slots), NULL, np.int64), stalls, STALL_US)
+        stalls = np.zeros((len(slots), permit_walk.STALL_COLUMNS), np.int64)
+        found = permit_walk.finish(state, stalls)
         stalls[:found, 0] = np.array(slots, np.int64)[stalls[:found, 0]]
         self._count_stalls(stalls[:found])
-        for slot, exhausted_us in zip(slots, state[:, balance.EXHAUSTED_US].tolist(), strict=True):
+        exhausted = state[:, permit_walk.EXHAUSTED_US].tolist()
+        for slot, exhausted_us in zip(slots, exhausted, strict=True):
             self._exhausted_us.add(self._labels[slot], exhausted_us)
-            self._state[slot] = balance.new_state(1)[0]
+            self._state[slot] = permit_walk.new_state(1)[0]
             self._free.append(slot)
 
     def now(self, now_us: int) -> dict[str, dict[Key, int]]:
@@ -115,22 +119,22 @@ class Balances:
         for consumer, slot in self._slots.items():
             one = self._state[slot]
             key = self._labels[slot]
-            is_active = int(one[balance.IS_ACTIVE]) == 1 and consumer not in self._closed
-            exhausted = int(one[balance.EXHAUSTED_US])
+            is_active = int(one[permit_walk.IS_ACTIVE]) == 1 and consumer not in self._closed
+            exhausted = int(one[permit_walk.EXHAUSTED_US])
             if is_active:
                 _add(found["consumers"], key, 1)
-                _add(found["available"], key, int(one[balance.BALANCE]))
-                _add(found["empty"], key, int(one[balance.BALANCE] <= 0))
-                if one[balance.BALANCE] <= 0:
-                    exhausted += max(0, now_us - int(one[balance.LAST_US]))
-            start = int(one[balance.STALL_START_US])
+                _add(found["available"], key, int(one[permit_walk.BALANCE]))
+                _add(found["empty"], key, int(one[permit_walk.BALANCE] <= 0))
+                if one[permit_walk.BALANCE] <= 0:
+                    exhausted += max(0, now_us - int(one[permit_walk.LAST_US]))
+            start = int(one[permit_walk.STALL_START_US])
             is_stalled = is_active and start != NULL and now_us - start >= STALL_US
             _add(found["stalled"], key, int(is_stalled))
             _add(found["exhausted_us"], key, exhausted)
         return found
 
     def _count_stalls(self, stalls: Int64Array) -> None:
-        for slot, _, end_frame, start_us, duration_us, confirmed in stalls.tolist():
+        for slot, end_frame, start_us, duration_us, confirmed in stalls.tolist():
             self.stalls.add((*self._labels[slot], "yes" if confirmed else "no"), 1)
             if len(self._new) < MAX_NEW_STALLS:
                 connection, consumer = self._consumers[slot]
@@ -165,7 +169,7 @@ class Balances:
                 self._labels.append(key)
                 self._consumers.append((0, 0))
             if slot == len(self._state):
-                self._state = np.concatenate((self._state, balance.new_state(len(self._state))))
+                self._state = np.concatenate((self._state, permit_walk.new_state(len(self._state))))
             self._labels[slot] = self.granted.key(key)
             self._consumers[slot] = consumer[:2]
         elif UNKNOWN in self._labels[slot] and UNKNOWN not in key:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dissector.dissection import Options
-from dissector.report.outlook import remarks
 from dissector.report.verdict import BAD, GOOD, LOOK, Remark
+from dissector.report.verdicts import remarks
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.observed import CASES, CURSUS_CASES, LOGGED, Case, name_of

@@ -60,7 +60,7 @@ def default_elsewhere(spark: Any) -> Iterator[None]:
 @contextmanager
 def spark_sql(spark: Any) -> Iterator[None]:
     """Every unit is too large for a task."""
-    from spark_jobs.engine import TASK_ROWS_SETTING
+    from dissector.spark.engine import TASK_ROWS_SETTING
 
     spark.conf.set(TASK_ROWS_SETTING, "0")
     try:
@@ -72,7 +72,7 @@ def spark_sql(spark: Any) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Of captures that were cut, landed apart and are joined; of whole ones; of rows by chance."""
-    from spark_jobs.engine import SparkDesk
+    from dissector.spark.engine import SparkDesk
 
     root = tmp_path_factory.mktemp("both")
     lake = root / "lake [1] n\u00e4chte 100%"

@@ -13,7 +13,7 @@ from dissector.dissection import Options
 from dissector.errors import OutputError
 from dissector.lake.land import Outcome
 from dissector.sources.rings import Chain, chains
-from spark_jobs import land
+from spark_jobs import land, landing
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "captures" / "pulsar-apache"
@@ -40,9 +40,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return landed_here(tmp_path_factory.mktemp("here") / "lake")
 
 
-def tasks(lake: Path, *names: str) -> list[land.Task]:
+def tasks(lake: Path, *names: str) -> list[landing.Task]:
     found = chains([str(SAMPLES / name) for name in names], "auto").chains
-    return land.tasks_of(found, lake, Options(), None)
+    return landing.tasks_of(found, lake, Options(), None)
 
 
 def test_the_lake_has_the_same_bytes_as_one_landed_here(
@@ -61,7 +61,7 @@ def test_a_task_that_runs_twice_at_once_changes_nothing(
 ) -> None:
     lake = tmp_path / "lake"
     each = tasks(lake, *NAMES)
-    found = list(land.land_on(spark, [*each, *each]))
+    found = list(landing.land_on(spark, [*each, *each]))
     assert len(found) == 6 and all(outcome.landed is not None for outcome in found)
     assert sorted(outcome.landed.outcome for outcome in found if outcome.landed) == [
         *["installed"] * 3, *["unchanged"] * 3,
@@ -74,7 +74,7 @@ def test_the_largest_chain_goes_first_and_files_have_full_names(tmp_path: Path) 
     for path, size in sizes:
         path.write_bytes(bytes(size))
     given = [Chain((os.path.relpath(path),), path.name) for path, _ in sizes]
-    found = land.tasks_of(given, tmp_path, Options(), "east")
+    found = landing.tasks_of(given, tmp_path, Options(), "east")
     assert [task.number for task in found] == [1, 2, 0]
     assert found[0].chain.files == (str(tmp_path / "b"),) and found[0].cluster == "east"
 
@@ -96,19 +96,19 @@ def test_a_task_that_dies_takes_no_other_along(
 ) -> None:
     first, second = tasks(tmp_path / "lake", *NAMES[:2])
     monkeypatch.setattr(land, "land_task", dying)
-    found = {outcome.number: outcome for outcome in land.land_on(spark, [first, second])}
+    found = {outcome.number: outcome for outcome in landing.land_on(spark, [first, second])}
     assert found[0].error is None
     assert found[1].error is not None and "failed on the cluster" in str(found[1].error)
 
 
-def dying(task: land.Task) -> Outcome:
+def dying(task: landing.Task) -> Outcome:
     """Stands for land_task on a worker that is killed by one of the captures."""
     if task.number == 1:
         os._exit(9)
-    return Outcome(task.number, land.Account(), None, None)
+    return Outcome(task.number, landing.Account(), None, None)
 
 
 def test_a_lake_that_cannot_be_written_ends_the_run(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OutputError):
-        list(land.land_on(spark, tasks(tmp_path / "file", NAMES[0])))
+        list(landing.land_on(spark, tasks(tmp_path / "file", NAMES[0])))

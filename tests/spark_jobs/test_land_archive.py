@@ -80,7 +80,7 @@ from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
 from dissector.report.tallied import Maker, closed_groups, surveyed
 from spark_jobs import land
-from spark_jobs.engine import SparkDesk
+from dissector.spark.engine import SparkDesk
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
 code = land.main()
 work = Path({work!r})

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.joining.closing import CLOSED
-from spark_jobs.engine import SparkDesk
+from dissector.spark.engine import SparkDesk
 from tests.reports import differences, reported
 from tests.spark_jobs.conftest import Both
 

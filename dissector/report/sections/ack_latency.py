@@ -5,8 +5,10 @@ from typing import Any, Final
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
+    by_time,
+    counts_by,
+    grouped,
     high,
-    instant,
     known,
     milliseconds,
     nulls_last,
@@ -14,8 +16,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import Parts
-from dissector.report.ways import is_blind, unread, with_unread
+from dissector.report.parts import Parts, is_blind, unread, with_unread
 
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
@@ -46,9 +47,7 @@ def _oldest_ms(deliveries: list[Row]) -> float | None:
 
 def _group(deliveries: list[Row], commands: list[Row]) -> Row:
     """The numbers of some deliveries, and of the ACK commands of the same consumers."""
-    outcomes: dict[str | None, int] = {}
-    for row in deliveries:
-        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["deliveries"]
+    outcomes = counts_by(deliveries, "outcome", "deliveries")
     latency = timed(deliveries, "timed", "ack_latency_ns")
     single = [row for row in commands if row["ack_type"] != "Cumulative"]
     ids = sum(row["ids"] for row in single)
@@ -75,11 +74,9 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
 
 def _validation_errors(commands: list[Row]) -> dict[str, int]:
     """Why clients discarded messages, as their ACKs say; ids of entries per reason."""
-    found: dict[str, int] = {}
-    for row in commands:
-        if row["validation_error"] is not None:
-            found[row["validation_error"]] = found.get(row["validation_error"], 0) + row["ids"]
-    return dict(sorted(found.items()))
+    found = counts_by(commands, "validation_error", "ids")
+    found.pop(None, None)
+    return {str(reason): found[reason] for reason in sorted(found, key=str)}
 
 
 def _lag(found: list[Row], which: str) -> Row:
@@ -110,21 +107,12 @@ def _lags(found: list[Row]) -> Row:
     }
 
 
+# Of deliveries that were never acked although later ones to their consumer were.
 _PASSED: Final = (
     "capture", "connection_id", "consumer_id", "incarnation", "topic", "subscription",
     "consumer_name", "ledger_id", "entry_id", "message_count", "outcome", "at_us", "frame_no",
     "packet",
 )  # fmt: skip
-
-
-def _passed_over(parts: Parts) -> list[Row]:
-    """Deliveries that were never acked although later ones to their consumer were, in order."""
-    found = [{name: row[name] for name in _PASSED} for row in parts.rows("passed_deliveries")]
-    found.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
-    for row in found:
-        at_us = row.pop("at_us")  # none: its packet carries no time
-        row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
-    return found
 
 
 def ack_latency(parts: Parts) -> dict[str, Any]:
@@ -135,9 +123,7 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
         for row in found:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[place].append(row)
-    lags_of: dict[tuple[Any, ...], list[Row]] = {}
-    for row in lags:
-        lags_of.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
+    lags_of = grouped(lags, _KEYS)
     listed = [
         {
             **dict(zip(_KEYS, key, strict=True)),
@@ -162,5 +148,5 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     passed = {row["outcome"]: row["passed_over"] for row in parts.rows("passed_delivery_counts")}
     section["total"]["passed_over"] = sum(passed.values())
     section["total"]["passed_over_by_outcome"] = dict(sorted(passed.items()))
-    section["passed_over"] = _passed_over(parts)
+    section["passed_over"] = by_time(parts.rows("passed_deliveries"), _PASSED)
     return section

@@ -2,10 +2,18 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import Row, applicable, instant, known, nulls_last, share
-from dissector.report.parts import MAX_FAILURES, Parts
+from dissector.report.numbers import (
+    Row,
+    applicable,
+    counts_by,
+    grouped,
+    instant,
+    known,
+    nulls_last,
+    share,
+)
+from dissector.report.parts import MAX_FAILURES, Parts, is_without_pulsar
 from dissector.report.syndromes import Difference, difference, of_checksum_field
-from dissector.report.ways import is_without_pulsar
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
@@ -16,15 +24,10 @@ _ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")
 
 def _group(frames: list[Row]) -> Row:
     """The numbers of one group of frames that can carry a checksum."""
-    counts: dict[str | None, int] = {}
-    notes: dict[str | None, int] = {}
-    found = dict.fromkeys(VERDICTS, 0)
-    for row in frames:
-        counts[row["checksum"]] = counts.get(row["checksum"], 0) + row["frames"]
-        if row["checksum"] == "not_evaluated":
-            notes[row["checksum_note"]] = notes.get(row["checksum_note"], 0) + row["frames"]
-        elif row["checksum"] == "mismatch":
-            found[row["verdict"]] += row["frames"]
+    counts = counts_by(frames, "checksum", "frames")
+    of = grouped(frames, ("checksum",))
+    notes = counts_by(of.get(("not_evaluated",), ()), "checksum_note", "frames")
+    verdicts = counts_by(of.get(("mismatch",), ()), "verdict", "frames")
     ok, mismatch = counts.get("ok", 0), counts.get("mismatch", 0)
     return {
         "evaluated": ok + mismatch,
@@ -33,17 +36,14 @@ def _group(frames: list[Row]) -> Row:
         "absent": counts.get("absent", 0),
         "not_evaluated": counts.get("not_evaluated", 0),
         "not_evaluated_by_reason": known(notes),
-        **found,
+        **{verdict: verdicts.get(verdict, 0) for verdict in VERDICTS},
         "rate": share(mismatch, ok + mismatch),
     }
 
 
 def _listed(frames: list[Row], keys: tuple[str, ...]) -> list[tuple[Row, Row]]:
     """The first row of each group and its numbers, groups with most mismatches first."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in frames:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    listed = [(rows[0], _group(rows)) for rows in groups.values()]
+    listed = [(rows[0], _group(rows)) for rows in grouped(frames, keys).values()]
     listed.sort(
         key=lambda pair: (
             -pair[1]["mismatch"],

@@ -3,9 +3,8 @@
 from typing import Any, Final
 
 from dissector.report.numbers import Row, high, instant, milliseconds, nulls_last, timed
-from dissector.report.parts import Parts
+from dissector.report.parts import Parts, unread
 from dissector.report.sections.requests import SETUP_COMMANDS
-from dissector.report.ways import unread
 
 MAX_CHAINS: Final = 50  # the slowest ones
 MAX_BURSTS: Final = 50

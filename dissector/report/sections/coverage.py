@@ -3,9 +3,8 @@
 from typing import Any, Final
 
 from dissector.queries.catalogue import catalogue
-from dissector.report.numbers import Row, high, instant, known, low, nulls_last, share
-from dissector.report.parts import Parts
-from dissector.report.ways import blind, twin_count
+from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
+from dissector.report.parts import Parts, blind, twin_count
 
 _DECODED_PROTOCOLS: Final = ("pulsar", "cursus")
 
@@ -59,12 +58,9 @@ def _connections(found: list[Row]) -> Row:
     sums = catalogue()["connections"].sums
     total = {name: sum(row[name] for row in found) for name in sums}
     recognised = [row for row in found if row["protocol"] in _DECODED_PROTOCOLS]
-    by_protocol: dict[str | None, int] = {}
-    by_start: dict[str | None, int] = {}
-    by_end: dict[str | None, int] = {}
-    for row in found:
-        for column, counts in (("protocol", by_protocol), ("started", by_start), ("ended", by_end)):
-            counts[row[column]] = counts.get(row[column], 0) + row["connections"]
+    by_protocol, by_start, by_end = (
+        counts_by(found, column, "connections") for column in ("protocol", "started", "ended")
+    )
     return {
         "connections": total.pop("connections"),
         "connections_by_protocol": known(by_protocol),
@@ -81,17 +77,15 @@ def _connections(found: list[Row]) -> Row:
 
 
 def _frames(found: list[Row]) -> Row:
-    by_status: dict[str | None, int] = {}
     by_command: dict[str, dict[str, int]] = {}
     for row in found:
-        by_status[row["status"]] = by_status.get(row["status"], 0) + row["frames"]
         commands = by_command.setdefault(row["direction"] or "unknown", {})
         name = row["command"] or "unknown"
         commands[name] = commands.get(name, 0) + row["frames"]
     return {
         "frames": sum(row["frames"] for row in found),
         "frame_bytes": sum(row["frame_bytes"] for row in found),
-        "frames_by_status": known(by_status),
+        "frames_by_status": known(counts_by(found, "status", "frames")),
         "frames_by_command": {
             direction: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
             for direction, counts in sorted(by_command.items())
@@ -100,15 +94,10 @@ def _frames(found: list[Row]) -> Row:
 
 
 def _notices(found: list[Row]) -> Row:
-    by_code: dict[str | None, int] = {}
-    by_severity: dict[str | None, int] = {}
-    for row in found:
-        by_code[row["code"]] = by_code.get(row["code"], 0) + row["notices"]
-        by_severity[row["severity"]] = by_severity.get(row["severity"], 0) + row["notices"]
     hidden = [row for row in found if row["code"] == "redacted"]
     return {
-        "notices_by_code": known(by_code),
-        "notices_by_severity": known(by_severity),
+        "notices_by_code": known(counts_by(found, "code", "notices")),
+        "notices_by_severity": known(counts_by(found, "severity", "notices")),
         "redacted": {
             "captures": sum(row["notices"] for row in hidden),
             "bytes": sum(row["bytes"] or 0 for row in hidden),

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from dissector.report.numbers import (
     Row,
+    grouped,
     high,
     instant,
     known,
@@ -12,8 +13,7 @@ from dissector.report.numbers import (
     nulls_last,
     unseen,
 )
-from dissector.report.parts import MAX_INCIDENTS, Parts
-from dissector.report.ways import is_blind
+from dissector.report.parts import MAX_INCIDENTS, Parts, is_blind
 
 MAX_TEXTS: Final = 5
 # What clients of Cursus send in every run though its brokers never take it, and live with: a
@@ -54,11 +54,8 @@ def _group(found: list[Row], connections: str, texts: list[Row]) -> Row:
 
 
 def _by_code(found: list[Row], texts: list[Row]) -> list[Row]:
-    groups: dict[str | None, list[Row]] = {}
-    for row in found:
-        groups.setdefault(row["error_code"], []).append(row)
     listed = []
-    for code, mine in groups.items():
+    for (code,), mine in grouped(found, ("error_code",)).items():
         said = [row for row in texts if row["error_code"] == code]
         listed.append({"error_code": code, **_group(mine, "connections_of_code", said)})
     listed.sort(key=lambda row: (-row["answers"], nulls_last(row["error_code"])))

@@ -6,6 +6,7 @@ from dissector.report.numbers import (
     NS_PER_US,
     Row,
     applicable,
+    grouped,
     high,
     instant,
     milliseconds,
@@ -13,8 +14,7 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import Parts
-from dissector.report.ways import is_blind, is_without_pulsar, unread, with_unread
+from dissector.report.parts import Parts, is_blind, is_without_pulsar, unread, with_unread
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -210,9 +210,6 @@ def _stall_rows(parts: Parts, consumers: list[Row]) -> list[Row]:
 def permit_utilization(parts: Parts) -> dict[str, Any]:
     """The section `permit_utilization`: total, by_subscription, by_consumer, longest_stalls."""
     consumers = parts.rows("consumers")
-    groups: dict[tuple[Any, Any], list[Row]] = {}
-    for row in consumers:
-        groups.setdefault((row["topic"], row["subscription"]), []).append(row)
     subscriptions = [
         {
             "topic": topic,
@@ -220,7 +217,7 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
             "subscription_type": max(r["subscription_type"] or "" for r in group) or None,
             **_summed(group),
         }
-        for (topic, subscription), group in groups.items()
+        for (topic, subscription), group in grouped(consumers, ("topic", "subscription")).items()
     ]
     subscriptions.sort(
         key=lambda row: (-row["delivered"], nulls_last(row["topic"], row["subscription"]))

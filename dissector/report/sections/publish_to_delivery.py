@@ -2,9 +2,8 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import Row, known, nulls_last, timed, unseen
-from dissector.report.parts import Parts
-from dissector.report.ways import is_blind, unread, with_unread
+from dissector.report.numbers import Row, grouped, known, nulls_last, timed, unseen
+from dissector.report.parts import Parts, is_blind, unread, with_unread
 
 _KEYS: Final = ("topic", "subscription")
 
@@ -32,11 +31,9 @@ def _group(found: list[Row]) -> Row:
 def publish_to_delivery(parts: Parts) -> dict[str, Any]:
     """The section `publish_to_delivery`: total, by_subscription."""
     found = parts.rows("transits")
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found:
-        groups.setdefault(tuple(row[name] for name in _KEYS), []).append(row)
     listed = [
-        {**dict(zip(_KEYS, key, strict=True)), **_group(group)} for key, group in groups.items()
+        {**dict(zip(_KEYS, key, strict=True)), **_group(group)}
+        for key, group in grouped(found, _KEYS).items()
     ]
     listed.sort(
         key=lambda row: (

@@ -3,9 +3,17 @@
 import re
 from typing import Any, Final
 
-from dissector.report.numbers import NS_PER_US, Row, high, instant, known, nulls_last, share, unseen
-from dissector.report.parts import MAX_EXAMPLES, Parts
-from dissector.report.ways import is_blind, unread, with_unread
+from dissector.report.numbers import (
+    Row,
+    by_time,
+    counts_by,
+    high,
+    known,
+    nulls_last,
+    share,
+    unseen,
+)
+from dissector.report.parts import MAX_EXAMPLES, Parts, is_blind, unread, with_unread
 
 # Causes that say the application asked for it; the others come from the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -73,16 +81,11 @@ def _publishes(aside: list[Row], kind: str) -> int:
 
 
 def _causes(again: list[Row]) -> Row:
-    causes: dict[str | None, int] = {}
-    messages: dict[str | None, int] = {}
-    for row in again:
-        cause = row["redelivery_cause"]
-        causes[cause] = causes.get(cause, 0) + row["deliveries"]
-        messages[cause] = messages.get(cause, 0) + row["messages"]
+    causes = counts_by(again, "redelivery_cause", "deliveries")
     asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
     return {
         "by_cause": known(causes),
-        "messages_by_cause": known(messages),
+        "messages_by_cause": known(counts_by(again, "redelivery_cause", "messages")),
         "asked_for": asked,
         "infrastructure": sum(causes.values()) - asked,
     }
@@ -92,9 +95,6 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
     """The numbers of one group of deliveries."""
     again = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]
-    outcomes: dict[str | None, int] = {}
-    for row in deliveries:
-        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["deliveries"]
     unjudged = sum(row["deliveries"] for row in deliveries) - sum(
         row["deliveries"] for row in judged
     )
@@ -120,7 +120,7 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
         "dead_letter_publishes": _publishes(aside, "dead_letter_publishes"),
         "retry_publishes": _publishes(aside, "retry_publishes"),
         "other_reconsume_publishes": _publishes(aside, "other_reconsume_publishes"),
-        "delivery_outcomes": known(outcomes),
+        "delivery_outcomes": known(counts_by(deliveries, "outcome", "deliveries")),
         "not_judged": known(
             {
                 "no_identity": unjudged,
@@ -156,16 +156,6 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
     return listed
 
 
-def _examples(parts: Parts) -> list[Row]:
-    """The first redelivered entries, to look at."""
-    found = [{name: row[name] for name in _EXAMPLE} for row in parts.rows("redelivered")]
-    found.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
-    for row in found:
-        at_us = row.pop("at_us")  # none: its packet carries no time
-        row["ts"] = None if at_us is None else instant(at_us * NS_PER_US)
-    return found[:MAX_EXAMPLES]
-
-
 def redelivery(parts: Parts) -> dict[str, Any]:
     """The section `redelivery`: total, by_topic, by_subscription, examples."""
     deliveries = parts.rows("deliveries")
@@ -185,7 +175,7 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         },
         "by_topic": [{**row, "compacted_out": emptied.get(row["topic"], 0)} for row in by_topic],
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
-        "examples": _examples(parts),
+        "examples": by_time(parts.rows("redelivered"), _EXAMPLE)[:MAX_EXAMPLES],
     }
     count = unread(parts, "MESSAGE")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)

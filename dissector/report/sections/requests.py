@@ -2,9 +2,8 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import NOT_JUDGED, Row, known, nulls_last, timed
-from dissector.report.parts import Parts
-from dissector.report.ways import unread, with_unread
+from dissector.report.numbers import NOT_JUDGED, Row, counts_by, grouped, known, nulls_last, timed
+from dissector.report.parts import Parts, unread, with_unread
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
@@ -16,9 +15,7 @@ _LATER_COMMANDS: Final = ("UNSUBSCRIBE", "SEEK", "GET_LAST_MESSAGE_ID", "GET_SCH
 
 def _group(found: list[Row]) -> Row:
     """The numbers of some requests."""
-    outcomes: dict[str | None, int] = {}
-    for row in found:
-        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["requests"]
+    outcomes = counts_by(found, "outcome", "requests")
     asked = [row for row in found if row["outcome"] != "orphan_response"]
     answered = outcomes.get("ok", 0) + outcomes.get("error", 0)
     latency = timed(asked, "latencies", "latency_ns")
@@ -51,25 +48,20 @@ def _nearer(found: list[Row]) -> str | None:
 def requests(parts: Parts) -> dict[str, Any]:
     """The section `requests`: total, by_command, pings."""
     found = parts.rows("requests")
-    commands: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found:
-        commands.setdefault((row["kind"], row["request_command"]), []).append(row)
     by_command = [
         {"kind": kind, "request_command": command, **_group(group)}
-        for (kind, command), group in commands.items()
+        for (kind, command), group in grouped(found, ("kind", "request_command")).items()
     ]
     by_command.sort(
         key=lambda row: (-row["requests"], nulls_last(row["request_command"], row["kind"]))
     )
-    askers = sorted({row["asked_by"] for row in found if row["asked_by"] is not None})
-    pings: dict[str | None, Row] = {
-        asker: {"asked_by": asker, **_group([row for row in found if row["asked_by"] == asker])}
-        for asker in askers
-    }
+    by_asker = grouped((row for row in found if row["asked_by"] is not None), ("asked_by",))
     section: dict[str, Any] = {
         "total": {**_group(found), "tap_nearer_to": _nearer(found)},
         "by_command": by_command,
-        "pings": list(pings.values()),
+        "pings": [
+            {"asked_by": asker, **_group(group)} for (asker,), group in sorted(by_asker.items())
+        ],
     }
     count = unread(parts, *SETUP_COMMANDS, *_LATER_COMMANDS)
     return with_unread(section, "request_unread", count, "requests", ("requests",))

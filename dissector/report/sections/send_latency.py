@@ -1,13 +1,20 @@
 """Send latency: from the last byte of a SEND to the last byte of the receipt that answers it."""
 
+from collections.abc import Callable
+from importlib import resources
 from typing import Any, Final
+
+import pyarrow as pa
 
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import (
     NOT_JUDGED,
     NS_PER_MINUTE,
+    PERCENTILES,
     Row,
+    counts_by,
     durations,
+    grouped,
     high,
     histogram,
     instant,
@@ -19,8 +26,7 @@ from dissector.report.numbers import (
     quantile_ns,
     unseen,
 )
-from dissector.report.parts import MAX_PASSED_OVER, Parts
-from dissector.report.ways import is_blind
+from dissector.report.parts import MAX_PASSED_OVER, Parts, is_blind
 
 GROUPINGS: Final = {
     "total": (),
@@ -43,14 +49,6 @@ MAX_MINUTE_CELLS: Final = 2_000
 
 
 Group = tuple[Any, ...]
-Cells = dict[Group, list[Row]]
-
-
-def _grouped(found: list[Row], keys: tuple[str, ...]) -> Cells:
-    groups: Cells = {}
-    for row in found:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return groups
 
 
 # Windows of time, in minutes; those of an hour or a day begin with it in UTC.
@@ -101,10 +99,10 @@ class _Lists:
         group = tuple(keys)
         self.grouping = grouping
         self.keys = group
-        self.sends = _grouped(parts.rows("sends", [*keys, "outcome"]), group)
-        self.minutes = _grouped(parts.rows("send_minutes", [*keys, "minute", "bucket"]), group)
-        self.transmits = _grouped(parts.rows("transmits", [*keys, "bucket"]), group)
-        self.logical = _grouped(parts.rows("logical", [*keys, "bucket"]), group)
+        self.sends = grouped(parts.rows("sends", [*keys, "outcome"]), group)
+        self.minutes = grouped(parts.rows("send_minutes", [*keys, "minute", "bucket"]), group)
+        self.transmits = grouped(parts.rows("transmits", [*keys, "bucket"]), group)
+        self.logical = grouped(parts.rows("logical", [*keys, "bucket"]), group)
         self.messages = _messages(parts, _MESSAGES_OF[grouping], group)
         exact = parts.rows("exact") if "exact" in parts.tables else []
         self.exact = {
@@ -132,11 +130,7 @@ def _group(lists: _Lists, key: Group) -> Row:
     minutes = lists.minutes.get(key, [])
     transmits = lists.transmits.get(key, [])
     logical = lists.logical.get(key, [])
-    outcomes: dict[str | None, int] = {}
-    contents: dict[str | None, int] = {}
-    for row in sends:
-        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["sends"]
-        contents[row["outcome"]] = contents.get(row["outcome"], 0) + row["messages"]
+    outcomes = counts_by(sends, "outcome", "sends")
     requests = [row for row in sends if row["outcome"] != "orphan_response"]
     total = {name: sum(row[name] for row in requests) for name in catalogue()["sends"].sums}
     not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
@@ -147,7 +141,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         "messages": None if is_unread else lists.messages.get(key, 0),
         "request_bytes": total["request_bytes"],
         "outcomes": known(outcomes),
-        "messages_by_outcome": known(contents),
+        "messages_by_outcome": known(counts_by(sends, "outcome", "messages")),
         "tainted": total["tainted"],
         "latency_ms": durations(
             histogram(minutes, "latencies"),
@@ -235,3 +229,44 @@ def send_latency(parts: Parts) -> dict[str, Any]:
                 unseen(found, *keys) if name == "total" else [unseen(row, *keys) for row in found]
             )
     return section
+
+
+# -- percentiles from the values themselves (`--exact`), which do not add up as sums do: nothing of
+# -- this is kept
+
+_EXACT_NAMES: Final = ("topic", "producer_name", "client_ip", "broker_ip")
+
+
+def exact_query() -> str:
+    """The query of all percentiles: one row per list, measure and group.
+
+    Columns: grouping, the name of a list of the section; topic, producer_name, client_ip,
+    broker_ip, null unless the list has them; measure, latency, transmit or logical; a column per
+    percentile, ns: the value of rank ceil(count * share), from 1.
+    """
+    values = resources.files("dissector.queries").joinpath("exact.sql").read_text("utf-8")
+    ranked = " UNION ALL ".join(_ranked(name, keys) for name, keys in GROUPINGS.items())
+    return f"WITH timed AS (\n{values.strip()}\n) {ranked}"
+
+
+def _ranked(grouping: str, keys: tuple[str, ...]) -> str:
+    part = ", ".join(("measure", *keys))
+    names = ", ".join(
+        name if name in keys else f"CAST(NULL AS STRING) AS {name}" for name in _EXACT_NAMES
+    )
+    values = ", ".join(
+        f"max(CASE WHEN place = greatest(1, floor_div(number * {permille} + 999, 1000)) "
+        f"THEN value_ns END) AS {name}"
+        for name, permille in PERCENTILES
+    )
+    return (
+        f"SELECT '{grouping}' AS grouping, {names}, measure, {values} FROM ("
+        f"SELECT {part}, value_ns, row_number() OVER (PARTITION BY {part} ORDER BY value_ns) "
+        f"AS place, count(*) OVER (PARTITION BY {part}) AS number FROM timed) AS numbered "
+        f"GROUP BY {part}"
+    )
+
+
+def exact(table: Callable[[str], pa.Table]) -> pa.Table:
+    """All percentiles. table: runs a query over the tables of a lake, prelude included."""
+    return table(exact_query())

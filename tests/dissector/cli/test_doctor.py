@@ -14,6 +14,7 @@ from dissector.cli.exits import EXIT_DEPENDENCY, EXIT_OK, EXIT_USAGE
 from dissector.jit import compiled
 from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.cli.conftest import SAMPLES, Command
+from tests.dissector.spark import hide_spark
 
 
 def test_version_names_everything_that_matters(command: Command) -> None:
@@ -135,10 +136,7 @@ def test_warming_leaves_nothing_to_be_compiled_later(tmp_path: Path) -> None:
 
 
 def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> object:
-        raise ImportError("No module named 'pyspark'")
-
-    monkeypatch.setattr(doctor.importlib, "import_module", missing)
+    hide_spark(monkeypatch)
     assert doctor.java_finding().state == "optional"
 
 

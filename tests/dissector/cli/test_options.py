@@ -6,7 +6,6 @@ import click
 import pytest
 
 from dissector import limits
-from dissector.cli import cluster
 from dissector.cli.document import all_commands
 from dissector.cli.options import (
     PROTOCOL_NAMES,
@@ -21,6 +20,7 @@ from dissector.cli.options import (
     usable_cpus,
 )
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE
+from spark_jobs import land as cluster
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """summary, report, analyze: numbers, conditions, missing parts (Spark: tests/spark_jobs)."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from dissector.cli.exits import (
     EXIT_USAGE,
 )
 from tests.dissector.cli.conftest import Command, truth
+from tests.dissector.spark import hide_spark
 
 
 def test_a_summary_has_the_numbers_of_the_manifest(command: Command, nacks: Path) -> None:
@@ -106,11 +106,8 @@ def test_a_capture_without_a_lake_leads_to_analyze(command: Command, nacks: Path
 def test_without_spark_the_way_out_is_named(
     command: Command, monkeypatch: pytest.MonkeyPatch, nacks: Path, tmp_path: Path
 ) -> None:
-    def missing(name: str) -> Any:
-        raise ImportError("No module named 'pyspark'", name="pyspark")
-
     command("land", nacks, "--lake", tmp_path / "lake")
-    monkeypatch.setattr(importlib, "import_module", missing)
+    hide_spark(monkeypatch)
     place = ("--lake", tmp_path / "lake", "-o", tmp_path / "out")
     found = command("report", *place, "--engine", "spark")
     assert found.code == EXIT_DEPENDENCY

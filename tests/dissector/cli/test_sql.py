@@ -96,7 +96,7 @@ def test_the_query_comes_from_a_file_or_from_standard_input(process, lake, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("select 1",), "name captures to ask"),
+        (("select 1",), "name captures, or a lake"),
         (("{nacks}", "select * from fraems"), 'Did you mean "frames"?'),
         (("--lake", "{lake}", "select", "1"), "put it in quotes"),
         (("--lake", "{lake}", "--capture", "c-x", "select 1"), "c-x is not in"),

@@ -8,10 +8,10 @@ import pytest
 from dissector.queries.catalogue import catalogue
 from dissector.report import captures
 from dissector.report.captures import JUDGED, KEPT, WORDS, all_judged, rows_to_judge
-from dissector.report.outlook import remarks
 from dissector.report.parts import Parts, of_captures
 from dissector.report.result import SECTIONS, build
 from dissector.report.verdict import BAD, LOOK
+from dissector.report.verdicts import remarks
 from tests.dissector.report import made
 from tests.numbers import Numbers, empty_report
 

@@ -16,9 +16,9 @@ from dissector.cli.terminal import Paint
 from dissector.report.captures import WORDS
 from dissector.report.explained import joined_about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
-from dissector.report.outlook import remarks
 from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
 from dissector.report.result import SECTIONS
+from dissector.report.verdicts import remarks
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
 from tests.numbers import Numbers

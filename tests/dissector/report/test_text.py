@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.report import text
+from dissector.report.output import report_text, shortened
 from dissector.report.parts import MAX_LISTED
-from dissector.report.text import report_text, shortened
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

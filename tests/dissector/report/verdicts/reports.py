@@ -3,8 +3,8 @@
 import copy
 from typing import Any
 
-from dissector.report.outlook import remarks
 from dissector.report.verdict import Remark
+from dissector.report.verdicts import remarks
 from tests.numbers import empty_report
 
 

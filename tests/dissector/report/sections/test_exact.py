@@ -7,22 +7,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from dissector.report.exact import exact
 from dissector.report.numbers import PERCENTILES
-from tests.dissector.queries.asking import Asking
+from dissector.report.sections.send_latency import exact
+from tests.dissector.queries.query_desk import QueryDesk
 from tests.dissector.report.sections.test_publishing import SENDS, UNITS, by_capture, sends_of
 
 
 @pytest.fixture(scope="module")
-def asking() -> Asking:
-    return Asking()
+def desk() -> QueryDesk:
+    return QueryDesk()
 
 
 @settings(deadline=None, max_examples=10)
 @given(SENDS)
-def test_exact_percentiles_are_values_of_their_rank(asking: Asking, drawn: list[Any]) -> None:
+def test_exact_percentiles_are_values_of_their_rank(desk: QueryDesk, drawn: list[Any]) -> None:
     rows = sends_of(drawn)
-    found = exact(asking.put(by_capture(rows), UNITS).table).to_pylist()
+    found = exact(desk.put(by_capture(rows), UNITS).table).to_pylist()
     assert {row["grouping"] for row in found} <= {
         "total", "by_topic", "by_producer", "by_client", "by_broker",
     }  # fmt: skip
@@ -44,11 +44,11 @@ def test_exact_percentiles_are_values_of_their_rank(asking: Asking, drawn: list[
                 assert mine[key][name] == values[rank - 1]
 
 
-def test_exact_is_asked_of_any_engine(asking: Asking) -> None:
-    asked = []
+def test_exact_is_asked_of_any_engine(desk: QueryDesk) -> None:
+    texts = []
 
     def table(query: str) -> pa.Table:
-        asked.append(query)
-        return asking.put({"c": {}}).table(query)
+        texts.append(query)
+        return desk.put({"c": {}}).table(query)
 
-    assert exact(table).num_rows == 0 and len(asked) == 1
+    assert exact(table).num_rows == 0 and len(texts) == 1

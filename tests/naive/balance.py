@@ -8,8 +8,9 @@ State of one consumer incarnation, moved by its rows in order:
   that lifts it above 0. The next delivery decides whether it is confirmed: soon after the grant
   (CONFIRM_US) messages must have waited for it. Another stall before it leaves it unconfirmed.
 - silence begins with a balance above 0 that no delivery follows, and ends with the next delivery.
-Times are microseconds; a row that is older than the one before it moves no time. The tap walks as
-rows come; `dissector/queries/permits.sql` says the same of a lake, and a test holds both equal.
+Times are microseconds; a row that is older than the one before it moves no time. To this walk are
+held the queries over a lake (`dissector/queries/permits.sql`) and, for what it needs, the tap's own
+(`dissector/tap/permit_walk.py`).
 """
 
 from typing import Final
@@ -17,7 +18,6 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.jit import kernel
 from dissector.limits import NULL
 
 # Events of a permits row.
@@ -109,7 +109,6 @@ def new_state(consumers: int) -> Int64Array:
     return state
 
 
-@kernel
 def _count(one: Int64Array, event: int, delta: int, available: int, unacked: int) -> None:
     """Sums that need no time: grants, deliveries, extremes. Writes `one`, a row of the state."""
     if event == RESET:
@@ -140,7 +139,6 @@ def _count(one: Int64Array, event: int, delta: int, available: int, unacked: int
             one[KNOWN_DELIVERED] -= delta
 
 
-@kernel
 def _pass_time(one: Int64Array, at_us: int) -> None:
     """Let the time since the last row count under the balance it had."""
     if one[IS_ACTIVE] == 1 and at_us > one[LAST_US]:
@@ -153,7 +151,6 @@ def _pass_time(one: Int64Array, at_us: int) -> None:
     one[LAST_US] = at_us
 
 
-@kernel
 def _end_silence(one: Int64Array, at_us: int, long_us: int) -> None:
     """Close a silence, and count it if it was long."""
     if one[QUIET_START_US] == NULL:
@@ -166,7 +163,6 @@ def _end_silence(one: Int64Array, at_us: int, long_us: int) -> None:
         one[QUIET_MAX_US] = max(one[QUIET_MAX_US], passed)
 
 
-@kernel
 def _judge_stall(one: Int64Array, stalls: Int64Array, row: int, slot: int, confirmed: int) -> int:
     """Write the stall that waits for its verdict; returns the rows written to `stalls` so far."""
     if one[ENDED_US] == NULL:
@@ -181,7 +177,6 @@ def _judge_stall(one: Int64Array, stalls: Int64Array, row: int, slot: int, confi
     return row + 1
 
 
-@kernel
 def walk(
     rows: Int64Array, state: Int64Array, stalls: Int64Array, long_us: int, confirm_us: int
 ) -> int:
@@ -237,7 +232,6 @@ def walk(
     return found
 
 
-@kernel
 def finish(state: Int64Array, ends_us: Int64Array, stalls: Int64Array, long_us: int) -> int:
     """End every consumer's time: at ends_us int64[consumers], NULL = with its last row.
 

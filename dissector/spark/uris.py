@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from dissector.sources.rings import Chain
+
 _PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -26,3 +28,8 @@ def to_read(path: Path | str) -> str:
 def to_send(path: Path | str) -> str:
     """A file for settings that hold URIs, such as spark.archives."""
     return Path(path).absolute().as_uri()
+
+
+def absolute(chain: Chain) -> Chain:
+    """The chain with the full names of its files: a worker runs in a folder of its own."""
+    return chain._replace(files=tuple(os.path.abspath(name) for name in chain.files))

@@ -25,8 +25,8 @@ from dissector.buckets import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.errors import InputError
 from dissector.queries.catalogue import prelude
 from dissector.queries.desk import MEMORY
-from spark_jobs.schemas import spark_schema
-from spark_jobs.uris import to_read, to_write
+from dissector.spark.schemas import spark_schema
+from dissector.spark.uris import to_read, to_write
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from dissector.errors import DependencyError
 from dissector.jit import cache_folder
 from dissector.native import trust
+from dissector.spark.uris import to_write
 from dissector.tap.memory import available_bytes
-from spark_jobs.uris import to_write
 
 OLDEST_JAVA = 17
 HOW_TO_GET_JAVA = (

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from dissector.errors import DependencyError
-from spark_jobs import session
+from dissector.spark import session
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -213,7 +213,7 @@ def test_java_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 GATEWAY = """
 import time
 from pyspark.java_gateway import launch_gateway
-from spark_jobs import session
+from dissector.spark import session
 session._local_environment(session.launcher_home(session.find_java()), True)
 print(launch_gateway().proc.pid, flush=True)
 time.sleep(600)

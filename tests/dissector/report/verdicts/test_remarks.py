@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from dissector.buckets import bucket_of
-from dissector.report.outlook import many, remarks, spoken
 from dissector.report.result import SECTIONS
-from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
+from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, spoken
+from dissector.report.verdicts import remarks
+from dissector.report.words import many
 from tests.dissector.report import made
 from tests.dissector.report.verdicts.reports import decoded, empty, of
 from tests.numbers import Numbers

@@ -14,8 +14,8 @@ from dissector.queries.catalogue import View
 from dissector.queries.desk import Desk
 from dissector.queries.written import written
 from dissector.schemas.arrow import arrow_schema
-from spark_jobs import engine
-from spark_jobs.engine import SparkDesk, places
+from dissector.spark import engine
+from dissector.spark.engine import SparkDesk, places
 from tests.dissector.queries import test_functions, test_selection
 
 

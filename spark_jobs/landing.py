@@ -1,0 +1,133 @@
+"""Landing as tasks of Spark: one stage, one chain of files per task, the largest first.
+
+Each task calls the function that `dissector land` calls. It stages a capture beside the lake, under
+a name of its own, and installs it under the lake's lock; what is there already is left as it is. So
+a task that Spark runs again, or twice at once (`spark.speculation`), changes nothing. Captures and
+the lake must lie in folders that all machines see by the same names.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark.sql import SparkSession
+
+from dissector.dissection import Options
+from dissector.errors import DissectorError, InputError
+from dissector.lake.land import Outcome, landed_or_failed
+from dissector.sources.account import Account
+from dissector.sources.rings import Chain
+from dissector.spark.uris import absolute
+
+_WAIT_SECONDS: Final = 0.2  # between looks at what tasks have sent
+# How Spark names the task that failed once too often, by its number in the stage.
+_FAILED: Final = re.compile(r"\b[Tt]ask (\d+)(?: in stage| \(partition)")
+
+
+class Task(NamedTuple):
+    """What a task needs: number of the chain on the command line, the chain, and where it goes."""
+
+    number: int
+    chain: Chain
+    lake: str
+    options: Options
+    cluster: str | None
+
+
+# The place of a task in its stage, and what came of it: an error is of the lake as a whole.
+Result = tuple[int, Outcome | DissectorError]
+
+
+def land_task(task: Task) -> Outcome | DissectorError:
+    """On a worker: land one capture. A lake that cannot be written is returned, not raised, since
+    the same attempt on another machine would fail in the same way."""
+    try:
+        return landed_or_failed(
+            task.number, task.chain, Path(task.lake), task.options, task.cluster
+        )
+    except DissectorError as error:
+        return error
+
+
+def tasks_of(
+    chains: Sequence[Chain], lake: Path, options: Options, cluster: str | None
+) -> list[Task]:
+    """One task per chain, the largest first, so that the last one to end is not the longest."""
+    order = sorted(range(len(chains)), key=lambda number: (-chains[number].stored_bytes, number))
+    folder = str(lake.absolute())
+    return [Task(number, absolute(chains[number]), folder, options, cluster) for number in order]
+
+
+class _Results(AccumulatorParam[list[Result]]):
+    """Results of tasks, which Spark takes from each task once, however often it ran."""
+
+    def zero(self, value: list[Result]) -> list[Result]:
+        return []
+
+    def addInPlace(self, value1: list[Result], value2: list[Result]) -> list[Result]:
+        value1.extend(value2)
+        return value1
+
+
+def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
+    """Run tasks on a cluster, in one stage; yields outcomes as they come.
+
+    A task that fails for good, such as for want of memory on its worker, ends the stage. It is an
+    outcome with an error, and takes no other along: a further stage goes on with the rest.
+
+    Raises:
+        OutputError: the lake could not be written.
+    """
+    left = list(tasks)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            while left:
+                found = spark.sparkContext.accumulator([], _Results())
+                stage = pool.submit(_run_stage, spark.sparkContext, left, found)
+                seen: list[int] = []
+                is_over = False
+                while not is_over:
+                    is_over = bool(wait([stage], _WAIT_SECONDS).done)
+                    for place, result in found.value[len(seen) :]:
+                        seen.append(place)
+                        if isinstance(result, DissectorError):
+                            raise result
+                        yield result
+                waiting = [place for place in range(len(left)) if place not in set(seen)]
+                failed = _failed_of(waiting, stage.exception())
+                for place in failed:
+                    yield _failed(left[place], stage.exception())
+                left = [left[place] for place in waiting if place not in failed]
+        except BaseException:
+            spark.sparkContext.cancelAllJobs()
+            raise
+
+
+def _run_stage(context: SparkContext, tasks: list[Task], found: Accumulator[list[Result]]) -> None:
+    """Run one stage to its end: one partition per task, in the order of the tasks."""
+
+    def run(places: Iterable[tuple[int, Task]]) -> None:
+        for place, task in places:
+            found.add([(place, land_task(task))])
+
+    context.parallelize(list(enumerate(tasks)), len(tasks)).foreachPartition(run)
+
+
+def _failed_of(waiting: Sequence[int], error: BaseException | None) -> Collection[int]:
+    """The place of the task that ended a stage; where Spark names none, of all that wait."""
+    if error is None:
+        return ()
+    named = _FAILED.search(str(error))
+    return (int(named[1]),) if named and int(named[1]) in waiting else waiting
+
+
+def _failed(task: Task, error: BaseException | None) -> Outcome:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = next((line for line in lines if "Lost task" in line or "Error" in line), "")
+    text = f"{task.chain.files[0]}: its task failed on the cluster: {reason[:300] or 'no reason'}"
+    account = Account()
+    account.miss(text)
+    return Outcome(task.number, account, None, InputError(text))
