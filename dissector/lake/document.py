@@ -47,7 +47,9 @@ in lower case, other characters of ASCII are a hyphen each. Letters with marks l
 Cyrillic, kana and Hangul are written in Latin letters; every other character is its code point:
 `u591c-u95f4` is the name of two Chinese characters. The name ends after 160 characters. The id of a
 tap's rotation is `c-<interface>-<start of the tap in ns>-<number>`; ids of groups begin with
-`compact-`.
+`compact-`. A capture landed with `--max-packets N` is named `first-N-<name>`, its digits are of
+the bytes up to its last packet; it is compared only with captures cut at the same N, so that it
+and the whole capture stand side by side.
 
 ### Which rows belong together
 

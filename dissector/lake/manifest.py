@@ -92,6 +92,11 @@ def clean_base_name(file_name: str) -> str:
     return plain_letters(_COMPRESSION.sub("", file_name))
 
 
+def cut_base_name(base_name: str, packets: int) -> str:
+    """The base name of a capture that was ended after some packets; no file has such a name."""
+    return f"first-{packets}/{base_name}"
+
+
 def capture_id(base_name: str, sha256: str) -> str:
     """The id of a capture of files.
 
