@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from dissector.blocks import TableBlock
 from dissector.errors import OutputError
 from dissector.lake import manifest as manifests
@@ -31,6 +29,7 @@ from dissector.lake.install import (
 from dissector.lake.known import Known, refuse_newer
 from dissector.lake.locks import adding_lock, adding_lock_if_free, exclusive_lock
 from dissector.lake.manifest import Contained, Manifest, PartFile
+from dissector.lake.settings import SETTINGS, WRITER_VERSIONS
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
 from dissector.schemas import SCHEMA_VERSION
@@ -206,8 +205,9 @@ class Landing:
             first_ts_ns=self._first_ts_ns,
             last_ts_ns=self._last_ts_ns,
             files=tuple(files),
-            versions={**versions, "pyarrow": pa.__version__},
+            versions={**versions, **WRITER_VERSIONS},
             options=options,
+            settings=SETTINGS.as_json(),
         )
 
     def _install(self, manifest: Manifest, *, is_alone: bool, is_last: bool) -> Landed | None:

@@ -91,7 +91,7 @@ class _ExactDigest:
 
     def update(self, buffer: Buffer) -> None:
         """Take what the dissection took of a buffer."""
-        self._digest.update(memoryview(buffer.data)[buffer.start : buffer.consumed])
+        self._digest.update(buffer.data[buffer.start : buffer.consumed].data)
         self._file_bytes += buffer.consumed - buffer.start
 
     def end_file(self, start: FileStart, problem: str | None) -> FileEnd:
