@@ -56,7 +56,8 @@ class Options:
 
     decode_as: protocol name by port; protocol: `auto`, or the one that every connection is taken
     for; want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text;
-    follow_connection: a connection whose bytes are wanted in rows of their own.
+    follow_connection: a connection whose bytes are wanted in rows of their own; max_packets: the
+    capture ends after so many.
     """
 
     decode_as: Mapping[int, str] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class Options:
     properties: bool = False
     payload_sha256: bool = False
     follow_connection: int | None = None
+    max_packets: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The options that decide what the rows are, for a manifest."""
@@ -104,7 +106,7 @@ class Dissection:
     def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
-        self.capture = CaptureReader()
+        self.capture = CaptureReader(max_packets=options.max_packets)
         self.packets = PacketReader(options.verify_checksums)
         held = _held_bytes(options)
         self._streams = Streams(

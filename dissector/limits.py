@@ -109,9 +109,6 @@ MAX_BUNDLE_PART_BYTES: Final = 256 << 20
 MAX_SUMMARY_KEYS: Final = 1 << 16  # rows of one tally; what comes later is summed as "(others)"
 
 # -- lake
-ROW_GROUP_ROWS: Final = 131_072  # rows of a row group: some MB encoded, 1 MB per column in memory
-ROW_GROUP_TEXT_BYTES: Final = 64 << 20  # a row group ends early where its rows hold more text
-PART_ROWS: Final = 32 * ROW_GROUP_ROWS  # rows of a Parquet file: near 100 MB
 WRITE_QUEUE_BYTES: Final = 48 << 20  # blocks waiting to be written; then decoding waits
 WRITE_QUEUE_BLOCKS: Final = 512
 DIGEST_MARKS: Final = 1024  # digests kept of a capture's prefixes; more: every other is dropped

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dissector.cli.engines import needs_spark
-from dissector.cli.land import end_landing, landing_options, take_outcomes, tally_lake
+from dissector.cli.land import Landing, end_landing, landing_options, take_outcomes
 from dissector.cli.main import run
 from dissector.cli.options import Common, LocalPath, example, master_option
 from dissector.cli.reading import STDIN, Reading
@@ -39,18 +39,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Give workers this archive of the program (spark_jobs.archive makes it).",
 )
-def land(
-    common: Common,
-    inputs: tuple[str, ...],
-    lake: Path,
-    cluster: str | None,
-    properties: bool,
-    payload_sha256: bool,
-    tallies: bool,
-    chain: str,
-    master: str | None,
-    archive: Path | None,
-) -> int:
+def land(common: Common, landing: Landing, master: str | None, archive: Path | None) -> int:
     """Dissect captures into a lake on a Spark cluster, one capture per task.
 
     Prints the id of each capture. Landing the same bytes again changes nothing.
@@ -58,17 +47,17 @@ def land(
     if common.is_strict:
         raise click.UsageError("--strict lands all captures or none, which tasks on many machines "
                                "cannot; use dissector land --strict")  # fmt: skip
-    if STDIN in inputs:
+    if STDIN in landing.inputs:
         raise click.UsageError("standard input is not there on other machines; name files")
     with needs_spark("`dissector land` works without"):
         from dissector.spark import session
         from spark_jobs.archive import settings_of
         from spark_jobs.landing import land_on, tasks_of
-    reading = Reading(inputs, common, chain)
-    options = common.core_options(properties=properties, payload_sha256=payload_sha256)
+    reading = Reading(landing.inputs, common, landing.chain)
+    options = common.core_options(**landing.core)
     outcomes: list[Outcome] = []
     is_interrupted = False
-    tasks = tasks_of(reading.chains, lake, options, cluster)
+    tasks = tasks_of(reading.chains, landing.lake, options, landing.cluster)
     with session.started(master, 0, "dissector-land", settings_of(archive)) as spark:
         try:
             for outcome in land_on(spark, tasks):
@@ -76,11 +65,9 @@ def land(
         except KeyboardInterrupt:
             is_interrupted = True
     take_outcomes(reading, outcomes)
-    with open_lake(lake):
+    with open_lake(landing.lake):
         pass  # clears what a task left that was stopped
-    if tallies and not is_interrupted:
-        tally_lake(lake, common)
-    return end_landing(reading, outcomes, lake, is_interrupted)
+    return end_landing(reading, outcomes, landing, is_interrupted)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -152,7 +152,7 @@ TESTED_THROUGH = {
     "dissector/compare/test_comparing.py": "questions runs",
     "dissector/compare/test_words.py": "facts markdown page",
     "dissector/report/sections/test_sections.py": "checksum_failures coverage permit_utilization",
-    "dissector/lake/test_packed.py": "chunks layout",
+    "dissector/lake/test_parquet.py": "chunks metadata",
     "dissector/schemas/test_tables.py": "column connections shared",
 }
 

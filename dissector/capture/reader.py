@@ -42,7 +42,7 @@ from dissector.capture.pcapng import (
 from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
 from dissector.capture.untimed import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
-from dissector.packet.columns import new_packet_columns
+from dissector.packet.columns import PacketColumns, new_packet_columns
 
 PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
@@ -136,10 +136,16 @@ class CaptureReader:
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
     untimed: packets without a time, in whose place stands that of the packet before.
     next_packet: number of the next packet, from 1. notices: findings so far, in order.
+
+    Args:
+        max_packets: of the capture, at least 1; with that many it `is_full`.
     """
 
-    def __init__(self, block_rows: int = PACKET_BLOCK_ROWS) -> None:
+    def __init__(
+        self, block_rows: int = PACKET_BLOCK_ROWS, max_packets: int | None = None
+    ) -> None:
         self.packets = new_packet_columns(block_rows)
+        self._max_packets = max_packets
         self.interfaces = Interfaces()
         self.untimed = UntimedPackets()
         self.next_packet = 1
@@ -169,6 +175,10 @@ class CaptureReader:
         position = start
         rows = 0
         is_more = True
+        if self._max_packets is not None:
+            left = self._max_packets + 1 - self.next_packet
+            if left < len(self.packets.offset):
+                self.packets = PacketColumns(self.packets.matrix[:, :left].copy())
         while is_more and rows == 0:
             before = position
             if file.phase == _FORMAT:
@@ -190,6 +200,8 @@ class CaptureReader:
             self._note_times(times, self.untimed.fill(times, self.next_packet))
         first_packet = self.next_packet
         self.next_packet += rows
+        if self.is_full:
+            return Scan(rows, first_packet, position, False)
         if is_last and not is_more and position < end:
             if not self._is_cut_only(data, position, end):
                 self._start_search(position)
@@ -219,6 +231,11 @@ class CaptureReader:
     def is_over(self) -> bool:
         """Whether nothing more is taken from the file."""
         return self._file.phase == _OVER
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the capture has as many packets as were asked for; `feed` is not called again."""
+        return self._max_packets is not None and self.next_packet > self._max_packets
 
     def start_live(self) -> None:
         """The file that began is none: its packets come through `take`."""

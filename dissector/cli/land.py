@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -12,6 +12,7 @@ from dissector.cli.options import (
     Command,
     Common,
     LocalPath,
+    Whole,
     chain_option,
     cluster_option,
     dissecting_options,
@@ -34,12 +35,12 @@ def land_inputs(
     common: Common,
     mode: str = "auto",
     cluster: str | None = None,
-    want: dict[str, bool] | None = None,
+    core: dict[str, Any] | None = None,
 ) -> tuple["Reading", list["Outcome"], bool]:
     """Land everything that a command line names.
 
     Args:
-        want: columns that are null unless asked for, by the name of the core's option.
+        core: further options of the core, by their names there.
 
     Returns:
         The reading with its account, what became of each capture, and whether the user stopped it.
@@ -53,7 +54,7 @@ def land_inputs(
 
     refuse_lake_inputs(lake, inputs)
     reading = Reading(inputs, common, mode)
-    options = common.core_options(**(want or {}))
+    options = common.core_options(**(core or {}))
     outcomes: list[Outcome] = []
     is_interrupted = False
     if takes_processes(reading.chains, common.jobs) and not common.is_strict:
@@ -81,12 +82,12 @@ def land_inputs(
 
 @contextmanager
 def temporary_lake(
-    inputs: Sequence[str], common: Common, mode: str, want: dict[str, bool] | None = None
+    inputs: Sequence[str], common: Common, mode: str, core: dict[str, Any] | None = None
 ) -> Iterator[tuple[Path, "Reading", bool]]:
     """A lake of captures that is gone when the body is through.
 
     Args:
-        want: as for `land_inputs`.
+        core: as for `land_inputs`.
 
     Yields:
         The lake, the reading with its account, and whether the user stopped it.
@@ -99,7 +100,7 @@ def temporary_lake(
     with temporary() as folder:
         lake = folder / "lake"
         try:
-            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, want=want)
+            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, core=core)
         except OutputError as error:
             room = sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
             raise OutputError(
@@ -168,7 +169,21 @@ def _tell(outcome: "Outcome", words: Words) -> None:
     words.detail(f"{landed.capture_id}: {what}")
 
 
-_LANDING: Final = (
+class Landing(NamedTuple):
+    """What the options of a landing command say, but for those that all commands share.
+
+    core: further options of the core, by their names there.
+    """
+
+    inputs: tuple[str, ...]
+    lake: Path
+    cluster: str | None
+    tallies: bool
+    chain: str
+    core: dict[str, Any]
+
+
+_PLACES: Final = (
     inputs_argument,
     click.option(
         "--lake",
@@ -178,8 +193,23 @@ _LANDING: Final = (
         help="Write to this lake.",
     ),
     cluster_option,
-    click.option("--properties", is_flag=True, help="Keep the properties of messages."),
-    click.option("--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."),
+)
+# By the name of the core's option (`dissection.Options`) that each one sets.
+_CORE: Final = {
+    "properties": click.option(
+        "--properties", is_flag=True, help="Keep the properties of messages."
+    ),
+    "payload_sha256": click.option(
+        "--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."
+    ),
+    "max_packets": click.option(
+        "--max-packets",
+        type=Whole(1, 1 << 62),
+        metavar="N",
+        help="End each capture after N packets; it gets an id of its own.",
+    ),
+}
+_MORE: Final = (
     click.option(
         "--tallies", is_flag=True, help="Count at once, so that the next report has less to do."
     ),
@@ -190,10 +220,22 @@ _LANDING: Final = (
 
 
 def landing_options(command: Command) -> Command:
-    """Give a command all that says what to land, how, and into which lake."""
-    for option in reversed(_LANDING):
-        command = option(command)
-    return command
+    """Give a command all that says what to land, how, and into which lake.
+
+    It receives `common`, `landing` (a `Landing`), and the options of its own.
+    """
+
+    @wraps(command)
+    def collected(**values: Any) -> Any:
+        core = {name: values.pop(name) for name in _CORE}
+        own = {name: values.pop(name) for name in Landing._fields if name != "core"}
+        return command(landing=Landing(**own, core=core), **values)
+
+    decorated: Any = collected
+    for option in reversed((*_PLACES, *_CORE.values(), *_MORE)):
+        decorated = option(decorated)
+    result: Command = decorated
+    return result
 
 
 @click.command(
@@ -204,28 +246,18 @@ def landing_options(command: Command) -> Command:
     )
 )
 @landing_options
-def land(
-    common: Common,
-    inputs: tuple[str, ...],
-    lake: Path,
-    cluster: str | None,
-    properties: bool,
-    payload_sha256: bool,
-    tallies: bool,
-    chain: str,
-) -> int:
+def land(common: Common, landing: Landing) -> int:
     """Dissect captures into Parquet tables, the lake.
 
     Prints the id of each capture. Landing the same bytes again changes nothing.
     """
-    want = {"properties": properties, "payload_sha256": payload_sha256}
-    reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, chain, cluster, want)
-    if tallies and not is_interrupted:
-        tally_lake(lake, common)
-    return end_landing(reading, outcomes, lake, is_interrupted)
+    reading, outcomes, is_interrupted = land_inputs(
+        landing.inputs, landing.lake, common, landing.chain, landing.cluster, landing.core
+    )
+    return end_landing(reading, outcomes, landing, is_interrupted)
 
 
-def tally_lake(lake: Path, common: Common) -> None:
+def _tally(lake: Path, common: Common) -> None:
     """Make and keep what reports need of the captures of a lake."""
     from dissector.queries.desk import Desk
     from dissector.report.making import tally
@@ -236,12 +268,14 @@ def tally_lake(lake: Path, common: Common) -> None:
 
 
 def end_landing(
-    reading: "Reading", outcomes: Sequence["Outcome"], lake: Path, is_interrupted: bool
+    reading: "Reading", outcomes: Sequence["Outcome"], landing: Landing, is_interrupted: bool
 ) -> int:
-    """Print the ids of what was landed and say what was read; returns the exit code."""
+    """Count what was landed if asked to, print its ids, say what was read; gives the exit code."""
+    if landing.tallies and not is_interrupted:
+        _tally(landing.lake, reading.common)
     for outcome in outcomes:
         if outcome.landed is not None:
             print(outcome.landed.capture_id)
     landed = sum(outcome.landed is not None for outcome in outcomes)
-    reading.common.words.detail(f"{counted(landed, 'capture')} in {lake}")
+    reading.common.words.detail(f"{counted(landed, 'capture')} in {landing.lake}")
     return reading.end(is_interrupted)

@@ -1,8 +1,8 @@
 """One column of one row group on its way into a Parquet file: pages, and their dictionary.
 
-A page is encoded by the kernels of `packing` and compressed as soon as its rows are there, so that
-a row group waits in its compressed form. A page in which all rows are null is the same for every
-column and made once.
+A page is encoded by the kernels of `encodings` and compressed as soon as its rows are there, so
+that a row group waits in its compressed form. A page in which all rows are null is the same for
+every column and made once.
 """
 
 import struct
@@ -15,9 +15,8 @@ import pyarrow as pa
 import zstandard
 
 from dissector.blocks import Int64Array
-from dissector.lake import layout
-from dissector.lake.layout import DELTA_BINARY_PACKED, PLAIN, RLE, RLE_DICTIONARY, ChunkInfo, Leaf
-from dissector.lake.packing import (
+from dissector.lake import metadata
+from dissector.lake.encodings import (
     code_page,
     delta_run,
     flag_page,
@@ -25,12 +24,20 @@ from dissector.lake.packing import (
     number_page,
     text_page,
 )
+from dissector.lake.metadata import (
+    DELTA_BINARY_PACKED,
+    PLAIN,
+    RLE,
+    RLE_DICTIONARY,
+    ChunkInfo,
+    Leaf,
+)
+from dissector.lake.settings import SETTINGS
 from dissector.lake.thrift import Struct, varint
 from dissector.schemas import Column
-from dissector.schemas.builders import Codes, Flags, Gathered, Numbers
+from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
 from dissector.schemas.text import plain_text
 
-_ZSTD_LEVEL: Final = 1
 _SPARE: Final = 1024
 _FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow's way loads its library of functions
 # Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
@@ -46,7 +53,7 @@ class Workspace:
         self.kept = np.empty(page_rows + 136, np.int64)
         self.block = np.empty(128, np.int64)
         self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
-        self._zstd = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+        self._zstd = zstandard.ZstdCompressor(level=SETTINGS.zstd_level)
         self._null_pages: dict[tuple[int, bool], tuple[bytes, int]] = {}
 
     def out(self, size: int) -> npt.NDArray[np.uint8]:
@@ -66,7 +73,7 @@ class Workspace:
             run = varint(rows << 1) + b"\0"
             body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
             data = self.compressed(body)
-            head = layout.data_page_header(len(body), len(data), rows, PLAIN)
+            head = metadata.data_page_header(len(body), len(data), rows, PLAIN)
             page = self._null_pages[rows, is_nested] = (head + data, len(head) + len(body))
         return page
 
@@ -98,7 +105,7 @@ class Chunk:
     def add_page(self, body: bytes | npt.NDArray[np.uint8], values: int, encoding: int) -> None:
         """Levels and values of some rows; values counts nulls too."""
         data = self._work.compressed(body)
-        head = layout.data_page_header(len(body), len(data), values, encoding)
+        head = metadata.data_page_header(len(body), len(data), values, encoding)
         self._pages.append(head)
         self._pages.append(data)
         self._encodings.add(encoding)
@@ -109,7 +116,7 @@ class Chunk:
         """What the codes of the pages mean."""
         body = b"".join([part for text in texts for part in (struct.pack("<I", len(text)), text)])
         data = self._work.compressed(body)
-        head = layout.dictionary_page_header(len(body), len(data), len(texts))
+        head = metadata.dictionary_page_header(len(body), len(data), len(texts))
         self._dictionary = head + data
         self._encodings.add(PLAIN)
         self._raw_bytes += len(head) + len(body)
@@ -142,7 +149,7 @@ def same_text_chunk(
     levels = run + b"\1"
     body = struct.pack("<I", len(levels)) + levels + b"\1" + run + b"\0"
     chunk.add_page(body, rows, RLE_DICTIONARY)
-    return chunk.finish(at, layout.text_statistics(text))
+    return chunk.finish(at, metadata.text_statistics(text, text, 0))
 
 
 class ColumnChunks(Protocol):
@@ -162,7 +169,9 @@ def chunks_for(column: Column, work: Workspace, has_statistics: bool) -> ColumnC
     if column.type == "boolean":
         return FlagChunk(column, work)
     if column.type == "string":
-        return CodedChunk(column, work) if column.repeats else TextChunk(column, work)
+        if column.repeats:
+            return CodedChunk(column, work, has_statistics)
+        return TextChunk(column, work)
     return NestedChunks(column, work)
 
 
@@ -171,7 +180,7 @@ class NumberChunk:
 
     def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
         self._work = work
-        self._chunk = Chunk(layout.leaves(column)[0], work)
+        self._chunk = Chunk(metadata.leaves(column)[0], work)
         self._has_statistics = has_statistics
         self._start()
 
@@ -196,7 +205,7 @@ class NumberChunk:
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
         statistics = None
         if self._has_statistics:
-            statistics = layout.number_statistics(self._least, self._most, self._nulls)
+            statistics = metadata.number_statistics(self._least, self._most, self._nulls)
         self._start()
         return [self._chunk.finish(at, statistics)]
 
@@ -206,7 +215,7 @@ class FlagChunk:
 
     def __init__(self, column: Column, work: Workspace) -> None:
         self._work = work
-        self._chunk = Chunk(layout.leaves(column)[0], work)
+        self._chunk = Chunk(metadata.leaves(column)[0], work)
 
     def add(self, rows: int, gathered: Gathered) -> None:
         if gathered is None:
@@ -224,12 +233,14 @@ class FlagChunk:
 class CodedChunk:
     """Text that repeats: places in a dictionary of the row group, built in order of first use."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
+    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
         self._work = work
-        self._chunk = Chunk(layout.leaves(column)[0], work)
+        self._chunk = Chunk(metadata.leaves(column)[0], work)
+        self._has_statistics = has_statistics
         self._start()
 
     def _start(self) -> None:
+        self._nulls = 0
         self._texts: list[bytes] = []
         self._used: Int64Array = np.empty(0, np.int64)
         self._names: Sequence[bytes] | Sequence[str] = ()
@@ -239,6 +250,7 @@ class CodedChunk:
     def add(self, rows: int, gathered: Gathered) -> None:
         if gathered is None:
             self._chunk.add_null_page(rows)
+            self._nulls += rows
         elif isinstance(gathered, Codes):
             self._grow(gathered.names)
             self._add_codes(gathered.codes, self._names, self._places)
@@ -247,10 +259,14 @@ class CodedChunk:
             self._add_texts(gathered)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
+        statistics = None
         if self._texts:
             self._chunk.set_dictionary(self._texts)
+            if self._has_statistics:
+                least, most = min(self._texts), max(self._texts)
+                statistics = metadata.text_statistics(least, most, self._nulls)
         self._start()
-        return [self._chunk.finish(at, None)]
+        return [self._chunk.finish(at, statistics)]
 
     def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
         """Make a place for each name; another list of names begins anew in the same dictionary."""
@@ -282,6 +298,7 @@ class CodedChunk:
             self._used = np.concatenate((self._used, np.empty(need, np.int64)))
         out = self._work.out(10 * len(codes) + _SPARE)
         page = code_page(codes, places, self._used, known, self._work.kept, out)
+        self._nulls += len(codes) - page.values
         self._texts += [
             plain_text(names[code]).encode() for code in self._used[known : page.used].tolist()
         ]
@@ -293,14 +310,14 @@ class TextChunk:
 
     def __init__(self, column: Column, work: Workspace) -> None:
         self._work = work
-        self._chunk = Chunk(layout.leaves(column)[0], work)
+        self._chunk = Chunk(metadata.leaves(column)[0], work)
 
     def add(self, rows: int, gathered: Gathered) -> None:
         if gathered is None:
             self._chunk.add_null_page(rows)
             return
         assert isinstance(gathered, pa.StringArray)
-        there = _there(gathered)
+        there = bits_of(gathered)
         levels = _bit_levels(there)
         self._chunk.add_page(levels + _texts(gathered, there, self._work), rows, PLAIN)
 
@@ -313,7 +330,7 @@ class NestedChunks:
 
     def __init__(self, column: Column, work: Workspace) -> None:
         self._work = work
-        self._chunks = [Chunk(leaf, work) for leaf in layout.leaves(column)]
+        self._chunks = [Chunk(leaf, work) for leaf in metadata.leaves(column)]
 
     def add(self, rows: int, gathered: Gathered) -> None:
         if gathered is None:
@@ -349,15 +366,6 @@ class NestedChunks:
         return out[:size].tobytes(), DELTA_BINARY_PACKED
 
 
-def _there(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which rows are not null."""
-    bits = array.buffers()[0]
-    if bits is None:
-        return np.ones(len(array), np.bool_)
-    found = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
-    return found[array.offset : array.offset + len(array)].view(np.bool_)
-
-
 def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Codes of an array of text, -1 for null, and the texts that they stand for."""
     if len(array) < _FEW_TEXTS:
@@ -367,7 +375,7 @@ def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     coded = array.dictionary_encode()
     indices = coded.indices
     codes = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(array)]
-    return np.where(_there(array), codes, -1).astype(np.int32), coded.dictionary.to_pylist()
+    return np.where(bits_of(array), codes, -1).astype(np.int32), coded.dictionary.to_pylist()
 
 
 def _is_text(value: str | None) -> bool:
@@ -396,7 +404,7 @@ def _texts(array: pa.Array, there: npt.NDArray[np.bool_], work: Workspace) -> by
 
 def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:
     """Both runs of levels of a list or map, and how many levels there are."""
-    there = _there(array)
+    there = bits_of(array)
     bounds = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)
     counts = np.diff(bounds[array.offset :]).astype(np.int64)
     assert not counts[~there].any(), "a null list has no elements"

@@ -32,9 +32,10 @@ from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest
 from dissector.lake.parquet import TableFiles
 from dissector.lake.parts import read_rows, with_previous_connections
 from dissector.lake.reader import Lake, must_be_a_lake
-from dissector.limits import ROW_GROUP_ROWS, ROW_GROUP_TEXT_BYTES
+from dissector.lake.settings import SETTINGS, WRITER_VERSIONS
 from dissector.schemas import SCHEMA_VERSION, TABLES
-from dissector.schemas.arrow import arrow_schema, in_memory_schema
+from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.builders import gathered_of
 
 
 class Compacted(NamedTuple):
@@ -150,8 +151,10 @@ def _install_all(
 
 
 def _migrated(capture: Manifest) -> Manifest:
-    versions = {**capture.versions, "pyarrow": pa.__version__}
-    return capture._replace(schema_version=SCHEMA_VERSION, versions=versions)
+    versions = {**capture.versions, **WRITER_VERSIONS}
+    return capture._replace(
+        schema_version=SCHEMA_VERSION, versions=versions, settings=SETTINGS.as_json()
+    )
 
 
 def _compact_id(contained: Sequence[Contained]) -> str:
@@ -177,8 +180,9 @@ def _manifest(
         first_ts_ns=min(firsts, default=None),
         last_ts_ns=max(lasts, default=None),
         files=(),
-        versions={**versions, "pyarrow": pa.__version__},
+        versions={**versions, **WRITER_VERSIONS},
         options={capture.capture_id: dict(capture.options) for capture in chosen},
+        settings=SETTINGS.as_json(),
         replaces=tuple(contained),
     )
 
@@ -187,22 +191,40 @@ def _write(
     folder: Path, stage: Stage, table: str, chosen: Sequence[Manifest], is_group: bool
 ) -> list[PartFile]:
     """Write one table of all captures, cut into row groups anew."""
-    files = TableFiles(stage.folder, table)
+    files = TableFiles(stage.folder, table, is_one_capture=False)
     try:
         waiting: list[pa.Table] = []
+        text_bytes = 0
         for rows in _rows(folder, table, chosen, is_group):
             waiting.append(rows)
-            while _is_full(waiting):
+            while sum(each.num_rows for each in waiting) >= SETTINGS.page_rows:
                 joined = pa.concat_tables(waiting)
-                files.write(_coded(table, joined.slice(0, ROW_GROUP_ROWS)))
-                rest = joined.slice(ROW_GROUP_ROWS)
-                waiting = [rest] if rest.num_rows else []
-        if waiting:
-            files.write(_coded(table, pa.concat_tables(waiting)))
-        files.close()
+                text_bytes = _write_page(files, joined.slice(0, SETTINGS.page_rows), text_bytes)
+                waiting = [joined.slice(SETTINGS.page_rows)]
+        _write_page(files, pa.concat_tables(waiting), text_bytes)
+        return files.close()
     finally:
         files.abandon()
-    return files.parts
+
+
+def _write_page(files: TableFiles, rows: pa.Table, text_bytes: int) -> int:
+    """Write some rows.
+
+    Args:
+        text_bytes: text of the row group so far.
+
+    Returns:
+        The same behind these rows.
+    """
+    if rows.num_rows == 0:
+        return text_bytes
+    columns = rows.combine_chunks().columns
+    text_bytes += sum(each.nbytes for each in columns if not pa.types.is_primitive(each.type))
+    is_full = files.write(rows.num_rows, [gathered_of(each.chunk(0)) for each in columns])
+    if not is_full and text_bytes >= SETTINGS.row_group_text_bytes:
+        files.end_group()
+        is_full = True
+    return 0 if is_full else text_bytes
 
 
 def _rows(
@@ -210,6 +232,7 @@ def _rows(
 ) -> Iterator[pa.Table]:
     """The row groups of all captures, with origin_capture set in a group."""
     schema = arrow_schema(table)
+    yield schema.empty_table()
     place = schema.get_field_index("origin_capture")
     for capture in chosen:
         has_previous = table != "deliveries" or capture.schema_version != 1
@@ -231,20 +254,3 @@ def _places(folder: Path, capture: Manifest) -> pa.Table:
     """Where the deliveries of a capture are: capture, frame_no, connection_id."""
     columns = ("capture", "frame_no", "connection_id")
     return Lake(folder, (capture,)).table("deliveries", columns)
-
-
-def _is_full(waiting: Sequence[pa.Table]) -> bool:
-    rows = sum(table.num_rows for table in waiting)
-    size = sum(table.nbytes for table in waiting)
-    return rows >= ROW_GROUP_ROWS or (bool(rows) and size >= 4 * ROW_GROUP_TEXT_BYTES)
-
-
-def _coded(table: str, rows: pa.Table) -> pa.RecordBatch:
-    """Rows as one batch of the types that the writer takes."""
-    arrays = []
-    for column, field in zip(rows.combine_chunks().columns, in_memory_schema(table), strict=True):
-        array = column.chunk(0) if column.num_chunks else pa.nulls(0, field.type)
-        if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
-            array = array.dictionary_encode()
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=in_memory_schema(table))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector.lake.queries import JOINS, QUERIES, VIEW
-from dissector.limits import PART_ROWS, ROW_GROUP_ROWS
+from dissector.lake.settings import settings_table
 from dissector.schemas.column import NEVER
 from dissector.schemas.tables import SCHEMA_VERSION, TABLES
 from dissector.schemas.words import EXPLAINED
@@ -35,8 +35,7 @@ the declarations that the writer uses; `dissector fields` prints the same. Schem
 - Text that is not UTF-8 shows odd bytes as `\\xNN`.
 - Names, incarnations and balances are those that were known when a row was written; `producers`
   and `consumers` hold what became known later.
-- Files are compressed with zstd; integers are delta-packed, names dictionary-encoded. A row group
-  holds {group_rows} rows (fewer where they hold much text), a file up to {part_rows}. Every table
+- Files are compressed with zstd; integers are delta-packed, names dictionary-encoded. Every table
   has at least one file, also without rows.
 
 ### Ids
@@ -47,7 +46,9 @@ in lower case, other characters of ASCII are a hyphen each. Letters with marks l
 Cyrillic, kana and Hangul are written in Latin letters; every other character is its code point:
 `u591c-u95f4` is the name of two Chinese characters. The name ends after 160 characters. The id of a
 tap's rotation is `c-<interface>-<start of the tap in ns>-<number>`; ids of groups begin with
-`compact-`.
+`compact-`. A capture landed with `--max-packets N` is named `first-N-<name>`, its digits are of
+the bytes up to its last packet; it is compared only with captures cut at the same N, so that it
+and the whole capture stand side by side.
 
 ### Which rows belong together
 
@@ -79,6 +80,13 @@ hold nulls:
 
 Polars (`polars.read_parquet("LAKE/exchanges/*/*.parquet")`) and Spark
 (`spark.read.parquet("LAKE/exchanges")`) have such types always.
+
+### How the files are written
+
+Manifests hold these, too (`settings`), and the versions of what the bytes depend on (`versions`):
+as long as they are the same, the same rows are the same bytes.
+
+{settings}
 
 ## Words
 
@@ -160,14 +168,14 @@ one: `./s3:/lake` names such a folder.
 
 def lake_page() -> str:
     """The text of docs/lake.md."""
-    rows = {"group_rows": f"{ROW_GROUP_ROWS:,}", "part_rows": f"{PART_ROWS:,}"}
     parts = {
         "joins": "\n".join(_joins()),
         "view": VIEW.format(table="exchanges", lake="LAKE"),
         "queries": "\n".join(_queries()),
+        "settings": "\n".join(settings_table()),
         "words": "\n".join(_words()),
     }
-    lines = [_OPENING.format(version=SCHEMA_VERSION, **rows, **parts)]
+    lines = [_OPENING.format(version=SCHEMA_VERSION, **parts)]
     for table in TABLES.values():
         lines += [f"## {table.name}", "", f"One row is {table.row}.", ""]
         lines += ["| column | type | unit | meaning | null |", "|---|---|---|---|---|"]

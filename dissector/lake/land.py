@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
 from dissector.lake.landing import Landed, Landing, Overtaken
+from dissector.lake.manifest import cut_base_name
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
@@ -55,7 +56,7 @@ def land_chain(
         OutputError: the lake could not be written.
     """
     while True:
-        with Landing(lake, chain.base_name) as landing:
+        with Landing(lake, _base_name(chain, options)) as landing:
             account = _write(landing, chain, options, cluster, progress)
             with suppress(Overtaken):  # then the size of what came meanwhile is known
                 return account, _commit(landing, options, cluster, is_last=chain.is_stdin)
@@ -80,7 +81,7 @@ def land_strictly(
         accounts: list[Account] = []
         done = 0
         for chain in chains:
-            landing = stack.enter_context(Landing(lake, chain.base_name))
+            landing = stack.enter_context(Landing(lake, _base_name(chain, options)))
             account = _write(landing, chain, options, cluster, _shifted(progress, done))
             if account.is_partial:
                 raise InputError(f"--strict: nothing landed, {account.missing[0]}")
@@ -92,6 +93,14 @@ def land_strictly(
             landed = _commit(landing, options, cluster)
             outcomes.append(Outcome(number, account, landed, None))
     return outcomes
+
+
+def _base_name(chain: Chain, options: Options) -> str:
+    """What a capture is compared by with those in the lake: one that is cut on purpose is no
+    beginning of the whole one, nor of one that is cut elsewhere."""
+    if options.max_packets is None:
+        return chain.base_name
+    return cut_base_name(chain.base_name, options.max_packets)
 
 
 def _write(

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from dissector.blocks import TableBlock
 from dissector.errors import OutputError
 from dissector.lake import manifest as manifests
@@ -31,6 +29,7 @@ from dissector.lake.install import (
 from dissector.lake.known import Known, refuse_newer
 from dissector.lake.locks import adding_lock, adding_lock_if_free, exclusive_lock
 from dissector.lake.manifest import Contained, Manifest, PartFile
+from dissector.lake.settings import SETTINGS, WRITER_VERSIONS
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
 from dissector.schemas import SCHEMA_VERSION
@@ -206,8 +205,9 @@ class Landing:
             first_ts_ns=self._first_ts_ns,
             last_ts_ns=self._last_ts_ns,
             files=tuple(files),
-            versions={**versions, "pyarrow": pa.__version__},
+            versions={**versions, **WRITER_VERSIONS},
             options=options,
+            settings=SETTINGS.as_json(),
         )
 
     def _install(self, manifest: Manifest, *, is_alone: bool, is_last: bool) -> Landed | None:
@@ -219,7 +219,7 @@ class Landing:
         if not recover(self._lake, is_alone=is_alone):
             return None
         refuse_newer(self._lake)
-        replaced: list[str] = []
+        replaced: set[str] = set()
         notices: list[LandingNotice] = []
         for other in self._known.alike(manifest.base_name):
             for contained in other.captures():
@@ -233,19 +233,21 @@ class Landing:
                     return self._not_landed(manifest, UNCHANGED, _compacted(manifest, other))
                 if how == "grown" and compacted:
                     notices.append(_compacted(manifest, other))
-                elif how == "grown" or how == "same":
-                    # (The same under another id: of a program that made other ids of names.)
-                    replaced.append(contained.capture_id)
+                elif how in ("grown", "same"):
+                    # The same under another id: of a program that made other ids of names.
+                    replaced.add(contained.capture_id)
                 else:
                     if not is_last and manifests.is_untold(self.digest, contained):
                         raise Overtaken
                     notices.extend(_shared_files(manifest, contained))
-        others = set(replaced) - {manifest.capture_id}
-        if not is_alone and takes_away(self._lake, self._stage.folder, manifest.capture_id, others):
+        replaced.discard(manifest.capture_id)
+        if not is_alone and takes_away(
+            self._lake, self._stage.folder, manifest.capture_id, replaced
+        ):
             return None
-        ready = self._stage.make_ready(others)
+        ready = self._stage.make_ready(replaced)
         outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
-        return self._landed(manifest, outcome, tuple(replaced), tuple(notices))
+        return self._landed(manifest, outcome, tuple(sorted(replaced)), tuple(notices))
 
     def _not_landed(self, manifest: Manifest, outcome: str, notice: LandingNotice) -> Landed:
         self._stage.discard()

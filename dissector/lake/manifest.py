@@ -57,8 +57,9 @@ class Manifest(NamedTuple):
 
     base_name: of its files, without ring and compression suffixes; bytes, sha256, marks, sources:
     of the uncompressed input (sha256 null and no sources for a tap); first_ts_ns, last_ts_ns: span
-    of its packets; files: of all tables; options: what decoding was told; replaces: captures that a
-    compacted one stands for.
+    of its packets; files: of all tables; versions: of what their bytes depend on; options: what
+    decoding was told; settings: how the files were written, empty where an older program did;
+    replaces: captures that a compacted one stands for.
     """
 
     capture_id: str
@@ -73,6 +74,7 @@ class Manifest(NamedTuple):
     files: tuple[PartFile, ...]
     versions: Mapping[str, str]
     options: Mapping[str, Any]
+    settings: Mapping[str, Any]
     replaces: tuple[Contained, ...] = ()
 
     def rows(self) -> dict[str, int]:
@@ -90,6 +92,11 @@ class Manifest(NamedTuple):
 def clean_base_name(file_name: str) -> str:
     """The part of a capture's id that comes from its name, compression suffix left out."""
     return plain_letters(_COMPRESSION.sub("", file_name))
+
+
+def cut_base_name(base_name: str, packets: int) -> str:
+    """The base name of a capture that was ended after some packets; no file has such a name."""
+    return f"first-{packets}/{base_name}"
 
 
 def capture_id(base_name: str, sha256: str) -> str:
@@ -131,6 +138,7 @@ def to_json(manifest: Manifest) -> str:
         "files": [part._asdict() for part in manifest.files],
         "versions": dict(manifest.versions),
         "options": dict(manifest.options),
+        "settings": dict(manifest.settings),
         "replaces": [
             {"capture_id": c.capture_id, "base_name": c.base_name, **_identity(c)}
             for c in manifest.replaces
@@ -182,7 +190,7 @@ def _is_sound(manifest: Manifest) -> bool:
     for each in captures:
         counts.append(each.bytes)
         stamps += [each.first_ts_ns, each.last_ts_ns]
-    mappings = (manifest.versions, manifest.options)
+    mappings = (manifest.versions, manifest.options, manifest.settings)
     return (
         manifest.schema_version >= 1
         and all([isinstance(count, int) and count >= 0 for count in counts])
@@ -226,6 +234,7 @@ def _read(content: dict[str, Any], version: int) -> Manifest:
         files=tuple(PartFile(**part) for part in content["files"]),
         versions=content["versions"],
         options=content["options"],
+        settings=content.get("settings", {}),
         replaces=tuple(map(_contained, content["replaces"])),
         **own._asdict(),
     )

@@ -15,14 +15,9 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.lake.manifest import PartFile
-from dissector.lake.packed import PAGE_ROWS, PackedFiles
-from dissector.limits import (
-    PART_ROWS,
-    ROW_GROUP_ROWS,
-    ROW_GROUP_TEXT_BYTES,
-    WRITE_QUEUE_BLOCKS,
-    WRITE_QUEUE_BYTES,
-)
+from dissector.lake.parquet import TableFiles
+from dissector.lake.settings import SETTINGS
+from dissector.limits import WRITE_QUEUE_BLOCKS, WRITE_QUEUE_BYTES
 from dissector.schemas import TABLES
 from dissector.schemas.rows import TableBuilder, text_bytes
 
@@ -31,9 +26,9 @@ class _TableWriter:
     """Cuts the rows of one table into row groups."""
 
     def __init__(self, folder: Path, table: str, group_rows: int, part_rows: int) -> None:
-        page_rows = min(PAGE_ROWS, group_rows)
+        page_rows = min(SETTINGS.page_rows, group_rows)
         self._builder = TableBuilder(table, page_rows)
-        self._files = PackedFiles(folder, table, page_rows, group_rows, part_rows)
+        self._files = TableFiles(folder, table, page_rows, group_rows, part_rows)
         self._text_bytes = 0
 
     def write(self, block: TableBlock) -> None:
@@ -45,7 +40,7 @@ class _TableWriter:
             self._text_bytes += size
             if self._builder.room == 0:
                 self._end_page()
-            if self._text_bytes >= ROW_GROUP_TEXT_BYTES:
+            if self._text_bytes >= SETTINGS.row_group_text_bytes:
                 self._end_page()
                 self._files.end_group()
                 self._text_bytes = 0
@@ -54,12 +49,12 @@ class _TableWriter:
     def _within_text_limit(self, block: TableBlock, start: int, stop: int) -> tuple[int, int]:
         """Where the row group ends for its text, row by row so that blocks do not matter."""
         size = text_bytes(block, start, stop)
-        if self._text_bytes + size < ROW_GROUP_TEXT_BYTES:
+        if self._text_bytes + size < SETTINGS.row_group_text_bytes:
             return stop, size
         size = 0
         for row in range(start, stop):
             size += text_bytes(block, row, row + 1)
-            if self._text_bytes + size >= ROW_GROUP_TEXT_BYTES:
+            if self._text_bytes + size >= SETTINGS.row_group_text_bytes:
                 return row + 1, size
         return stop, size
 
@@ -84,7 +79,10 @@ class LakeWriter:
     """
 
     def __init__(
-        self, folder: Path, group_rows: int = ROW_GROUP_ROWS, part_rows: int = PART_ROWS
+        self,
+        folder: Path,
+        group_rows: int = SETTINGS.row_group_rows,
+        part_rows: int = SETTINGS.part_rows,
     ) -> None:
         self._tables = {name: _TableWriter(folder, name, group_rows, part_rows) for name in TABLES}
         self._blocks: queue.SimpleQueue[TableBlock | None] = queue.SimpleQueue()

@@ -55,6 +55,31 @@ class Codes(NamedTuple):
 Gathered: TypeAlias = Numbers | Flags | Codes | pa.Array | None
 
 
+def gathered_of(array: pa.Array) -> Gathered:
+    """A column of a table that was read, as it would have been gathered."""
+    rows, kind = len(array), array.type
+    if array.null_count == rows:
+        return None
+    if pa.types.is_boolean(kind):
+        return Flags(bits_of(array, 1), bits_of(array))
+    if pa.types.is_primitive(kind):
+        there = bits_of(array)
+        found = np.frombuffer(array.buffers()[1], np.int64, array.offset + rows)[array.offset :]
+        return Numbers(np.where(there, found, NULL), False)
+    # The elements of a list that is a part of another one begin elsewhere: a copy has its own.
+    is_part = pa.types.is_nested(kind) and array.offset
+    return array.take(pa.array(range(rows))) if is_part else array
+
+
+def bits_of(array: pa.Array, number: int = 0) -> npt.NDArray[np.bool_]:
+    """One buffer of bits of an array, by default which rows are not null; all set if missing."""
+    bits = array.buffers()[number]
+    if bits is None:
+        return np.ones(len(array), np.bool_)
+    found = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return found[array.offset : array.offset + len(array)].view(np.bool_)
+
+
 class ColumnBuilder(Protocol):
     """What every builder does."""
 

@@ -16,6 +16,7 @@ from dissector.sources.files import (
     Buffer,
     ChainReader,
     Digest,
+    FileDigest,
     FileEnd,
     FileStart,
     raise_if_nothing,
@@ -47,24 +48,56 @@ def dissect(
     """
     dissection = Dissection(options)
     files: list[dict[str, Any]] = []
-    with ChainReader(chain.files, digest) as reader:
+    exact = None if options.max_packets is None else _ExactDigest(digest or FileDigest())
+    with ChainReader(chain.files, digest if exact is None else None) as reader:
         for event in reader:
             if isinstance(event, FileStart):
                 dissection.start_file()
-            elif isinstance(event, Buffer):
+                start = event
+                continue
+            if isinstance(event, Buffer):
                 event.consumed, blocks = dissection.feed(
                     event.data, event.start, event.end, event.is_last
                 )
                 event.is_enough = dissection.capture.is_over
+                if exact is not None:
+                    exact.update(event)
                 yield from blocks
                 if progress is not None:
                     progress(reader.stored_bytes)
-            else:
-                facts, counts = dissection.end_file(is_damaged=event.problem is not None)
-                files.append(_file_row(event, facts, counts, cluster))
+                if not dissection.capture.is_full:
+                    continue
+            problem = event.problem if isinstance(event, FileEnd) else None
+            facts, counts = dissection.end_file(is_damaged=problem is not None)
+            end = event if exact is None else exact.end_file(start, problem)
+            assert isinstance(end, FileEnd)
+            files.append(_file_row(end, facts, counts, cluster))
+            if dissection.capture.is_full:
+                break
         raise_if_nothing(reader.problems, reader.files_read)
     yield from dissection.finish()
     yield _file_block(files)
+
+
+class _ExactDigest:
+    """Hashes the bytes up to the last packet of a capture that is cut after some packets.
+
+    The reading thread cannot: it is ahead of the packets, by more or less as files are cut.
+    """
+
+    def __init__(self, digest: Digest) -> None:
+        self._digest = digest
+        self._file_bytes = 0
+
+    def update(self, buffer: Buffer) -> None:
+        """Take what the dissection took of a buffer."""
+        self._digest.update(buffer.data[buffer.start : buffer.consumed].data)
+        self._file_bytes += buffer.consumed - buffer.start
+
+    def end_file(self, start: FileStart, problem: str | None) -> FileEnd:
+        """The current file as if it ended here."""
+        size, self._file_bytes = self._file_bytes, 0
+        return FileEnd(start, size, self._digest.end_file(start.name), problem)
 
 
 @cache

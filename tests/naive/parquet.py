@@ -1,4 +1,4 @@
-"""Decoders of Parquet's encodings, one value at a time: the twins of dissector.lake.packing."""
+"""Decoders of Parquet's encodings, one value at a time: the twins of dissector.lake.encodings."""
 
 _MASK = (1 << 64) - 1
 

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from dissector.blocks import Coded, TableBlock
 from dissector.errors import UsageError
 from dissector.lake.compact import compact
-from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED
+from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing
 from dissector.lake.manifest import Manifest
 from dissector.lake.reader import open_lake, verify
+from dissector.lake.settings import SETTINGS
 from dissector.schemas import TABLES
 from tests.dissector.lake.landed import content, land, tree
 
@@ -48,6 +52,41 @@ def test_rows_stay_and_say_where_they_came_from(tmp_path: Path) -> None:
         assert [capture.capture_id for capture in lake.captures] == [second.capture_id]
         assert lake.captures[0].replaces == second.replaces
         assert len(lake.part_paths("frames")) == 1
+
+
+def test_large_groups_have_the_row_groups_and_ranges_of_landed_captures(tmp_path: Path) -> None:
+    """Rows are cut anew: pages, row groups and lists do not end where those of captures did."""
+    rows = SETTINGS.page_rows - 7
+    for name in ("a", "b", "c"):
+        with Landing(tmp_path, name) as landing:
+            landing.digest.update(name.encode())
+            landing.digest.end_file(name)
+            numbers = np.arange(rows)
+            lists: list[list[int] | None] = [None, [], [1, 2], [3]]
+            landing.write(TableBlock("acks", rows, {
+                "frame_no": numbers,
+                "ts": numbers * 1000,
+                "topic": Coded(numbers % 3 - 1, [b"x", b"y"]),
+                "ack_set": lists * (rows // 4) + lists[: rows % 4],
+            }))  # fmt: skip
+            landing.write(TableBlock("capture_files", 1, {"packets": np.array([1])}))
+            landing.commit({}, {})
+    with open_lake(tmp_path) as lake:
+        before = lake.table("acks").drop(["origin_capture"])
+    group = group_of(tmp_path)
+    with open_lake(tmp_path) as lake:
+        assert verify(lake) == []
+        assert lake.table("acks").drop(["origin_capture"]).equals(before)
+    (path,) = (tmp_path / "acks" / f"landing={group.capture_id}").iterdir()
+    metadata = pq.read_metadata(path)
+    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert sizes == [SETTINGS.row_group_rows, 3 * rows - SETTINGS.row_group_rows]
+    first = metadata.row_group(0)
+    found = {first.column(n).path_in_schema: first.column(n) for n in range(first.num_columns)}
+    ids = [inside.capture_id for inside in group.replaces]
+    assert (found["capture"].statistics.min, found["capture"].statistics.max) == (ids[0], ids[2])
+    assert (found["frame_no"].statistics.min, found["frame_no"].statistics.max) == (0, rows - 1)
+    assert group.settings == SETTINGS.as_json() and "zstd" in group.versions
 
 
 def test_compacting_is_the_same_in_any_order_of_landing(tmp_path: Path) -> None:

@@ -85,6 +85,27 @@ def test_a_capture_is_landed_whole_and_counted(tmp_path: Path) -> None:
     assert file["cluster"] == "east" and file["sha256"] == digest
 
 
+def test_a_capture_that_is_cut_on_purpose_stands_beside_the_whole_one(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    growing = tmp_path / "ring.pcap"
+    growing.write_bytes(NACKS.read_bytes()[:3000])
+    (chain,) = chains_of(growing)
+    wanted = [OPTIONS, *(Options(max_packets=count) for count in (5, 50, 5000))]
+    first = [land_chain(chain, lake, options)[1] for options in wanted]
+    ids = [landed.capture_id for landed in first]
+    assert all(landed.replaced == () for landed in first) and captures_of(lake) == sorted(ids)
+    # The file grows: of those that are longer now, each takes the place of its own beginning.
+    growing.write_bytes(NACKS.read_bytes())
+    again = [land_chain(chain, lake, options)[1] for options in reversed(wanted)]
+    assert [landed.outcome for landed in again] == ["installed", "installed", "unchanged",
+                                                    "installed"]  # fmt: skip
+    assert [landed.replaced for landed in again] == [(ids[3],), (ids[2],), (), (ids[0],)]
+    assert [landed.rows["frames"] > 0 for landed in again] == [True, True, True, True]
+    assert captures_of(lake) == sorted(landed.capture_id for landed in again)
+    land_chain(chain, lake, Options(max_packets=5000))
+    assert captures_of(lake) == sorted(landed.capture_id for landed in again)
+
+
 def test_landing_again_changes_no_byte(tmp_path: Path) -> None:
     for name in ("one", "two"):
         list(land_chains(chains_of(NACKS, ABORTS), tmp_path / name, OPTIONS))

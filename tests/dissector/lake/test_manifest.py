@@ -19,6 +19,7 @@ from dissector.lake.manifest import (
     tap_run_of,
     to_json,
 )
+from dissector.lake.settings import SETTINGS
 from dissector.schemas import SCHEMA_VERSION
 
 
@@ -124,6 +125,7 @@ def made() -> Manifest:
         ),
         versions={"dissector": "1"},
         options={"reorder_window_ms": 200, "cluster": None},
+        settings=SETTINGS.as_json(),
         replaces=(inside,),
     )
 

@@ -12,8 +12,8 @@ import pytest
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.lake.manifest import PartFile
+from dissector.lake.settings import SETTINGS
 from dissector.lake.writer import LakeWriter
-from dissector.limits import ROW_GROUP_TEXT_BYTES
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.schemas.made import made_block
@@ -98,7 +98,7 @@ def test_files_are_zstd_with_names_coded_and_numbers_delta_packed(tmp_path: Path
 
 
 def test_a_row_group_ends_early_where_its_rows_hold_much_text(tmp_path: Path) -> None:
-    size = ROW_GROUP_TEXT_BYTES // 4
+    size = SETTINGS.row_group_text_bytes // 4
     data = np.full(size, 97, np.uint8)
     spans = Spans(data, np.zeros(6, np.int64), np.full(6, size))
     blocks = [TableBlock("messages", 6, {"partition_key": spans})]

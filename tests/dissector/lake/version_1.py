@@ -7,7 +7,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from dissector.lake.manifest import MANIFEST_FOLDER
-from dissector.lake.parquet import writer_options
 
 _NEW = {"capture", "previous_connection_id"}
 
@@ -29,16 +28,7 @@ def as_version_1(lake: Path, *captures: str) -> Path:
             file = folder / part["name"]
             rows = pq.ParquetFile(file).read()
             old = rows.drop([column for column in rows.column_names if column in _NEW])
-            options = writer_options(part["table"])
-            kept = set(old.column_names)
-            for key in ("use_dictionary", "write_statistics"):
-                options[key] = [column for column in options[key] if column in kept]
-            options["column_encoding"] = {
-                column: encoding
-                for column, encoding in options["column_encoding"].items()
-                if column.partition(".")[0] in kept
-            }
-            pq.write_table(old, file, **options)
+            pq.write_table(old, file, compression="zstd", store_schema=False)
             data = file.read_bytes()
             part["bytes"], part["sha256"] = len(data), hashlib.sha256(data).hexdigest()
         text = json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False) + "\n"

@@ -62,7 +62,7 @@ def write_lake(folder: Path, captures: Mapping[str, Tables]) -> Path:
         manifest = Manifest(
             capture_id, name, SCHEMA_VERSION, 1, digest, Marks(256),
             (SourceFile(f"{name}.pcap", 1, digest, digest),), START_NS, START_NS + 1,
-            tuple(files), {"dissector": "0"}, {},
+            tuple(files), {"dissector": "0"}, {}, {},
         )  # fmt: skip
         target = folder / MANIFEST_FOLDER / f"{capture_id}.json"
         target.parent.mkdir(exist_ok=True)

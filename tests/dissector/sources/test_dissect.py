@@ -40,11 +40,32 @@ def chain_of(*paths: Path) -> Chain:
     return chain
 
 
-def tables_of(chain: Chain, **more: Any) -> dict[str, list[dict[str, Any]]]:
+def tables_of(
+    chain: Chain, options: Options | None = None, **more: Any
+) -> dict[str, list[dict[str, Any]]]:
     tables: dict[str, list[dict[str, Any]]] = {}
-    for block in dissect(chain, Options(), **more):
+    for block in dissect(chain, options or Options(), **more):
         tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
     return tables
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_a_capture_may_end_after_some_packets(tmp_path: Path, make: Any) -> None:
+    """As if its files had ended behind the last one, whatever is there, and whoever compresses."""
+    one, two = make(records()[:90]), make(records()[90:])
+    whole, shorter = tmp_path / "whole", tmp_path / "shorter"
+    for folder in (whole, shorter):
+        folder.mkdir()
+        (folder / "night.pcap").write_bytes(one)
+    (whole / "night.pcap1.gz").write_bytes(gzip.compress(two + b"tail"))
+    (shorter / "night.pcap1").write_bytes(make(records()[90:97]))
+    (whole / "night.pcap2").write_bytes(make([Record(START_NS + 10**12, segment(b"late"))]))
+    found = tables_of(chain_of(*sorted(whole.iterdir())), Options(max_packets=97))
+    wanted = tables_of(chain_of(*sorted(shorter.iterdir())))
+    for files in (found, wanted):
+        for row in files["capture_files"]:
+            del row["file_name"], row["compressed"]
+    assert found == wanted and found["capture_files"][1]["packets"] == 7
 
 
 def test_a_file_has_a_row_of_its_own_at_the_end(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.lake.packing import (
+from dissector.lake.encodings import (
     code_page,
     delta_run,
     flag_page,

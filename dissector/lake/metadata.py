@@ -108,9 +108,9 @@ def number_statistics(least: int, most: int, nulls: int) -> Struct:
     return found
 
 
-def text_statistics(text: bytes) -> Struct:
-    """The range of a chunk that holds one text in every row."""
-    return Struct().i64(3, 0).binary(5, text).binary(6, text)
+def text_statistics(least: bytes, most: bytes, nulls: int) -> Struct:
+    """The range of a chunk of texts, as their bytes compare."""
+    return Struct().i64(3, nulls).binary(5, most).binary(6, least)
 
 
 def footer(table: Table, groups: list[GroupInfo]) -> bytes:

@@ -1,0 +1,52 @@
+"""How the files of a lake are written: each value that decides it, declared here and nowhere else.
+
+Manifests hold the settings that their files were written with, docs/lake.md lists them.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import zstandard
+
+from dissector.schemas.shared import CAPTURE
+
+
+def _setting(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Values and, for documents, what they mean."""
+
+    row_group_rows: int = _setting(131_072, "rows of a row group")
+    row_group_text_bytes: int = _setting(64 << 20, "text that ends a row group early")
+    part_rows: int = _setting(32 * 131_072, "rows of a file, near 100 MB")
+    page_rows: int = _setting(65_536, "rows of a page: while encoded, they fit the CPU's cache")
+    zstd_level: int = _setting(1, "level of the compression")
+    statistics: tuple[str, ...] = _setting(
+        ("ts", "connection_id", "frame_no", "first_ts_ns", "last_ts_ns", "request_frame_no",
+         CAPTURE.name),
+        "columns of which a row group keeps the range, so that readers can skip it",
+    )  # fmt: skip
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings for a manifest."""
+        return {name: list(value) if isinstance(value, tuple) else value
+                for name, value in dataclasses.asdict(self).items()}  # fmt: skip
+
+
+SETTINGS: Final = Settings()
+# The same rows give the same bytes as long as these, and that of the program, are the same.
+WRITER_VERSIONS: Final = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION))}
+
+
+def settings_table() -> list[str]:
+    """The lines of a Markdown table of all settings."""
+    lines = ["| setting | value | meaning |", "|---|---|---|"]
+    for each in dataclasses.fields(Settings):
+        value = getattr(SETTINGS, each.name)
+        shown = ", ".join(f"`{n}`" for n in value) if isinstance(value, tuple) else f"{value:,}"
+        lines.append(f"| `{each.name}` | {shown} | {each.metadata['meaning']} |")
+    return lines
