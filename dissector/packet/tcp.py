@@ -4,11 +4,13 @@ from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
+from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
 from dissector.packet.ip import Network
 from dissector.packet.reasons import TCP_CUT, TCP_MALFORMED, USED
 
 HEADER_BYTES: Final = 20
+CHECKSUM_AT: Final = 16  # in a header
 _NEEDED_BYTES: Final = 16  # up to the window: less of a header places nothing in a stream
 _FLAGS: Final = 0xF1FF  # without three bits that mean nothing
 _OPTION_END: Final = 0
@@ -92,11 +94,17 @@ def time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
 
 
 @inlined
-def _folded(total: int) -> int:
-    """A ones' complement sum in 16 bits."""
-    while total > 0xFFFF:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
+def _words_of(half: int) -> int:
+    """The sum of the four 16-bit words of an address half."""
+    total = (half & 0xFFFF) + ((half >> 16) & 0xFFFF)
+    return total + ((half >> 32) & 0xFFFF) + ((half >> 48) & 0xFFFF)
+
+
+@inlined
+def address_sum(high: int, low: int, other_high: int, other_low: int) -> int:
+    """What addresses and protocol add to every TCP checksum of a connection."""
+    one = _words_of(high) + _words_of(low)
+    return _PROTOCOL + one + _words_of(other_high) + _words_of(other_low)
 
 
 @kernel
@@ -111,24 +119,12 @@ def check_sum(data: ByteArray, network: Network) -> int:
         CHECKSUM_RIGHT, CHECKSUM_UNFINISHED or CHECKSUM_WRONG.
     """
     size = network.wire_end - network.offset
-    pseudo = _PROTOCOL
-    for half in (
-        network.source_high,
-        network.source_low,
-        network.destination_high,
-        network.destination_low,
-    ):
-        for shift in (0, 16, 32, 48):
-            pseudo += (half >> shift) & 0xFFFF
-    total = pseudo + (size & 0xFFFF) + (size >> 16)
-    stored = be16(data, network.offset + 16) if size >= HEADER_BYTES else 0
-    is_unfinished = stored in (0, _folded(total), _folded(pseudo))
-    position = network.offset
-    while position + 2 <= network.wire_end:
-        total += be16(data, position)
-        position += 2
-    if position < network.wire_end:
-        total += byte(data, position) << 8
-    if _folded(total) == 0xFFFF:
+    addresses = address_sum(
+        network.source_high, network.source_low, network.destination_high, network.destination_low
+    )
+    pseudo = folded(addresses + (size & 0xFFFF) + (size >> 16))
+    if folded(pseudo + ones_sum(data, network.offset, network.wire_end)) == 0xFFFF:
         return CHECKSUM_RIGHT
+    stored = be16(data, network.offset + CHECKSUM_AT) if size >= HEADER_BYTES else 0
+    is_unfinished = stored in (0, pseudo, folded(addresses))
     return CHECKSUM_UNFINISHED if is_unfinished else CHECKSUM_WRONG

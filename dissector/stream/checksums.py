@@ -21,6 +21,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
+from dissector.packet.tcp import CHECKSUM_AT, HEADER_BYTES
 from dissector.stream.records import Sides
 from dissector.stream.segment import Segment
 
@@ -28,24 +29,7 @@ UNKNOWN: Final = 0
 RIGHT: Final = 1
 WRONG: Final = 2
 
-_CHECKSUM_AT: Final = 16
-_HEADER_BYTES: Final = 20
-_PROTOCOL: Final = 6
 _GOOD_PER_BAD: Final = 8  # a card that joins segments leaves stale checksums among right ones
-
-
-@inlined
-def _words_of(half: int) -> int:
-    """The sum of the four 16-bit words of an address half."""
-    total = (half & 0xFFFF) + ((half >> 16) & 0xFFFF)
-    return total + ((half >> 32) & 0xFFFF) + ((half >> 48) & 0xFFFF)
-
-
-@inlined
-def address_sum(high: int, low: int, other_high: int, other_low: int) -> int:
-    """What addresses and protocol add to every TCP checksum of a connection."""
-    one = _words_of(high) + _words_of(low)
-    return _PROTOCOL + one + _words_of(other_high) + _words_of(other_low)
 
 
 @kernel
@@ -53,14 +37,14 @@ def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
     """Whether a segment's checksum is RIGHT or WRONG, or UNKNOWN. addresses: see address_sum."""
     start = segment.offset - segment.header_bytes
     if (
-        segment.header_bytes < _HEADER_BYTES
+        segment.header_bytes < HEADER_BYTES
         or segment.captured_bytes < segment.wire_bytes
         or start < 0
     ):
         return UNKNOWN
     size = segment.header_bytes + segment.wire_bytes
     pseudo = folded(addresses + (size & 0xFFFF) + (size >> 16))
-    field = be16(data, start + _CHECKSUM_AT)
+    field = be16(data, start + CHECKSUM_AT)
     if field == 0 or field == pseudo or field == folded(addresses):
         return UNKNOWN
     return RIGHT if folded(pseudo + ones_sum(data, start, start + size)) == 0xFFFF else WRONG

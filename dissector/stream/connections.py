@@ -17,7 +17,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import LINGER_MS, NULL, SYN_ONLY_TIMEOUT_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import SegmentColumns
-from dissector.stream.checksums import address_sum
+from dissector.packet.tcp import address_sum
 from dissector.stream.columns import ENDED_IDLE
 from dissector.stream.index import enter, find_value, leave
 from dissector.stream.output import note

@@ -5,7 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from dissector.stream.checksums import RIGHT, UNKNOWN, WRONG, address_sum, checksum_of
+from dissector.packet.tcp import address_sum
+from dissector.stream.checksums import RIGHT, UNKNOWN, WRONG, checksum_of
 from dissector.stream.columns import DATA
 from dissector.stream.segment import Segment
 from dissector.stream.state import StreamOptions
