@@ -19,53 +19,55 @@ _HOW: Final = ", ".join(f"'{name}'" for name in ENDED_NAMES)
 _EVENTS: Final = f"""
 CREATE TABLE events AS
 WITH own AS (
-  SELECT p.rank, p.chain, p.is_cursus, true AS is_own, false AS was_read, c.*
+  SELECT p.rank, p.chain, p.is_ordered, true AS is_own, false AS was_read, c.*
   FROM connections AS c JOIN placed AS p USING (capture, connection_id) WHERE p.is_read
 ),
 each AS (
   FROM own UNION ALL BY NAME
-  SELECT p.chain, p.is_cursus, false AS is_own, o.*
+  SELECT p.chain, p.is_ordered, false AS is_own, o.*
   FROM opened_before AS o JOIN placed AS p USING (capture, connection_id) WHERE p.is_read
 ),
 legs AS (
-  SELECT chain, is_cursus, bool_or(was_read AND is_leg) AS is_known, bool_or(is_leg) AS is_leg,
+  SELECT chain, is_ordered, bool_or(was_read AND is_leg) AS is_known, bool_or(is_leg) AS is_leg,
     coalesce(min(CASE WHEN is_own AND is_leg THEN rank END), min(CASE WHEN is_own THEN rank END))
       AS rank
   FROM (SELECT *, leg = 'broker' AND twin_connection_id IS NOT NULL AS is_leg FROM each)
-  GROUP BY chain, is_cursus
+  GROUP BY chain, is_ordered
 ),
 halves AS (
-  SELECT rank, chain, is_cursus, is_own, last_ts_ns, fin_packet_to_broker, fin_packet_to_client,
+  SELECT rank, chain, is_ordered, is_own, last_ts_ns, fin_packet_to_broker, fin_packet_to_client,
     bool_and(ended_packet IS NULL) OVER of_chain AS is_open,
     min(CASE WHEN fin_packet_to_broker IS NOT NULL THEN rank END) OVER of_chain AS broker_rank,
     min(CASE WHEN fin_packet_to_client IS NOT NULL THEN rank END) OVER of_chain AS client_rank
   FROM each WINDOW of_chain AS (PARTITION BY chain)
 )
-SELECT rank, chain, is_cursus, 'leg' AS event, 0 AS frame_no, 0 AS event_code,
+SELECT rank, chain, is_ordered, 'leg' AS event, 0 AS frame_no, 0 AS event_code,
   NULL AS direction, NULL AS frames_missing, NULL AS last_ts_ns, NULL AS last_packet,
   NULL AS stream_offset, NULL AS frame_bytes, 0 AS place
 FROM legs WHERE is_leg AND NOT coalesce(is_known, false) AND rank IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, is_cursus, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
+SELECT rank, chain, is_ordered, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
   'to_broker' AS direction, fin_packet_to_broker AS last_packet, 1 AS place
 FROM own WHERE fin_packet_to_broker IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, is_cursus, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
+SELECT rank, chain, is_ordered, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
   'to_client' AS direction, fin_packet_to_client AS last_packet, 2 AS place
 FROM own WHERE fin_packet_to_client IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, is_cursus, 'close' AS event, {_LATEST} AS frame_no, {EVENT_CLOSE} AS event_code,
+SELECT rank, chain, is_ordered, 'close' AS event, {_LATEST} AS frame_no,
+  {EVENT_CLOSE} AS event_code,
   'to_client' AS direction, list_position([{_HOW}], ended) - 1 AS frames_missing, last_ts_ns,
   ended_packet AS last_packet, 3 AS place
 FROM own WHERE ended_packet IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, is_cursus, 'close' AS event, {_LATEST} AS frame_no, {EVENT_CLOSE} AS event_code,
+SELECT rank, chain, is_ordered, 'close' AS event, {_LATEST} AS frame_no,
+  {EVENT_CLOSE} AS event_code,
   'to_client' AS direction, {ENDED_FIN} AS frames_missing, last_ts_ns,
   greatest(fin_packet_to_broker, fin_packet_to_client) AS last_packet, 3 AS place
 FROM halves WHERE is_open AND is_own AND rank = greatest(broker_rank, client_rank)
   AND broker_rank IS NOT NULL AND client_rank IS NOT NULL
 UNION ALL BY NAME
-SELECT p.rank, p.chain, p.is_cursus, 'gap' AS event, 0 AS frame_no, {EVENT_GAP} AS event_code,
+SELECT p.rank, p.chain, p.is_ordered, 'gap' AS event, 0 AS frame_no, {EVENT_GAP} AS event_code,
   s.direction, 1 AS frames_missing, -s.missing AS stream_offset, s.missing AS frame_bytes,
   CASE s.direction WHEN '{WAYS[0]}' THEN 1 ELSE 2 END AS place
 FROM seams AS s

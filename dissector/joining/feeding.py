@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dissector.joining import replay
-from dissector.joining.files import BATCH_ROWS, text
+from dissector.joining.files import BATCH_ROWS, texts
+from dissector.joining.places import ORDERED
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -28,15 +30,15 @@ _SQL_TYPES: Final = {
 _ORDERS: Final = ("time", "turn", "place")
 
 # A frame that goes on in the next capture is left out, unless it tells whose it is: its rest is
-# lost, and nothing else is. Of Cursus, where order alone tells what answers what, it keeps its
-# place.
-_READ: Final = """
+# lost, and nothing else is. Where order alone tells what answers what it keeps its place.
+_READ: Final = f"""
 CREATE VIEW read_frames AS
-SELECT f.*, p.rank, p.chain, p.is_cursus
+SELECT f.*, p.rank, p.chain, p.is_ordered
 FROM frames AS f JOIN placed AS p USING (capture, connection_id)
-WHERE f.protocol = CASE WHEN p.is_cursus THEN 'cursus' ELSE 'pulsar' END
+WHERE f.protocol IN ({texts(PROTOCOL_NAMES)})
+  AND (f.protocol IN ({texts(ORDERED)})) = p.is_ordered
   AND NOT coalesce(
-    f.status = 'cut_by_end' AND NOT p.is_cursus
+    f.status = 'cut_by_end' AND NOT p.is_ordered
     AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
     AND NOT coalesce(
       f.command IN ('SEND', 'MESSAGE') AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false
@@ -48,7 +50,7 @@ _DETAILS: Final = """
 CREATE TABLE details AS
 SELECT capture, frame_no, detail FROM frames
 WHERE detail IS NOT NULL AND (command IN ({commands})
-  OR (protocol = 'cursus' AND command NOT IN ('BATCH', 'KEEPALIVE')))
+  OR (protocol IN ({ordered}) AND command NOT IN ('BATCH', 'KEEPALIVE')))
 """
 # The turn of each frame. Rows are ordered by few columns alone: sorting takes all that it is given.
 _TURNS: Final = """
@@ -62,12 +64,12 @@ FROM read_frames
 _OTHERS: Final = f"""
 CREATE TABLE others AS
 WITH given AS (
-  SELECT rank, chain, is_cursus, direction, event_code, stream_offset, frames_missing, frame_no,
+  SELECT rank, chain, is_ordered, direction, event_code, stream_offset, frames_missing, frame_no,
     frame_bytes, last_ts_ns, last_packet, NULL AS turn, place,
     CASE event WHEN 'leg' THEN {replay.LEG} ELSE {replay.EVENT} END AS kind
   FROM events
   UNION ALL BY NAME
-  SELECT rank, chain, is_cursus, direction, event_code, stream_offset, frames_missing, frame_no,
+  SELECT rank, chain, is_ordered, direction, event_code, stream_offset, frames_missing, frame_no,
     bytes AS frame_bytes, turn, stream_offset AS place, {replay.EVENT} AS kind
   FROM holes
 ),
@@ -137,7 +139,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
     """
     for query in (
         _READ,
-        _DETAILS.format(commands=_texts(replay.said_by())),
+        _DETAILS.format(commands=texts(replay.said_by()), ordered=texts(ORDERED)),
         _TURNS,
         _OTHERS,
         _IN_TURN if is_in_turn else _BY_TIME,
@@ -166,22 +168,18 @@ def _columns(own: Iterable[str], **more: str) -> str:
     return ", ".join(f"{given.get(name, 'NULL')}::{kind} AS {name}" for name, kind in kinds.items())
 
 
-def _texts(values: Iterable[str]) -> str:
-    return ", ".join(map(text, values))
-
-
 def _frames() -> str:
     own = [column.name for column in TABLES["frames"].columns]
     # Of frequent commands the names that the wire did not have are not carried along.
-    frequent = f"NOT f.is_cursus AND f.command IN ({_texts(replay.frequent())})"
+    frequent = f"NOT f.is_ordered AND f.command IN ({texts(replay.frequent())})"
     more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
     more |= {"kind": str(replay.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
-    return _FRAMES.format(columns=_columns((*own, "rank", "chain", "is_cursus"), **more))
+    return _FRAMES.format(columns=_columns((*own, "rank", "chain", "is_ordered"), **more))
 
 
 def _beside(table: str, kind: int, own: Iterable[str], **more: str) -> str:
     """The query for rows of a table that belong to frames."""
-    placed = {name: f"p.{name}" for name in ("rank", "chain", "is_cursus")}
+    placed = {name: f"p.{name}" for name in ("rank", "chain", "is_ordered")}
     placed |= {"kind": str(kind), "turn": "o.turn", "time": "o.time"}
     frame = more.get("frame_no", "f.frame_no").removeprefix("f.")
     columns = _columns(("frame_no", "place", *own), **placed, **more)
@@ -210,8 +208,8 @@ def _batches() -> list[str]:
         redelivery_count="CASE f.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
     )  # fmt: skip
     return [
-        f"{got} {_RECORDS} WHERE p.is_cursus",
-        f"{sent} WHERE p.is_cursus AND f.request_command = 'BATCH'",
+        f"{got} {_RECORDS} WHERE p.is_ordered",
+        f"{sent} WHERE p.is_ordered AND f.request_command = 'BATCH'",
     ]
 
 
@@ -221,7 +219,7 @@ def _told() -> str:
 
 def _others() -> str:
     own = (
-        "rank", "chain", "is_cursus", "kind", "direction", "event_code", "stream_offset",
+        "rank", "chain", "is_ordered", "kind", "direction", "event_code", "stream_offset",
         "frames_missing", "frame_no", "frame_bytes", "last_ts_ns", *_ORDERS,
     )  # fmt: skip
     return f"SELECT {_columns(own)} FROM placed_others AS f"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOLES: Final = f"""
 CREATE TABLE holes AS
 WITH found AS (
-  SELECT p.rank, p.chain, p.is_cursus, n.capture, n.connection_id, n.direction, n.stream_offset,
+  SELECT p.rank, p.chain, p.is_ordered, n.capture, n.connection_id, n.direction, n.stream_offset,
     n.bytes, n.packet, n.code = 'gap_lost' AS is_hole,
     CASE n.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
       AS goes_on
@@ -58,7 +58,7 @@ held AS (
   ), false) AS is_held
   FROM beside
 )
-SELECT rank, chain, is_cursus, direction, stream_offset, bytes,
+SELECT rank, chain, is_ordered, direction, stream_offset, bytes,
   CASE WHEN is_hole THEN {EVENT_GAP} ELSE {EVENT_SKIPPED} END AS event_code,
   CASE WHEN coalesce(start < stream_offset AND stop >= stream_offset + coalesce(bytes, 0), false)
     THEN 0 ELSE 1 END AS frames_missing,

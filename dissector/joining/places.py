@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.blocks import Int64Array
+from dissector.joining.files import texts
 from dissector.joining.links import Plan
 from dissector.limits import NULL
+from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ PLACED: Final = pa.schema(
         ("head_connection_id", _NUMBER), ("head_client_ip", _TEXT), ("head_broker_ip", _TEXT),
         ("chain", _NUMBER),
         *((name, pa.bool_()) for name in (
-            "is_cursus", "is_read", "goes_on_to_broker", "goes_on_to_client",
+            "is_ordered", "is_read", "goes_on_to_broker", "goes_on_to_client",
             "comes_from_to_broker", "comes_from_to_client",
         )),
     ]
@@ -40,7 +42,9 @@ OPENED: Final = pa.schema(
 )
 # Every connection of the group. is_read: one of its chain has frames; goes_on, comes_from: whether
 # a direction goes on in the next capture, or from the one before, without a gap.
-_PLACED: Final = """
+# Protocols in which order alone tells what answers what.
+ORDERED: Final = tuple(spec.name for spec in PROTOCOLS if spec.is_ordered)
+_PLACED: Final = f"""
 CREATE TABLE placed AS
 WITH each AS (
   SELECT r.rank, r.floor_ns, c.capture, c.connection_id, c.protocol, c.client_ip, c.broker_ip,
@@ -72,7 +76,7 @@ backward AS (
 ),
 found AS (
   SELECT each.*, head_client_ip, head_broker_ip, chain,
-    protocol = 'cursus' AS is_cursus, protocol IN ('pulsar', 'cursus') AS is_read,
+    protocol IN ({texts(ORDERED)}) AS is_ordered, protocol IN ({texts(PROTOCOL_NAMES)}) AS is_read,
     coalesce(goes_on_to_broker, false) AS goes_on_to_broker,
     coalesce(goes_on_to_client, false) AS goes_on_to_client,
     coalesce(comes_from_to_broker, false) AS comes_from_to_broker,
@@ -83,7 +87,7 @@ found AS (
   UNION ALL BY NAME FROM placed_before
 )
 SELECT * REPLACE (
-  bool_or(is_cursus) OVER of_chain AS is_cursus, bool_or(is_read) OVER of_chain AS is_read
+  bool_or(is_ordered) OVER of_chain AS is_ordered, bool_or(is_read) OVER of_chain AS is_read
 )
 FROM found WINDOW of_chain AS (PARTITION BY chain)
 """

@@ -82,7 +82,7 @@ INPUT: Final = pa.schema(
     [
         *((name, pa.int64()) for name in NUMBERS),
         *((name, pa.bool_()) for name in FLAGS),
-        ("is_cursus", pa.bool_()),  # which passes read it, see replay_cursus
+        ("is_ordered", pa.bool_()),  # whose answers are told by order alone
         *((name, pa.string()) for name in TEXTS),
         ("ack_set", pa.list_(pa.int64())),
     ]

@@ -246,14 +246,14 @@ class AllReplays:
 
     def feed(self, batch: pa.Table) -> Iterator[Told]:
         """Take rows (replay.INPUT); gives the rows that closed."""
-        is_cursus = batch.column("is_cursus").combine_chunks().fill_null(False)
-        if self._cursus is None and not is_cursus.true_count:
+        is_ordered = batch.column("is_ordered").combine_chunks().fill_null(False)
+        if self._cursus is None and not is_ordered.true_count:
             yield from self._pulsar.feed(batch)
             return
         if self._cursus is None:
             self._cursus = CursusReplay()
-        yield from self._cursus.feed(batch.filter(is_cursus))
-        yield from self._pulsar.feed(batch.filter(pc.invert(is_cursus)))
+        yield from self._cursus.feed(batch.filter(is_ordered))
+        yield from self._pulsar.feed(batch.filter(pc.invert(is_ordered)))
 
     def finish(self) -> Iterator[Told]:
         """The rest."""

@@ -28,6 +28,7 @@ from dissector.joining import stretches, survey
 from dissector.joining.closing import SCHEMAS, Around, Target, close_group
 from dissector.joining.files import Settings, Source, names_in, source_of
 from dissector.joining.links import Plan
+from dissector.joining.places import ORDERED
 from dissector.joining.planning import parts_of
 from dissector.joining.stretches import Known, Stretch
 from dissector.lake.kept import Kept, Unit, link
@@ -193,8 +194,8 @@ def _known(lake: Lake, digests: Mapping[str, str], known: survey.Known) -> Known
         names = names_in(capture) & digests.keys()
         for name in names:
             rows[name] += sum(part.rows for part in capture.files) // len(names)
-    is_cursus = pc.equal(known.connections.column("protocol"), "cursus")
-    whole = known.connections.filter(is_cursus).column("capture").unique().to_pylist()
+    is_ordered = pc.is_in(known.connections.column("protocol"), pa.array(ORDERED))
+    whole = known.connections.filter(is_ordered).column("capture").unique().to_pylist()
     return Known(survey.capture_spans(known.files), rows, digests, frozenset(whole))
 
 

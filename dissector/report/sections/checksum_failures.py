@@ -5,7 +5,7 @@ from typing import Any, Final
 from dissector.report.numbers import Row, applicable, instant, known, nulls_last, share
 from dissector.report.parts import MAX_FAILURES, Parts
 from dissector.report.syndromes import Difference, difference, of_checksum_field
-from dissector.report.ways import is_without_pulsar
+from dissector.report.ways import is_without_permits
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
@@ -97,7 +97,7 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
     rows = parts.rows("checksums")
     by_topic = [row for row in rows if row["grouping"] == "topic"]
     by_connection = [row for row in rows if row["grouping"] == "connection"]
-    reason = _NOT_APPLICABLE if is_without_pulsar(parts) else None
+    reason = _NOT_APPLICABLE if is_without_permits(parts) else None
     total = applicable(_group(by_topic), reason)
     if parts.only_totals:
         return {"total": total}

@@ -1,13 +1,12 @@
 """Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
 
-from typing import Any, Final
+from typing import Any
 
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import Row, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts
 from dissector.report.ways import blind, twin_count
-
-_DECODED_PROTOCOLS: Final = ("pulsar", "cursus")
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -58,7 +57,7 @@ def _connections(found: list[Row]) -> Row:
     """Sums over connections. found: rows of the tally `connections`."""
     sums = catalogue()["connections"].sums
     total = {name: sum(row[name] for row in found) for name in sums}
-    recognised = [row for row in found if row["protocol"] in _DECODED_PROTOCOLS]
+    recognised = [row for row in found if row["protocol"] in PROTOCOL_NAMES]
     by_protocol: dict[str | None, int] = {}
     by_start: dict[str | None, int] = {}
     by_end: dict[str | None, int] = {}

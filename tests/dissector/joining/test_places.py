@@ -16,7 +16,7 @@ ROWS = [
 def test_every_connection_has_its_chain_and_head() -> None:
     db = placed(ROWS)
     names = "capture, connection_id, rank, chain, head_capture, head_connection_id"
-    found = db.sql(f"SELECT {names}, is_cursus, is_read FROM placed ORDER BY 1, 2").fetchall()
+    found = db.sql(f"SELECT {names}, is_ordered, is_read FROM placed ORDER BY 1, 2").fetchall()
     assert found == [
         ("a", 7, 0, 0, "a", 7, False, True), ("a", 9, 0, 1, "a", 9, None, None),
         ("b", 1, 1, 2, "b", 1, True, True), ("b", 2, 1, 0, "a", 7, False, True),

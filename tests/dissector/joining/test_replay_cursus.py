@@ -15,12 +15,12 @@ MS = 1_000_000
 
 def frame(rank: int, number: int, command: str, direction: str, **given: Any) -> dict[str, Any]:
     detail = given.pop("said", None)
-    more = {"is_cursus": True, "detail": None if detail is None else json.dumps(detail)}
+    more = {"is_ordered": True, "detail": None if detail is None else json.dumps(detail)}
     return test_replay.frame(rank, number, command, direction, **more, **given)
 
 
 def cost(rank: int, number: int, **given: Any) -> dict[str, Any]:
-    return test_replay.beside(rank, number, replay.COST, is_cursus=True, **given)
+    return test_replay.beside(rank, number, replay.COST, is_ordered=True, **given)
 
 
 def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:
