@@ -12,8 +12,6 @@ from typing import Final
 from dissector.codecs.redaction import Span, merged, secrets
 from dissector.limits import SECRET_REACH_BYTES, SECRET_WINDOW_BYTES
 
-# Protocols whose streams consist of frames: bytes that belong to none are hidden as a whole.
-FRAMED: Final = ("pulsar", "cursus")
 _REST: Final = re.compile(rb"[^\s\"'&<>\x00-\x1f\x7f]*+")
 _PROXY_HEADS: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 

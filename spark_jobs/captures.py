@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 from dissector.sources.rings import Chain, ChainMode
 from dissector.spark.schemas import spark_schema
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME: Final = "pulsar_pcap"
-PROTOCOLS: Final = ("pulsar", "cursus")
 BATCH_ROWS: Final = 8192
 _PATHS: Final = ("path", "paths")
 _FLAGS: Final = {"true": True, "false": False}
@@ -37,7 +37,7 @@ _FLAGS: Final = {"true": True, "false": False}
 _NOT_HERE: Final = ("decode_as", "follow_connection")
 _CHOICES: Final = {
     "chain": get_args(ChainMode),
-    "protocol": ("auto", *PROTOCOLS),
+    "protocol": ("auto", *PROTOCOL_NAMES),
     "overlap": ("first", "last", "linux", "windows"),
     "want_detail": ("none", "rare", "all"),
 }
@@ -123,8 +123,8 @@ def _port(text: str) -> tuple[int, str]:
     port, sign, protocol = text.strip().partition("=")
     if not sign or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"decode_as: {text!r} is no port and protocol; write 6655=pulsar")
-    if protocol not in PROTOCOLS:
-        raise _no_value("decode_as", protocol, PROTOCOLS)
+    if protocol not in PROTOCOL_NAMES:
+        raise _no_value("decode_as", protocol, PROTOCOL_NAMES)
     return int(port), protocol
 
 

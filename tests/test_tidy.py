@@ -5,9 +5,12 @@ import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import pytest
+
+from dissector.protocols import PROTOCOL_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dissector", "spark_jobs")
@@ -144,8 +147,7 @@ TESTED_THROUGH = {
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
     " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",
-    f"{_CURSUS}/test_facts.py": "bodies conversations correlation effects groups messages readings"
-    " rows",
+    f"{_CURSUS}/test_facts.py": "bodies correlation effects groups messages readings rows",
     "dissector/cli/test_sql.py": "opening",
     "dissector/report/test_making.py": "tallied workspace",
     "dissector/report/test_counting.py": "parts",
@@ -229,11 +231,41 @@ def violations_of_layers(module: str, imported: str) -> str | None:
         allowed = [found for name, found in EDGES_THAT_MEET.items() if module.startswith(name)]
         if not any(other in found for found in allowed):
             return f"{module} imports {imported}: one edge does not know another"
-    cursus, pulsar = "dissector.protocols.cursus", "dissector.protocols.pulsar"
-    for one, two in ((cursus, pulsar), (pulsar, cursus)):
-        if module.startswith(one) and imported.startswith(two):
+    for one, two in permutations(PROTOCOL_NAMES, 2):
+        folders = f"dissector.protocols.{one}", f"dissector.protocols.{two}"
+        if module.startswith(folders[0]) and imported.startswith(folders[1]):
             return f"{module} imports {imported}: protocols do not know each other"
     return None
+
+
+# Beside a protocol's own folder, who may know it by name, and why.
+KNOWS_PROTOCOLS = {
+    "dissector.protocols": "the one list",
+    "dissector.joining.replay": "what rows of a lake say in the place of Pulsar's frames",
+    "dissector.joining.replay_cursus": "the same for Cursus",
+    "dissector.joining.replays": "which of them reads which rows",
+    "dissector.lake.queries": "an example of SQL that users copy",
+}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_a_protocol_is_known_by_name_in_its_folder_and_one_list_alone(module: str) -> None:
+    names = "|".join(PROTOCOL_NAMES)
+    if module in KNOWS_PROTOCOLS or re.match(rf"dissector\.protocols\.({names})\b", module):
+        return
+    tree = tree_of(MODULES[module])
+    prefixes = tuple(f"dissector.protocols.{name}" for name in PROTOCOL_NAMES)
+    found = [name for name in imports(tree) if name.startswith(prefixes)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # A text that is the name, or that has it as a text of SQL; prose may speak of it.
+            if re.search(rf"\A({names})\Z|'({names})'", node.value):
+                found.append(node.value)
+        elif isinstance(node, ast.Name | ast.Attribute | ast.FunctionDef | ast.arg):
+            own = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}.get(type(node), "name")
+            if re.search(rf"(\A|_)({names})(_|\Z)", getattr(node, own)):
+                found.append(getattr(node, own))
+    assert not found, f"{module} asks nobody: see protocols.interface.ProtocolSpec"
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))

@@ -27,7 +27,8 @@ from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
 from dissector.codecs.redaction import Span, masked, merged
 from dissector.errors import UsageError
-from dissector.stream_secrets import FRAMED, StreamSecrets
+from dissector.protocols import PROTOCOL_NAMES, spec_of
+from dissector.stream_secrets import StreamSecrets
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -42,7 +43,6 @@ _SECRET_COMMANDS: Final = frozenset(
     }
 )
 _SHOWN_HEAD_BYTES: Final = 10  # of a secret frame: two lengths and the command's type
-_PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
 _HIDDEN_IN_DETAIL: Final = "<redacted: "
 _LINE_BYTES: Final = 16
 _OTHER: Final = {"to_broker": "to_client", "to_client": "to_broker", "unknown": "unknown"}
@@ -107,7 +107,7 @@ class Facts:
         kinds = ("protocol", "compression", "command", "detail")
         is_secret = [
             command in _SECRET_COMMANDS
-            or (protocol == "cursus" and codec in _PACKED and command != "BATCH")
+            or ((spec := spec_of(protocol)) is not None and spec.is_packed_text(codec, command))
             or (detail is not None and _HIDDEN_IN_DETAIL in detail)
             for protocol, codec, command, detail in zip(
                 *(batch.column(name).to_pylist() for name in kinds), strict=True
@@ -134,7 +134,8 @@ class Facts:
         for side, stream in enumerate(self._streams):
             direction = self.directions[side]
             found = [*self._secrets.get(direction, []), *stream.finish()]
-            if protocol in FRAMED:
+            # Bytes that belong to no frame are hidden as a whole.
+            if protocol in PROTOCOL_NAMES:
                 found += stream.outside(self._framed.get(direction, []))
             elif self.ends is not None and self.ends["started"] == "midstream":
                 found.append(stream.opening)

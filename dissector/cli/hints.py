@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 from dissector.schemas.words import ENDED
 
@@ -53,7 +54,7 @@ WIRESHARK: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 # Columns whose values are few and fixed; the meaning of each names all of them.
 VALUES: Final[dict[str, tuple[str, ...]]] = {
-    "protocol": ("pulsar", "cursus", "tls", "http", "unknown", "none"),
+    "protocol": (*PROTOCOL_NAMES, "tls", "http", "unknown", "none"),
     "direction": ("to_broker", "to_client", "unknown"),
     "status": ("complete", "cut_by_gap", "cut_by_snaplen", "cut_by_end", "malformed"),
     "checksum": ("ok", "mismatch", "absent", "not_evaluated"),
@@ -120,11 +121,10 @@ def instead_of_column(name: str, kinds: Mapping[str, str]) -> str:
 
 
 def commands() -> tuple[str, ...]:
-    """The names of all commands, of both protocols."""
-    from dissector.protocols.cursus.commands import NAMES
-    from dissector.protocols.pulsar.wire.commands import COMMANDS
+    """The names of all commands, of all protocols."""
+    from dissector.protocols import PROTOCOLS
 
-    return tuple(command.name for command in COMMANDS) + NAMES
+    return tuple(name for spec in PROTOCOLS for name in spec.commands)
 
 
 def instead_of_value(column: str, value: str) -> str | None:

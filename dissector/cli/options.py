@@ -16,6 +16,7 @@ from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
 from dissector.errors import UsageError
 from dissector.native.telling import listen
 from dissector.places import local
+from dissector.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 else:
     _NumberType = _PairType = _TextType = click.ParamType
 
-PROTOCOL_NAMES: Final = ("pulsar", "cursus")
 OVERLAPS: Final = ("first", "last", "linux", "windows")
 CHAIN_MODES: Final = ("auto", "all", "none")
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from dissector.compare.runs import Run
 from dissector.errors import InputError
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.report.words import bytes_text, count_text, duration_text, listed, many, share_text
 
 Row = dict[str, Any]
-PROTOCOLS: Final = ("pulsar", "cursus")
 _LONGER: Final = 1.25  # times as long, from which on it is said
 _KEPT: Final = (
     "captures", "files", "packets", "first_ts", "last_ts", "span_ns", "connections",
@@ -41,7 +41,7 @@ def must_be_comparable(before: Run, after: Run) -> None:
         InputError: they share none.
     """
     spoken = [
-        [name for name in PROTOCOLS if run.coverage["connections_by_protocol"].get(name)]
+        [name for name in PROTOCOL_NAMES if run.coverage["connections_by_protocol"].get(name)]
         for run in (before, after)
     ]
     if not set(spoken[0]) & set(spoken[1]):

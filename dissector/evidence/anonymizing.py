@@ -50,12 +50,13 @@ def anonymize(
     streams = Streams(disguise, in_memory=comments is not None)
     streams.read(chain, options, progress)
     written = Rewriter(disguise, streams, sink, comments).run(chain, told)
+    treated = disguise.by_protocol.values()
     return Told(
         written.packets,
         streams.treated,
-        disguise.pulsar.repacked + disguise.cursus.repacked,
-        disguise.pulsar.given_up + disguise.cursus.given_up,
-        disguise.pulsar.nameless,
+        sum(each.repacked for each in treated),
+        sum(each.given_up for each in treated),
+        sum(each.nameless for each in treated),
         written.emptied,
         tuple(streams.problems),
     )

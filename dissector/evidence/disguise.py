@@ -11,13 +11,10 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.cryptopan import CryptoPan
 from dissector.codecs.pseudonyms import Key, Pseudonyms, key_of
-from dissector.codecs.sentences import Sentences
 from dissector.codecs.siphash import fill_noise, siphash
-from dissector.protocols.cursus import secrets as cursus_secrets
-from dissector.protocols.cursus.disguised import CursusDisguise
+from dissector.protocols import PROTOCOLS, spec_of
 from dissector.protocols.framing import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
-from dissector.protocols.pulsar.wire import secret_fields as pulsar_secrets
-from dissector.protocols.pulsar.wire.disguised import PulsarDisguise
+from dissector.protocols.interface import DisguiseKeys, ProtocolSpec
 
 KEY_BYTES: Final = 32
 _RECORD: Final = 5  # head of a TLS record
@@ -46,6 +43,16 @@ def _part(key: bytes, use: bytes, size: int) -> bytes:
     return hashlib.blake2b(key=key, person=use, digest_size=size).digest()
 
 
+def _hide_secrets(
+    spec: ProtocolSpec, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]
+) -> None:
+    for start, _, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
+        frame = data[start:end].tobytes()
+        hidden = spec.hide_secrets(frame, is_packed)
+        if hidden != frame:
+            data[start:end] = np.frombuffer(hidden, np.uint8)
+
+
 class Disguise:
     """Everything that one key decides.
 
@@ -59,9 +66,11 @@ class Disguise:
         self.noise: Key = key_of(noise)
         self.pan = CryptoPan(_part(key, b"addresses", 32))
         self._pseudonyms = Pseudonyms(self.names)
-        sentences = None if keeping.names else Sentences(self._pseudonyms)
-        self.pulsar = PulsarDisguise(self.names, noise, sentences)
-        self.cursus = CursusDisguise(None if keeping.names else self._pseudonyms, self.hidden)
+        pseudonyms = None if keeping.names else self._pseudonyms
+        keys = DisguiseKeys(self.names, noise, pseudonyms, self.hidden)
+        self.by_protocol = {
+            spec.name: spec.new_disguise(keys) for spec in PROTOCOLS if spec.new_disguise
+        }
 
     def addresses(self, packed: Sequence[bytes]) -> list[bytes]:
         """Other addresses for addresses of one length."""
@@ -76,24 +85,14 @@ class Disguise:
             bounds: int64[3, frames], starts, rising; announced sizes; ends of what is there.
             packed: of each, whether it is a compressed text.
         """
-        if protocol == "pulsar":
-            if self.keeping.names:
-                self._hide_secrets(data, bounds)
-            self.pulsar.frames(data, *bounds)
+        spec, treated = spec_of(protocol), self.by_protocol.get(protocol)
+        if spec is None or treated is None:
+            for start, _, end in zip(*bounds.tolist(), strict=True):
+                self.hide(data, start, end)
             return
-        for start, size, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
-            frame = data[start:end].tobytes()
-            if self.keeping.names:
-                frame = cursus_secrets.hide_in_frame(frame, is_packed)
-            made = self.cursus.frame(frame, size, is_packed)
-            data[start:end] = np.frombuffer(made, np.uint8)
-
-    def _hide_secrets(self, data: ByteArray, bounds: Int64Array) -> None:
-        for start, _, end in zip(*bounds.tolist(), strict=True):
-            frame = data[start:end].tobytes()
-            hidden = pulsar_secrets.hide_in_frame(frame)
-            if hidden != frame:
-                data[start:end] = np.frombuffer(hidden, np.uint8)
+        if self.keeping.names:
+            _hide_secrets(spec, data, bounds, packed)
+        treated.frames(data, bounds, packed)
 
     def hidden(self, text: bytes) -> bytes:
         """Noise that follows from the bytes."""

@@ -18,6 +18,7 @@ from dissector.conversation import ALL, TABLE
 from dissector.dissection import Dissection, Options
 from dissector.evidence.disguise import Disguise
 from dissector.limits import MAX_FRAME_BYTES
+from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.account import Account
@@ -26,7 +27,6 @@ from dissector.sources.rings import Chain
 
 # No frame of a stream that had none so far can be this long.
 _LONGEST_WAIT: Final = 2 * MAX_FRAME_BYTES
-_PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
 _COMPLETE: Final = "complete"
 Piece = tuple[int, ByteArray]
 
@@ -229,18 +229,22 @@ class Streams:
     def _take_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
         """Frames of a block, by the side that sent them."""
         keys = columns["connection_id"] * 4 + columns["direction"].codes
-        is_cursus = _is(columns, "protocol", "cursus")
+        of_protocol = {spec.name: _is(columns, "protocol", spec.name) for spec in PROTOCOLS}
         packed = np.zeros(len(keys), bool)
-        if is_cursus.any():
-            for codec in _PACKED:
-                packed |= is_cursus & _is(columns, "compression", codec)
+        for spec in PROTOCOLS:
+            if of_protocol[spec.name].any():
+                for codec in spec.packed_codecs:
+                    packed |= of_protocol[spec.name] & _is(columns, "compression", codec)
         whole = _is(columns, "status", _COMPLETE)
         is_frame = columns["frame_bytes"] > 0
         every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed)
         for key in np.unique(keys).tolist():
             rows_of = np.flatnonzero((keys == key) & is_frame)
             connection, direction = key >> 2, key & 3
-            protocol = "cursus" if is_cursus[rows_of[:1]].any() else "pulsar"
+            protocol = next(
+                (name for name, is_of in of_protocol.items() if is_of[rows_of[:1]].any()),
+                PROTOCOL_NAMES[0],
+            )
             packets = columns["first_packet"]
             for side, mine in self._by_side(connection, direction, rows_of, packets):
                 self._protocols.setdefault(connection, protocol)

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dissector.joining import replay
-from dissector.joining.files import BATCH_ROWS, text
+from dissector.joining.files import BATCH_ROWS, texts
+from dissector.protocols import PROTOCOLS
 from dissector.schemas import TABLES
 
 if TYPE_CHECKING:
     import duckdb
 
+# Protocols in which order alone tells what answers what, as a list in SQL.
+_ORDERED: Final = texts(spec.name for spec in PROTOCOLS if spec.is_ordered)
 _SQL_TYPES: Final = {
     pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.string(): "VARCHAR",
     pa.list_(pa.int64()): "BIGINT[]",
@@ -28,15 +31,14 @@ _SQL_TYPES: Final = {
 _ORDERS: Final = ("time", "turn", "place")
 
 # A frame that goes on in the next capture is left out, unless it tells whose it is: its rest is
-# lost, and nothing else is. Of Cursus, where order alone tells what answers what, it keeps its
-# place.
-_READ: Final = """
+# lost, and nothing else is. Where order alone tells what answers what, it keeps its place.
+_READ: Final = f"""
 CREATE VIEW read_frames AS
 SELECT f.*, p.rank, p.chain, p.read_by
 FROM frames AS f JOIN placed AS p USING (capture, connection_id)
 WHERE f.protocol = p.read_by
   AND NOT coalesce(
-    f.status = 'cut_by_end' AND p.read_by <> 'cursus'
+    f.status = 'cut_by_end' AND p.read_by NOT IN ({_ORDERED})
     AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
     AND NOT coalesce(
       f.command IN ('SEND', 'MESSAGE') AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false
@@ -44,11 +46,11 @@ WHERE f.protocol = p.read_by
   )
 """
 # The text of `detail`, of commands alone that say there what the replay wants.
-_DETAILS: Final = """
+_DETAILS: Final = f"""
 CREATE TABLE details AS
 SELECT capture, frame_no, detail FROM frames
-WHERE detail IS NOT NULL AND (command IN ({commands})
-  OR (protocol = 'cursus' AND command NOT IN ('BATCH', 'KEEPALIVE')))
+WHERE detail IS NOT NULL AND (command IN ({{commands}})
+  OR (protocol IN ({_ORDERED}) AND command NOT IN ('BATCH', 'KEEPALIVE')))
 """
 # The turn of each frame. Rows are ordered by few columns alone: sorting takes all that it is given.
 _TURNS: Final = """
@@ -137,7 +139,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
     """
     for query in (
         _READ,
-        _DETAILS.format(commands=_texts(replay.said_by())),
+        _DETAILS.format(commands=texts(replay.said_by())),
         _TURNS,
         _OTHERS,
         _IN_TURN if is_in_turn else _BY_TIME,
@@ -166,14 +168,10 @@ def _columns(own: Iterable[str], **more: str) -> str:
     return ", ".join(f"{given.get(name, 'NULL')}::{kind} AS {name}" for name, kind in kinds.items())
 
 
-def _texts(values: Iterable[str]) -> str:
-    return ", ".join(map(text, values))
-
-
 def _frames() -> str:
     own = [column.name for column in TABLES["frames"].columns]
     # Of frequent commands the names that the wire did not have are not carried along.
-    frequent = f"f.read_by = 'pulsar' AND f.command IN ({_texts(replay.frequent())})"
+    frequent = f"f.read_by NOT IN ({_ORDERED}) AND f.command IN ({texts(replay.frequent())})"
     more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
     more |= {"kind": str(replay.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
     return _FRAMES.format(columns=_columns((*own, "rank", "chain", "read_by"), **more))
@@ -210,8 +208,8 @@ def _batches() -> list[str]:
         redelivery_count="CASE f.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
     )  # fmt: skip
     return [
-        f"{got} {_RECORDS} WHERE p.read_by = 'cursus'",
-        f"{sent} WHERE p.read_by = 'cursus' AND f.request_command = 'BATCH'",
+        f"{got} {_RECORDS} WHERE p.read_by IN ({_ORDERED})",
+        f"{sent} WHERE p.read_by IN ({_ORDERED}) AND f.request_command = 'BATCH'",
     ]
 
 

@@ -172,6 +172,11 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def texts(values: Iterable[str]) -> str:
+    """Texts as a list in SQL."""
+    return ", ".join(map(text, values))
+
+
 def _list(paths: Sequence[str]) -> str:
     """Paths as they are: what looks like a pattern in them is none."""
     plain = (re.sub(r"([\[*?])", r"[\1]", path) for path in paths)

@@ -1,35 +1,33 @@
-"""The protocols that are decoded: a closed list, in the order in which content is tried."""
+"""The protocols that are decoded: a closed list, in the order in which content is tried.
 
-from typing import Final
+A protocol is a folder of its name whose module `spec` has a ProtocolSpec. It is loaded when it is
+first asked for: names alone are known without.
+"""
 
-from dissector.protocols.cursus import headers as cursus
-from dissector.protocols.cursus.facts import CursusFacts
-from dissector.protocols.interface import ProtocolSpec, Specs
-from dissector.protocols.pulsar.facts import PulsarFacts
-from dissector.protocols.pulsar.wire.headers import (
-    announced_limit,
-    check_header,
-    one_way,
-    prove_frame,
-)
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-PROTOCOLS: Final[Specs] = (
-    ProtocolSpec(
-        "pulsar",
-        (6650, 6651),
-        check_header,
-        prove_frame,
-        one_way,
-        announced_limit,
-        PulsarFacts,
-    ),
-    ProtocolSpec(
-        "cursus",
-        (9000,),
-        cursus.check_header,
-        cursus.prove_frame,
-        cursus.one_way,
-        cursus.announced_limit,
-        CursusFacts,
-    ),
-)
+if TYPE_CHECKING:
+    from dissector.protocols.interface import ProtocolSpec, Specs
+
+    PROTOCOLS: Specs
+
+PROTOCOL_NAMES: Final = ("pulsar", "cursus")
+
+
+@cache
+def _specs() -> "dict[str, ProtocolSpec]":
+    return {name: import_module(f"{__name__}.{name}.spec").SPEC for name in PROTOCOL_NAMES}
+
+
+def spec_of(name: str | None) -> "ProtocolSpec | None":
+    """The protocol of a name; None for any other text."""
+    return _specs().get(name or "")
+
+
+def __getattr__(name: str) -> Any:
+    """PROTOCOLS, which takes the time to load them all."""
+    if name == "PROTOCOLS":
+        return tuple(_specs().values())
+    raise AttributeError(name)

@@ -1,13 +1,16 @@
 """What a protocol must provide to be dissected: callbacks for the framing, and facts.
 
-A protocol is a folder beside this file and one line in `protocols.PROTOCOLS`. It knows nothing of
-packets: it sees frames, and events between them, in the order of release.
+A protocol is a folder beside this file and one word in `protocols.PROTOCOL_NAMES`. It knows nothing
+of packets: it sees frames, and events between them, in the order of release.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
+from dissector.codecs.pseudonyms import Key, Pseudonyms
+from dissector.codecs.redaction import masked
 from dissector.findings import Findings
 from dissector.protocols.columns import FrameColumns
 
@@ -92,12 +95,54 @@ class Facts(Protocol):
     def finish(self) -> list[TableBlock]: ...
 
 
+class DisguiseKeys(NamedTuple):
+    """What anonymous bytes follow from.
+
+    names: key of kernels; noise: 16 bytes; pseudonyms: other names, None where names stay; hidden:
+    makes noise of bytes, as many.
+    """
+
+    names: Key
+    noise: bytes
+    pseudonyms: Pseudonyms | None
+    hidden: Callable[[bytes], bytes]
+
+
+class Disguise(Protocol):
+    """Makes frames of one protocol anonymous.
+
+    repacked, given_up: compressed batches that were made anew at their length, and those that are
+    noise because they could not be; nameless: of the first those without room for a name.
+    """
+
+    repacked: int
+    given_up: int
+    nameless: int
+
+    def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]) -> None:
+        """Treat frames in place.
+
+        Args:
+            bounds: int64[3, frames], starts, rising; announced sizes; ends of what is there.
+            packed: of each, whether it is a compressed text.
+        """
+
+
+def _hide_all(frame: bytes, is_packed: bool) -> bytes:
+    return masked(frame, [(0, len(frame))])
+
+
 class ProtocolSpec(NamedTuple):
     """A protocol.
 
     ports: hints, content decides; check, prove, one_way, announced_limit: plain functions that are
     compiled as callbacks (see `protocols.framing.Callbacks`; prove: 1 right checksum, 0 none, -1
-    wrong); is_opening: 1 if a strict header alone, at the first byte after a SYN, is proof enough.
+    wrong); new_facts: makes the facts of a capture; commands: the names of all; hide_secrets: gives
+    a frame, or what there is of it, with its secrets as `*` (is_packed: it is a compressed text);
+    new_disguise: without one frames become noise; packed_codecs: compressions of whole bodies, and
+    binary_commands: those of them that are no texts; is_ordered: answers belong to requests by
+    their order alone, so that each frame counts; grants_permits: consumers grant permits, and
+    frames have checksums; words: what its users call what texts say in Pulsar's words.
     """
 
     name: str
@@ -107,6 +152,18 @@ class ProtocolSpec(NamedTuple):
     one_way: Callable[..., int]
     announced_limit: Callable[..., int]
     new_facts: Callable[[FactsOptions], Facts]
+    commands: tuple[str, ...] = ()
+    hide_secrets: Callable[[bytes, bool], bytes] = _hide_all
+    new_disguise: Callable[[DisguiseKeys], Disguise] | None = None
+    packed_codecs: frozenset[str] = frozenset()
+    binary_commands: frozenset[str] = frozenset()
+    is_ordered: bool = False
+    grants_permits: bool = False
+    words: Mapping[str, str] = MappingProxyType({})
+
+    def is_packed_text(self, codec: str | None, command: str | None) -> bool:
+        """Whether a frame is a text that is compressed as a whole."""
+        return codec in self.packed_codecs and command not in self.binary_commands
 
 
 Specs = Sequence[ProtocolSpec]

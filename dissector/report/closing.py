@@ -8,12 +8,10 @@ import pyarrow as pa
 
 from dissector.joining.links import Plan
 from dissector.joining.merged import COUNTERS
-from dissector.protocols.cursus.commands import NAMES
+from dissector.protocols import PROTOCOLS
 from dissector.report.explained import joined_about
 
 Row = dict[str, Any]
-# Commands that only Cursus has; a frame that is one of them keeps its place though it is cut.
-_CURSUS: Final = frozenset(NAMES) - {"UNKNOWN", "SUBSCRIBE"}
 MAX_STRADDLING: Final = 10_000
 
 
@@ -70,6 +68,9 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     key = ("capture", "connection_id", "direction")
     begun_at = {tuple(row[name] for name in key): row for row in _sorted(cut)}
     rest_at = {tuple(row[name] for name in key): row["bytes"] for row in _sorted(skipped)}
+    # Of protocols that tell answers by their order a frame keeps its place though it is cut.
+    others = {name for spec in PROTOCOLS if not spec.is_ordered for name in spec.commands}
+    ordered = {name for spec in PROTOCOLS if spec.is_ordered for name in spec.commands} - others
     found = []
     for seam in sorted(plan.seams):
         begun = begun_at.get((*seam.before, seam.direction))
@@ -80,7 +81,7 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
         is_named = begun is not None and (
             begun["producer_id"] is not None or begun["consumer_id"] is not None
         )
-        is_counted = command in _CURSUS or (command in ("SEND", "MESSAGE") and is_named)
+        is_counted = command in ordered or (command in ("SEND", "MESSAGE") and is_named)
         found.append(
             {
                 "capture": seam.before[0], "connection_id": seam.before[1],

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 
@@ -160,12 +161,9 @@ def _span_step_ns(files: list[Row]) -> int:
 
 # -- what was captured
 
-_READ: Final = ("pulsar", "cursus")
-
-
 def blind(parts: Parts) -> dict[str, int]:
     """Connections of a known protocol of which a direction is missing, by that direction."""
-    read = [row for row in parts.rows("ways") if row["protocol"] in _READ]
+    read = [row for row in parts.rows("ways") if row["protocol"] in PROTOCOL_NAMES]
     return {way: sum(row[f"without_{way}"] for row in read) for way in ("to_broker", "to_client")}
 
 
@@ -174,15 +172,16 @@ def is_blind(parts: Parts, way: str) -> bool:
 
     What travels in it was not seen then, which is something else than that there was none.
     """
-    read = [row for row in parts.rows("ways") if row["protocol"] in _READ]
+    read = [row for row in parts.rows("ways") if row["protocol"] in PROTOCOL_NAMES]
     connections: int = sum(row["connections"] for row in read)
     return 0 < connections == blind(parts)[way]
 
 
-def is_without_pulsar(parts: Parts) -> bool:
-    """Whether all that was read is of Cursus, which has no permits and no checksums."""
-    protocols = {row["protocol"] for row in parts.rows("ways")}
-    return "cursus" in protocols and "pulsar" not in protocols
+def is_without_permits(parts: Parts) -> bool:
+    """Whether all that was read is of protocols that have no permits and no checksums."""
+    found = {row["protocol"] for row in parts.rows("ways")}
+    read = [spec for spec in PROTOCOLS if spec.name in found]
+    return bool(read) and not any(spec.grants_permits for spec in read)
 
 
 def twin_count(parts: Parts) -> int:

@@ -1,9 +1,11 @@
 """A verdict of a report, and what its sentences and next steps are made of."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from dissector.protocols import PROTOCOLS
+from dissector.protocols.interface import ProtocolSpec
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.words import count_text, every, many
@@ -23,22 +25,6 @@ UNKNOWN: Final = {
     "other_side_not_captured": "the direction of the answers was not captured",
     "evicted": "too many waited for an answer, these were given up",
 }
-
-# What Cursus calls it, where a text says it in Pulsar's words.
-_CURSUS_WORDS = {
-    "SEND": "publish",
-    "receipt": "answer",
-    "receipts": "answers",
-    "MESSAGE": "BATCH",
-    "ACK": "commit",
-    "ack": "commit",
-    "acks": "commits",
-    "acknowledged": "committed",
-    "entry": "records",
-    "Pulsar": "Cursus",
-}
-_WORD = re.compile(rf"\b(?:{'|'.join(_CURSUS_WORDS)})\b")
-
 
 # Captures whole packets of the port on which Pulsar's traffic is plain.
 WHOLE: Final = "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"
@@ -62,12 +48,23 @@ class Remark(NamedTuple):
         return VERDICTS[self.mark]
 
 
+def _without_permits(report: Row) -> Iterator[tuple[ProtocolSpec, int]]:
+    """Protocols without permits and checksums, and connections of each."""
+    found = report["coverage"]["total"]["connections_by_protocol"]
+    for spec in PROTOCOLS:
+        if not spec.grants_permits and found.get(spec.name):
+            yield spec, found[spec.name]
+
+
 def spoken(report: Row, text: str) -> str:
-    """A text that uses Pulsar's words, in those of Cursus where only that was read."""
+    """A text that uses Pulsar's words, in those of another protocol where only that was read."""
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text
-    text = text.replace("a receipt", "an answer").replace("an acknowledgement", "a commit")
-    return _WORD.sub(lambda found: _CURSUS_WORDS[found[0]], text)
+    words = next((spec.words for spec, _ in _without_permits(report)), {})
+    if not words:
+        return text
+    found = re.compile(rf"\b(?:{'|'.join(words)})\b")
+    return found.sub(lambda one: words[one[0]], text)
 
 
 def step_text(words: str, command: str) -> str:
@@ -121,9 +118,11 @@ def seeks(report: Row) -> int:
 
 
 def beside(report: Row) -> str:
-    """That numbers of Pulsar alone do not speak of connections of Cursus, where there are any."""
-    count = report["coverage"]["total"]["connections_by_protocol"].get("cursus", 0)
-    return f" Not applicable to {many(count, 'connection')} of Cursus." if count else ""
+    """That numbers of Pulsar alone do not speak of connections of others, where there are any."""
+    return "".join(
+        f" Not applicable to {many(count, 'connection')} of {spec.name.capitalize()}."
+        for spec, count in _without_permits(report)
+    )
 
 
 def not_captured(section: str, what: str, who: str) -> Remark:

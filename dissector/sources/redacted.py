@@ -23,15 +23,11 @@ from dissector.packet.columns import SegmentColumns
 from dissector.packet.fragments import Fragments, fragment_at
 from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import FRAGMENT, USED
-from dissector.packet.walk import (
-    Walk,
-)
-from dissector.protocols.cursus import secrets as cursus
-from dissector.protocols.pulsar.wire import secret_fields as pulsar
+from dissector.packet.walk import Walk
+from dissector.protocols import spec_of
 from dissector.schemas.rows import arrow_batch
 from dissector.stream_secrets import StreamSecrets
 
-_PACKED: Final = ("GZIP", "LZ4", "SNAPPY")
 # Protocols whose bytes are searched; those of others lie in frames, or are hidden as a whole.
 _OPEN: Final = ("http", "tls")
 _SUM_AT: Final = 16  # in a TCP header
@@ -160,9 +156,9 @@ def _within(spans: Iterable[Span], size: int) -> Iterator[Span]:
 
 
 def _hidden_frame(frame: bytes, about: Frame) -> bytes:
-    if about.protocol == "pulsar":
-        return pulsar.hide_in_frame(frame)
-    return cursus.hide_in_frame(frame, about.is_packed)
+    spec = spec_of(about.protocol)
+    assert spec is not None, "frames are those of a protocol"
+    return spec.hide_secrets(frame, about.is_packed)
 
 
 class _Streams:
@@ -214,7 +210,8 @@ class _Streams:
             *(rows.column(name).to_pylist() for name in names), strict=True
         ):
             if command is not None:
-                is_packed = codec in _PACKED and protocol == "cursus" and command != "BATCH"
+                spec = spec_of(protocol)
+                is_packed = spec is not None and spec.is_packed_text(codec, command)
                 frame = Frame(direction, packet, start, start + size, protocol, is_packed)
                 self._frames.setdefault(connection, []).append(frame)
 

@@ -156,21 +156,21 @@ def _json_answer(body: bytes) -> Answer:
     if len(body) > _MAX_JSON_BYTES:
         return Answer(RESPONSE_JSON, {})
     try:
-        said = json.loads(body.decode("utf-8", "replace"))
+        parsed = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return Answer(RESPONSE_JSON, {"text": body})
-    if not isinstance(said, dict):
-        return Answer(RESPONSE_JSON, {"value": said})
-    ack_of = _ack_of(said)
+    if not isinstance(parsed, dict):
+        return Answer(RESPONSE_JSON, {"value": parsed})
+    ack_of = _ack_of(parsed)
     if ack_of is not None:
-        said = {key: value for key, value in said.items() if key not in _ACK_KEYS}
-    is_refusal = said.get("status") not in (None, "OK") or said.get("success") is False
-    if said.get("status") == "OK":
-        del said["status"]
+        parsed = {key: value for key, value in parsed.items() if key not in _ACK_KEYS}
+    is_refusal = parsed.get("status") not in (None, "OK") or parsed.get("success") is False
+    if parsed.get("status") == "OK":
+        del parsed["status"]
     if is_refusal:
-        text = said.get("error")
-        return _refused(said, ack_of, text.encode() if isinstance(text, str) else b"")
-    return Answer(RESPONSE_JSON, said, ack=ack_of)
+        text = parsed.get("error")
+        return _refused(parsed, ack_of, text.encode() if isinstance(text, str) else b"")
+    return Answer(RESPONSE_JSON, parsed, ack=ack_of)
 
 
 def _refused(fields: dict[str, Any], ack: Ack | None, text: bytes) -> Answer:
@@ -181,12 +181,12 @@ def _refused(fields: dict[str, Any], ack: Ack | None, text: bytes) -> Answer:
     return Answer(RESPONSE_JSON, fields, True, inner.error_code, inner.error_text, ack)
 
 
-def _ack_of(said: dict[str, Any]) -> Ack | None:
-    producer = said.get("producer_id")
+def _ack_of(parsed: dict[str, Any]) -> Ack | None:
+    producer = parsed.get("producer_id")
     if not isinstance(producer, str):
         return None
     numbers = [
-        said.get(key, 0) for key in ("last_offset", "producer_epoch", "seq_start", "seq_end")
+        parsed.get(key, 0) for key in ("last_offset", "producer_epoch", "seq_start", "seq_end")
     ]
     if not all(isinstance(each, int) and -(1 << 63) <= each < 1 << 64 for each in numbers):
         return None

@@ -83,8 +83,8 @@ from dissector.protocols.cursus.sessions import (
     respond_unasked,
     taint,
     take_oldest,
-    walk,
 )
+from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
 from dissector.protocols.tables import ABSENT
 from dissector.stream.columns import ENDED_CAPTURE_END

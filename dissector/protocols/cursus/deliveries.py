@@ -299,9 +299,9 @@ class OpenDeliveries:
 
     def make_closed_room(self, more: int) -> None:
         """Room for `more` further deliveries that close."""
-        wanted = int(self.state.counts[_CLOSED]) + more
-        if wanted > len(self.state.closed.matrix):
-            self.state.grow(closed=self.state.closed.grown(2 * wanted))
+        rows = int(self.state.counts[_CLOSED]) + more
+        if rows > len(self.state.closed.matrix):
+            self.state.grow(closed=self.state.closed.grown(2 * rows))
 
     def take_closed(self) -> Int64Array:
         """Rows of the table, int64[columns, rows]; there are none then."""

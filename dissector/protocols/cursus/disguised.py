@@ -6,11 +6,12 @@ in it cannot keep its length.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
+from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import Budget
 from dissector.codecs.pseudonyms import Pseudonyms
 from dissector.codecs.repacking import FRAME_LZ4, FRAME_SNAPPY, GZIP, repacked
@@ -100,8 +101,14 @@ class CursusDisguise:
     def __init__(self, names: Pseudonyms | None, hidden: Callable[[bytes], bytes]) -> None:
         self._names = names
         self._hidden = hidden
-        self.repacked = self.given_up = 0
+        self.repacked = self.given_up = self.nameless = 0
         self._sentences = None if names is None else Sentences(names, has_codes=True)
+
+    def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]) -> None:
+        """Treat frames in place; see protocols.interface.Disguise."""
+        for start, size, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
+            made = self.frame(data[start:end].tobytes(), size, is_packed)
+            data[start:end] = np.frombuffer(made, np.uint8)
 
     def frame(self, frame: bytes, size: int, is_packed: bool) -> bytes:
         """A frame, or what there is of it, as long as before.

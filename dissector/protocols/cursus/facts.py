@@ -67,13 +67,13 @@ class CursusFacts:
         part = slice(first, stop)
         reading = bodies.reading[part]
         is_frame = frames.frame_no[part] != NULL
-        wanted = is_frame & (bodies.shape[part] != NULL)
-        wanted &= (reading == NULL) | (reading == WRAPPED)
-        wanted |= is_frame & (frames.status[part] == MALFORMED)
-        wanted |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
-        wanted |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
-        wanted &= frames.protocol[part] == self._place
-        rows: list[int] = (first + np.flatnonzero(wanted)).tolist()
+        chosen = is_frame & (bodies.shape[part] != NULL)
+        chosen &= (reading == NULL) | (reading == WRAPPED)
+        chosen |= is_frame & (frames.status[part] == MALFORMED)
+        chosen |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
+        chosen |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
+        chosen &= frames.protocol[part] == self._place
+        rows: list[int] = (first + np.flatnonzero(chosen)).tolist()
         return rows
 
     def _look_at(self, block: FrameBlock, row: int) -> None:
@@ -136,10 +136,10 @@ class CursusFacts:
         codes: list[str | None] = [None] * len(rows)
         texts: list[bytes | None] = [None] * len(rows)
         has_error = False
-        wanted = self._with_texts(rows)
-        if not wanted:
+        chosen = self._with_texts(rows)
+        if not chosen:
             return
-        for place, row in wanted:
+        for place, row in chosen:
             reading = self._read.get(row, Reading())
             details[place] = as_json(self._readings.detail(block.frames, row, reading))
             answer = reading.answer
@@ -172,8 +172,8 @@ class CursusFacts:
 
     def take_hidden(self) -> tuple[int, int]:
         """Credentials that commands name."""
-        said, self._hidden = self._hidden, (0, 0)
-        return said
+        hidden, self._hidden = self._hidden, (0, 0)
+        return hidden
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

@@ -370,30 +370,31 @@ class Produced:
         state.grow(
             by_series=roomy(state.by_series, more),
             by_batch=roomy(state.by_batch, more),
-            by_progress=roomy(state.by_progress, 2 * more),
         )
-        wanted = self._wanted(_BATCHES, more)
-        if wanted > len(state.batches.matrix):
+        rows = self._rows_for(_BATCHES, more)
+        if rows > len(state.batches.matrix):
             state.grow(
-                series=state.series.grown(wanted + 1),
-                free_series=grown_pool(state.free_series, wanted + 1),
-                batches=state.batches.grown(wanted),
+                series=state.series.grown(rows + 1),
+                free_series=grown_pool(state.free_series, rows + 1),
+                batches=state.batches.grown(rows),
             )
-        wanted = self._wanted(_PROGRESS, 2 * more)
-        if wanted > len(state.progress.matrix):
-            state.grow(progress=state.progress.grown(wanted))
+        self._make_progress_room(2 * more)
 
-    def _wanted(self, place: int, more: int) -> int:
+    def _make_progress_room(self, more: int) -> None:
+        state = self.state
+        state.grow(by_progress=roomy(state.by_progress, more))
+        rows = self._rows_for(_PROGRESS, more)
+        if rows > len(state.progress.matrix):
+            state.grow(progress=state.progress.grown(rows))
+
+    def _rows_for(self, place: int, more: int) -> int:
         """Records for `more` further ones: a power of two, and no more than the limit."""
-        wanted = int(self.state.counts[place]) + more
-        return min(self._limit, 1 << max(wanted - 1, 1).bit_length())
+        rows = int(self.state.counts[place]) + more
+        return min(self._limit, 1 << max(rows - 1, 1).bit_length())
 
     def see_log_end(self, topic: int, partition: int, following: int) -> None:
         """A log reaches so far at least; makes the room for it."""
-        self.state.grow(by_progress=roomy(self.state.by_progress, 1))
-        wanted = self._wanted(_PROGRESS, 1)
-        if wanted > len(self.state.progress.matrix):
-            self.state.grow(progress=self.state.progress.grown(wanted))
+        self._make_progress_room(1)
         see_log_end(self.state, topic, partition, following)
 
     def lag_from(self, topic: int, partition: int, following: int) -> int:

@@ -72,18 +72,18 @@ def read_relayed(line: Line) -> Relayed:
     if len(text) > MAX_JSON_BYTES:
         return _first_keys(text)
     try:
-        said = json.loads(text.decode("utf-8", "replace"))
+        parsed = json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return NOTHING
-    if not isinstance(said, dict):
+    if not isinstance(parsed, dict):
         return NOTHING
-    found = Relayed({}, {}, {key: said[key] for key in said if key not in _NOT_SHOWN})
+    found = Relayed({}, {}, {key: parsed[key] for key in parsed if key not in _NOT_SHOWN})
     for key, column in _TEXTS:
-        value = said.get(key)
+        value = parsed.get(key)
         if isinstance(value, str) and value:
             found.texts[column] = value.encode("utf-8", "replace")
-    _put(found, "partition", said.get("partition"))
-    messages = said.get("messages")
+    _put(found, "partition", parsed.get("partition"))
+    messages = parsed.get("messages")
     if line.command == REPLICATE_MESSAGE and isinstance(messages, list):
         _add_messages(found, messages)
     return found

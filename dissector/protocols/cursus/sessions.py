@@ -2,8 +2,7 @@
 
 A session is a connection. There is no request id: a broker reads, handles and answers one frame at
 a time, so requests wait in a queue and an answer is that of the oldest. The rules in `correlation`
-decide which step a frame takes. `walk` decides it for what comes by the ten thousand (batches,
-their acknowledgements, pushes of streams) and stops at the first frame that is anything else.
+decide which step a frame takes, and `walk` does for what comes by the ten thousand.
 """
 
 from typing import Final, NamedTuple
@@ -19,44 +18,27 @@ from dissector.protocols.columns import (
     COMPLETE,
     CUT_BY_SNAPLEN,
     NAME_OBSERVED,
-    TO_BROKER,
-    TO_CLIENT,
     FrameColumns,
 )
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
-from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
-from dissector.protocols.cursus.deliveries import (
-    DeliveryState,
-    extend_fetched,
-    goes_on,
-    open_delivery,
-)
+from dissector.protocols.cursus.deliveries import DeliveryState
 from dissector.protocols.cursus.produced import (
-    IN_ORDER,
     BatchKey,
     ProducedState,
     copies_of,
     count_batch,
     is_stored_once,
     lag_from,
-    order_of,
     published_ns,
     see_log_end,
     store_batch,
 )
-from dissector.protocols.cursus.rows import (
-    DUP_OR_DROPPED,
-    EXCHANGE_COLUMNS,
-    OK,
-    PUBLISH,
-    Exchanges,
-)
+from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, PUBLISH, Exchanges
 from dissector.protocols.tables import (
     ABSENT,
     HashTable,
     Pool,
-    find,
     give_row,
     grown_pool,
     new_hash_table,
@@ -71,8 +53,8 @@ from dissector.states import State
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
 
 # Places of SessionState.counts.
-_PENDING: Final = 0  # requests that wait, of all sessions
-_LIMIT: Final = 1  # of those
+PENDING: Final = 0  # requests that wait, of all sessions
+LIMIT: Final = 1  # of those
 _CLOSED: Final = 2  # records of closed
 NOW: Final = 3  # the latest time of a frame
 
@@ -160,7 +142,7 @@ def _new_exchange(work: Work, row: int, kind: int) -> int:
     exchanges.kind[which] = kind
     exchanges.batch[which] = 0
     exchanges.next[which] = ABSENT
-    work.state.counts[_PENDING] += 1
+    work.state.counts[PENDING] += 1
     return which
 
 
@@ -334,7 +316,7 @@ def close_exchange(state: SessionState, which: int, outcome: int, ordinal: int) 
     for column in range(_COLUMNS):
         closed.matrix[at, column] = exchanges.matrix[which, column]
     state.counts[_CLOSED] = at + 1
-    state.counts[_PENDING] -= 1
+    state.counts[PENDING] -= 1
     if exchanges.is_stream[which] != 1:
         give_row(state.free, which)
 
@@ -385,130 +367,6 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
     return which
 
 
-# -- frames that come by the ten thousand
-
-
-@inlined
-def _produce(work: Work, session: int, row: int) -> bool:
-    """A batch of a client; False if it is for the rules."""
-    state, frames = work.state, work.frames
-    sessions = state.sessions
-    is_same = (
-        sessions.last_topic[session] == frames.topic[row]
-        and sessions.last_producer[session] == frames.producer_name[row]
-        and sessions.last_epoch[session] == frames.producer_epoch[row]
-    )
-    if not is_same or not is_countable(frames, row):
-        return False
-    if state.counts[_PENDING] >= state.counts[_LIMIT]:
-        return False
-    idempotent = max(work.bodies.idempotent[row], 0)
-    if order_of(work.produced, batch_key(frames, row), idempotent).flaw != IN_ORDER:
-        return False
-    ask(work, session, row, PUBLISH, False)
-    return True
-
-
-@inlined
-def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
-    """The answer to a batch; False if it is for the rules."""
-    state, frames = work.state, work.frames
-    sessions, exchanges = state.sessions, state.exchanges
-    which = sessions.first[session]
-    if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
-        return False
-    take_oldest(state, session)
-    sessions.has_answered[session] = 1
-    if work.bodies.reading[row] == ACK_READ:
-        sessions.has_stored[session] = 1
-        if exchanges.partition[which] != NULL:
-            following = total(frames.entry_id[row], 1)
-            see_log_end(
-                work.produced, exchanges.topic[which], exchanges.partition[which], following
-            )
-    outcome = OK if store(work, which) else DUP_OR_DROPPED
-    respond(work, which, row)
-    inherit(work, which, row)
-    close_exchange(state, which, outcome, ordinal)
-    return True
-
-
-@inlined
-def _push(work: Work, session: int, row: int, ordinal: int) -> bool:
-    """A batch of a stream; False if it is for the rules."""
-    state, bodies = work.deliveries, work.bodies
-    stream = work.state.sessions.stream[session]
-    subscription = work.state.exchanges.subscription[stream]
-    if subscription == NULL or bodies.records[row] == NULL or bodies.records[row] <= 0:
-        return False
-    topic, partition = work.frames.topic[row], work.frames.partition[row]
-    position = find(state.by_position, subscription, topic, partition, 0)
-    first, last = bodies.first_offset[row], bodies.last_offset[row]
-    if position == ABSENT or not goes_on(state, position, first, last, work.frames.last_ts_ns[row]):
-        return False
-    which = new_delivery(work, row, stream)
-    extend_fetched(state, position, first, last)
-    open_delivery(state, position, which, True, ordinal)
-    return True
-
-
-@inlined
-def _step(work: Work, session: int, row: int, ordinal: int) -> bool:
-    """Do a frame; False if it is for the rules."""
-    frames, sessions = work.frames, work.state.sessions
-    reading = work.bodies.reading[row]
-    direction = frames.direction[row]
-    stream = sessions.stream[session]
-    if frames.status[row] != COMPLETE or sessions.second[session] != ABSENT:
-        return False
-    if stream != ABSENT:
-        if stream == UNKNOWN_STREAM or direction != TO_CLIENT:
-            return False
-        is_pushed = reading == BATCH_READ and _push(work, session, row, ordinal)
-        if reading != EMPTY_READ and not is_pushed:
-            return False
-        sessions.has_answered[session] = 1
-        inherit(work, stream, row)
-        return True
-    oldest = sessions.first[session]
-    is_lost = sessions.length[session] > 0 and work.state.exchanges.may_be_lost[oldest] == 1
-    if is_lost or sessions.missed[session] > 0 or sessions.must_authenticate[session] == 1:
-        return False
-    if direction == TO_BROKER:
-        is_batch = reading == BATCH_READ and work.bodies.records[row] != NULL
-        return is_batch and _produce(work, session, row)
-    if direction != TO_CLIENT or (reading != ACK_READ and reading != OK_READ):
-        return False
-    return _acknowledge(work, session, row, ordinal)
-
-
-@kernel
-def walk(work: Work, row: int, stop: int, protocol: int, base: int) -> int:
-    """Do the frames of a protocol from `row` on, up to the first that is for the rules.
-
-    Args:
-        base: ordinal of row 0.
-
-    Returns:
-        The row of that frame, or `stop`.
-    """
-    frames, counts = work.frames, work.state.counts
-    connection = NULL
-    session = ABSENT
-    while row < stop:
-        if frames.protocol[row] == protocol:
-            if frames.frame_no[row] == NULL:
-                break
-            if frames.connection_id[row] != connection:
-                connection = frames.connection_id[row]
-                session = find(work.state.by_connection, connection, 0, 0, 0)
-            if session == ABSENT or not _step(work, session, row, base + row):
-                break
-            counts[NOW] = max(counts[NOW], frames.last_ts_ns[row])
-        row += 1
-    return row
-
-
 class OpenSessions:
     """The state with room for what comes. limit: of requests that wait."""
 
@@ -528,7 +386,7 @@ class OpenSessions:
     @property
     def is_over_limit(self) -> bool:
         """Whether more requests wait than may."""
-        return int(self.state.counts[_PENDING]) > self._limit
+        return int(self.state.counts[PENDING]) > self._limit
 
     def make_room(self, more: int) -> None:
         """Room for `more` further requests, and no more than may wait; and to close as many."""
@@ -541,9 +399,9 @@ class OpenSessions:
 
     def make_closed_room(self, more: int) -> None:
         """Room for `more` further exchanges that close."""
-        wanted = int(self.state.counts[_CLOSED]) + more
-        if wanted > len(self.state.closed.matrix):
-            self.state.grow(closed=self.state.closed.grown(2 * wanted))
+        rows = int(self.state.counts[_CLOSED]) + more
+        if rows > len(self.state.closed.matrix):
+            self.state.grow(closed=self.state.closed.grown(2 * rows))
 
     def take_closed(self) -> Int64Array:
         """Rows of the table, int64[columns, rows]; there are none then."""

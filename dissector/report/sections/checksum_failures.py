@@ -12,7 +12,7 @@ from dissector.report.numbers import (
     nulls_last,
     share,
 )
-from dissector.report.parts import MAX_FAILURES, Parts, is_without_pulsar
+from dissector.report.parts import MAX_FAILURES, Parts, is_without_permits
 from dissector.report.syndromes import Difference, difference, of_checksum_field
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
@@ -97,7 +97,7 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
     rows = parts.rows("checksums")
     by_topic = [row for row in rows if row["grouping"] == "topic"]
     by_connection = [row for row in rows if row["grouping"] == "connection"]
-    reason = _NOT_APPLICABLE if is_without_pulsar(parts) else None
+    reason = _NOT_APPLICABLE if is_without_permits(parts) else None
     total = applicable(_group(by_topic), reason)
     if parts.only_totals:
         return {"total": total}

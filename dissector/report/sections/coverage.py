@@ -1,12 +1,11 @@
 """Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
 
-from typing import Any, Final
+from typing import Any
 
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts, blind, twin_count
-
-_DECODED_PROTOCOLS: Final = ("pulsar", "cursus")
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -57,7 +56,7 @@ def _connections(found: list[Row]) -> Row:
     """Sums over connections. found: rows of the tally `connections`."""
     sums = catalogue()["connections"].sums
     total = {name: sum(row[name] for row in found) for name in sums}
-    recognised = [row for row in found if row["protocol"] in _DECODED_PROTOCOLS]
+    recognised = [row for row in found if row["protocol"] in PROTOCOL_NAMES]
     by_protocol, by_start, by_end = (
         counts_by(found, column, "connections") for column in ("protocol", "started", "ended")
     )

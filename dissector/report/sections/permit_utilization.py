@@ -14,7 +14,7 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import Parts, is_blind, is_without_pulsar, unread, with_unread
+from dissector.report.parts import Parts, is_blind, is_without_permits, unread, with_unread
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -238,5 +238,5 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
             section["total"] = unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
                 section[name] = [unseen(row, *keys) for row in section[name]]
-    reason = _NOT_APPLICABLE if is_without_pulsar(parts) else None
+    reason = _NOT_APPLICABLE if is_without_permits(parts) else None
     return section | {"total": applicable(section["total"], reason)}

@@ -1,5 +1,6 @@
 """What is done to each field of Pulsar's messages, and what the kernels of `disguise` leave."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -108,14 +109,9 @@ class PulsarDisguise:
             roots=np.array([numbers[name] for name in _ROOTS], np.int64),
         )
 
-    def frames(
-        self, data: ByteArray, starts: Int64Array, sizes: Int64Array, ends: Int64Array
-    ) -> None:
-        """Treat frames.
-
-        Args:
-            starts: rising; sizes: as announced; ends: of what is there.
-        """
+    def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool] = ()) -> None:
+        """Treat frames in place; see protocols.interface.Disguise."""
+        starts, sizes, ends = bounds
         state = self._state
         state.at[kernels.NEXT] = 0
         while True:

@@ -28,7 +28,8 @@ def disguised(*frames: bytes, cut: int = 0) -> list[bytes]:
     sizes = np.array([len(frame) for frame in frames], np.int64)
     starts = np.cumsum(sizes) - sizes
     ends = np.minimum(starts + sizes, len(data))
-    PulsarDisguise(KEY, bytes(16), Sentences(NAMES)).frames(data, starts, sizes, ends)
+    bounds = np.stack([starts, sizes, ends])
+    PulsarDisguise(KEY, bytes(16), Sentences(NAMES)).frames(data, bounds)
     return [data[a:b].tobytes() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 

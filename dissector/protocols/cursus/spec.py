@@ -1,0 +1,54 @@
+"""Cursus, as everything outside of this folder sees it."""
+
+from typing import Final
+
+from dissector.protocols.cursus.commands import NAMES
+from dissector.protocols.cursus.compressed import CODEC_NAMES, NONE_CODEC
+from dissector.protocols.cursus.disguised import CursusDisguise
+from dissector.protocols.cursus.facts import CursusFacts
+from dissector.protocols.cursus.headers import (
+    announced_limit,
+    check_header,
+    one_way,
+    prove_frame,
+)
+from dissector.protocols.cursus.secrets import hide_in_frame
+from dissector.protocols.interface import DisguiseKeys, ProtocolSpec
+
+# What its users call it, where a text has Pulsar's words; longer phrases first.
+_WORDS: Final = {
+    "a receipt": "an answer",
+    "an acknowledgement": "a commit",
+    "SEND": "publish",
+    "receipt": "answer",
+    "receipts": "answers",
+    "MESSAGE": "BATCH",
+    "ACK": "commit",
+    "ack": "commit",
+    "acks": "commits",
+    "acknowledged": "committed",
+    "entry": "records",
+    "Pulsar": "Cursus",
+}
+
+
+def _new_disguise(keys: DisguiseKeys) -> CursusDisguise:
+    return CursusDisguise(keys.pseudonyms, keys.hidden)
+
+
+SPEC: Final = ProtocolSpec(
+    "cursus",
+    (9000,),
+    check_header,
+    prove_frame,
+    one_way,
+    announced_limit,
+    CursusFacts,
+    commands=NAMES,
+    hide_secrets=hide_in_frame,
+    new_disguise=_new_disguise,
+    packed_codecs=frozenset(name for code, name in enumerate(CODEC_NAMES) if code != NONE_CODEC),
+    binary_commands=frozenset(("BATCH",)),
+    is_ordered=True,
+    words=_WORDS,
+)

@@ -1,0 +1,153 @@
+"""Frames that come by the ten thousand: batches, their acknowledgements, pushes of streams.
+
+Each takes the steps that the rules in `correlation` would let it take; `walk` stops at the first
+frame that is anything else.
+"""
+
+from dissector.codecs.wrapping import total
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT
+from dissector.protocols.cursus.commands import BATCH
+from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
+from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
+from dissector.protocols.cursus.produced import IN_ORDER, order_of, see_log_end
+from dissector.protocols.cursus.rows import DUP_OR_DROPPED, OK, PUBLISH
+from dissector.protocols.cursus.sessions import (
+    LIMIT,
+    NOW,
+    PENDING,
+    UNKNOWN_STREAM,
+    Work,
+    ask,
+    batch_key,
+    close_exchange,
+    inherit,
+    is_countable,
+    new_delivery,
+    respond,
+    store,
+    take_oldest,
+)
+from dissector.protocols.tables import ABSENT, find
+
+
+@inlined
+def _produce(work: Work, session: int, row: int) -> bool:
+    """A batch of a client; False if it is for the rules."""
+    state, frames = work.state, work.frames
+    sessions = state.sessions
+    is_same = (
+        sessions.last_topic[session] == frames.topic[row]
+        and sessions.last_producer[session] == frames.producer_name[row]
+        and sessions.last_epoch[session] == frames.producer_epoch[row]
+    )
+    if not is_same or not is_countable(frames, row):
+        return False
+    if state.counts[PENDING] >= state.counts[LIMIT]:
+        return False
+    idempotent = max(work.bodies.idempotent[row], 0)
+    if order_of(work.produced, batch_key(frames, row), idempotent).flaw != IN_ORDER:
+        return False
+    ask(work, session, row, PUBLISH, False)
+    return True
+
+
+@inlined
+def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
+    """The answer to a batch; False if it is for the rules."""
+    state, frames = work.state, work.frames
+    sessions, exchanges = state.sessions, state.exchanges
+    which = sessions.first[session]
+    if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
+        return False
+    take_oldest(state, session)
+    sessions.has_answered[session] = 1
+    if work.bodies.reading[row] == ACK_READ:
+        sessions.has_stored[session] = 1
+        if exchanges.partition[which] != NULL:
+            following = total(frames.entry_id[row], 1)
+            see_log_end(
+                work.produced, exchanges.topic[which], exchanges.partition[which], following
+            )
+    outcome = OK if store(work, which) else DUP_OR_DROPPED
+    respond(work, which, row)
+    inherit(work, which, row)
+    close_exchange(state, which, outcome, ordinal)
+    return True
+
+
+@inlined
+def _push(work: Work, session: int, row: int, ordinal: int) -> bool:
+    """A batch of a stream; False if it is for the rules."""
+    state, bodies = work.deliveries, work.bodies
+    stream = work.state.sessions.stream[session]
+    subscription = work.state.exchanges.subscription[stream]
+    if subscription == NULL or bodies.records[row] == NULL or bodies.records[row] <= 0:
+        return False
+    topic, partition = work.frames.topic[row], work.frames.partition[row]
+    position = find(state.by_position, subscription, topic, partition, 0)
+    first, last = bodies.first_offset[row], bodies.last_offset[row]
+    if position == ABSENT or not goes_on(state, position, first, last, work.frames.last_ts_ns[row]):
+        return False
+    which = new_delivery(work, row, stream)
+    extend_fetched(state, position, first, last)
+    open_delivery(state, position, which, True, ordinal)
+    return True
+
+
+@inlined
+def _step(work: Work, session: int, row: int, ordinal: int) -> bool:
+    """Do a frame; False if it is for the rules."""
+    frames, sessions = work.frames, work.state.sessions
+    reading = work.bodies.reading[row]
+    direction = frames.direction[row]
+    stream = sessions.stream[session]
+    if frames.status[row] != COMPLETE or sessions.second[session] != ABSENT:
+        return False
+    if stream != ABSENT:
+        if stream == UNKNOWN_STREAM or direction != TO_CLIENT:
+            return False
+        is_pushed = reading == BATCH_READ and _push(work, session, row, ordinal)
+        if reading != EMPTY_READ and not is_pushed:
+            return False
+        sessions.has_answered[session] = 1
+        inherit(work, stream, row)
+        return True
+    oldest = sessions.first[session]
+    is_lost = sessions.length[session] > 0 and work.state.exchanges.may_be_lost[oldest] == 1
+    if is_lost or sessions.missed[session] > 0 or sessions.must_authenticate[session] == 1:
+        return False
+    if direction == TO_BROKER:
+        is_batch = reading == BATCH_READ and work.bodies.records[row] != NULL
+        return is_batch and _produce(work, session, row)
+    if direction != TO_CLIENT or (reading != ACK_READ and reading != OK_READ):
+        return False
+    return _acknowledge(work, session, row, ordinal)
+
+
+@kernel
+def walk(work: Work, row: int, stop: int, protocol: int, base: int) -> int:
+    """Do the frames of a protocol from `row` on, up to the first that is for the rules.
+
+    Args:
+        base: ordinal of row 0.
+
+    Returns:
+        The row of that frame, or `stop`.
+    """
+    frames, counts = work.frames, work.state.counts
+    connection = NULL
+    session = ABSENT
+    while row < stop:
+        if frames.protocol[row] == protocol:
+            if frames.frame_no[row] == NULL:
+                break
+            if frames.connection_id[row] != connection:
+                connection = frames.connection_id[row]
+                session = find(work.state.by_connection, connection, 0, 0, 0)
+            if session == ABSENT or not _step(work, session, row, base + row):
+                break
+            counts[NOW] = max(counts[NOW], frames.last_ts_ns[row])
+        row += 1
+    return row

@@ -1,0 +1,22 @@
+"""What others ask Cursus for."""
+
+from dissector.protocols import PROTOCOLS, spec_of
+from dissector.protocols.cursus.spec import SPEC
+from tests.wire import cursus
+
+
+def test_it_is_the_one_in_the_list():
+    assert spec_of("cursus") is SPEC and SPEC in PROTOCOLS
+    assert spec_of("tls") is None and spec_of(None) is None
+
+
+def test_only_texts_that_are_packed_as_a_whole_are_hidden_as_a_whole():
+    assert SPEC.is_packed_text("GZIP", "LIST") and not SPEC.is_packed_text("GZIP", "BATCH")
+    assert not SPEC.is_packed_text("NONE", "LIST") and not SPEC.is_packed_text(None, "LIST")
+    frame = cursus.enveloped("AUTH principal=me token=FAKE-secret")
+    assert b"FAKE" in frame and b"FAKE" not in SPEC.hide_secrets(frame, False)
+
+
+def test_its_words_stand_for_phrases_of_pulsar():
+    assert SPEC.words["a receipt"] == "an answer" and not SPEC.grants_permits
+    assert {"JOIN_GROUP", "BATCH"} <= set(SPEC.commands)
