@@ -24,7 +24,7 @@ Way = tuple[str, int, str]  # capture, connection, direction
 LEFT_OUT: Final = pa.schema(
     [("capture", pa.string()), ("connection_id", pa.int64()), ("frame_no", pa.int64())]
 )
-_TOLD: Final = LEFT_OUT.append(pa.field("message_count", pa.int64()))
+_COUNTS: Final = LEFT_OUT.append(pa.field("message_count", pa.int64()))
 _WINDOWS: Final = pa.schema(
     [
         ("capture", pa.string()), ("connection_id", pa.int64()), ("direction", pa.string()),
@@ -197,8 +197,8 @@ FROM (
 """
 
 
-def find_told(db: "duckdb.DuckDBPyConnection", *, has_near: bool = False) -> None:
-    """Make the table told: what deliveries cost that end in the next capture.
+def find_message_counts(db: "duckdb.DuckDBPyConnection", *, has_near: bool = False) -> None:
+    """Make the table message_counts: what deliveries cost that end in the next capture.
 
     Args:
         db: with frames, deliveries, exchanges, seams and placed.
@@ -222,7 +222,7 @@ def find_told(db: "duckdb.DuckDBPyConnection", *, has_near: bool = False) -> Non
         """
     )
     unread = db.table("unread").to_arrow_table().to_pylist()
-    told: list[Row] = []
+    counted: list[Row] = []
     if unread:
         exchanges, deliveries, placed = "exchanges", "deliveries", "placed"
         if has_near:
@@ -246,12 +246,12 @@ def find_told(db: "duckdb.DuckDBPyConnection", *, has_near: bool = False) -> Non
             f"SELECT ledger_id, entry_id, message_count FROM {deliveries} SEMI JOIN {entries} "
             "USING (ledger_id, entry_id) WHERE message_count IS NOT NULL AND ack_set IS NULL"
         )
-        told = counts(
+        counted = counts(
             unread, sends.to_arrow_table().to_pylist(), others.to_arrow_table().to_pylist()
         )
-    keys = [(*_key(row), row["message_count"]) for row in told]
-    db.register("costs", _table(keys, _TOLD))
-    db.execute("CREATE TABLE told AS FROM costs")
+    keys = [(*_key(row), row["message_count"]) for row in counted]
+    db.register("costs", _table(keys, _COUNTS))
+    db.execute("CREATE TABLE message_counts AS FROM costs")
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.blocks import Int64Array
-from dissector.joining import borders, merged, replay, standing, subjects
+from dissector.joining import borders, checkpoints, merged, replay, subjects
 from dissector.joining.endings import find_events
-from dissector.joining.feeding import input_rows
 from dissector.joining.files import Settings, Source, database, make_views, text, write
 from dissector.joining.holes import find_holes
 from dissector.joining.links import Place, Plan
@@ -33,6 +32,7 @@ from dissector.joining.places import (
     nullable,
     place,
 )
+from dissector.joining.replay_input import input_rows
 from dissector.joining.replays import Replays
 from dissector.joining.serials import numbers
 from dissector.limits import NULL, REORDER_WINDOW_MS
@@ -120,7 +120,7 @@ def close_group(
     Raises:
         DependencyError: DuckDB is not there.
     """
-    left = None if around.before is None else standing.read(around.before)
+    left = None if around.before is None else checkpoints.read(around.before)
     with database(settings) as db:
         make_views(db, source, _READ, "all_")
         if around.near is not None:
@@ -131,7 +131,7 @@ def close_group(
         counts = {"left_out": _settle_once(db, target)}
         find_events(db)
         find_holes(db)
-        borders.find_told(db, has_near=around.near is not None)
+        borders.find_message_counts(db, has_near=around.near is not None)
         (group,) = part.groups
         run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
         more: dict[str, list[pa.Table]] = defaultdict(list)
@@ -144,13 +144,13 @@ def close_group(
             tables = {
                 "placed": db.table("placed").to_arrow_table().select(PLACED.names),
                 "opened": db.sql(merged.OPENED).to_arrow_table().select(OPENED.names),
-                **subjects.standing(db),
+                **subjects.checkpoint(db),
             }
-            standing.write(run.standing()._replace(tables=tables), around.leaves)
+            checkpoints.write(run.checkpoint()._replace(tables=tables), around.leaves)
     return counts
 
 
-def _before(around: Around, left: standing.Standing | None) -> Before:
+def _before(around: Around, left: checkpoints.Checkpoint | None) -> Before:
     if left is None:
         return NOTHING_BEFORE
     placed, opened = left.tables["placed"].cast(PLACED), left.tables["opened"].cast(OPENED)
@@ -160,13 +160,13 @@ def _before(around: Around, left: standing.Standing | None) -> Before:
 def _write_others(
     db: "duckdb.DuckDBPyConnection",
     target: Target,
-    told: Mapping[str, Sequence[pa.Table]],
+    replayed: Mapping[str, Sequence[pa.Table]],
     around: Around,
     before: Mapping[str, pa.Table],
 ) -> dict[str, int]:
     """Write the rows of all tables but CLOSED, which are written already."""
     counts = {}
-    for name, query in subjects.queries(db, told, before).items():
+    for name, query in subjects.queries(db, replayed, before).items():
         counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
     heads = [[head[at] for head in around.later] for at in (0, 1)]
     kinds = (pa.string(), pa.int64())
@@ -212,7 +212,7 @@ def _replayed(
 
 
 def _write_closed(
-    told: Iterable[replay.Told], places: Places, target: Target, more: dict[str, list[pa.Table]]
+    rows_out: Iterable[replay.Told], places: Places, target: Target, more: dict[str, list[pa.Table]]
 ) -> dict[str, int]:
     """Write the rows of CLOSED as they come; those of other tables are put to `more`."""
     counts = dict.fromkeys(CLOSED, 0)
@@ -222,7 +222,7 @@ def _write_closed(
             target.path(name).parent.mkdir(parents=True, exist_ok=True)
             writer = pq.ParquetWriter(target.path(name), SCHEMAS[name], compression="zstd")
             writers[name] = stack.enter_context(writer)
-        for name, rows in told:
+        for name, rows in rows_out:
             if name in writers:
                 writers[name].write_table(placed_rows(name, rows, places))
                 counts[name] += rows.num_rows

@@ -12,7 +12,7 @@ Frames are named by capture (`rank` in the group) and by their own number, conne
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, Final
 
@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.findings import Findings
+from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.places import nullable
 from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
-from dissector.joining.standing import Standing, arrays_of, rebuilt
 from dissector.limits import NULL
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS
@@ -97,7 +97,6 @@ _ENUMS: Final = {
     "ack_type": "CommandAck.AckType",
     "validation_error": "CommandAck.ValidationError",
 }
-_KNOWN: Final = {"direction": DIRECTION_NAMES, "status": STATUS_NAMES, "checksum": CHECKSUM_NAMES}
 # Fields without a column of their own, by their name in `detail`.
 _SAID: Final = {
     "subType": ("subscription_type", "CommandSubscribe.SubType"),
@@ -226,26 +225,26 @@ class Replay:
         self._held: pa.Table | None = None
 
     @classmethod
-    def resumed(cls, window_ns: int, standing: Standing) -> "Replay":
+    def resumed(cls, window_ns: int, checkpoint: Checkpoint) -> "Replay":
         """A replay that goes on where another one was left."""
         found = cls(window_ns)
-        found._serials = Serials.resumed(standing.arrays[_SERIALS])
-        found._names = Names.resumed(standing.texts["names"])
+        found._serials = Serials.resumed(checkpoint.arrays[_SERIALS])
+        found._names = Names.resumed(checkpoint.texts["names"])
         names = found._names.texts
         for name, each in found._passes().items():
-            rebuilt(each.memory(), name, standing.arrays)
-        found._registry.resume(names, [v.decode() for v in standing.texts["schema_versions"]])
-        found._exchanges.resume(names, standing.texts["errors"])
+            rebuilt(each.memory(), name, checkpoint.arrays)
+        found._registry.resume(names, [v.decode() for v in checkpoint.texts["schema_versions"]])
+        found._exchanges.resume(names, checkpoint.texts["errors"])
         found._consumption.resume(names)
         return found
 
     def leave(self) -> Iterator[Told]:
-        """The rows that close with what was fed; what is open is left to be `standing`."""
+        """The rows that close with what was fed; what is open is left to be `checkpoint`."""
         if self._held is not None and self._held.num_rows:
             yield from self._advance(self._held.combine_chunks())
         self._held = None
 
-    def standing(self) -> Standing:
+    def checkpoint(self) -> Checkpoint:
         """What is open, after `leave`."""
         arrays: dict[str, Int64Array] = {}
         for name, each in self._passes().items():
@@ -256,7 +255,7 @@ class Replay:
             "schema_versions": [each.encode() for each in self._registry.schema_versions],
             "errors": self._exchanges.texts,
         }
-        return Standing(arrays, texts, {})
+        return Checkpoint(arrays, texts, {})
 
     def _passes(self) -> dict[str, PulsarRegistry | PulsarExchanges | PulsarConsumption]:
         return {
@@ -308,37 +307,54 @@ class Replay:
         yield from self._tables(blocks)
         yield self._incarnations(frames, main, count)
 
+    def _fill_common(
+        self,
+        frames: FrameColumns,
+        rows: pa.Table,
+        copied: Iterable[str],
+        number: Callable[[str | None], int],
+    ) -> tuple[dict[str, Int64Array], dict[str, pa.Array], Int64Array]:
+        """Fill the columns that frames and events of every protocol have.
+
+        Args:
+            copied: columns of numbers that are taken over; number: of a command's name.
+
+        Returns:
+            Numbers and texts of the rows, by column, and the number of each command.
+        """
+        count = rows.num_rows
+        cells = {name: numbers(rows.column(name).combine_chunks()) for name in NUMBERS}
+        text = {name: rows.column(name).combine_chunks() for name in TEXTS}
+        is_event = cells["kind"] == EVENT
+        frames.connection_id[:count] = cells["chain"]
+        frames.protocol[:count] = self._protocol
+        for name in copied:
+            getattr(frames, name)[:count] = cells[name]
+        frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
+        frames.direction[:count] = place_in(text["direction"], DIRECTION_NAMES)
+        frames.side[:count] = frames.direction[:count] == TO_CLIENT
+        command = by_text(text["command"], number)
+        frames.command[:count] = np.where(is_event, cells["event_code"], command)
+        status = place_in(text["status"], STATUS_NAMES)
+        frames.status[:count] = np.where(is_event, cells["frames_missing"], status)
+        serials = np.full(count, NULL, np.int64)
+        serials[~is_event] = self._serials.number(
+            cells["rank"][~is_event], cells["frame_no"][~is_event]
+        )
+        frames.frame_no[:count] = serials
+        return cells, text, command
+
     def _fill(
         self, frames: FrameColumns, rows: pa.Table
     ) -> tuple[ByteArray, ByteArray, ByteArray, ByteArray]:
         """The columns of frames and events; returns the bytes that spans of text point into."""
         count = rows.num_rows
-        cells: dict[str, Int64Array] = {
-            name: numbers(rows.column(name).combine_chunks()) for name in NUMBERS
-        }
-        text = {name: rows.column(name).combine_chunks() for name in TEXTS}
-        is_event = cells["kind"] == EVENT
-        frames.connection_id[:count] = cells["chain"]
-        frames.protocol[:count] = self._protocol
-        for name in _COPIED:
-            getattr(frames, name)[:count] = cells[name]
-        for name, known in _KNOWN.items():
-            getattr(frames, name)[:count] = place_in(text[name], list(known))
+        cells, text, command = self._fill_common(frames, rows, _COPIED, _command_number)
+        frames.checksum[:count] = place_in(text["checksum"], CHECKSUM_NAMES)
+        frames.is_batch[:count] = numbers(rows.column("is_batch").combine_chunks())
         for name, enum in _ENUMS.items():
             values = by_text(text[name], partial(_number_of, enum=enum))
             getattr(frames, name)[:count] = values
-        for name in FLAGS:
-            getattr(frames, name)[:count] = numbers(rows.column(name).combine_chunks())
-        command = by_text(text["command"], _command_number)
-        frames.command[:count] = np.where(is_event, cells["event_code"], command)
-        frames.side[:count] = frames.direction[:count] == TO_CLIENT
-        serials = np.full(count, NULL, np.int64)
-        is_frame = ~is_event
-        serials[is_frame] = self._serials.number(
-            cells["rank"][is_frame], cells["frame_no"][is_frame]
-        )
-        frames.frame_no[:count] = serials
-        frames.status[:count] = np.where(is_event, cells["frames_missing"], frames.status[:count])
         frames.id_count[:count] = 0
         is_copy = cells["repl_source_ledger_id"] != NULL
         frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)

@@ -18,14 +18,11 @@ from dissector.codecs.names import NameTable
 from dissector.findings import Findings
 from dissector.joining import replay
 from dissector.joining.replay import COST, EVENT, Told
-from dissector.joining.serials import Serials, by_text, numbers, place_in
+from dissector.joining.serials import Serials, by_text
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
-    DIRECTION_NAMES,
-    STATUS_NAMES,
     TO_BROKER,
-    TO_CLIENT,
     FrameColumns,
     new_frame_columns,
 )
@@ -155,26 +152,10 @@ class CursusReplay(replay.Replay):
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows
-        cells = {name: numbers(rows.column(name).combine_chunks()) for name in replay.NUMBERS}
-        text = {name: rows.column(name).combine_chunks() for name in replay.TEXTS}
-        is_event = cells["kind"] == EVENT
-        frames.connection_id[:count] = cells["chain"]
-        frames.protocol[:count] = self._protocol
-        for name in _COPIED:
-            getattr(frames, name)[:count] = cells[name]
-        frames.last_packet[:count] = NULL
-        frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
-        frames.direction[:count] = place_in(text["direction"], list(DIRECTION_NAMES))
-        frames.side[:count] = frames.direction[:count] == TO_CLIENT
-        command = by_text(text["command"], lambda name: NUMBER.get(name, NULL) if name else NULL)
-        frames.command[:count] = np.where(is_event, cells["event_code"], command)
-        status = place_in(text["status"], list(STATUS_NAMES))
-        frames.status[:count] = np.where(is_event, cells["frames_missing"], status)
-        serials = np.full(count, NULL, np.int64)
-        serials[~is_event] = self._serials.number(
-            cells["rank"][~is_event], cells["frame_no"][~is_event]
+        _, text, _ = self._fill_common(
+            frames, rows, _COPIED, lambda name: NUMBER.get(name, NULL) if name else NULL
         )
-        frames.frame_no[:count] = serials
+        frames.last_packet[:count] = NULL
         for name in _NAMES:
             codes = by_text(text[name], lambda each: self._codes.of((each or "").encode()))
             getattr(frames, name)[:count] = codes

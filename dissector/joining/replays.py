@@ -6,9 +6,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.joining.checkpoints import Checkpoint
 from dissector.joining.replay import Replay, Told
 from dissector.joining.replay_cursus import CursusReplay
-from dissector.joining.standing import Standing
 
 # The replay of each protocol by its name (see protocols.PROTOCOLS), in the order in which rows go
 # to them. Argument: how long an answer waits for its request, ns.
@@ -22,14 +22,14 @@ READ_WHOLE: Final = tuple(name for name in REPLAYS if name != _LASTING)
 
 
 class Replays:
-    """`feed` batches in order, then `finish`, or `leave` and `standing`; see replay.Replay."""
+    """`feed` batches in order, then `finish`, or `leave` and `checkpoint`; see replay.Replay."""
 
     def __init__(self, window_ns: int) -> None:
         self._window_ns = window_ns
         self._open = {_LASTING: Replay(window_ns)}
 
     @classmethod
-    def resumed(cls, window_ns: int, left: Standing) -> "Replays":
+    def resumed(cls, window_ns: int, left: Checkpoint) -> "Replays":
         """Replays that go on where others were left."""
         found = cls(window_ns)
         found._open[_LASTING] = Replay.resumed(window_ns, left)
@@ -40,9 +40,9 @@ class Replays:
         assert [*self._open] == [_LASTING], "a group with another protocol is in one piece"
         yield from self._open[_LASTING].leave()
 
-    def standing(self) -> Standing:
+    def checkpoint(self) -> Checkpoint:
         """What is open, after `leave`."""
-        return self._open[_LASTING].standing()
+        return self._open[_LASTING].checkpoint()
 
     def feed(self, batch: pa.Table) -> Iterator[Told]:
         """Take rows (replay.INPUT); gives the rows that closed."""

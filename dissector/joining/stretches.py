@@ -3,8 +3,8 @@
 Connections that go on over midnight put the captures of all nights into one group. One with more
 rows than a bound is cut at borders of captures, from its first one on: a *stretch* ends with the
 capture with which it reaches the bound, if another one follows. Each is replayed from what stood
-open at the end of the one before (`standing`) and has the rows that close in it; the last one also
-has those that stay open. So a stretch depends on what comes before, and on what goes on within
+open at the end of the one before (`checkpoints`) and has the rows that close in it; the last one
+also has those that stay open. So a stretch depends on what comes before, and on what goes on within
 minutes, and is not touched by what lands later.
 
 A border is one only if everything before it was captured before everything behind it: captures that

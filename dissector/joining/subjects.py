@@ -28,8 +28,8 @@ SCHEMAS: Final = {
     "consumers": pa.schema([*arrow_schema("consumers"), *_CLOSED_AT]),
     "consumer_names": arrow_schema("consumers"),
 }
-# What is told of producers and consumers, and which incarnation is which.
-STANDING: Final = {
+# What a replay gives of producers and consumers, and which incarnation is which.
+CHECKPOINT: Final = {
     replay.INCARNATIONS: replay.INCARNATION,
     **{
         table: pa.schema([*arrow_schema(table), ("rank", pa.int64()), ("order_no", pa.int64())])
@@ -39,19 +39,20 @@ STANDING: Final = {
 _NOTHING: Final[Mapping[str, pa.Table]] = {}
 _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_connection_id"
 _JOINED: Final = f"""
-SELECT {{columns}}{{more}} FROM told_{{table}} AS t
+SELECT {{columns}}{{more}} FROM replayed_{{table}} AS t
 JOIN placed AS p ON p.chain = t.connection_id AND {_IS_HEAD}
 LEFT JOIN placed AS c ON c.chain = t.connection_id AND c.rank = t.rank
 """
-# Of the stretches before: incarnations, and what was told of others that may be named again.
+# Of the stretches before: incarnations, and the rows of others that may be named again.
 _OWN: Final = f"""
 SELECT {{columns}}
 FROM (
-  SELECT DISTINCT *, false AS is_before FROM told_incarnations
+  SELECT DISTINCT *, false AS is_before FROM replayed_incarnations
   UNION ALL SELECT *, true FROM before_incarnations
 ) AS i
 JOIN (
-  SELECT *, false AS is_before FROM told_{{table}} UNION ALL SELECT *, true FROM before_{{table}}
+  SELECT *, false AS is_before FROM replayed_{{table}}
+  UNION ALL SELECT *, true FROM before_{{table}}
 ) AS t
   ON NOT (i.is_before AND t.is_before) AND t.connection_id = i.chain
   AND t.{{number}} = i.{{number}} AND t.incarnation = i.incarnation
@@ -61,19 +62,19 @@ JOIN placed AS p ON p.chain = i.chain AND p.rank = i.rank AND NOT ({_IS_HEAD})
 
 def queries(
     db: "duckdb.DuckDBPyConnection",
-    told: Mapping[str, Sequence[pa.Table]],
+    replayed: Mapping[str, Sequence[pa.Table]],
     before: Mapping[str, pa.Table] = _NOTHING,
 ) -> dict[str, str]:
     """What gives the rows of SCHEMAS.
 
     Args:
         db: with placed, see `places`.
-        told: tables of the replay: producers, consumers, and incarnations.
-        before: what `standing` gave of the stretch before.
+        replayed: tables of the replay: producers, consumers, and incarnations.
+        before: what `checkpoint` gave of the stretch before.
     """
     found = {}
-    for name, schema in STANDING.items():
-        _register(db, f"told_{name}", told.get(name, ()), schema)
+    for name, schema in CHECKPOINT.items():
+        _register(db, f"replayed_{name}", replayed.get(name, ()), schema)
         _register(db, f"before_{name}", [before[name]] if name in before else [], schema)
     for table, number in _NUMBERS.items():
         schema = arrow_schema(table)
@@ -95,26 +96,26 @@ def queries(
     return found
 
 
-def standing(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
-    """What the next stretch must know: incarnations of which nothing was told yet, and what was
-    told of connections that go on.
+def checkpoint(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
+    """What the next stretch must know: incarnations that have no row yet, and the rows
+    of connections that go on.
 
     Args:
         db: after `queries`, with going_on, see `merged`.
     """
-    is_told = " OR ".join(
-        f"EXISTS (SELECT 1 FROM told_{table} AS t WHERE t.connection_id = i.chain "
+    has_row = " OR ".join(
+        f"EXISTS (SELECT 1 FROM replayed_{table} AS t WHERE t.connection_id = i.chain "
         f"AND t.{number} = i.{number} AND t.incarnation = i.incarnation)"
         for table, number in _NUMBERS.items()
     )
     open_ones = (
-        "SELECT i.* FROM (SELECT DISTINCT * FROM told_incarnations "
-        f"UNION ALL FROM before_incarnations) AS i WHERE NOT ({is_told})"
+        "SELECT i.* FROM (SELECT DISTINCT * FROM replayed_incarnations "
+        f"UNION ALL FROM before_incarnations) AS i WHERE NOT ({has_row})"
     )
     found = {replay.INCARNATIONS: db.sql(open_ones).to_arrow_table()}
     for table in _NUMBERS:
         going_on = (
-            f"SELECT t.* FROM (FROM told_{table} UNION ALL FROM before_{table}) AS t "
+            f"SELECT t.* FROM (FROM replayed_{table} UNION ALL FROM before_{table}) AS t "
             "SEMI JOIN (SELECT p.chain AS connection_id FROM placed AS p JOIN going_on AS g "
             "ON g.capture = p.head_capture AND g.connection_id = p.head_connection_id) "
             "USING (connection_id)"

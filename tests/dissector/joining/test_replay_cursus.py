@@ -45,8 +45,8 @@ def test_what_one_capture_asked_the_next_one_answers(at_once: int) -> None:
         frame(2, 2, "RESPONSE_OK", back, **of_group),
         frame(2, 3, "CONSUME", there, **of_group, said={"offset": "5"}),
         # Of the other protocol, in the same group of captures.
-        test_replay.frame(0, 9, "PING", there, chain=7),
-        test_replay.frame(1, 9, "PONG", back, chain=7),
+        test_replay.frame(0, 9, "PING", there, chain=7, read_by="pulsar"),
+        test_replay.frame(1, 9, "PONG", back, chain=7, read_by="pulsar"),
     ]  # fmt: skip
     found = replayed(rows, at_once)
     sent, ping = (next(row for row in found["exchanges"] if row["request_command"] == name)

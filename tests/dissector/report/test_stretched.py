@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dissector.joining import standing, stretches
+from dissector.joining import checkpoints, stretches
 from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
@@ -181,10 +181,10 @@ def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
     hand_over(nights.lake, half, nights.names[-2:])
     batch = batch_of(half, nights.names[-4])
     (state,) = (batch / stretched.STANDING).iterdir()
-    found = standing.read(state)
+    found = checkpoints.read(state)
     wild = {name: each + (1 << 40) for name, each in found.arrays.items()}
     state.unlink()
-    standing.write(found._replace(arrays=wild), state)
+    checkpoints.write(found._replace(arrays=wild), state)
     index = json.loads((batch / "index.json").read_text())
     for files in (table["files"] for table in index["tables"].values()):
         for name in files:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dissector.joining import replay
-from dissector.joining.borders import find_left_out, find_told
+from dissector.joining.borders import find_left_out, find_message_counts
 from dissector.joining.endings import find_events
-from dissector.joining.feeding import input_rows
 from dissector.joining.holes import find_holes
 from dissector.joining.links import Row
+from dissector.joining.replay_input import input_rows
 from tests.dissector.joining.made import placed, planned
 from tests.dissector.joining.test_links import S, after, row
 
@@ -23,7 +23,8 @@ def frame(capture: str, connection: int, number: int, packet: int, **more: Any) 
 
 
 def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Row]:
-    """Rows of the replay's input, in its order."""
+    """Rows of the replay's input, in its order; connections are Pulsar's if they do not say."""
+    connections = [{**each, "protocol": each["protocol"] or "pulsar"} for each in connections]
     names = ("acks", "deliveries", "exchanges", "messages", "notices")
     db = placed(connections, frames=frames, **{name: rows.get(name, []) for name in names})
     db.execute("CREATE VIEW all_frames AS FROM frames")
@@ -31,7 +32,7 @@ def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Ro
     find_left_out(db, plan.seams)
     find_events(db)
     find_holes(db)
-    find_told(db)
+    find_message_counts(db)
     (group,) = plan.groups
     return [
         each for batch in input_rows(db, is_in_turn=group.is_in_turn) for each in batch.to_pylist()

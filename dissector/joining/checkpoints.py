@@ -1,9 +1,9 @@
 """What stands open at the end of some captures, so that a replay of the next goes on from it.
 
 Of the passes that is their whole memory, as arrays: requests, balances, deliveries that wait for an
-acknowledgement, names, what was sent and delivered before. As rows of traffic it could not be told:
+acknowledgement, names, what was sent and delivered before. Rows of traffic could not hold it:
 which entries were delivered to whom, and in which order, is known of a million intervals, each of
-which would want a row; the passes would also have to be kept from telling of these rows once more.
+which would need a row, and the passes would give the rows of these once more.
 Arrays are exact, and their size has the bounds of `dissector.limits`. Beside them go small tables
 of what SQL knows: places of connections, connections that go on, incarnations.
 
@@ -33,7 +33,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class Standing(NamedTuple):
+class Checkpoint(NamedTuple):
     """arrays: int64, by name; texts: lists of bytes, by name; tables: by name."""
 
     arrays: Mapping[str, Int64Array]
@@ -67,17 +67,17 @@ def rebuilt(value: Any, name: str, arrays: Mapping[str, Int64Array]) -> Any:
     return type(value)(**fields)
 
 
-def write(standing: Standing, path: Path) -> None:
+def write(checkpoint: Checkpoint, path: Path) -> None:
     """Write it as a file, at once or not at all: a task may run twice at the same time."""
     names: list[str] = []
     shapes: list[list[int] | None] = []
     data: list[bytes] = []
-    for name, array in standing.arrays.items():
+    for name, array in checkpoint.arrays.items():
         names.append(name)
         shapes.append(list(array.shape))
         data.append(_without_last_zeros(array.reshape(-1)).tobytes())
-    tables = {f"text {name}": _texts(found) for name, found in standing.texts.items()}
-    tables |= {f"table {name}": found for name, found in standing.tables.items()}
+    tables = {f"text {name}": _texts(found) for name, found in checkpoint.texts.items()}
+    tables |= {f"table {name}": found for name, found in checkpoint.tables.items()}
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -97,7 +97,7 @@ def write(standing: Standing, path: Path) -> None:
     os.replace(fresh, path)
 
 
-def read(path: Path) -> Standing:
+def read(path: Path) -> Checkpoint:
     """Read what `write` wrote."""
     arrays: dict[str, Int64Array] = {}
     texts: dict[str, list[bytes]] = {}
@@ -116,7 +116,7 @@ def read(path: Path) -> Standing:
             texts[name] = table.column(0).to_pylist()
         else:
             tables[name] = table
-    return Standing(arrays, texts, tables)
+    return Checkpoint(arrays, texts, tables)
 
 
 def _texts(found: Sequence[bytes]) -> pa.Table:

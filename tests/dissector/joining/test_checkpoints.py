@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dissector.joining import standing
+from dissector.joining import checkpoints
+from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.replay import INPUT, Replay
-from dissector.joining.standing import Standing, arrays_of, rebuilt
 from dissector.protocols.pulsar.exchanges.state import ExchangeBounds, new_exchange_state
 from tests.dissector.joining.test_replay import MS, frame, replayed
 
@@ -21,11 +21,11 @@ def test_arrays_texts_and_tables_are_read_as_they_were_written(
     array = chance.integers(-9, 9, shape) * chance.integers(0, 2, shape)
     array.reshape(-1)[array.size // 3 :] = 0
     table = pa.table({"a": [1, None], "b": ["x", "ü"]})
-    written = Standing(
+    written = Checkpoint(
         {"one": array, "zeros": np.zeros_like(array)}, {"names": [b"", b"\xff\0"]}, {"t": table}
     )
-    standing.write(written, tmp_path / "folder" / "file")
-    found = standing.read(tmp_path / "folder" / "file")
+    checkpoints.write(written, tmp_path / "folder" / "file")
+    found = checkpoints.read(tmp_path / "folder" / "file")
     assert found.texts == written.texts and found.tables == written.tables
     for name, each in written.arrays.items():
         assert found.arrays[name].dtype == np.int64
@@ -58,8 +58,8 @@ def test_a_replay_goes_on_where_another_one_was_left(tmp_path: Path) -> None:
         first = Replay(200 * MS)
         table = pa.Table.from_pylist(rows, schema=INPUT)
         told = [*first.feed(table.slice(0, place)), *first.leave()]
-        standing.write(first.standing(), tmp_path / f"{place}")
-        second = Replay.resumed(200 * MS, standing.read(tmp_path / f"{place}"))
+        checkpoints.write(first.checkpoint(), tmp_path / f"{place}")
+        second = Replay.resumed(200 * MS, checkpoints.read(tmp_path / f"{place}"))
         found = replayed(rows[place:], 100, second)
         for name, each in reversed(told):
             found[name] = each.to_pylist() + found.get(name, [])

@@ -133,7 +133,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
     """The rows of replay.INPUT, in order, some at a time.
 
     Args:
-        db: with placed, ranks, events, holes, told (what deliveries cost that end in the next
+        db: with placed, ranks, events, holes, message_counts (of deliveries that end in the next
             capture), and frames, acks, deliveries, exchanges and messages of the group.
         is_in_turn: whether captures come one behind the other.
     """
@@ -145,7 +145,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
         _IN_TURN if is_in_turn else _BY_TIME,
     ):
         db.execute(query)
-    parts = [_frames(), _ids(), _costs(), *_batches(), _told(), _others()]
+    parts = [_frames(), _ids(), _costs(), *_batches(), _message_counts(), _others()]
     query = (
         f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL '.join(parts)}) "
         "ORDER BY time, rank, turn, frame_no, kind, place"
@@ -196,8 +196,8 @@ def _costs() -> str:
 
 
 def _batches() -> list[str]:
-    """What is told of batches of Cursus: offsets and the first record of those for clients, and how
-    those for brokers were answered (permits: whether an answer was wanted)."""
+    """Of batches of Cursus: offsets and the first record of those for clients, and how those for
+    brokers were answered (permits: whether an answer was wanted)."""
     got = _beside(
         "deliveries", replay.COST, ("entry_id", "message_count", "redelivery_count"),
         producer_name="m.producer_name", sequence_id="m.sequence_id",
@@ -213,8 +213,8 @@ def _batches() -> list[str]:
     ]
 
 
-def _told() -> str:
-    return _beside("told", replay.COST, ("message_count",), place="NULL")
+def _message_counts() -> str:
+    return _beside("message_counts", replay.COST, ("message_count",), place="NULL")
 
 
 def _others() -> str:
