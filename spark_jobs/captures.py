@@ -18,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from dissector.cli.options import OVERLAPS
+from dissector.cli.options import PROTOCOL_NAMES as PROTOCOLS
 from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
 from dissector.schemas import TABLES
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME: Final = "pulsar_pcap"
-PROTOCOLS: Final = ("pulsar", "cursus")
 BATCH_ROWS: Final = 8192
 _PATHS: Final = ("path", "paths")
 _FLAGS: Final = {"true": True, "false": False}
@@ -38,7 +39,7 @@ _NOT_HERE: Final = ("decode_as", "follow_connection")
 _CHOICES: Final = {
     "chain": get_args(ChainMode),
     "protocol": ("auto", *PROTOCOLS),
-    "overlap": ("first", "last", "linux", "windows"),
+    "overlap": OVERLAPS,
     "want_detail": ("none", "rare", "all"),
 }
 

@@ -21,6 +21,7 @@ from dissector.queries.desk import Desk
 from dissector.queries.selection import Selection
 from dissector.report import captures as judging
 from dissector.report import closing
+from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
@@ -29,7 +30,6 @@ from dissector.report.sections.send_latency import exact
 from dissector.report.shares import Engine, EngineIn, Read
 from dissector.report.stretched import Memory
 from dissector.report.tallied import (
-    CHANGED,
     CLOSED,
     JOINED,
     Maker,
