@@ -139,7 +139,7 @@ def evidence(
 
     It holds the packets behind the selected frames, and those that open their connections,
     producers and consumers; rows and numbers of these; a page to paste into a bug report. All
-    conditions must hold. It is anonymous unless manifest otherwise: see docs/bug-reports.md.
+    conditions must hold. It is anonymous unless told otherwise: see docs/bug-reports.md.
     """
     from dissector.cli.reading import rereadable
     from dissector.queries.selection import selection_of

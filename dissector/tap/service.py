@@ -75,7 +75,7 @@ class Tap:
     """One source, its dissection, and who listens.
 
     account: sums over all that was read. fates: of the last rotations. kernel_dropped: packets so
-    far. signals: of signals.
+    far. signals: what they ask for.
     """
 
     def __init__(
