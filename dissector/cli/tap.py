@@ -117,10 +117,10 @@ def _replay(
 def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations":
     from dissector.tap.rotations import QUEUE_BYTES, Rotations
 
-    told = {**settings.core.as_json(), "cluster": settings.cluster}
+    options = {**settings.core.as_json(), "cluster": settings.cluster}
     limit = settings.memory_limit
     size = QUEUE_BYTES if limit is None else min(QUEUE_BYTES, limit // 8)
-    return Rotations(lake, source.name, told, not source.is_live, size)
+    return Rotations(lake, source.name, options, not source.is_live, size)
 
 
 class _Kept(NamedTuple):

@@ -42,7 +42,7 @@ from dissector.report.tallied import (
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
-_STEPS: Final = 4  # that a report is told to take
+_STEPS: Final = 4  # of a report
 _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
 

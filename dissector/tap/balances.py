@@ -13,7 +13,7 @@ from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key, colum
 
 MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
 
-MAX_NEW_STALLS: Final = 1000  # told one by one; all are counted
+MAX_NEW_STALLS: Final = 1000  # listed one by one; all are counted
 
 _EVENTS: Final = {
     "grant": permit_walk.GRANT,
