@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from dissector.cli.options import OVERLAPS
 from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
 from dissector.protocols import PROTOCOL_NAMES
@@ -38,7 +39,7 @@ _NOT_HERE: Final = ("decode_as", "follow_connection")
 _CHOICES: Final = {
     "chain": get_args(ChainMode),
     "protocol": ("auto", *PROTOCOL_NAMES),
-    "overlap": ("first", "last", "linux", "windows"),
+    "overlap": OVERLAPS,
     "want_detail": ("none", "rare", "all"),
 }
 

@@ -15,7 +15,7 @@ from dissector.errors import DissectorError
 from dissector.lake.reader import open_lake
 from dissector.places import local
 from dissector.queries.selection import selection_of
-from dissector.report.making import Asked, Words, write
+from dissector.report.making import Progress, Scope, write
 from dissector.report.result import SECTIONS
 from dissector.spark import session
 from dissector.spark.engine import SparkDesk
@@ -48,14 +48,14 @@ def parser(description: str) -> argparse.ArgumentParser:
     return options
 
 
-def _tell(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _tell_step(done: int, total: int, what: str) -> None:
+def _log_step(done: int, total: int, what: str) -> None:
     """A line on a terminal; a log does not need it."""
     if sys.stderr.isatty():
-        _tell(f"{done} of {total} steps done, now {what}")
+        _log(f"{done} of {total} steps done, now {what}")
 
 
 def main(
@@ -85,15 +85,15 @@ def main(
                 Path(args.lake),
                 Path(args.output),
                 partial(SparkDesk, spark),
-                Asked(tuple(args.capture), what, args.exact, tuple(sections)),
-                Words(_tell, _tell_step),
+                Scope(tuple(args.capture), what, args.exact, tuple(sections)),
+                Progress(_log, _log_step),
                 has_page=has_page,
                 is_forced=args.force,
             )
     except DissectorError as error:
-        _tell(f"{program.name}: {error}")
+        _log(f"{program.name}: {error}")
         return error.exit_code
     for each in unread:
-        _tell(each.text)
+        _log(each.text)
     print(os.path.join(args.output, "report.json"))
     return PARTIAL if unread else 0

@@ -27,9 +27,9 @@ def reported(
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What report.json says about a lake."""
-    asked = making.Asked(captures, selection_of(since, until, topics), exact)
-    words = making.Words(tell, lambda *_: None)
-    making.write(lake, output, engine, asked, words, has_page=False)
+    scope = making.Scope(captures, selection_of(since, until, topics), exact)
+    words = making.Progress(tell, lambda *_: None)
+    making.write(lake, output, engine, scope, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
     return content
 

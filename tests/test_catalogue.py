@@ -43,7 +43,7 @@ def parts() -> Parts:
 
 
 class Watched(dict[str, Any]):
-    """Rows by the name of their query; it remembers who was desk for."""
+    """Rows by the name of their query; it remembers which were asked for."""
 
     def __init__(self, tables: Any) -> None:
         super().__init__(tables)

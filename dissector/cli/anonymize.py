@@ -25,7 +25,7 @@ from dissector.outputs import new_file, written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dissector.evidence.anonymizing import Told
+    from dissector.evidence.anonymizing import Anonymized
     from dissector.evidence.disguise import Disguise
     from dissector.sources.rings import Chain
 
@@ -128,22 +128,22 @@ def anonymize(
             progress_bar("anonymizing", size, common.is_progress_shown) as bar,
             written(place, is_forced=force) as sink,
         ):
-            told = write_anonymous(capture, common.core_options(), disguise, sink, progress=bar)
-    for sentence in told.problems:
+            done = write_anonymous(capture, common.core_options(), disguise, sink, progress=bar)
+    for sentence in done.problems:
         common.words.missing(sentence)
-    common.words.say(f"{counted(told.packets, 'packet')} written to {output}")
-    for sentence in changes(told, disguise):
+    common.words.say(f"{counted(done.packets, 'packet')} written to {output}")
+    for sentence in changes(done, disguise):
         common.words.detail(sentence)
-    return EXIT_PARTIAL if told.problems else 0
+    return EXIT_PARTIAL if done.problems else 0
 
 
-def changes(told: "Told", disguise: "Disguise") -> list[str]:
+def changes(done: "Anonymized", disguise: "Disguise") -> list[str]:
     """What was done to packets, in sentences."""
     keeping = disguise.keeping
     said = [
         "Secrets: what authenticates (CONNECT, AUTH_RESPONSE, lookups, AUTH of Cursus) and values "
         "of encryption keys are `*`, as many as there were bytes.",
-        f"Payloads: noise of equal length, in {counted(told.frames, 'frame')} looked at. A CRC32C "
+        f"Payloads: noise of equal length, in {counted(done.frames, 'frame')} looked at. A CRC32C "
         "that was right is right again; of a frame whose CRC32C was wrong one payload byte is "
         "wrong again.",
         "Names (topics, subscriptions, producers, consumers, clients' keys and properties, hosts): "
@@ -165,18 +165,18 @@ def changes(told: "Told", disguise: "Disguise") -> list[str]:
         "Versions of clients and brokers, times, ids, sizes and flags stay.",
         "Comments, names of interfaces and secrets for decryption of the original are not in here.",
     ]
-    if told.repacked:
-        said.append(f"Compressed batches packed anew at their length: {told.repacked:,}.")
-    if told.nameless:
+    if done.repacked:
+        said.append(f"Compressed batches packed anew at their length: {done.repacked:,}.")
+    if done.nameless:
         said.append(
             "Of these without names and keys inside, for which there was no room: "
-            f"{told.nameless:,}."
+            f"{done.nameless:,}."
         )
-    if told.noise:
+    if done.noise:
         said.append(
-            f"Compressed bodies that could not be packed anew and are noise: {told.noise:,}; rows "
+            f"Compressed bodies that could not be packed anew and are noise: {done.noise:,}; rows "
             "of single messages in them are missing, numbers of messages are not."
         )
-    if told.emptied:
-        said.append(f"Bytes emptied of packets that are no TCP segments: {told.emptied:,}.")
+    if done.emptied:
+        said.append(f"Bytes emptied of packets that are no TCP segments: {done.emptied:,}.")
     return said

@@ -114,23 +114,24 @@ def _text_table(table: "pa.Table") -> str:
 def numbers(lake: "Lake") -> dict[str, Any]:
     """The numbers of a report of a lake, without sentences and names of files."""
     from dissector.queries.desk import Desk
-    from dissector.report.making import ALL, made
+    from dissector.report.making import ALL, make_report
 
     with TemporaryDirectory(prefix="dissector-") as work:
-        report = made(lake, Path(work), partial(Desk, threads=1), ALL, has_memory=False).report
-    return {name: value for name, value in report.items() if name not in _NO_NUMBERS}
+        made = make_report(lake, Path(work), partial(Desk, threads=1), ALL, has_memory=False)
+    return {name: value for name, value in made.report.items() if name not in _NO_NUMBERS}
 
 
 # -- the page
 
 
 def page(
-    told: Mapping[str, Any], source: Mapping[str, Any], lake: "Lake", selected: Sequence[int]
+    manifest: Mapping[str, Any], source: Mapping[str, Any], lake: "Lake", selected: Sequence[int]
 ) -> str:
     """The page to paste into a report.
 
     Args:
-        told: the manifest. source: facts of the whole capture. selected: frames, as numbered here.
+        manifest: of the bundle. source: facts of the whole capture. selected: numbers of frames of
+            the bundle.
     """
     chosen = set(selected)
     exchanges = [
@@ -141,21 +142,21 @@ def page(
     deliveries = [row for row in lake.table("deliveries").to_pylist() if row["frame_no"] in chosen]
     frames = [row for row in lake.table(FRAMES).to_pylist() if row["frame_no"] in chosen]
     lines = [
-        f"# Evidence: {told['what']}", "",
+        f"# Evidence: {manifest['what']}", "",
         *_when(frames, source, lake.table("connections").to_pylist()), "",
         "## What the selected frames say", "",
         *_of_frames(frames), *_of_exchanges(exchanges), *_of_deliveries(deliveries), "",
         "## How often", "",
         *source["often"], "",
         "## How it was measured", "",
-        f"By `dissector` {told['versions']['dissector']}, passively, from captured packets: "
-        f"`{told['command']}`. Times are the capture's; a latency runs from the last byte of a "
+        f"By `dissector` {manifest['versions']['dissector']}, passively, from captured packets: "
+        f"`{manifest['command']}`. Times are the capture's; a latency runs from the last byte of a "
         "request to the last byte of its answer, both as seen where the capture was taken.", "",
-        *told["shown"], "",
+        *manifest["shown"], "",
         "## What the capture could not see", "",
         *source["unseen"], "",
         "## What was changed before sharing", "",
-        *told["changed"], "",
+        *manifest["changed"], "",
         "## How to look at it", "",
         "`packets.pcapng` opens in Wireshark; a comment stands on each packet that matters, and "
         "packet numbers in the texts are Wireshark's. `frames.txt`, `exchanges.txt`, `permits.txt` "
@@ -289,7 +290,7 @@ def _same_rows(mine: bytes, theirs: bytes) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        told = pq.read_table(io.BytesIO(theirs))
-        return bool(pq.read_table(io.BytesIO(mine)).select(told.column_names).equals(told))
+        manifest = pq.read_table(io.BytesIO(theirs))
+        return bool(pq.read_table(io.BytesIO(mine)).select(manifest.column_names).equals(manifest))
     except (pa.ArrowException, KeyError):
         return False

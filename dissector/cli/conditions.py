@@ -39,12 +39,6 @@ _OPTIONAL: Final = (
     "permit_utilization.total.utilization_of",
     "permit_utilization.balance_over_time",
 )
-# What joining captures of a lake changed: only reports over several captures have it.
-_CLOSING: Final = (
-    "captures", "captures_joined", "groups", "connections_continued", "bytes_missing_between",
-    "frames_straddling", "frames_lost", "exchanges_answered_later", "deliveries_ended_later",
-    "redeliveries_recognised", "publishes_recognised", "balances_carried",
-)  # fmt: skip
 
 
 def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> None:
@@ -65,12 +59,10 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
 
     report = build(no_parts())
     if is_of_lake:
-        outcomes: dict[str, Any] = {
-            f"{prefix}outcomes_{moment}": {}
-            for prefix in ("", "delivery_")
-            for moment in ("before", "after")
-        }
-        report["closing"] = {"total": dict.fromkeys(_CLOSING) | outcomes}
+        # What joining captures changed: only reports over several captures have it.
+        from dissector.report import closing
+
+        report["closing"] = closing.of_nothing()
     for name in sorted(names):
         if name.startswith("closing.") and not is_of_lake:
             raise UsageError(

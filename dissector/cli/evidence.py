@@ -37,8 +37,8 @@ from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
-    from dissector.evidence.anonymizing import Told
-    from dissector.evidence.choosing import Asked, Chosen
+    from dissector.evidence.anonymizing import Anonymized
+    from dissector.evidence.choosing import Chosen, Filters
     from dissector.evidence.disguise import Disguise
     from dissector.evidence.showing import Cut
     from dissector.lake.reader import Lake
@@ -147,24 +147,26 @@ def evidence(
     need_inputs_or_lake(inputs, lake)
     selection = selection_of(since, until, topics)
     place = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
-    from dissector.evidence.choosing import Asked
+    from dissector.evidence.choosing import Filters
 
-    asked = Asked(_keep(condition), connections, frames, selection, subscriptions, slowest, finding)
-    if asked.is_everything:
+    filters = Filters(
+        _keep(condition), connections, frames, selection, subscriptions, slowest, finding
+    )
+    if filters.is_everything:
         raise UsageError(
             "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
             "--since, --until, --slowest or --finding; dissector anonymize makes a copy of all"
         )
     disguise = disguise_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files, _opened(files, lake, common, chain) as source:
-        parts, told, packets = _made(source, asked, disguise, common)
+        parts, manifest, packets = _made(source, filters, disguise, common)
         code = 0 if source.reading is None else source.reading.end()
     from dissector.evidence.bundle import write_bundle
 
     with written(place, is_forced=force) as sink:
-        write_bundle(sink, parts, told)
+        write_bundle(sink, parts, manifest)
     common.words.say(f"{counted(packets, 'packet')} and what they say written to {output}")
-    for sentence in told["shown"]:
+    for sentence in manifest["shown"]:
         common.words.say(sentence)
     print(output)
     return code
@@ -184,7 +186,7 @@ def _opened(
     inputs: Sequence[str], lake: Path | None, common: Common, mode: str
 ) -> Iterator[_Source]:
     """Rows and packets of what the user named."""
-    from dissector.evidence.finding_files import chains_of
+    from dissector.evidence.source_files import chains_of
     from dissector.queries.engine import engine_over
 
     with opened_lake(inputs, lake, common, mode) as opened, engine_over(opened.lake) as engine:
@@ -196,7 +198,7 @@ def _opened(
 
 
 def _made(
-    source: _Source, asked: "Asked", disguise: "Disguise", common: Common
+    source: _Source, filters: "Filters", disguise: "Disguise", common: Common
 ) -> tuple[dict[str, bytes], dict[str, Any], int]:
     """The parts of a bundle, what its manifest says, and how many packets it has."""
     from dissector.evidence.anonymizing import anonymize
@@ -206,7 +208,7 @@ def _made(
     from dissector.sources.bundled import PACKETS
     from dissector.sources.rings import Chain
 
-    found = choose(source.engine, asked)
+    found = choose(source.engine, filters)
     if len(found) > 1:
         raise UsageError(
             f"the selection is in {len(found)} captures and a bundle is of one: name one of them"
@@ -216,7 +218,7 @@ def _made(
         raise InputError(f"the packets of {capture} are not at hand: name its files as INPUT")
     chain, options = source.chains[capture], common.core_options()
     chosen = with_partners(source.engine, capture, frames)
-    part = cut(source.engine, chain, chosen, options, has_permits=asked.finding == "stall")
+    part = cut(source.engine, chain, chosen, options, has_permits=filters.finding == "stall")
     comments = _comments(source.engine, chosen, part)
     file = memory_file()
     with part.data:
@@ -230,22 +232,22 @@ def _made(
             if key in numbers:
                 roles.setdefault(chosen.roles[number][1], []).append(numbers[key])
         file.seek(0)
-        told = _told(source, asked, (chosen, part, done), disguise, common)
-        told["roles"] = {role: sorted(each) for role, each in roles.items()}
-        return _parts(lake, file.read(), told, source, PACKETS), told, len(part.taken)
+        manifest = _manifest(source, filters, (chosen, part, done), disguise, common)
+        manifest["roles"] = {role: sorted(each) for role, each in roles.items()}
+        return _parts(lake, file.read(), manifest, source, PACKETS), manifest, len(part.taken)
 
 
 def _parts(
-    lake: "Lake", packets: bytes, told: dict[str, Any], source: _Source, name: str
+    lake: "Lake", packets: bytes, manifest: dict[str, Any], source: _Source, name: str
 ) -> dict[str, bytes]:
     from dissector.cli.bundling import README, REDACTION, derived, page
     from dissector.evidence.facts import whole
 
-    parts = {name: packets, **derived(lake, told["roles"])}
-    facts = whole(source.engine, told["capture"]["id"])
-    parts[README] = page(told, facts, lake, told["roles"].get("selected", [])).encode()
-    parts[REDACTION] = "".join(f"{line}\n" for line in told["changed"]).encode()
-    del told["capture"]["id"]
+    parts = {name: packets, **derived(lake, manifest["roles"])}
+    facts = whole(source.engine, manifest["capture"]["id"])
+    parts[README] = page(manifest, facts, lake, manifest["roles"].get("selected", [])).encode()
+    parts[REDACTION] = "".join(f"{line}\n" for line in manifest["changed"]).encode()
+    del manifest["capture"]["id"]
     return parts
 
 
@@ -260,8 +262,8 @@ def _comments(engine: "Engine", chosen: "Chosen", part: "Cut") -> dict[int, list
     }
 
 
-def _told(
-    source: _Source, asked: "Asked", made: tuple["Chosen", "Cut", "Told"],
+def _manifest(
+    source: _Source, filters: "Filters", made: tuple["Chosen", "Cut", "Anonymized"],
     disguise: "Disguise", common: Common,
 ) -> dict[str, Any]:  # fmt: skip
     """What the manifest says, but for the parts."""
@@ -271,9 +273,9 @@ def _told(
     versions = {"dissector": metadata.version("pulsar-dissector")}
     versions |= {name: metadata.version(name) for name in _LIBRARIES}
     return {
-        "what": _what(asked),
+        "what": _what(filters),
         "versions": versions,
-        "command": _command(asked, disguise),
+        "command": _command(filters, disguise),
         "options": {
             name: value
             for name, value in common.core_options().as_json().items()
@@ -301,41 +303,41 @@ def _shown(part: "Cut") -> list[str]:
     return said
 
 
-def _what(asked: "Asked") -> str:
+def _what(filters: "Filters") -> str:
     """What was selected, without names."""
     parts = []
-    if asked.finding:
-        parts.append(asked.finding.replace("_", " "))
-    if asked.slowest:
-        parts.append(f"the {asked.slowest} slowest exchanges")
-    if asked.frames:
-        spans = ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in asked.frames)
+    if filters.finding:
+        parts.append(filters.finding.replace("_", " "))
+    if filters.slowest:
+        parts.append(f"the {filters.slowest} slowest exchanges")
+    if filters.frames:
+        spans = ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in filters.frames)
         parts.append(f"frames {spans}")
-    if asked.connections:
-        parts.append(f"connection {', '.join(map(str, asked.connections))}")
-    if asked.selection.topics:
+    if filters.connections:
+        parts.append(f"connection {', '.join(map(str, filters.connections))}")
+    if filters.selection.topics:
         parts.append("frames of a topic")
-    if asked.subscriptions:
+    if filters.subscriptions:
         parts.append("frames of a subscription")
-    if asked.keep is not None:
+    if filters.keep is not None:
         parts.append("frames that fit an expression")
-    if asked.selection.since_ns is not None or asked.selection.until_ns is not None:
+    if filters.selection.since_ns is not None or filters.selection.until_ns is not None:
         parts.append("frames of a time")
     return ", ".join(parts)
 
 
-def _command(asked: "Asked", disguise: "Disguise") -> str:
+def _command(filters: "Filters", disguise: "Disguise") -> str:
     """The command without what names something: paths, topics, expressions."""
     words = ["dissector", "evidence", "INPUT"]
-    words += [word for number in asked.connections for word in ("--connection", str(number))]
-    words += [word for a, b in asked.frames for word in ("--frames", f"{a}-{b}")]
-    words += ["--topic", "NAME"] * len(asked.selection.topics)
-    words += ["--subscription", "NAME"] * len(asked.subscriptions)
-    words += ["-Y", "EXPR"] if asked.keep is not None else []
-    words += ["--since", "T"] if asked.selection.since_ns is not None else []
-    words += ["--until", "T"] if asked.selection.until_ns is not None else []
-    words += ["--slowest", str(asked.slowest)] if asked.slowest else []
-    words += ["--finding", asked.finding] if asked.finding else []
+    words += [word for number in filters.connections for word in ("--connection", str(number))]
+    words += [word for a, b in filters.frames for word in ("--frames", f"{a}-{b}")]
+    words += ["--topic", "NAME"] * len(filters.selection.topics)
+    words += ["--subscription", "NAME"] * len(filters.subscriptions)
+    words += ["-Y", "EXPR"] if filters.keep is not None else []
+    words += ["--since", "T"] if filters.selection.since_ns is not None else []
+    words += ["--until", "T"] if filters.selection.until_ns is not None else []
+    words += ["--slowest", str(filters.slowest)] if filters.slowest else []
+    words += ["--finding", filters.finding] if filters.finding else []
     words += ["--keep-addresses"] if disguise.keeping.addresses else []
     words += ["--keep-names"] if disguise.keeping.names else []
     return shlex.join([*words, "-o", "BUNDLE.zip"])
@@ -363,9 +365,9 @@ def _verify(path: str, common: Common) -> None:
     from dissector.sources.bundled import PACKETS
 
     bundle = Bundle(path)
-    told = bundle.manifest
-    options = Options(**_known_options(told.get("options"), path))
-    roles = told.get("roles") if isinstance(told.get("roles"), dict) else {}
+    manifest = bundle.manifest
+    options = Options(**_known_options(manifest.get("options"), path))
+    roles = manifest.get("roles") if isinstance(manifest.get("roles"), dict) else {}
     file = memory_file()
     with file:
         file.write(bundle.parts[PACKETS])
@@ -382,7 +384,7 @@ def _verify(path: str, common: Common) -> None:
     ]
     if differing:
         mine = metadata.version("pulsar-dissector")
-        theirs = str((told.get("versions") or {}).get("dissector"))
+        theirs = str((manifest.get("versions") or {}).get("dissector"))
         by = (
             "" if mine == theirs else f" (made by version {safe_text(theirs)[:20]}, this is {mine})"
         )

@@ -10,7 +10,7 @@ without a partition; `partition == null` and `partition != null` ask for its abs
 import re
 from typing import Final, NamedTuple, NoReturn, cast
 
-from dissector.cli.hints import as_text, instead_of_sign, instead_of_word
+from dissector.cli.suggestions import as_text, instead_of_sign, instead_of_word
 from dissector.errors import UsageError
 
 MAX_NESTING: Final = 50  # parentheses and `not`s inside each other; deeper ones are refused

@@ -34,11 +34,11 @@ def outline(
     """
     yield from _capture(report["coverage"]["total"])
     yield ""
-    told: set[str] = set()
+    steps: set[str] = set()
     for remark in remarks(report, commands):
-        is_told = remark.next_step in told
-        told.add(remark.next_step)
-        yield from _verdict(remark._replace(next_step="") if is_told else remark, paint, width)
+        is_repeated = remark.next_step in steps
+        steps.add(remark.next_step)
+        yield from _verdict(remark._replace(next_step="") if is_repeated else remark, paint, width)
     for title, table in (
         ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
         ("slowest sends", _slowest(report)),

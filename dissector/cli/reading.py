@@ -80,11 +80,11 @@ class Reading:
             done = 0
             for chain in self.chains:
                 try:
-                    told = _from(progress, done)
+                    advance = _from(progress, done)
                     self.account.name = chain.base_name
                     self.account.file_names = chain.shown_names
                     digest = ChainDigest()
-                    for block in dissect(chain, options, told, digest=digest):
+                    for block in dissect(chain, options, advance, digest=digest):
                         self.account.add(block)
                         yield chain, block
                     self.capture_ids[chain] = capture_id(chain.base_name, digest.sha256())

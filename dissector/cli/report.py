@@ -42,7 +42,7 @@ from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
-    from dissector.report.making import Asked
+    from dissector.report.making import Scope
 
 _capture_option = capture_option("Read this capture of the lake only. Repeatable.")
 _output_option = click.option(
@@ -80,8 +80,8 @@ def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words
     return EXIT_FAIL_ON if found else code
 
 
-def _made(
-    lake: Path, output: Path, engine: Name, master: str | None, asked: "Asked", common: Common,
+def _make_report(
+    lake: Path, output: Path, engine: Name, master: str | None, scope: "Scope", common: Common,
     *, is_forced: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Make the report of a lake and write it.
@@ -100,8 +100,8 @@ def _made(
         steps_bar("report", common.is_progress_shown) as step,
         opened(name, master, rows, common.jobs) as engine_in,
     ):
-        words = making.Words(common.words.say, step)
-        return making.write(lake, output, engine_in, asked, words, is_forced=is_forced)
+        progress = making.Progress(common.words.say, step)
+        return making.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
 
 
 def check_output(folder: Path, *, is_forced: bool) -> None:
@@ -182,11 +182,11 @@ def summary(
     with opened_lake(inputs, lake, common, chain, may_be_partial=True) as opened:
         reading = opened.reading
         with temporary() as work:
-            result = making.made(
+            result = making.make_report(
                 opened.lake,
                 work,
                 partial(Desk, threads=common.jobs),
-                making.Asked(captures, is_exact=exact),
+                making.Scope(captures, is_exact=exact),
                 has_memory=reading is None,
             ).report
             code = opened.end(common)
@@ -245,16 +245,16 @@ def report(
     check_paths(conditions, is_of_lake=True)
     from dissector.lake.reader import open_lake
     from dissector.queries.selection import selection_of
-    from dissector.report.making import Asked
+    from dissector.report.making import Scope
 
-    asked = Asked(captures, selection_of(since, until, topics), exact)
+    scope = Scope(captures, selection_of(since, until, topics), exact)
     with open_lake(lake) as there:  # what is wrong with it is said before anything starts
         code = 0 if captures else exit_of_unread(common, there)
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
     if is_new:
         common.words.detail("--new is how every report is made: what is known is not read again")
-    result = _made(lake, output, engine, master, asked, common, is_forced=force)
+    result = _make_report(lake, output, engine, master, scope, common, is_forced=force)
     print(output / "report.html")
     return judge(conditions, result, code, common.words)
 
@@ -298,14 +298,14 @@ def analyze(
     check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline
     from dissector.report.commands import Commands
-    from dissector.report.making import Asked
+    from dissector.report.making import Scope
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)
-    result = _made(
+    result = _make_report(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
-        master, Asked(is_exact=exact), common, is_forced=force,
+        master, Scope(is_exact=exact), common, is_forced=force,
     )  # fmt: skip
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dissector.cli import hints
+from dissector.cli import suggestions
 from dissector.cli.expression import (
     Column,
     Comparison,
@@ -64,7 +64,7 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
         if isinstance(left, Column) and isinstance(right, Column):
             is_word = right.name not in kinds and "." not in right.name
             if is_word and kinds.get(left.name) in ("text", "time"):
-                refuse(text, right.at, hints.quoted(left.name, right.name))
+                refuse(text, right.at, suggestions.quoted(left.name, right.name))
     for column in columns_of(node):
         if column.name not in kinds:
             refuse(text, column.at, no_column(column.name, kinds))
@@ -73,7 +73,7 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
 
 def no_column(name: str, kinds: Kinds) -> str:
     """What to say about a column that is not there."""
-    return f"no column {name}; {hints.instead_of_column(name, kinds)}"
+    return f"no column {name}; {suggestions.instead_of_column(name, kinds)}"
 
 
 def _check_kinds(text: str, node: Node, kinds: Kinds) -> None:
@@ -134,7 +134,7 @@ def _check_literal(
     if value is not None and not fits:
         refuse(text, literal.at, f"{column.name} is {_KIND_WORDS[kind]}")
     if kind == "text" and isinstance(value, str) and is_whole:
-        hint = hints.instead_of_value(column.name, value)
+        hint = suggestions.instead_of_value(column.name, value)
         if hint:
             refuse(text, literal.at, hint)
     if kind == "time" and isinstance(value, str):

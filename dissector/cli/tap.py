@@ -27,7 +27,6 @@ from dissector.cli.options import (
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted, safe_text
 from dissector.outputs import refuse_inputs_in
-from dissector.tap.wishes import Wishes
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
     from dissector.tap.server import Server
-    from dissector.tap.service import Settings, Tap
+    from dissector.tap.service import Settings, Signals, Tap
 
 _NS: Final = 1_000_000_000
 _TRIGGERS: Final = ("checksum", "latency", "stall", "error")
@@ -49,18 +48,20 @@ _GO_TOGETHER: Final = (
 
 
 @contextmanager
-def signals() -> Iterator[Wishes]:
+def signal_handlers() -> Iterator["Signals"]:
     """SIGINT and SIGTERM end the tap with all written, SIGHUP rotates, SIGUSR1 records."""
-    wishes = Wishes()
+    from dissector.tap.service import Signals
+
+    signals = Signals()
 
     def end(*_: object) -> None:
-        wishes.is_end_wanted = True
+        signals.is_end_requested = True
 
     def rotate(*_: object) -> None:
-        wishes.is_rotation_wanted = True
+        signals.is_rotation_requested = True
 
     def record(*_: object) -> None:
-        wishes.is_record_wanted = True
+        signals.is_recording_requested = True
 
     handlers = {
         signal.SIGINT: end,
@@ -70,7 +71,7 @@ def signals() -> Iterator[Wishes]:
     }
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield wishes
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -116,10 +117,10 @@ def _replay(
 def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations":
     from dissector.tap.rotations import QUEUE_BYTES, Rotations
 
-    told = {**settings.core.as_json(), "cluster": settings.cluster}
+    options = {**settings.core.as_json(), "cluster": settings.cluster}
     limit = settings.memory_limit
     size = QUEUE_BYTES if limit is None else min(QUEUE_BYTES, limit // 8)
-    return Rotations(lake, source.name, told, not source.is_live, size)
+    return Rotations(lake, source.name, options, not source.is_live, size)
 
 
 class _Kept(NamedTuple):
@@ -146,7 +147,7 @@ class _Kept(NamedTuple):
             self.keep_bytes,
         )
         recorder.redacted = self.redacted
-        recorder.wishes = tap.wishes
+        recorder.signals = tap.signals
         return recorder
 
 
@@ -464,7 +465,7 @@ def tap(
     """
     _refuse_idle_options(click.get_current_context())
     _refuse_inputs(replay, lake, record)
-    with signals() as wishes, ExitStack() as stack:
+    with signal_handlers() as signals, ExitStack() as stack:
         from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
 
@@ -481,7 +482,7 @@ def tap(
         serving.bind(common.words)
         drop_all_but_capturing()
         rotations = _rotations(lake, source, settings) if lake else None
-        running = Tap(source, settings, rotations, wishes=wishes)
+        running = Tap(source, settings, rotations, signals=signals)
         for problem in problems:
             running.account.miss(problem)
         if record:

@@ -10,7 +10,7 @@ from dissector.evidence.streams import Streams
 from dissector.sources.rings import Chain
 
 
-class Told(NamedTuple):
+class Anonymized(NamedTuple):
     """What was done.
 
     packets: written; frames: treated; repacked, noise: compressed batches that can be read as
@@ -34,24 +34,24 @@ def anonymize(
     sink: BinaryIO,
     comments: Mapping[int, Sequence[str]] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Told:
+) -> Anonymized:
     """Write the packets of a capture as pcapng, made anonymous.
 
     Args:
         options: how it is dissected. comments: of packets, by number; without them streams may lie
             on the disk while it runs, else in memory.
-        progress: told stored bytes read so far, of twice as many.
+        progress: called with the stored bytes read so far, of twice as many.
 
     Raises:
         InputError: no file of it can be read. OSError: the sink takes no more.
     """
     half = chain.stored_bytes
-    told = None if progress is None else (lambda done: progress(done + half))
+    behind = None if progress is None else (lambda read: progress(read + half))
     streams = Streams(disguise, in_memory=comments is not None)
     streams.read(chain, options, progress)
-    written = Rewriter(disguise, streams, sink, comments).run(chain, told)
+    written = Rewriter(disguise, streams, sink, comments).run(chain, behind)
     treated = disguise.by_protocol.values()
-    return Told(
+    return Anonymized(
         written.packets,
         streams.treated,
         sum(each.repacked for each in treated),

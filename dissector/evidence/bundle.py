@@ -20,11 +20,11 @@ _WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made
 _MODE: Final = 0o600 << 16
 
 
-def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], told: Mapping[str, Any]) -> None:
+def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], facts: Mapping[str, Any]) -> None:
     """Write an archive of these parts.
 
     Args:
-        told: what the manifest says besides the parts.
+        facts: of the manifest, besides the parts.
 
     Raises:
         OSError: the sink takes no more.
@@ -33,7 +33,7 @@ def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], told: Mapping[str, 
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in sorted(parts.items())
     }
-    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **told, "parts": listed}
+    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **facts, "parts": listed}
     text = json.dumps(manifest, indent=1, sort_keys=False) + "\n"
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {MANIFEST: text.encode(), **parts}.items():

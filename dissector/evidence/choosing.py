@@ -89,7 +89,7 @@ _CONNECTING: Final = (
 Mask = Callable[["pa.RecordBatch"], Any]
 
 
-class Asked(NamedTuple):
+class Filters(NamedTuple):
     """What a user selects; all of it must hold.
 
     keep: of rows of frames, those that -Y selects; frames: first and last number; slowest: so many
@@ -107,7 +107,7 @@ class Asked(NamedTuple):
     @property
     def is_everything(self) -> bool:
         """Whether nothing is selected."""
-        return self == Asked()
+        return self == Filters()
 
 
 class Chosen(NamedTuple):
@@ -134,23 +134,23 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def choose(engine: "Engine", asked: Asked) -> dict[str, list[tuple[int, int]]]:
+def choose(engine: "Engine", filters: Filters) -> dict[str, list[tuple[int, int]]]:
     """Connection and number of the selected frames, by capture.
 
     Raises:
         UsageError: nothing is selected, or more than can be evidence.
     """
     source = "frames"
-    if asked.finding is not None:
-        source = f"frames SEMI JOIN ({FINDINGS[asked.finding]}) USING (capture, frame_no)"
+    if filters.finding is not None:
+        source = f"frames SEMI JOIN ({FINDINGS[filters.finding]}) USING (capture, frame_no)"
     found: dict[str, list[tuple[int, int]]] = {}
-    wanted = "*" if asked.keep is not None else "capture, connection_id, frame_no"
+    wanted = "*" if filters.keep is not None else "capture, connection_id, frame_no"
     total = 0
-    for answer in engine.answers(f"SELECT {wanted} FROM {source} WHERE {_conditions(asked)}"):
+    for answer in engine.answers(f"SELECT {wanted} FROM {source} WHERE {_conditions(filters)}"):
         for batch in answer.batches():
-            kept = batch if asked.keep is None else batch.filter(asked.keep(batch))
+            kept = batch if filters.keep is None else batch.filter(filters.keep(batch))
             total += kept.num_rows
-            if total > _MOST and asked.slowest is None:
+            if total > _MOST and filters.slowest is None:
                 raise UsageError(
                     f"the selection has more than {_MOST:,} frames: select more closely, or share "
                     "the whole capture (dissector anonymize)"
@@ -159,33 +159,33 @@ def choose(engine: "Engine", asked: Asked) -> dict[str, list[tuple[int, int]]]:
             columns = (kept.column(name).to_pylist() for name in names)
             for capture, connection, number in zip(*columns, strict=True):
                 found.setdefault(capture, []).append((connection, number))
-    if asked.slowest is not None:
-        found = _slowest(engine, found, asked.slowest)
+    if filters.slowest is not None:
+        found = _slowest(engine, found, filters.slowest)
     if not found:
         raise UsageError("no frame matches the selection: nothing was written")
     return found
 
 
-def _conditions(asked: Asked) -> str:
+def _conditions(filters: Filters) -> str:
     parts = ["frame_no IS NOT NULL"]
-    if asked.connections:
-        parts.append(f"connection_id IN ({', '.join(map(str, asked.connections))})")
-    if asked.frames:
-        spans = (f"frame_no BETWEEN {first} AND {last}" for first, last in asked.frames)
+    if filters.connections:
+        parts.append(f"connection_id IN ({', '.join(map(str, filters.connections))})")
+    if filters.frames:
+        spans = (f"frame_no BETWEEN {first} AND {last}" for first, last in filters.frames)
         parts.append(f"({' OR '.join(spans)})")
-    if asked.selection.since_ns is not None:
-        parts.append(f"last_ts_ns >= {asked.selection.since_ns}")
-    if asked.selection.until_ns is not None:
-        parts.append(f"last_ts_ns < {asked.selection.until_ns}")
-    if asked.selection.topics:
+    if filters.selection.since_ns is not None:
+        parts.append(f"last_ts_ns >= {filters.selection.since_ns}")
+    if filters.selection.until_ns is not None:
+        parts.append(f"last_ts_ns < {filters.selection.until_ns}")
+    if filters.selection.topics:
         either = (
             f"topic = {quoted(name)} OR regexp_full_match(replace(topic, {quoted(name)}, ''), "
             "'-partition-\\d+')"
-            for name in asked.selection.topics
+            for name in filters.selection.topics
         )
         parts.append(f"({' OR '.join(either)})")
-    if asked.subscriptions:
-        parts.append(f"subscription IN ({', '.join(map(quoted, asked.subscriptions))})")
+    if filters.subscriptions:
+        parts.append(f"subscription IN ({', '.join(map(quoted, filters.subscriptions))})")
     return " AND ".join(parts)
 
 

@@ -140,10 +140,10 @@ class Streams:
             InputError: no file of it can be read.
         """
         self._account = Account(chain.base_name, chain.shown_names)
-        told = dataclasses.replace(
+        core = dataclasses.replace(
             options, follow_connection=ALL, want_detail="none", properties=False, redact=False
         )
-        dissection = Dissection(told)
+        dissection = Dissection(core)
         with ChainReader(chain.files) as reader:
             for event in reader:
                 if isinstance(event, FileStart):

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.links import Plan
 from dissector.joining.merged import COUNTERS
 from dissector.protocols import PROTOCOLS
@@ -13,6 +14,7 @@ from dissector.report.explained import joined_about
 
 Row = dict[str, Any]
 MAX_STRADDLING: Final = 10_000
+CHANGED: Final = ("changes", "cut", "skipped")  # tables of joining that the section is made from
 
 
 def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) -> dict[str, Any]:
@@ -44,6 +46,12 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
         "straddling": straddling[:MAX_STRADDLING],
     }
     return {"about": joined_about(made), **made}
+
+
+def of_nothing() -> dict[str, Any]:
+    """The section of captures of which none belong together."""
+    tables = {name: CLOSED_SCHEMAS[name].empty_table() for name in CHANGED}
+    return section(Plan((), {}, (), ()), (), tables)
 
 
 def _changed(changes: pa.Table) -> dict[str, Any]:

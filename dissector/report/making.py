@@ -21,6 +21,7 @@ from dissector.queries.desk import Desk
 from dissector.queries.selection import Selection
 from dissector.report import captures as judging
 from dissector.report import closing
+from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.parts import Parts
@@ -29,7 +30,6 @@ from dissector.report.sections.send_latency import exact
 from dissector.report.shares import Engine, EngineIn, Read
 from dissector.report.stretched import Memory
 from dissector.report.tallied import (
-    CHANGED,
     CLOSED,
     JOINED,
     Maker,
@@ -42,12 +42,12 @@ from dissector.report.tallied import (
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
-_STEPS: Final = 4  # that a report is told to take
+_STEPS: Final = 4  # of a report
 _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
 
 
-class Asked(NamedTuple):
+class Scope(NamedTuple):
     """What a report is asked for.
 
     captures: ids, none for all; selection: of rows; is_exact: percentiles from all values;
@@ -65,10 +65,10 @@ class Asked(NamedTuple):
         return self.selection.is_everything and not self.is_exact
 
 
-class Words(NamedTuple):
-    """Who is told what goes on: lines, and steps (done, of how many, what)."""
+class Progress(NamedTuple):
+    """Where a report logs what goes on: lines, and steps (done, of how many, what)."""
 
-    tell: Callable[[str], None]
+    log: Callable[[str], None]
     step: Step
 
 
@@ -76,8 +76,8 @@ def _nothing(*_: Any) -> None:
     """Nobody wants to know."""
 
 
-ALL: Final = Asked()
-SILENT: Final = Words(_nothing, _nothing)
+ALL: Final = Scope()
+SILENT: Final = Progress(_nothing, _nothing)
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
@@ -143,22 +143,22 @@ def _program() -> str:
     return found.hexdigest()
 
 
-class Made(NamedTuple):
+class Report(NamedTuple):
     """A report's JSON, and what puts further tables of it into a folder, by their place."""
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
 
 
-def made(
+def make_report(
     lake: Lake,
     work: Path,
     engine: EngineIn,
-    asked: Asked,
-    words: Words = SILENT,
+    scope: Scope,
+    progress: Progress = SILENT,
     *,
     has_memory: bool = True,
-) -> Made:
+) -> Report:
     """Make a report of an open lake.
 
     Args:
@@ -168,38 +168,38 @@ def made(
     Raises:
         UsageError, InputError: what is asked for is not there, or cannot be read.
     """
-    twice = {} if asked.captures else held_elsewhere(lake.captures)
+    twice = {} if scope.captures else held_elsewhere(lake.captures)
     for name, other in twice.items():
-        words.tell(f"{name} is not counted: all its files are in {other}")
-    lake = lake._replace(captures=tuple(chosen_captures(lake.captures, asked.captures)))
+        progress.log(f"{name} is not counted: all its files are in {other}")
+    lake = lake._replace(captures=tuple(chosen_captures(lake.captures, scope.captures)))
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
-    words.step(0, _STEPS, "what the captures hold")
+    progress.step(0, _STEPS, "what the captures hold")
     kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
     if has_memory:
         read = read._replace(memory=Memory(lake, digests, read.known, work))
-    words.step(1, _STEPS, "the rows of new captures")
+    progress.step(1, _STEPS, "the rows of new captures")
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, Desk):
-                return Made(_of_one(read, opened, asked), {})
+                return Report(_of_one(read, opened, scope), {})
     names = {name: query.digest for name, query in catalogue().items()}
-    exactly = Exactly() if asked.is_exact else None
-    maker = Maker(read, kept if asked.is_kept else None, work, engine, asked.selection, exactly)
+    exactly = ExactPercentiles() if scope.is_exact else None
+    maker = Maker(read, kept if scope.is_kept else None, work, engine, scope.selection, exactly)
     maker.make(names)
-    words.tell(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
-    is_whole = set(asked.sections) >= set(SECTIONS)
+    progress.log(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
+    is_whole = set(scope.sections) >= set(SECTIONS)
     with Desk(work) as desk:
         if is_whole:
             _judge(desk, maker, names, read)
-        words.step(2, _STEPS, "all captures together")
+        progress.step(2, _STEPS, "all captures together")
         parts = _parts(desk, maker, read)
         if exactly is not None:
             parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
         verdicts = _verdicts(desk, maker) if is_whole else None
-        report = build(parts, asked.sections, verdicts)
-        if not asked.selection.is_everything:
-            report["selection"] = asked.selection.as_json()
+        report = build(parts, scope.sections, verdicts)
+        if not scope.selection.is_everything:
+            report["selection"] = scope.selection.as_json()
         if is_whole and twice:
             report["coverage"]["not_counted"] = [
                 {"capture": name, "held_by": other} for name, other in twice.items()
@@ -210,12 +210,12 @@ def made(
                 for name in CHANGED
             }
             report["closing"] = closing.section(read.plan, read.captures, changes)
-    if asked.is_kept and not asked.captures:
+    if scope.is_kept and not scope.captures:
         maker.tidy()
-    return Made(report, _closed_tables(maker) if is_whole else {})
+    return Report(report, _closed_tables(maker) if is_whole else {})
 
 
-class Exactly:
+class ExactPercentiles:
     """Percentiles of all values, which are taken while an engine has the tables."""
 
     def __init__(self) -> None:
@@ -225,16 +225,16 @@ class Exactly:
         self.table = settled(exact(engine.table))
 
 
-def _of_one(read: Read, desk: Desk, asked: Asked) -> Row:
+def _of_one(read: Read, desk: Desk, scope: Scope) -> Row:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
-    tables = tallied_at_once(desk, read, catalogue(), asked.selection)
-    if asked.is_exact:
+    tables = tallied_at_once(desk, read, catalogue(), scope.selection)
+    if scope.is_exact:
         tables["exact"] = settled(exact(desk.table))
     tables["files"] = read.known.files
     verdicts = judging.section(judging.all_judged(tables).to_pylist())
-    report = build(Parts(tables, *_steps(read)), asked.sections, verdicts)
-    if not asked.selection.is_everything:
-        report["selection"] = asked.selection.as_json()
+    report = build(Parts(tables, *_steps(read)), scope.sections, verdicts)
+    if not scope.selection.is_everything:
+        report["selection"] = scope.selection.as_json()
     return report
 
 
@@ -246,7 +246,7 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
     """
     with open_lake(lake) as there:
         if there.captures:
-            made(there, work, engine, Asked())
+            make_report(there, work, engine, Scope())
 
 
 def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
@@ -317,8 +317,8 @@ def write(
     lake: Path,
     output: Path,
     engine: EngineIn,
-    asked: Asked = ALL,
-    words: Words = SILENT,
+    scope: Scope = ALL,
+    progress: Progress = SILENT,
     *,
     has_page: bool = True,
     is_forced: bool = False,
@@ -330,8 +330,8 @@ def write(
     """
     with workspace(output) as work:
         with open_lake(lake) as opened:
-            found = made(opened, work, engine, asked, words)
-        words.step(3, _STEPS, "writing the report")
+            found = make_report(opened, work, engine, scope, progress)
+        progress.step(3, _STEPS, "writing the report")
         write_report(
             output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
         )

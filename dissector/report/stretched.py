@@ -165,8 +165,8 @@ class Memory:
         data = path.read_bytes()
         path.unlink()
         path.write_bytes(data)
-        told = pq.ParquetFile(self._target(stretch).path(SEAL)).read().column(0).to_pylist()
-        is_ours = hmac.compare_digest(str(told[0]), self._seal_of(stretch))
+        seal = pq.ParquetFile(self._target(stretch).path(SEAL)).read().column(0).to_pylist()
+        is_ours = hmac.compare_digest(str(seal[0]), self._seal_of(stretch))
         if not is_ours:
             for name in self._tables(stretch):
                 self._target(stretch).path(name).unlink()

@@ -28,6 +28,7 @@ from dissector.queries.catalogue import catalogue
 from dissector.queries.desk import Desk, parquet, quoted, reading
 from dissector.queries.selection import Selection
 from dissector.queries.written import written
+from dissector.report.closing import CHANGED
 from dissector.report.shares import (
     Engine,
     EngineIn,
@@ -44,8 +45,7 @@ from dissector.schemas.arrow import arrow_schema
 
 T = TypeVar("T")
 R = TypeVar("R")
-# What the section `closing` is made from, and the rows that are in a report's tables.
-CHANGED: Final = ("changes", "cut", "skipped")
+# The rows that are in a report's tables.
 CLOSED: Final = ("exchanges", "deliveries", "permits")
 JOINED: Final = "joined-"  # before the names of these tables, where they are kept
 # It steps when what joining or a survey writes means something else.

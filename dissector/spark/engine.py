@@ -186,10 +186,10 @@ class SparkDesk:
         """What a function gives for each of some tasks, each a task of Spark."""
         if not tasks:
             return []
-        run = partial(_told, function)
-        told = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
+        run = partial(_outcome_of, function)
+        outcomes = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
         found: list[Result] = []
-        for result, problem in told:
+        for result, problem in outcomes:
             if problem is not None:
                 raise InputError(problem)
             found += result
@@ -218,7 +218,7 @@ class SparkDesk:
             return reader.parquet(*map(to_read, paths))
 
 
-def _told(function: Callable[[Task], Result], task: Task) -> tuple[list[Result], str | None]:
+def _outcome_of(function: Callable[[Task], Result], task: Task) -> tuple[list[Result], str | None]:
     """What a task gives, or what is wrong with its input: to try that again would not help."""
     try:
         return [function(task)], None

@@ -7,14 +7,13 @@ import numpy as np
 from dissector.blocks import Column, Int64Array, TableBlock
 from dissector.limits import NULL
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from dissector.schemas.builders import numbers
 from dissector.tap import permit_walk
 from dissector.tap.grouping import group_rows
-from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key
+from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key, column
 
 MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
 
-MAX_NEW_STALLS: Final = 1000  # told one by one; all are counted
+MAX_NEW_STALLS: Final = 1000  # listed one by one; all are counted
 
 _EVENTS: Final = {
     "grant": permit_walk.GRANT,
@@ -60,7 +59,7 @@ class Balances:
     def add(self, block: TableBlock) -> None:
         """Take in rows of `permits`, in the order in which they were written."""
         groups = Groups(block, (*_NAMES, "event"))
-        delta = _column(block, "delta")
+        delta = column(block, "delta")
         sums = groups.sums(delta)
         for counts, event, sign in ((self.granted, "grant", 1), (self.delivered, "delivery", -1)):
             counts.add_groups(
@@ -71,9 +70,9 @@ class Balances:
                 self._slots_of(block, groups),
                 _events(block.columns["event"]),
                 delta,
-                _column(block, "available_after"),
-                _column(block, "ts") // _NS_PER_US,
-                _column(block, "frame_no"),
+                column(block, "available_after"),
+                column(block, "ts") // _NS_PER_US,
+                column(block, "frame_no"),
             )
         )
         stalls = np.zeros((block.rows, permit_walk.STALL_COLUMNS), np.int64)
@@ -83,7 +82,7 @@ class Balances:
     def close(self, block: TableBlock) -> None:
         """Consumers whose incarnation is over, rows of `consumers`; rows of `permits` of the same
         frames may still come."""
-        columns = (_column(block, name).tolist() for name in _IDENTITY)
+        columns = (column(block, name).tolist() for name in _IDENTITY)
         self._closed.update(zip(*columns, strict=True))
 
     def forget(self) -> None:
@@ -148,7 +147,7 @@ class Balances:
     def _slots_of(self, block: TableBlock, groups: Groups) -> Int64Array:
         """The state's row of each row's consumer; -1 beyond the bound."""
         keys = groups.keys(_NAMES)
-        identity = [_column(block, name) for name in _IDENTITY]
+        identity = [column(block, name) for name in _IDENTITY]
         first, consumers = group_rows(identity)
         slots = np.empty(len(first), np.int64)
         unique = zip(*(column[first].tolist() for column in identity), strict=True)
@@ -179,13 +178,6 @@ class Balances:
 
 def _add(sums: dict[Key, int], key: Key, count: int) -> None:
     sums[key] = sums.get(key, 0) + count
-
-
-def _column(block: TableBlock, name: str) -> Int64Array:
-    values: Any = block.columns.get(name)
-    if values is None:
-        return np.full(block.rows, NULL, np.int64)
-    return numbers(values, 0, block.rows)
 
 
 def _events(values: Column) -> Int64Array:

@@ -4,17 +4,16 @@ Every sum is over rows as the lake gets them, of the same columns; what a row me
 """
 
 from collections.abc import Callable, Sequence, Set
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.blocks import Coded, Column, TableBlock
 from dissector.limits import NULL
-from dissector.schemas.builders import numbers
 from dissector.schemas.text import plain_text
 from dissector.tap.balances import Balances
-from dissector.tap.series import MAX_SERIES, Counts, Groups, Histograms, column_codes
+from dissector.tap.series import MAX_SERIES, Counts, Groups, Histograms, column, column_codes
 
 Mask = npt.NDArray[np.bool_]
 
@@ -32,14 +31,6 @@ def is_text(block: TableBlock, name: str, *texts: str) -> Mask:
     is_wanted = np.array([plain_text(name) in texts for name in names] + [False])
     found: Mask = is_wanted[codes]
     return found
-
-
-def column(block: TableBlock, name: str) -> Int64Array:
-    """A column of numbers, limits.NULL where it is null."""
-    values: Any = block.columns.get(name)
-    if values is None:
-        return np.full(block.rows, NULL, np.int64)
-    return numbers(values, 0, block.rows)
 
 
 def some_rows(block: TableBlock, names: Sequence[str], chosen: Mask) -> TableBlock:

@@ -12,8 +12,7 @@ from dissector.blocks import Int64Array, TableBlock
 from dissector.buckets import BUCKETS, buckets_of
 from dissector.limits import NULL
 from dissector.report.numbers import Row, durations
-from dissector.tap.facts import column
-from dissector.tap.series import MAX_SERIES, OTHER, Groups
+from dissector.tap.series import MAX_SERIES, OTHER, Groups, column
 
 MAX_TOPICS: Final = MAX_SERIES  # further ones are counted together, as `other`
 

@@ -314,8 +314,8 @@ class Live:
                 self._note("interface_down", feed.number)
         if self._tagged is not None and self.taken == 0:
             tagged = self._tagged.count()
-            if tagged and not self._tagged.is_told:
-                self._tagged.is_told = True
+            if tagged and not self._tagged.is_reported:
+                self._tagged.is_reported = True
                 self._note("filter_misses_tags", tagged)
 
     def _note(self, code: str, value: int, value2: int | None = None) -> None:
@@ -341,7 +341,7 @@ class _TaggedCount:
     """Counts packets with VLAN tags beside a filter that may not see them."""
 
     def __init__(self, interfaces: Sequence[Interface]) -> None:
-        self.is_told = False
+        self.is_reported = False
         self._sockets = [open_socket(interface) for interface in interfaces]
         self._counts = 0
         for packets, interface in zip(self._sockets, interfaces, strict=True):

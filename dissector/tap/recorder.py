@@ -35,8 +35,8 @@ from dissector.schemas.text import gathered
 from dissector.sources.private import private
 from dissector.sources.redacted import RAW_BYTES, redact_capture
 from dissector.tap.pieces import Piece
+from dissector.tap.service import Signals
 from dissector.tap.triggers import Trigger, Triggers, of_signal
-from dissector.tap.wishes import Wishes
 
 MEMORY_BYTES: Final = 64 << 20  # default: packets that are held
 KEEP_BYTES: Final = 2_000_000_000  # default: of recordings, the oldest go
@@ -98,7 +98,7 @@ class Recorder:
         self.redacted: Options | None = None
         self.kept = self.limited = self.failed = 0
         self.problem: str | None = None
-        self.wishes: Wishes | None = None
+        self.signals: Signals | None = None
         self._triggers = triggers
         self._ends_of = ends_of
         self._link_types = link_types
@@ -174,8 +174,8 @@ class Recorder:
 
     def tick(self, now: float) -> None:
         """Write what has waited for the packets after it, and what a signal asks for."""
-        if self.wishes is not None and self.wishes.is_record_wanted:
-            self.wishes.is_record_wanted = False
+        if self.signals is not None and self.signals.is_recording_requested:
+            self.signals.is_recording_requested = False
             self._waiting.append((of_signal(self._last_ns), None, 0.0))
         if not self._waiting:
             return

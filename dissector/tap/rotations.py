@@ -86,7 +86,7 @@ class Rotations:
         self,
         lake: Path,
         name: str,
-        told: Mapping[str, Any],
+        options: Mapping[str, Any],
         may_wait: bool,
         queue_bytes: int = QUEUE_BYTES,
     ) -> None:
@@ -96,7 +96,7 @@ class Rotations:
         self.lost_packets = 0
         self.problem: str | None = None
         self._lake = lake
-        self._told = told
+        self._options = options
         self._may_wait = may_wait
         self._limit = queue_bytes
         self._first_ts_ns = 0
@@ -248,7 +248,7 @@ class Rotations:
             if problem is None and written.end is not None:
                 versions = {"dissector": metadata.version(_DISTRIBUTION)}
                 try:
-                    landing.commit(self._told, versions, tap_id=written.capture_id)
+                    landing.commit(self._options, versions, tap_id=written.capture_id)
                 except DissectorError as error:
                     problem = str(error)
         return problem

@@ -5,11 +5,13 @@ of the work does not grow with rows. Label sets beyond the bound are counted und
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.limits import NULL
+from dissector.schemas.builders import numbers
 from dissector.schemas.text import plain_text
 from dissector.tap.grouping import added_up, group_rows, tallied
 
@@ -37,6 +39,14 @@ def column_codes(values: Column | None, rows: int) -> tuple[Int64Array, Texts]:
     texts = sorted({value for value in values if value is not None})
     places = {text: place for place, text in enumerate(texts)}
     return np.array([places.get(value, -1) for value in values], np.int64), texts
+
+
+def column(block: TableBlock, name: str) -> Int64Array:
+    """A column of numbers, limits.NULL where it is null."""
+    values: Any = block.columns.get(name)
+    if values is None:
+        return np.full(block.rows, NULL, np.int64)
+    return numbers(values, 0, block.rows)
 
 
 class Groups:

@@ -1,6 +1,6 @@
 """The loop of a tap: pieces of the input through one dissection, their rows to those who listen.
 
-Between two pieces it looks at clocks and wishes: a rotation that is due, a part of the input that
+Between two pieces it looks at clocks and signals: a rotation that is due, a part of the input that
 ended, what became of rotations, memory. It knows no interface and no metric; both are handed in.
 """
 
@@ -23,7 +23,6 @@ from dissector.sources.account import Account
 from dissector.tap.memory import MemoryLimit
 from dissector.tap.pieces import NEVER_NS, Cuts, Part, Piece, Source
 from dissector.tap.rotations import Fate, Rotations
-from dissector.tap.wishes import Wishes
 
 ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what waits for a rotation
 
@@ -46,6 +45,19 @@ class Settings:
     memory_limit: int | None = None
 
 
+@dataclass
+class Signals:
+    """What signals ask of a tap that runs: flags that the loop looks at between two pieces.
+
+    is_end_requested: end with all written; is_rotation_requested: end the running rotation;
+    is_recording_requested: keep the packets of the flight recorder. The loop resets the last two.
+    """
+
+    is_end_requested: bool = False
+    is_rotation_requested: bool = False
+    is_recording_requested: bool = False
+
+
 class Listener(Protocol):
     """Takes part in a tap: metrics, a recorder, a view."""
 
@@ -63,7 +75,7 @@ class Tap:
     """One source, its dissection, and who listens.
 
     account: sums over all that was read. fates: of the last rotations. kernel_dropped: packets so
-    far. wishes: of signals.
+    far. signals: what they ask for.
     """
 
     def __init__(
@@ -72,14 +84,14 @@ class Tap:
         settings: Settings,
         rotations: Rotations | None = None,
         listeners: Sequence[Listener] = (),
-        wishes: Wishes | None = None,
+        signals: Signals | None = None,
         memory: MemoryLimit | None = None,
     ) -> None:
         self.source = source
         self.settings = settings
         self.account = Account(source.name, source.file_names)
         self.fates: deque[Fate] = deque(maxlen=_FATES)
-        self.wishes = Wishes() if wishes is None else wishes
+        self.signals = Signals() if signals is None else signals
         self._rotations = rotations
         self._listeners = list(listeners)
         self._began = time.monotonic()
@@ -173,8 +185,8 @@ class Tap:
         now = time.monotonic()
         settings = self.settings
         is_due = self.source.is_live and now - self._rotation_began > settings.rotate_ns / _NS
-        if self.wishes.is_rotation_wanted or self._cuts.room_bytes <= 0 or is_due:
-            self.wishes.is_rotation_wanted = False
+        if self.signals.is_rotation_requested or self._cuts.room_bytes <= 0 or is_due:
+            self.signals.is_rotation_requested = False
             self._rotate()
         if self._rotations is not None:
             self._keep(self._rotations.fates())
@@ -184,7 +196,7 @@ class Tap:
         is_over = settings.duration_ns is not None and now - self._began >= (
             settings.duration_ns / _NS
         )
-        if is_over or self.wishes.is_end_wanted:
+        if is_over or self.signals.is_end_requested:
             self.source.stop()
         for listener in self._listeners:
             listener.tick(now)

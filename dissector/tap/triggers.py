@@ -13,8 +13,8 @@ from dissector.errors import UsageError
 from dissector.limits import NULL
 from dissector.schemas.text import plain_text
 from dissector.tap.balances import Balances
-from dissector.tap.facts import column, is_text
-from dissector.tap.series import column_codes
+from dissector.tap.facts import is_text
+from dissector.tap.series import column, column_codes
 
 CHECKSUM: Final = "checksum"
 LATENCY: Final = "latency"

@@ -1,7 +1,9 @@
 """The jobs one by one, under the arguments that spark-submit hands on."""
 
+import importlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +13,21 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.report.result import SECTIONS
-from spark_jobs import (
-    checksum,
-    coverage,
-    errors,
-    job,
-    latency,
-    lifetimes,
-    permits,
-    redelivery,
-    report,
-    round_trips,
-)
+from spark_jobs import coverage, job, latency, report
 from tests.reports import differences
 from tests.spark_jobs.conftest import Both
 
 Main = Callable[[list[str]], int]
+FOLDER = Path(job.__file__).parent
+MAINS = [
+    getattr(importlib.import_module(f"spark_jobs.{path.stem}"), "main", None)
+    for path in sorted(FOLDER.glob("[a-z]*.py"))
+]
+# Those that write some sections.
 JOBS: dict[Main, tuple[str, ...]] = {
-    coverage.main: ("coverage",),
-    latency.main: ("send_latency",),
-    permits.main: ("permit_utilization",),
-    redelivery.main: ("redelivery",),
-    checksum.main: ("checksum_failures",),
-    errors.main: ("errors", "slowest"),
-    lifetimes.main: ("publish_to_delivery", "ack_latency"),
-    round_trips.main: ("requests", "connecting"),
+    main: main.keywords["sections"]
+    for main in MAINS
+    if isinstance(main, partial) and "sections" in main.keywords
 }
 
 

@@ -1,6 +1,6 @@
 """What is chosen, what belongs to it, and how few packets show the same.
 
-Here are tested: dissector.evidence.choosing, showing, facts, finding_files, bundle.
+Here are tested: dissector.evidence.choosing, showing, facts, source_files, bundle.
 """
 
 import io
@@ -16,7 +16,7 @@ from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
 from dissector.evidence import choosing, facts, showing
 from dissector.evidence.bundle import Bundle, write_bundle
-from dissector.evidence.finding_files import chains_of
+from dissector.evidence.source_files import chains_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.engine import Engine, engine_over
@@ -43,7 +43,7 @@ def engine(lake: Lake) -> Iterator[Engine]:
 
 
 def chosen(engine: Engine, **asked: object) -> choosing.Chosen:
-    wanted = choosing.Asked(**asked)  # type: ignore[arg-type]
+    wanted = choosing.Filters(**asked)  # type: ignore[arg-type]
     ((capture, frames),) = choosing.choose(engine, wanted).items()
     return choosing.with_partners(engine, capture, frames)
 
@@ -57,22 +57,22 @@ def commands(engine: Engine, numbers: list[int]) -> list[str]:
 
 
 def test_conditions_narrow_each_other(engine: Engine) -> None:
-    whole = choosing.choose(engine, choosing.Asked(frames=[(1, 100)]))
+    whole = choosing.choose(engine, choosing.Filters(frames=[(1, 100)]))
     ((_, hundred),) = whole.items()
     assert [number for _, number in hundred] == list(range(1, 101))
     topics = selection_of(topics=["j24"])
     ((_, some),) = choosing.choose(
-        engine, choosing.Asked(frames=[(1, 100)], selection=topics)
+        engine, choosing.Filters(frames=[(1, 100)], selection=topics)
     ).items()
     assert 0 < len(some) < 100 and set(some) < set(hundred)
     with pytest.raises(UsageError, match="nothing was written"):
-        choosing.choose(engine, choosing.Asked(connections=[7]))
+        choosing.choose(engine, choosing.Filters(connections=[7]))
     with pytest.raises(UsageError, match="nothing was written"):
-        choosing.choose(engine, choosing.Asked(subscriptions=["it's none"]))
+        choosing.choose(engine, choosing.Filters(subscriptions=["it's none"]))
 
 
 def test_partitions_of_a_topic_are_the_topic() -> None:
-    text = choosing._conditions(choosing.Asked(selection=selection_of(topics=["it's"])))
+    text = choosing._conditions(choosing.Filters(selection=selection_of(topics=["it's"])))
     assert "'persistent://public/default/it''s'" in text
 
 

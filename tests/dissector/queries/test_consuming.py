@@ -1,4 +1,4 @@
-"""What consumers received, acknowledged and desk for again, in rows made by hand."""
+"""What consumers received, acknowledged and asked for again, in rows made by hand."""
 
 from typing import Any
 

@@ -84,7 +84,7 @@ class Sending:
                 time.sleep(self.pause)
         self.frames = []
         assert self.tap is not None
-        self.tap.wishes.is_end_wanted = True
+        self.tap.signals.is_end_requested = True
 
 
 def tapped(pair: Wire, frames: list[bytes], lake: Path | None = None, **options) -> Tap:
@@ -423,7 +423,7 @@ def test_a_tap_over_its_memory_begins_a_new_run_and_says_so(pair, tmp_path, monk
             pass
 
         def tick(self, now: float) -> None:
-            tap.wishes.is_end_wanted = False
+            tap.signals.is_end_requested = False
             if tap.memory_restarts:
                 self.turns += 1
                 second.tick(now)

@@ -255,11 +255,11 @@ def test_the_side_of_the_tap_is_said_where_it_is_certain(
 ) -> None:
     """The whole path takes 1 ms there and back: what comes back in 0.2 ms is at hand."""
     kind = {"PING": "ping", "AUTH_CHALLENGE": "auth"}.get(command, "request")
-    desk = made.publish(kind=kind, request_command=command, latency_ns=latency_ns)
+    row = made.publish(kind=kind, request_command=command, latency_ns=latency_ns)
     frame = {"connection_id": 0, "frame_no": 1, "command": command,
              "direction": "to_client" if is_of_broker else "to_broker"}  # fmt: skip
     leg = {"connection_id": 0, "handshake_rtt_ns": MS}
-    desk.put({"c": {"exchanges": [desk], "frames": [frame], "connections": [leg]}})
+    desk.put({"c": {"exchanges": [row], "frames": [frame], "connections": [leg]}})
     section = requests(desk.parts(["requests", "unread", "ways"]))
     assert section["total"]["tap_nearer_to"] == nearer
     if kind == "ping":

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dissector.cli import expression, hints, select
+from dissector.cli import expression, select, suggestions
 from dissector.cli.show import column_kinds
 from dissector.errors import UsageError
 from dissector.schemas import TABLES
@@ -80,7 +80,7 @@ def test_what_can_match_is_taken(text: str) -> None:
 
 
 def test_values_are_those_that_the_columns_name() -> None:
-    for column, values in hints.VALUES.items():
+    for column, values in suggestions.VALUES.items():
         meanings = [
             each.meaning for name in ("frames", "connections")
             for each in TABLES[name].columns if each.name == column
@@ -95,4 +95,4 @@ def test_values_are_those_that_the_columns_name() -> None:
 
 def test_columns_for_fields_of_wireshark_exist() -> None:
     known = {column.name for table in TABLES.values() for column in table.columns}
-    assert {name for names in hints.WIRESHARK.values() for name in names} <= known
+    assert {name for names in suggestions.WIRESHARK.values() for name in names} <= known
