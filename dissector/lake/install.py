@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake.known import mark_version
 from dissector.lake.locks import (
     COMMIT_LOCK_FILE,
     LOCK_FILE,
@@ -46,6 +45,7 @@ from dissector.lake.manifest import (
     is_plain_name,
     to_json,
 )
+from dissector.lake.manifests import mark_version
 from dissector.schemas import SCHEMA_VERSION, TABLES
 
 STAGE_FOLDER: Final = "_tmp"

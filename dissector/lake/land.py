@@ -122,11 +122,7 @@ def _write(
 def _commit(
     landing: Landing, options: Options, cluster: str | None, *, is_last: bool = True
 ) -> Landed:
-    from importlib import metadata
-
-    told = {**options.as_json(), "cluster": cluster}
-    versions = {"dissector": metadata.version("pulsar-dissector")}
-    return landing.commit(told, versions, is_last=is_last)
+    return landing.commit({**options.as_json(), "cluster": cluster}, is_last=is_last)
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:

@@ -28,9 +28,9 @@ from dissector.lake.install import (
     stages,
     writing_to,
 )
-from dissector.lake.known import Known, Unread, known_and_unread, read_manifests
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
+from dissector.lake.manifests import Manifests, Unread
 from dissector.lake.parts import is_schema_of, read_rows
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -122,7 +122,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
                     f"cannot finish what a crash left in {folder}: {error.strerror or error}"
                 ) from error
     with shared_lock(folder):
-        captures, unread = known_and_unread(folder)
+        captures, unread = Manifests(folder).all()
         if unread and not captures:
             raise InputError(unread[0].text)
         yield Lake(folder, tuple(captures), tuple(unread))
@@ -195,7 +195,7 @@ def _strays(lake: Lake) -> list[Problem]:
     unread = {each.capture_id for each in lake.unread}
     found = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
     # What was added since the lake was opened has its stage until it has its manifest.
-    added = ready_ids(lake.folder) | set(Known(lake.folder).names())
+    added = ready_ids(lake.folder) | set(Manifests(lake.folder).names())
     added -= {capture.capture_id for capture in lake.captures}
     problems = []
     for folder, capture in found:
@@ -247,11 +247,11 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
-    known = Known(folder)
-    known.all()  # while others read; below only what changed since is read
+    manifests = Manifests(folder)
+    manifests.all()  # while others read; below only what changed since is read
     with writing_to(folder), exclusive_lock(folder):
         recover(folder, is_alone=True)
-        captures, unread = read_manifests(folder, known)
+        captures, unread = manifests.to_change()
         chosen = {c.capture_id for c in captures if _is_named(c.capture_id, patterns)}
         chosen |= {each.capture_id for each in unread if _is_named(each.capture_id, patterns)}
         if before_ns is not None:
