@@ -1,7 +1,7 @@
 """One column of one row group on its way into a Parquet file: pages, and their dictionary.
 
-A page is encoded by the kernels of `encodings` and compressed as soon as its rows are there, so
-that a row group waits in its compressed form. A page in which all rows are null is the same for
+A page is encoded by the kernels of `encodings` and compressed as soon as its rows are complete,
+so that a row group waits in its compressed form. A page in which all rows are null is the same for
 every column and made once.
 """
 
@@ -39,7 +39,7 @@ from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
 from dissector.schemas.text import plain_text
 
 _SPARE: Final = 1024
-_FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow's way loads its library of functions
+_FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow would load its compute library
 # Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
 _EMPTY: Final = 1
 _KEY: Final = 2
@@ -50,7 +50,7 @@ class Workspace:
     """The compressor and the scratch arrays that all columns of a table share."""
 
     def __init__(self, page_rows: int) -> None:
-        self.kept = np.empty(page_rows + 136, np.int64)
+        self.scratch = np.empty(page_rows + 136, np.int64)
         self.block = np.empty(128, np.int64)
         self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
         self._zstd = zstandard.ZstdCompressor(level=SETTINGS.zstd_level)
@@ -196,7 +196,7 @@ class NumberChunk:
             return
         assert isinstance(gathered, Numbers)
         out = self._work.out(10 * rows + _SPARE)
-        page = number_page(gathered.values, gathered.is_time, self._work.kept, out)
+        page = number_page(gathered.values, gathered.is_time, self._work.scratch, out)
         self._chunk.add_page(out[: page.size], rows, DELTA_BINARY_PACKED)
         self._least = min(self._least, page.least)
         self._most = max(self._most, page.most)
@@ -231,7 +231,7 @@ class FlagChunk:
 
 
 class CodedChunk:
-    """Text that repeats: places in a dictionary of the row group, built in order of first use."""
+    """Text that repeats: indices in a dictionary of the row group, built in order of first use."""
 
     def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
         self._work = work
@@ -244,8 +244,8 @@ class CodedChunk:
         self._texts: list[bytes] = []
         self._used: Int64Array = np.empty(0, np.int64)
         self._names: Sequence[bytes] | Sequence[str] = ()
-        self._places: npt.NDArray[np.int32] = np.empty(0, np.int32)
-        self._place_of: dict[str, int] = {}
+        self._indices: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._index_of: dict[str, int] = {}
 
     def add(self, rows: int, gathered: Gathered) -> None:
         if gathered is None:
@@ -253,7 +253,7 @@ class CodedChunk:
             self._nulls += rows
         elif isinstance(gathered, Codes):
             self._grow(gathered.names)
-            self._add_codes(gathered.codes, self._names, self._places)
+            self._add_codes(gathered.codes, self._names, self._indices)
         else:
             assert isinstance(gathered, pa.StringArray)
             self._add_texts(gathered)
@@ -269,35 +269,35 @@ class CodedChunk:
         return [self._chunk.finish(at, statistics)]
 
     def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
-        """Make a place for each name; another list of names begins anew in the same dictionary."""
+        """Make room for an index of each name; other names begin anew in the same dictionary."""
         if names is not self._names:
-            self._names, self._places = names, np.full(len(names), -1, np.int32)
-        elif len(names) > len(self._places):
-            more = np.full(len(names) - len(self._places), -1, np.int32)
-            self._places = np.concatenate((self._places, more))
+            self._names, self._indices = names, np.full(len(names), -1, np.int32)
+        elif len(names) > len(self._indices):
+            more = np.full(len(names) - len(self._indices), -1, np.int32)
+            self._indices = np.concatenate((self._indices, more))
 
     def _add_texts(self, array: pa.StringArray) -> None:
-        """A page that came as text: the same text of an earlier page has its place already."""
+        """A page that came as text: the same text of an earlier page has its index already."""
         codes, names = _coded(array)
-        places = np.array([self._place_of.get(name, -1) for name in names], np.int32)
+        indices = np.array([self._index_of.get(name, -1) for name in names], np.int32)
         known = len(self._texts)
-        self._add_codes(codes, names, places)
-        for place in range(known, len(self._texts)):
-            self._place_of[self._texts[place].decode()] = place
+        self._add_codes(codes, names, indices)
+        for index in range(known, len(self._texts)):
+            self._index_of[self._texts[index].decode()] = index
 
     def _add_codes(
         self,
         codes: npt.NDArray[np.int32],
         names: Sequence[bytes] | Sequence[str],
-        places: npt.NDArray[np.int32],
+        indices: npt.NDArray[np.int32],
     ) -> None:
         known = len(self._texts)
-        assert len(codes) == 0 or int(codes.max()) < len(places), "a code without a name"
-        need = known + min(len(places), len(codes))
+        assert len(codes) == 0 or int(codes.max()) < len(indices), "a code without a name"
+        need = known + min(len(indices), len(codes))
         if len(self._used) < need:
             self._used = np.concatenate((self._used, np.empty(need, np.int64)))
         out = self._work.out(10 * len(codes) + _SPARE)
-        page = code_page(codes, places, self._used, known, self._work.kept, out)
+        page = code_page(codes, indices, self._used, known, self._work.scratch, out)
         self._nulls += len(codes) - page.values
         self._texts += [
             plain_text(names[code]).encode() for code in self._used[known : page.used].tolist()
@@ -317,9 +317,9 @@ class TextChunk:
             self._chunk.add_null_page(rows)
             return
         assert isinstance(gathered, pa.StringArray)
-        there = bits_of(gathered)
-        levels = _bit_levels(there)
-        self._chunk.add_page(levels + _texts(gathered, there, self._work), rows, PLAIN)
+        present = bits_of(gathered)
+        levels = _bit_levels(present)
+        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, PLAIN)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
         return [self._chunk.finish(at, None)]
@@ -382,32 +382,32 @@ def _is_text(value: str | None) -> bool:
     return value is not None
 
 
-def _bit_levels(there: npt.NDArray[np.bool_]) -> bytes:
-    rows = len(there)
-    if there.all():
+def _bit_levels(present: npt.NDArray[np.bool_]) -> bytes:
+    rows = len(present)
+    if present.all():
         run = varint(rows << 1) + b"\1"
     else:
-        bits = np.packbits(there, bitorder="little").tobytes()
+        bits = np.packbits(present, bitorder="little").tobytes()
         run = varint(len(bits) << 1 | 1) + bits
     return struct.pack("<I", len(run)) + run
 
 
-def _texts(array: pa.Array, there: npt.NDArray[np.bool_], work: Workspace) -> bytes:
+def _texts(array: pa.Array, present: npt.NDArray[np.bool_], work: Workspace) -> bytes:
     """The texts of an array of strings, each behind its length."""
     _, bounds, data = array.buffers()
     first, rows = array.offset, len(array)
     ends = np.frombuffer(bounds, np.int32, first + rows + 1)[first:].astype(np.int64)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     out = work.out(4 * rows + int(ends[-1] - ends[0]))
-    return out[: text_page(text, ends, there.view(np.uint8), out)].tobytes()
+    return out[: text_page(text, ends, present.view(np.uint8), out)].tobytes()
 
 
 def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:
     """Both runs of levels of a list or map, and how many levels there are."""
-    there = bits_of(array)
+    present = bits_of(array)
     bounds = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)
     counts = np.diff(bounds[array.offset :]).astype(np.int64)
-    assert not counts[~there].any(), "a null list has no elements"
+    assert not counts[~present].any(), "a null list has no elements"
     slots = np.maximum(counts, 1)
     total = int(slots.sum())
     starts = np.cumsum(slots) - slots
@@ -417,7 +417,7 @@ def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes,
     repeats[starts] = 0
     levels = np.zeros(padded, np.int64)
     levels[:total] = deepest
-    levels[starts] = np.where(counts > 0, deepest, np.where(there, _EMPTY, 0))
+    levels[starts] = np.where(counts > 0, deepest, np.where(present, _EMPTY, 0))
     out = work.out(2 * padded + _SPARE)
     size = level_run(repeats, 1, out)
     runs = out[:size].tobytes()

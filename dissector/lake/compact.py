@@ -5,7 +5,6 @@ as before. The manifest keeps what tells the captures' inputs apart, so that lan
 again is noticed. Captures of schema version 1 are written anew, also those that stay alone.
 """
 
-import fnmatch
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,16 +18,16 @@ from dissector.errors import OutputError, UsageError
 from dissector.lake.digest import Marks
 from dissector.lake.install import (
     Stage,
+    finish_interrupted,
     install,
     part_path,
     recover,
     refuse_links,
-    settle,
     writing_to,
 )
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
-from dissector.lake.manifests import Manifests
+from dissector.lake.manifests import Manifests, is_named
 from dissector.lake.parquet import TableFiles
 from dissector.lake.parts import read_rows, with_previous_connections
 from dissector.lake.reader import Lake, must_be_a_lake
@@ -69,7 +68,7 @@ def compact(
     must_be_a_lake(folder)
     manifests = Manifests(folder)
     with writing_to(folder):
-        settle(folder)
+        finish_interrupted(folder)
         made = None
         while made is None:
             # All is written while others read and add. What somebody removed or replaced by the
@@ -94,7 +93,7 @@ def _chosen(
     Raises:
         UsageError: there is nothing to do.
     """
-    named = [c for c in captures if any(fnmatch.fnmatchcase(c.capture_id, p) for p in patterns)]
+    named = [each for each in captures if is_named(each.capture_id, patterns)]
     chosen = [
         capture
         for capture in named

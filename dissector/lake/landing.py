@@ -18,11 +18,11 @@ from dissector.errors import OutputError
 from dissector.lake.digest import ChainDigest, Marks
 from dissector.lake.install import (
     Stage,
-    clear,
+    delete_abandoned,
     install,
     recover,
     refuse_links,
-    takes_away,
+    removes_files,
     writing_to,
 )
 from dissector.lake.locks import adding_lock, adding_lock_if_free, exclusive_lock
@@ -32,7 +32,7 @@ from dissector.lake.manifest import (
     PartFile,
     capture_id,
     clean_base_name,
-    is_untold,
+    may_be_prefix,
     relation,
 )
 from dissector.lake.manifests import Manifests, refuse_newer
@@ -47,7 +47,7 @@ UNCHANGED: Final = "unchanged"
 SHORTER: Final = "shorter"
 
 
-class Overtaken(Exception):
+class ConcurrentLanding(Exception):
     """Another landing put a capture of the same name into the lake meanwhile, and what was kept of
     this one's bytes cannot tell whether the other is its beginning: landing it again can."""
 
@@ -102,8 +102,8 @@ class Landing:
             refuse_links(lake, OutputError)
             refuse_newer(lake)
             if tap_id is None:
-                clear(lake)
-                there = self._manifests.alike(base_name)
+                delete_abandoned(lake)
+                there = self._manifests.of_base_name(base_name)
             self._stage = Stage(lake, f"c-{clean_base_name(base_name)}")
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
@@ -157,7 +157,7 @@ class Landing:
 
         Raises:
             OutputError: the lake cannot be written.
-            Overtaken: not if is_last.
+            ConcurrentLanding: not if is_last.
         """
         self.seal()
         assert self._files is not None
@@ -211,7 +211,7 @@ class Landing:
         refuse_newer(self._lake)
         replaced: set[str] = set()
         notices: list[LandingNotice] = []
-        for other in self._manifests.alike(manifest.base_name):
+        for other in self._manifests.of_base_name(manifest.base_name):
             for contained in other.captures():
                 if contained.base_name != manifest.base_name:
                     continue
@@ -227,11 +227,11 @@ class Landing:
                     # The same under another id: of a program that made other ids of names.
                     replaced.add(contained.capture_id)
                 else:
-                    if not is_last and is_untold(self.digest, contained):
-                        raise Overtaken
+                    if not is_last and may_be_prefix(self.digest, contained):
+                        raise ConcurrentLanding
                     notices.extend(_shared_files(manifest, contained))
         replaced.discard(manifest.capture_id)
-        if not is_alone and takes_away(
+        if not is_alone and removes_files(
             self._lake, self._stage.folder, manifest.capture_id, replaced
         ):
             return None

@@ -4,6 +4,7 @@ What was decided without the lock of the lake is looked at again under it: that 
 only manifests whose file changed are read again.
 """
 
+import fnmatch
 import gc
 import json
 import os
@@ -78,7 +79,7 @@ class Manifests:
         _refuse_newer(unread)
         return captures, unread
 
-    def alike(self, base_name: str) -> list[Manifest]:
+    def of_base_name(self, base_name: str) -> list[Manifest]:
         """The captures of a base name, and the groups that captures of it were compacted into.
 
         The others are not opened: the ids of captures begin with their base name, and a group
@@ -160,6 +161,11 @@ def _content(name: str, path: str) -> Manifest | Unread:
 
 def _unread(name: str, path: str, text: str, is_newer: bool = False) -> Unread:
     return Unread(name, path, text, is_newer)
+
+
+def is_named(capture: str, patterns: Iterable[str]) -> bool:
+    """Whether an id is one of those that are named, by globs (`c-night-*`)."""
+    return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
 
 
 def _refuse_newer(found: Iterable[Manifest | Unread]) -> None:
