@@ -6,8 +6,9 @@ every column and made once.
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -152,49 +153,67 @@ def same_text_chunk(
     return chunk.finish(at, metadata.text_statistics(text, text, 0))
 
 
-class ColumnChunks(Protocol):
-    """One column of one row group."""
+class ColumnChunks(ABC):
+    """One column of one row group: a chunk for each of its leaves."""
+
+    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
+        self._work = work
+        self._has_statistics = has_statistics
+        self._chunks = [Chunk(leaf, work) for leaf in metadata.leaves(column)]
+        self._chunk = self._chunks[0]
+        self._start()
 
     def add(self, rows: int, gathered: Gathered) -> None:
         """Encode a page of rows."""
+        if gathered is not None:
+            self._encode(rows, gathered)
+            return
+        self._nulls += rows
+        for chunk in self._chunks:
+            chunk.add_null_page(rows)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
         """The chunks of its leaves, which shall stand at `at` on; starts again."""
+        statistics = self._statistics() if self._has_statistics else None
+        self._start()
+        found = []
+        for chunk in self._chunks:
+            found.append(chunk.finish(at, statistics))
+            at += found[-1][1].bytes
+        return found
+
+    def _start(self) -> None:
+        self._nulls = 0
+
+    @abstractmethod
+    def _encode(self, rows: int, gathered: Any) -> None:
+        """Encode a page that is not all null."""
+
+    def _statistics(self) -> Struct | None:
+        return None
 
 
 def chunks_for(column: Column, work: Workspace, has_statistics: bool) -> ColumnChunks:
     """The encoder of a column."""
+    kind: type[ColumnChunks] = NestedChunks
     if column.type in ("bigint", "timestamp[us, UTC]"):
-        return NumberChunk(column, work, has_statistics)
-    if column.type == "boolean":
-        return FlagChunk(column, work)
-    if column.type == "string":
-        if column.repeats:
-            return CodedChunk(column, work, has_statistics)
-        return TextChunk(column, work)
-    return NestedChunks(column, work)
+        kind = NumberChunk
+    elif column.type == "boolean":
+        kind = FlagChunk
+    elif column.type == "string":
+        kind = CodedChunk if column.repeats else TextChunk
+    return kind(column, work, has_statistics)
 
 
-class NumberChunk:
+class NumberChunk(ColumnChunks):
     """Integers and times, delta-packed."""
 
-    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-        self._has_statistics = has_statistics
-        self._start()
-
     def _start(self) -> None:
+        super()._start()
         self._least = (1 << 63) - 1
         self._most = -1 << 63
-        self._nulls = 0
 
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            self._nulls += rows
-            return
-        assert isinstance(gathered, Numbers)
+    def _encode(self, rows: int, gathered: Numbers) -> None:
         out = self._work.out(10 * rows + _SPARE)
         page = number_page(gathered.values, gathered.is_time, self._work.scratch, out)
         self._chunk.add_page(out[: page.size], rows, DELTA_BINARY_PACKED)
@@ -202,71 +221,46 @@ class NumberChunk:
         self._most = max(self._most, page.most)
         self._nulls += rows - page.values
 
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        statistics = None
-        if self._has_statistics:
-            statistics = metadata.number_statistics(self._least, self._most, self._nulls)
-        self._start()
-        return [self._chunk.finish(at, statistics)]
+    def _statistics(self) -> Struct:
+        return metadata.number_statistics(self._least, self._most, self._nulls)
 
 
-class FlagChunk:
+class FlagChunk(ColumnChunks):
     """Flags, one bit each."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            return
-        assert isinstance(gathered, Flags)
+    def _encode(self, rows: int, gathered: Flags) -> None:
         out = self._work.out(rows + _SPARE)
         page = flag_page(gathered.values, gathered.there, out)
         self._chunk.add_page(out[: page.size], rows, PLAIN)
 
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        return [self._chunk.finish(at, None)]
 
-
-class CodedChunk:
+class CodedChunk(ColumnChunks):
     """Text that repeats: indices in a dictionary of the row group, built in order of first use."""
 
-    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-        self._has_statistics = has_statistics
-        self._start()
-
     def _start(self) -> None:
-        self._nulls = 0
+        super()._start()
         self._texts: list[bytes] = []
         self._used: Int64Array = np.empty(0, np.int64)
         self._names: Sequence[bytes] | Sequence[str] = ()
         self._indices: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._index_of: dict[str, int] = {}
 
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            self._nulls += rows
-        elif isinstance(gathered, Codes):
+    def _encode(self, rows: int, gathered: Codes | pa.StringArray) -> None:
+        if isinstance(gathered, Codes):
             self._grow(gathered.names)
             self._add_codes(gathered.codes, self._names, self._indices)
         else:
-            assert isinstance(gathered, pa.StringArray)
             self._add_texts(gathered)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        statistics = None
         if self._texts:
             self._chunk.set_dictionary(self._texts)
-            if self._has_statistics:
-                least, most = min(self._texts), max(self._texts)
-                statistics = metadata.text_statistics(least, most, self._nulls)
-        self._start()
-        return [self._chunk.finish(at, statistics)]
+        return super().finish(at)
+
+    def _statistics(self) -> Struct | None:
+        if not self._texts:
+            return None
+        return metadata.text_statistics(min(self._texts), max(self._texts), self._nulls)
 
     def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
         """Make room for an index of each name; other names begin anew in the same dictionary."""
@@ -305,39 +299,19 @@ class CodedChunk:
         self._chunk.add_page(out[: page.size], len(codes), RLE_DICTIONARY)
 
 
-class TextChunk:
+class TextChunk(ColumnChunks):
     """Text that rarely repeats, as it is."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            return
-        assert isinstance(gathered, pa.StringArray)
+    def _encode(self, rows: int, gathered: pa.StringArray) -> None:
         present = bits_of(gathered)
         levels = _bit_levels(present)
         self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, PLAIN)
 
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        return [self._chunk.finish(at, None)]
 
-
-class NestedChunks:
+class NestedChunks(ColumnChunks):
     """Lists and maps: rare, so their levels are made by numpy and not by a kernel."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
-        self._work = work
-        self._chunks = [Chunk(leaf, work) for leaf in metadata.leaves(column)]
-
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            for chunk in self._chunks:
-                chunk.add_null_page(rows)
-            return
-        assert isinstance(gathered, pa.ListArray | pa.MapArray)
+    def _encode(self, rows: int, gathered: pa.ListArray | pa.MapArray) -> None:
         is_map = isinstance(gathered, pa.MapArray)
         values = (gathered.keys, gathered.items) if is_map else (gathered.values,)
         deepest = (_KEY, _ELEMENT) if is_map else (_ELEMENT,)
@@ -346,13 +320,6 @@ class NestedChunks:
             levels, count = _list_levels(gathered, level, self._work)
             body, encoding = self._values(found)
             chunk.add_page(levels + body, count, encoding)
-
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        found = []
-        for chunk in self._chunks:
-            found.append(chunk.finish(at, None))
-            at += found[-1][1].bytes
-        return found
 
     def _values(self, values: pa.Array) -> tuple[bytes, int]:
         if pa.types.is_string(values.type):
