@@ -163,11 +163,9 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     group; the column capture of its rows says where each came from, as before. Captures that an
     older version landed (schema version 1) are written anew, whatever their size and number.
     """
-    from dissector.cli.doctor import DISTRIBUTION, installed_version
     from dissector.lake.compact import compact as compact_lake
 
-    versions = {"dissector": installed_version(DISTRIBUTION) or "unknown"}
-    made = compact_lake(folder, captures or ("*",), below, versions)
+    made = compact_lake(folder, captures or ("*",), below)
     for capture in made.migrated:
         common.words.say(f"{capture} written anew as schema version {SCHEMA_VERSION}")
     if made.group is None:

@@ -126,12 +126,9 @@ def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:
     Raises:
         OutputError: there is one.
     """
-    from dissector.lake.install import STAGE_FOLDER, SUMS_FOLDER
-    from dissector.lake.manifest import MANIFEST_FOLDER
-    from dissector.schemas import TABLES
+    from dissector.lake.install import FOLDERS
 
-    names = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, MANIFEST_FOLDER)
-    refuse_inputs_in([lake / name for name in names], inputs, "--lake")
+    refuse_inputs_in([lake / name for name in FOLDERS], inputs, "--lake")
 
 
 def take_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:

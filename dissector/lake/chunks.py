@@ -1,13 +1,14 @@
 """One column of one row group on its way into a Parquet file: pages, and their dictionary.
 
-A page is encoded by the kernels of `encodings` and compressed as soon as its rows are there, so
-that a row group waits in its compressed form. A page in which all rows are null is the same for
+A page is encoded by the kernels of `encodings` and compressed as soon as its rows are complete,
+so that a row group waits in its compressed form. A page in which all rows are null is the same for
 every column and made once.
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
 from dissector.schemas.text import plain_text
 
 _SPARE: Final = 1024
-_FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow's way loads its library of functions
+_FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow would load its compute library
 # Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
 _EMPTY: Final = 1
 _KEY: Final = 2
@@ -50,7 +51,7 @@ class Workspace:
     """The compressor and the scratch arrays that all columns of a table share."""
 
     def __init__(self, page_rows: int) -> None:
-        self.kept = np.empty(page_rows + 136, np.int64)
+        self.scratch = np.empty(page_rows + 136, np.int64)
         self.block = np.empty(128, np.int64)
         self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
         self._zstd = zstandard.ZstdCompressor(level=SETTINGS.zstd_level)
@@ -152,152 +153,145 @@ def same_text_chunk(
     return chunk.finish(at, metadata.text_statistics(text, text, 0))
 
 
-class ColumnChunks(Protocol):
-    """One column of one row group."""
+class ColumnChunks(ABC):
+    """One column of one row group: a chunk for each of its leaves."""
+
+    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
+        self._work = work
+        self._has_statistics = has_statistics
+        self._chunks = [Chunk(leaf, work) for leaf in metadata.leaves(column)]
+        self._chunk = self._chunks[0]
+        self._start()
 
     def add(self, rows: int, gathered: Gathered) -> None:
         """Encode a page of rows."""
+        if gathered is not None:
+            self._encode(rows, gathered)
+            return
+        self._nulls += rows
+        for chunk in self._chunks:
+            chunk.add_null_page(rows)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
         """The chunks of its leaves, which shall stand at `at` on; starts again."""
+        statistics = self._statistics() if self._has_statistics else None
+        self._start()
+        found = []
+        for chunk in self._chunks:
+            found.append(chunk.finish(at, statistics))
+            at += found[-1][1].bytes
+        return found
+
+    def _start(self) -> None:
+        self._nulls = 0
+
+    @abstractmethod
+    def _encode(self, rows: int, gathered: Any) -> None:
+        """Encode a page that is not all null."""
+
+    def _statistics(self) -> Struct | None:
+        return None
 
 
 def chunks_for(column: Column, work: Workspace, has_statistics: bool) -> ColumnChunks:
     """The encoder of a column."""
+    kind: type[ColumnChunks] = NestedChunks
     if column.type in ("bigint", "timestamp[us, UTC]"):
-        return NumberChunk(column, work, has_statistics)
-    if column.type == "boolean":
-        return FlagChunk(column, work)
-    if column.type == "string":
-        if column.repeats:
-            return CodedChunk(column, work, has_statistics)
-        return TextChunk(column, work)
-    return NestedChunks(column, work)
+        kind = NumberChunk
+    elif column.type == "boolean":
+        kind = FlagChunk
+    elif column.type == "string":
+        kind = CodedChunk if column.repeats else TextChunk
+    return kind(column, work, has_statistics)
 
 
-class NumberChunk:
+class NumberChunk(ColumnChunks):
     """Integers and times, delta-packed."""
 
-    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-        self._has_statistics = has_statistics
-        self._start()
-
     def _start(self) -> None:
+        super()._start()
         self._least = (1 << 63) - 1
         self._most = -1 << 63
-        self._nulls = 0
 
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            self._nulls += rows
-            return
-        assert isinstance(gathered, Numbers)
+    def _encode(self, rows: int, gathered: Numbers) -> None:
         out = self._work.out(10 * rows + _SPARE)
-        page = number_page(gathered.values, gathered.is_time, self._work.kept, out)
+        page = number_page(gathered.values, gathered.is_time, self._work.scratch, out)
         self._chunk.add_page(out[: page.size], rows, DELTA_BINARY_PACKED)
         self._least = min(self._least, page.least)
         self._most = max(self._most, page.most)
         self._nulls += rows - page.values
 
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        statistics = None
-        if self._has_statistics:
-            statistics = metadata.number_statistics(self._least, self._most, self._nulls)
-        self._start()
-        return [self._chunk.finish(at, statistics)]
+    def _statistics(self) -> Struct:
+        return metadata.number_statistics(self._least, self._most, self._nulls)
 
 
-class FlagChunk:
+class FlagChunk(ColumnChunks):
     """Flags, one bit each."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            return
-        assert isinstance(gathered, Flags)
+    def _encode(self, rows: int, gathered: Flags) -> None:
         out = self._work.out(rows + _SPARE)
         page = flag_page(gathered.values, gathered.there, out)
         self._chunk.add_page(out[: page.size], rows, PLAIN)
 
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        return [self._chunk.finish(at, None)]
 
-
-class CodedChunk:
-    """Text that repeats: places in a dictionary of the row group, built in order of first use."""
-
-    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-        self._has_statistics = has_statistics
-        self._start()
+class CodedChunk(ColumnChunks):
+    """Text that repeats: indices in a dictionary of the row group, built in order of first use."""
 
     def _start(self) -> None:
-        self._nulls = 0
+        super()._start()
         self._texts: list[bytes] = []
         self._used: Int64Array = np.empty(0, np.int64)
         self._names: Sequence[bytes] | Sequence[str] = ()
-        self._places: npt.NDArray[np.int32] = np.empty(0, np.int32)
-        self._place_of: dict[str, int] = {}
+        self._indices: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self._index_of: dict[str, int] = {}
 
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            self._nulls += rows
-        elif isinstance(gathered, Codes):
+    def _encode(self, rows: int, gathered: Codes | pa.StringArray) -> None:
+        if isinstance(gathered, Codes):
             self._grow(gathered.names)
-            self._add_codes(gathered.codes, self._names, self._places)
+            self._add_codes(gathered.codes, self._names, self._indices)
         else:
-            assert isinstance(gathered, pa.StringArray)
             self._add_texts(gathered)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        statistics = None
         if self._texts:
             self._chunk.set_dictionary(self._texts)
-            if self._has_statistics:
-                least, most = min(self._texts), max(self._texts)
-                statistics = metadata.text_statistics(least, most, self._nulls)
-        self._start()
-        return [self._chunk.finish(at, statistics)]
+        return super().finish(at)
+
+    def _statistics(self) -> Struct | None:
+        if not self._texts:
+            return None
+        return metadata.text_statistics(min(self._texts), max(self._texts), self._nulls)
 
     def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
-        """Make a place for each name; another list of names begins anew in the same dictionary."""
+        """Make room for an index of each name; other names begin anew in the same dictionary."""
         if names is not self._names:
-            self._names, self._places = names, np.full(len(names), -1, np.int32)
-        elif len(names) > len(self._places):
-            more = np.full(len(names) - len(self._places), -1, np.int32)
-            self._places = np.concatenate((self._places, more))
+            self._names, self._indices = names, np.full(len(names), -1, np.int32)
+        elif len(names) > len(self._indices):
+            more = np.full(len(names) - len(self._indices), -1, np.int32)
+            self._indices = np.concatenate((self._indices, more))
 
     def _add_texts(self, array: pa.StringArray) -> None:
-        """A page that came as text: the same text of an earlier page has its place already."""
+        """A page that came as text: the same text of an earlier page has its index already."""
         codes, names = _coded(array)
-        places = np.array([self._place_of.get(name, -1) for name in names], np.int32)
+        indices = np.array([self._index_of.get(name, -1) for name in names], np.int32)
         known = len(self._texts)
-        self._add_codes(codes, names, places)
-        for place in range(known, len(self._texts)):
-            self._place_of[self._texts[place].decode()] = place
+        self._add_codes(codes, names, indices)
+        for index in range(known, len(self._texts)):
+            self._index_of[self._texts[index].decode()] = index
 
     def _add_codes(
         self,
         codes: npt.NDArray[np.int32],
         names: Sequence[bytes] | Sequence[str],
-        places: npt.NDArray[np.int32],
+        indices: npt.NDArray[np.int32],
     ) -> None:
         known = len(self._texts)
-        assert len(codes) == 0 or int(codes.max()) < len(places), "a code without a name"
-        need = known + min(len(places), len(codes))
+        assert len(codes) == 0 or int(codes.max()) < len(indices), "a code without a name"
+        need = known + min(len(indices), len(codes))
         if len(self._used) < need:
             self._used = np.concatenate((self._used, np.empty(need, np.int64)))
         out = self._work.out(10 * len(codes) + _SPARE)
-        page = code_page(codes, places, self._used, known, self._work.kept, out)
+        page = code_page(codes, indices, self._used, known, self._work.scratch, out)
         self._nulls += len(codes) - page.values
         self._texts += [
             plain_text(names[code]).encode() for code in self._used[known : page.used].tolist()
@@ -305,39 +299,19 @@ class CodedChunk:
         self._chunk.add_page(out[: page.size], len(codes), RLE_DICTIONARY)
 
 
-class TextChunk:
+class TextChunk(ColumnChunks):
     """Text that rarely repeats, as it is."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
-        self._work = work
-        self._chunk = Chunk(metadata.leaves(column)[0], work)
-
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            self._chunk.add_null_page(rows)
-            return
-        assert isinstance(gathered, pa.StringArray)
-        there = bits_of(gathered)
-        levels = _bit_levels(there)
-        self._chunk.add_page(levels + _texts(gathered, there, self._work), rows, PLAIN)
-
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        return [self._chunk.finish(at, None)]
+    def _encode(self, rows: int, gathered: pa.StringArray) -> None:
+        present = bits_of(gathered)
+        levels = _bit_levels(present)
+        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, PLAIN)
 
 
-class NestedChunks:
+class NestedChunks(ColumnChunks):
     """Lists and maps: rare, so their levels are made by numpy and not by a kernel."""
 
-    def __init__(self, column: Column, work: Workspace) -> None:
-        self._work = work
-        self._chunks = [Chunk(leaf, work) for leaf in metadata.leaves(column)]
-
-    def add(self, rows: int, gathered: Gathered) -> None:
-        if gathered is None:
-            for chunk in self._chunks:
-                chunk.add_null_page(rows)
-            return
-        assert isinstance(gathered, pa.ListArray | pa.MapArray)
+    def _encode(self, rows: int, gathered: pa.ListArray | pa.MapArray) -> None:
         is_map = isinstance(gathered, pa.MapArray)
         values = (gathered.keys, gathered.items) if is_map else (gathered.values,)
         deepest = (_KEY, _ELEMENT) if is_map else (_ELEMENT,)
@@ -346,13 +320,6 @@ class NestedChunks:
             levels, count = _list_levels(gathered, level, self._work)
             body, encoding = self._values(found)
             chunk.add_page(levels + body, count, encoding)
-
-    def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
-        found = []
-        for chunk in self._chunks:
-            found.append(chunk.finish(at, None))
-            at += found[-1][1].bytes
-        return found
 
     def _values(self, values: pa.Array) -> tuple[bytes, int]:
         if pa.types.is_string(values.type):
@@ -382,32 +349,32 @@ def _is_text(value: str | None) -> bool:
     return value is not None
 
 
-def _bit_levels(there: npt.NDArray[np.bool_]) -> bytes:
-    rows = len(there)
-    if there.all():
+def _bit_levels(present: npt.NDArray[np.bool_]) -> bytes:
+    rows = len(present)
+    if present.all():
         run = varint(rows << 1) + b"\1"
     else:
-        bits = np.packbits(there, bitorder="little").tobytes()
+        bits = np.packbits(present, bitorder="little").tobytes()
         run = varint(len(bits) << 1 | 1) + bits
     return struct.pack("<I", len(run)) + run
 
 
-def _texts(array: pa.Array, there: npt.NDArray[np.bool_], work: Workspace) -> bytes:
+def _texts(array: pa.Array, present: npt.NDArray[np.bool_], work: Workspace) -> bytes:
     """The texts of an array of strings, each behind its length."""
     _, bounds, data = array.buffers()
     first, rows = array.offset, len(array)
     ends = np.frombuffer(bounds, np.int32, first + rows + 1)[first:].astype(np.int64)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     out = work.out(4 * rows + int(ends[-1] - ends[0]))
-    return out[: text_page(text, ends, there.view(np.uint8), out)].tobytes()
+    return out[: text_page(text, ends, present.view(np.uint8), out)].tobytes()
 
 
 def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:
     """Both runs of levels of a list or map, and how many levels there are."""
-    there = bits_of(array)
+    present = bits_of(array)
     bounds = np.frombuffer(array.buffers()[1], np.int32, array.offset + len(array) + 1)
     counts = np.diff(bounds[array.offset :]).astype(np.int64)
-    assert not counts[~there].any(), "a null list has no elements"
+    assert not counts[~present].any(), "a null list has no elements"
     slots = np.maximum(counts, 1)
     total = int(slots.sum())
     starts = np.cumsum(slots) - slots
@@ -417,7 +384,7 @@ def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes,
     repeats[starts] = 0
     levels = np.zeros(padded, np.int64)
     levels[:total] = deepest
-    levels[starts] = np.where(counts > 0, deepest, np.where(there, _EMPTY, 0))
+    levels[starts] = np.where(counts > 0, deepest, np.where(present, _EMPTY, 0))
     out = work.out(2 * padded + _SPARE)
     size = level_run(repeats, 1, out)
     runs = out[:size].tobytes()

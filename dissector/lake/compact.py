@@ -5,9 +5,8 @@ as before. The manifest keeps what tells the captures' inputs apart, so that lan
 again is noticed. Captures of schema version 1 are written anew, also those that stay alone.
 """
 
-import fnmatch
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,20 +18,20 @@ from dissector.errors import OutputError, UsageError
 from dissector.lake.digest import Marks
 from dissector.lake.install import (
     Stage,
+    finish_interrupted,
     install,
     part_path,
     recover,
     refuse_links,
-    settle,
     writing_to,
 )
-from dissector.lake.known import Known, read_manifests
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
+from dissector.lake.manifests import Manifests, is_named
 from dissector.lake.parquet import TableFiles
 from dissector.lake.parts import read_rows, with_previous_connections
 from dissector.lake.reader import Lake, must_be_a_lake
-from dissector.lake.settings import SETTINGS, WRITER_VERSIONS
+from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.builders import gathered_of
@@ -54,14 +53,12 @@ def compact(
     folder: Path,
     patterns: Sequence[str] = ("*",),
     most_bytes: int | None = None,
-    versions: Mapping[str, str] | None = None,
 ) -> Compacted:
     """Put captures together into one group.
 
     Args:
         patterns: ids, or globs over ids.
         most_bytes: only captures whose Parquet files are at most this large together.
-        versions: of the program.
 
     Raises:
         UsageError: fewer than two captures fit, and none is of schema version 1.
@@ -69,21 +66,21 @@ def compact(
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
-    known = Known(folder)
+    manifests = Manifests(folder)
     with writing_to(folder):
-        settle(folder)
+        finish_interrupted(folder)
         made = None
         while made is None:
             # All is written while others read and add. What somebody removed or replaced by the
             # time that we are alone is not put together: then it is chosen, and written, again.
             with ExitStack() as stack:
                 with shared_lock(folder):
-                    works = _chosen(read_manifests(folder, known)[0], patterns, most_bytes)
+                    works = _chosen(manifests.to_change()[0], patterns, most_bytes)
                     written = [
-                        stack.enter_context(_written(folder, work, versions or {}))
+                        stack.enter_context(_written(folder, work))
                         for work in works
                     ]
-                made = _install_all(folder, known, works, written)
+                made = _install_all(folder, manifests, works, written)
     group = made[-1] if len(works[-1]) > 1 else None
     return Compacted(group, tuple(work[0].capture_id for work in works if len(work) == 1))
 
@@ -96,7 +93,7 @@ def _chosen(
     Raises:
         UsageError: there is nothing to do.
     """
-    named = [c for c in captures if any(fnmatch.fnmatchcase(c.capture_id, p) for p in patterns)]
+    named = [each for each in captures if is_named(each.capture_id, patterns)]
     chosen = [
         capture
         for capture in named
@@ -112,14 +109,12 @@ def _chosen(
 
 
 @contextmanager
-def _written(
-    folder: Path, chosen: Sequence[Manifest], versions: Mapping[str, str]
-) -> Iterator[tuple[Stage, Manifest]]:
+def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[tuple[Stage, Manifest]]:
     """A stage with captures in files of this schema version, under one id and one manifest."""
     described = _migrated(chosen[0])
     if len(chosen) > 1:
         contained = [inside for capture in chosen for inside in capture.captures()]
-        described = _manifest(chosen, contained, versions)
+        described = _group(chosen, contained)
     stage = Stage(folder, described.capture_id)
     try:
         is_group = bool(described.replaces)
@@ -135,14 +130,14 @@ def _written(
 
 def _install_all(
     folder: Path,
-    known: Known,
+    manifests: Manifests,
     works: Sequence[Sequence[Manifest]],
     written: Sequence[tuple[Stage, Manifest]],
 ) -> list[Manifest] | None:
     """Put what was written in the place of what it was written from; None if that changed."""
     with exclusive_lock(folder):
         recover(folder, is_alone=True)
-        there = {capture.capture_id: capture for capture in read_manifests(folder, known)[0]}
+        there = {capture.capture_id: capture for capture in manifests.to_change()[0]}
         if any(there.get(each.capture_id) != each for work in works for each in work):
             return None
         for work, (stage, _) in zip(works, written, strict=True):
@@ -151,7 +146,7 @@ def _install_all(
 
 
 def _migrated(capture: Manifest) -> Manifest:
-    versions = {**capture.versions, **WRITER_VERSIONS}
+    versions = {**writer_versions(), **capture.versions}  # of who decoded it, as before
     return capture._replace(
         schema_version=SCHEMA_VERSION, versions=versions, settings=SETTINGS.as_json()
     )
@@ -162,11 +157,7 @@ def _compact_id(contained: Sequence[Contained]) -> str:
     return GROUP_PREFIX + hashlib.sha256(ids.encode()).hexdigest()[:ID_DIGITS]
 
 
-def _manifest(
-    chosen: Sequence[Manifest],
-    contained: Sequence[Contained],
-    versions: Mapping[str, str],
-) -> Manifest:
+def _group(chosen: Sequence[Manifest], contained: Sequence[Contained]) -> Manifest:
     firsts = [c.first_ts_ns for c in chosen if c.first_ts_ns is not None]
     lasts = [c.last_ts_ns for c in chosen if c.last_ts_ns is not None]
     return Manifest(
@@ -180,7 +171,7 @@ def _manifest(
         first_ts_ns=min(firsts, default=None),
         last_ts_ns=max(lasts, default=None),
         files=(),
-        versions={**versions, **WRITER_VERSIONS},
+        versions=writer_versions(),
         options={capture.capture_id: dict(capture.options) for capture in chosen},
         settings=SETTINGS.as_json(),
         replaces=tuple(contained),

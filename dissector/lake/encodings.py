@@ -2,7 +2,7 @@
 
 Levels of a column that may be null are runs of one bit (Parquet: RLE and bit-packing hybrid, width
 1, behind a length of four bytes). Values follow: DELTA_BINARY_PACKED for integers (blocks of 128
-in four miniblocks), places in a dictionary for coded text, PLAIN for flags and text. Everything is
+in four miniblocks), indices in a dictionary for coded text, PLAIN for flags and text. Everything is
 written behind each other into `out`, which the caller made large enough; each kernel returns the
 bytes written. Null rows are dropped without a branch, as their pattern is not predictable.
 """
@@ -145,8 +145,8 @@ def _pack_deltas(values: Int64Array, count: int, block: Int64Array, out: ByteArr
 
 
 @inlined
-def _put_levels(there: ByteArray, rows: int, values: int, out: ByteArray) -> int:
-    """The levels of a page: one run if all rows are alike, else the bits of `there`."""
+def _put_levels(present: ByteArray, rows: int, values: int, out: ByteArray) -> int:
+    """The levels of a page: one run if all rows are alike, else the bits of `present`."""
     if values == rows or values == 0:
         at = _put_varint(out, 4, rows << 1)
         out[at] = 1 if values else 0
@@ -155,25 +155,25 @@ def _put_levels(there: ByteArray, rows: int, values: int, out: ByteArray) -> int
         groups = (rows + 7) >> 3
         at = _put_varint(out, 4, (groups << 1) | 1)
         for group in range(groups):
-            out[at + group] = there[group]
+            out[at + group] = present[group]
         at += groups
     _put32(out, 0, at - 4)
     return at
 
 
 @inlined
-def _keep(rows: Int64Array, kept: Int64Array, bits: ByteArray) -> None:
-    """Move what is not null together, and set a bit for each row that is there."""
+def _drop_nulls(rows: Int64Array, scratch: Int64Array, bits: ByteArray) -> None:
+    """Move what is not null together, and set a bit for each row that is present."""
     values = 0
     for group in range(len(bits)):
-        there = 0
+        present = 0
         for k in range(group * 8, min(group * 8 + 8, len(rows))):
             value = int(rows[k])
-            is_there = 1 if value != NULL else 0
-            kept[np.uint64(values)] = value
-            values += is_there
-            there |= is_there << (k & 7)
-        bits[group] = there
+            is_present = 1 if value != NULL else 0
+            scratch[np.uint64(values)] = value
+            values += is_present
+            present |= is_present << (k & 7)
+        bits[group] = present
 
 
 @inlined
@@ -188,11 +188,11 @@ def _range(values: Int64Array, count: int) -> tuple[int, int]:
 
 
 @kernel
-def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArray) -> NumberPage:
+def number_page(rows: Int64Array, is_time: bool, scratch: Int64Array, out: ByteArray) -> NumberPage:
     """Encode integers with NULL; times go from ns to whole µs, rounded down.
 
     Args:
-        rows: int64[rows]. kept: int64[rows + 128], scratch. out: uint8[], 9 bytes per row and 1 KiB
+        rows: int64[rows]. scratch: int64[rows + 128]. out: uint8[], 9 bytes per row and 1 KiB
             hold every case, the bits of nulls are gathered at its end.
     """
     count = len(rows)
@@ -203,75 +203,75 @@ def number_page(rows: Int64Array, is_time: bool, kept: Int64Array, out: ByteArra
         values += 1 if rows[k] != NULL else 0
     if values == count and not is_time:
         at = _put_levels(bits, count, values, out)
-        at = _pack_deltas(rows, values, kept, out, at)
+        at = _pack_deltas(rows, values, scratch, out, at)
         least, most = _range(rows, values)
         return NumberPage(at, values, least, most)
     if values == count:
         for k in range(count):
-            kept[k] = rows[k]
+            scratch[k] = rows[k]
     else:
-        _keep(rows, kept, bits)
+        _drop_nulls(rows, scratch, bits)
     if is_time:
         for k in range(values):
-            kept[k] = int(kept[k]) // _NS_PER_US
+            scratch[k] = int(scratch[k]) // _NS_PER_US
     at = _put_levels(bits, count, values, out)
-    at = _pack_deltas(kept, values, kept[count:], out, at)
-    least, most = _range(kept, values)
+    at = _pack_deltas(scratch, values, scratch[count:], out, at)
+    least, most = _range(scratch, values)
     return NumberPage(at, values, least, most)
 
 
 @inlined
-def _keep_codes(codes: npt.NDArray[np.int32], kept: Int64Array, bits: ByteArray) -> int:
-    """Like _keep, for codes, which are null where they are negative."""
+def _drop_null_codes(codes: npt.NDArray[np.int32], scratch: Int64Array, bits: ByteArray) -> int:
+    """Like _drop_nulls, for codes, which are null where they are negative."""
     values = 0
     for group in range(len(bits)):
-        there = 0
+        present = 0
         for k in range(group * 8, min(group * 8 + 8, len(codes))):
             code = int(codes[k])
-            is_there = 1 if code >= 0 else 0
-            kept[np.uint64(values)] = code
-            values += is_there
-            there |= is_there << (k & 7)
-        bits[group] = there
+            is_present = 1 if code >= 0 else 0
+            scratch[np.uint64(values)] = code
+            values += is_present
+            present |= is_present << (k & 7)
+        bits[group] = present
     return values
 
 
 @inlined
-def _find_places(
-    kept: Int64Array,
+def _to_indices(
+    scratch: Int64Array,
     values: int,
-    places: npt.NDArray[np.int32],
+    indices: npt.NDArray[np.int32],
     used: Int64Array,
     used_count: int,
 ) -> int:
-    """Turn codes into places in the dictionary, which grows where a code is new."""
+    """Turn codes into indices in the dictionary, which grows where a code is new."""
     for k in range(values):
-        code = int(kept[k])
-        place = int(places[np.uint64(code)])
-        if place < 0:
-            place = used_count
-            places[code] = place
+        code = int(scratch[k])
+        index = int(indices[np.uint64(code)])
+        if index < 0:
+            index = used_count
+            indices[code] = index
             used[used_count] = code
             used_count += 1
-        kept[k] = place
+        scratch[k] = index
     return used_count
 
 
 @kernel
 def code_page(
     codes: npt.NDArray[np.int32],
-    places: npt.NDArray[np.int32],
+    indices: npt.NDArray[np.int32],
     used: Int64Array,
     used_count: int,
-    kept: Int64Array,
+    scratch: Int64Array,
     out: ByteArray,
 ) -> CodePage:
-    """Encode codes of names as places in a dictionary that is built in order of first use.
+    """Encode codes of names as indices in a dictionary that is built in order of first use.
 
     Args:
-        codes: int32[rows], negative for null. places: int32[names], a name's place in the
-            dictionary, -1 if it is not there yet; written. used: int64[], the code at each place;
-            written from used_count on. kept: int64[rows + 8], scratch. out: uint8[], 5 bytes per
+        codes: int32[rows], negative for null. indices: int32[names], a name's index in the
+            dictionary, -1 if it has none yet; written. used: int64[], the code at each index;
+            written from used_count on. scratch: int64[rows + 8]. out: uint8[], 5 bytes per
             row and 1 KiB, the bits of nulls are gathered at its end.
     """
     count = len(codes)
@@ -284,37 +284,37 @@ def code_page(
     if highest < 0:
         values = 0
     elif lowest < 0:
-        values = _keep_codes(codes, kept, bits)
+        values = _drop_null_codes(codes, scratch, bits)
     else:
         for k in range(count):
-            kept[k] = codes[k]
+            scratch[k] = codes[k]
     if lowest == highest or values == 0:
-        used_count = _find_places(kept, min(values, 1), places, used, used_count)
+        used_count = _to_indices(scratch, min(values, 1), indices, used, used_count)
     else:
-        used_count = _find_places(kept, values, places, used, used_count)
+        used_count = _to_indices(scratch, values, indices, used, used_count)
     at = _put_levels(bits, count, values, out)
     width = max(1, _width(used_count - 1)) if used_count > 0 else 1
     out[at] = width
     at += 1
     if lowest == highest and values > 0:
-        place = int(kept[0])
+        index = int(scratch[0])
         at = _put_varint(out, at, values << 1)
         for _ in range((width + 7) >> 3):
-            out[at] = place & 255
-            place >>= 8
+            out[at] = index & 255
+            index >>= 8
             at += 1
     elif values > 0:
         eights = (values + 7) >> 3
         for k in range(values, eights * 8):
-            kept[k] = 0
+            scratch[k] = 0
         at = _put_varint(out, at, (eights << 1) | 1)
-        at = _pack(kept, 0, eights * 8, width, out, at)
+        at = _pack(scratch, 0, eights * 8, width, out, at)
     return CodePage(at, values, used_count)
 
 
 @kernel
 def flag_page(
-    flags: npt.NDArray[np.bool_], there: npt.NDArray[np.bool_], out: ByteArray
+    flags: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_], out: ByteArray
 ) -> NumberPage:
     """Encode flags, bits of which are packed behind each other; out: uint8[rows + 1 KiB]."""
     count = len(flags)
@@ -326,14 +326,14 @@ def flag_page(
     for group in range(groups):
         levels = 0
         for k in range(group * 8, min(group * 8 + 8, count)):
-            is_there = 1 if there[k] else 0
+            is_present = 1 if present[k] else 0
             is_true = 1 if flags[k] else 0
-            held |= (is_true & is_there) << (values & 7)
+            held |= (is_true & is_present) << (values & 7)
             packed[values >> 3] = held
-            values += is_there
-            if values & 7 == 0 and is_there:
+            values += is_present
+            if values & 7 == 0 and is_present:
                 held = 0
-            levels |= is_there << (k & 7)
+            levels |= is_present << (k & 7)
         bits[group] = levels
     at = _put_levels(bits, count, values, out)
     for byte in range((values + 7) >> 3):
@@ -342,16 +342,16 @@ def flag_page(
 
 
 @kernel
-def text_page(data: ByteArray, bounds: Int64Array, there: ByteArray, out: ByteArray) -> int:
+def text_page(data: ByteArray, bounds: Int64Array, present: ByteArray, out: ByteArray) -> int:
     """Encode texts PLAIN, without levels: a length of four bytes before each.
 
     Args:
         data: uint8[]. bounds: int64[rows + 1], where each text ends and the next one starts.
-        there: uint8[rows], 0 where a row is null. out: uint8[], 4 bytes per row and all of data.
+        present: uint8[rows], 0 where a row is null. out: uint8[], 4 bytes per row and all of data.
     """
     at = 0
-    for row in range(len(there)):
-        if there[row]:
+    for row in range(len(present)):
+        if present[row]:
             start, stop = int(bounds[row]), int(bounds[row + 1])
             at = _put32(out, at, stop - start)
             for k in range(start, stop):

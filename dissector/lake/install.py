@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake.known import mark_version
 from dissector.lake.locks import (
     COMMIT_LOCK_FILE,
     LOCK_FILE,
@@ -46,11 +45,14 @@ from dissector.lake.manifest import (
     is_plain_name,
     to_json,
 )
+from dissector.lake.manifests import mark_version
 from dissector.schemas import SCHEMA_VERSION, TABLES
 
 STAGE_FOLDER: Final = "_tmp"
 # Numbers that were computed once, kept by whoever needs them again: no table, and never missed.
 SUMS_FOLDER: Final = "_sums"
+# What a lake consists of, its locks apart.
+FOLDERS: Final = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, MANIFEST_FOLDER)
 # What folders of a table are named by. Version 1 kept the capture in the name alone, so that rows
 # of a compacted group had two: the group and their origin.
 _PARTITION: Final = "landing"
@@ -165,10 +167,10 @@ def recover(lake: Path, *, is_alone: bool) -> bool:
         Whether that was all; else something that takes files away waits for the exclusive lock.
     """
     is_all = True
-    clear(lake)
+    delete_abandoned(lake)
     for stage in stages(lake):
         if stage.name.endswith(_READY) and (others := replaced_by(stage)) is not None:
-            if is_alone or not takes_away(lake, stage, _id_of(stage), others):
+            if is_alone or not removes_files(lake, stage, _id_of(stage), others):
                 install(lake, stage)
             else:
                 is_all = False
@@ -176,7 +178,7 @@ def recover(lake: Path, *, is_alone: bool) -> bool:
     return is_all
 
 
-def settle(lake: Path) -> None:
+def finish_interrupted(lake: Path) -> None:
     """Finish what killed runs left, waiting for those who read only where files are taken away."""
     with adding_lock(lake):
         is_all = recover(lake, is_alone=False)
@@ -185,7 +187,7 @@ def settle(lake: Path) -> None:
             recover(lake, is_alone=True)
 
 
-def clear(lake: Path) -> None:
+def delete_abandoned(lake: Path) -> None:
     """Delete what dead writers left unfinished; no lock of the lake is needed. What is ready stays:
     it may be half installed."""
     for stage in stages(lake):
@@ -200,7 +202,7 @@ def clear(lake: Path) -> None:
                 remove_if_empty(stage)  # just begun, or killed while it began
 
 
-def takes_away(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
+def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
     """Whether installing a stage takes files away that somebody may be reading."""
     target = lake / MANIFEST_FOLDER / f"{capture}.json"
     staged = stage / _MANIFEST
@@ -307,7 +309,7 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
     Raises:
         error: one of its folders, or its lock, is a link.
     """
-    for name in (STAGE_FOLDER, SUMS_FOLDER, MANIFEST_FOLDER, LOCK_FILE, COMMIT_LOCK_FILE, *TABLES):
+    for name in (*FOLDERS, LOCK_FILE, COMMIT_LOCK_FILE):
         path = lake / name
         if path.is_symlink():
             raise error(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
-from dissector.lake.landing import Landed, Landing, Overtaken
+from dissector.lake.landing import ConcurrentLanding, Landed, Landing
 from dissector.lake.manifest import cut_base_name
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
@@ -58,7 +58,7 @@ def land_chain(
     while True:
         with Landing(lake, _base_name(chain, options)) as landing:
             account = _write(landing, chain, options, cluster, progress)
-            with suppress(Overtaken):  # then the size of what came meanwhile is known
+            with suppress(ConcurrentLanding):  # then the size of what came meanwhile is known
                 return account, _commit(landing, options, cluster, is_last=chain.is_stdin)
 
 
@@ -122,11 +122,7 @@ def _write(
 def _commit(
     landing: Landing, options: Options, cluster: str | None, *, is_last: bool = True
 ) -> Landed:
-    from importlib import metadata
-
-    told = {**options.as_json(), "cluster": cluster}
-    versions = {"dissector": metadata.version("pulsar-dissector")}
-    return landing.commit(told, versions, is_last=is_last)
+    return landing.commit({**options.as_json(), "cluster": cluster}, is_last=is_last)
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:
@@ -223,11 +219,11 @@ class _Reporter:
 
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
-        self._said = 0
+        self._reported = 0
 
     def __call__(self, bytes_read: int) -> None:
-        if bytes_read - self._said >= self._STEP:
-            self._said = bytes_read
+        if bytes_read - self._reported >= self._STEP:
+            self._reported = bytes_read
             self._channel.send(bytes_read)
 
 

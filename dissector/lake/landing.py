@@ -15,21 +15,28 @@ from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
 from dissector.errors import OutputError
-from dissector.lake import manifest as manifests
 from dissector.lake.digest import ChainDigest, Marks
 from dissector.lake.install import (
     Stage,
-    clear,
+    delete_abandoned,
     install,
     recover,
     refuse_links,
-    takes_away,
+    removes_files,
     writing_to,
 )
-from dissector.lake.known import Known, refuse_newer
 from dissector.lake.locks import adding_lock, adding_lock_if_free, exclusive_lock
-from dissector.lake.manifest import Contained, Manifest, PartFile
-from dissector.lake.settings import SETTINGS, WRITER_VERSIONS
+from dissector.lake.manifest import (
+    Contained,
+    Manifest,
+    PartFile,
+    capture_id,
+    clean_base_name,
+    may_be_prefix,
+    relation,
+)
+from dissector.lake.manifests import Manifests, refuse_newer
+from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
 from dissector.schemas import SCHEMA_VERSION
@@ -40,7 +47,7 @@ UNCHANGED: Final = "unchanged"
 SHORTER: Final = "shorter"
 
 
-class Overtaken(Exception):
+class ConcurrentLanding(Exception):
     """Another landing put a capture of the same name into the lake meanwhile, and what was kept of
     this one's bytes cannot tell whether the other is its beginning: landing it again can."""
 
@@ -74,28 +81,30 @@ class Landing:
     digest: hashes the uncompressed input; whoever reads it calls `update` and `end_file`.
 
     Args:
-        is_tap: a rotation of a tap, which is compared with nothing, and waits for no lock.
+        tap_id: the capture's id if it is a rotation of a tap (`tap_capture_id`), whose bytes have
+            no digest: it is compared with nothing, and waits for no lock.
 
     Raises:
         InputError: a newer program wrote the lake.
         OutputError: the lake cannot be written.
     """
 
-    def __init__(self, lake: Path, base_name: str, is_tap: bool = False) -> None:
+    def __init__(self, lake: Path, base_name: str, tap_id: str | None = None) -> None:
         self._lake = lake
         self._base_name = base_name
+        self._tap_id = tap_id
         self._first_ts_ns: int | None = None
         self._last_ts_ns: int | None = None
-        self._known = Known(lake)
+        self._manifests = Manifests(lake)
         there: list[Manifest] = []
         with writing_to(lake):
             lake.mkdir(parents=True, exist_ok=True)
             refuse_links(lake, OutputError)
             refuse_newer(lake)
-            if not is_tap:
-                clear(lake)
-                there = self._known.alike(base_name)
-            self._stage = Stage(lake, f"c-{manifests.clean_base_name(base_name)}")
+            if tap_id is None:
+                delete_abandoned(lake)
+                there = self._manifests.of_base_name(base_name)
+            self._stage = Stage(lake, f"c-{clean_base_name(base_name)}")
         self.digest = ChainDigest(
             c.bytes for m in there for c in m.captures() if c.base_name == base_name
         )
@@ -125,50 +134,37 @@ class Landing:
         with writing_to(self._lake):
             self._writer.write(block)
 
-    def seal(self, tap_id: str | None = None) -> None:
+    def seal(self) -> None:
         """End all files and free the memory, for callers that commit several captures at the end;
         the input was read to its end.
-
-        Args:
-            tap_id: as for `commit`.
 
         Raises:
             OutputError: the disk is full or went away.
         """
         if self._files is None:
             with writing_to(self._lake):
-                self._files = self._writer.close(self._capture_id(tap_id))
+                self._files = self._writer.close(self._capture_id())
 
-    def _capture_id(self, tap_id: str | None) -> str:
-        return tap_id or manifests.capture_id(self._base_name, self.digest.sha256())
+    def _capture_id(self) -> str:
+        return self._tap_id or capture_id(self._base_name, self.digest.sha256())
 
-    def commit(
-        self,
-        options: Mapping[str, Any],
-        versions: Mapping[str, str],
-        tap_id: str | None = None,
-        *,
-        is_last: bool = True,
-    ) -> Landed:
+    def commit(self, options: Mapping[str, Any], *, is_last: bool = True) -> Landed:
         """Finish the files and install the capture.
 
         Args:
             options: what changes the rows of these bytes (JSON values); no folders, no clock.
-            versions: of the program; ours are added.
-            tap_id: the capture's id if it is a tap's rotation (`tap_capture_id`), whose bytes have
-                no digest.
             is_last: the bytes will not be read again.
 
         Raises:
             OutputError: the lake cannot be written.
-            Overtaken: not if is_last.
+            ConcurrentLanding: not if is_last.
         """
-        self.seal(tap_id)
+        self.seal()
         assert self._files is not None
-        manifest = self._manifest(self._files, options, versions, tap_id)
+        manifest = self._manifest(self._files, options)
         with writing_to(self._lake):
             self._stage.prepare(manifest)
-            if tap_id:
+            if self._tap_id:
                 return self._leave_ready(manifest)
             with adding_lock(self._lake):
                 landed = self._install(manifest, is_alone=False, is_last=is_last)
@@ -186,26 +182,20 @@ class Landing:
                 recover(self._lake, is_alone=False)
         return self._landed(manifest, INSTALLED, (), ())
 
-    def _manifest(
-        self,
-        files: list[PartFile],
-        options: Mapping[str, Any],
-        versions: Mapping[str, str],
-        tap_id: str | None,
-    ) -> Manifest:
-        sha256 = self.digest.sha256()
+    def _manifest(self, files: list[PartFile], options: Mapping[str, Any]) -> Manifest:
+        is_tap = self._tap_id is not None
         return Manifest(
-            capture_id=self._capture_id(tap_id),
+            capture_id=self._capture_id(),
             base_name=self._base_name,
             schema_version=SCHEMA_VERSION,
             bytes=self.digest.bytes,
-            sha256=None if tap_id else sha256,
-            marks=Marks(1) if tap_id else self.digest.marks(),
-            sources=() if tap_id else tuple(self.digest.files),
+            sha256=None if is_tap else self.digest.sha256(),
+            marks=Marks(1) if is_tap else self.digest.marks(),
+            sources=() if is_tap else tuple(self.digest.files),
             first_ts_ns=self._first_ts_ns,
             last_ts_ns=self._last_ts_ns,
             files=tuple(files),
-            versions={**versions, **WRITER_VERSIONS},
+            versions=writer_versions(),
             options=options,
             settings=SETTINGS.as_json(),
         )
@@ -221,11 +211,11 @@ class Landing:
         refuse_newer(self._lake)
         replaced: set[str] = set()
         notices: list[LandingNotice] = []
-        for other in self._known.alike(manifest.base_name):
+        for other in self._manifests.of_base_name(manifest.base_name):
             for contained in other.captures():
                 if contained.base_name != manifest.base_name:
                     continue
-                how = manifests.relation(self.digest, contained)
+                how = relation(self.digest, contained)
                 compacted = contained.capture_id != other.capture_id
                 if how == "shorter":
                     return self._not_landed(manifest, SHORTER, _longer_notice(manifest, contained))
@@ -237,11 +227,11 @@ class Landing:
                     # The same under another id: of a program that made other ids of names.
                     replaced.add(contained.capture_id)
                 else:
-                    if not is_last and manifests.is_untold(self.digest, contained):
-                        raise Overtaken
+                    if not is_last and may_be_prefix(self.digest, contained):
+                        raise ConcurrentLanding
                     notices.extend(_shared_files(manifest, contained))
         replaced.discard(manifest.capture_id)
-        if not is_alone and takes_away(
+        if not is_alone and removes_files(
             self._lake, self._stage.folder, manifest.capture_id, replaced
         ):
             return None

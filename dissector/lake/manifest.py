@@ -264,7 +264,7 @@ def relation(new: ChainDigest, there: Contained) -> str:
     return "shorter" if new.bytes and _marks_until(new.bytes, new, there) else "other"
 
 
-def is_untold(new: ChainDigest, there: Contained) -> bool:
+def may_be_prefix(new: ChainDigest, there: Contained) -> bool:
     """Whether a capture may be the beginning of an input, which cannot be told since its size was
     not known when the input was read."""
     is_shorter = there.sha256 is not None and there.bytes < new.bytes

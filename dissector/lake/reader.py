@@ -1,7 +1,6 @@
 """Reading a lake: what it holds, whether it is whole, and taking captures out of it."""
 
 import errno
-import fnmatch
 import hashlib
 import os
 import stat
@@ -17,6 +16,7 @@ from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake.install import (
     PARTITIONS,
     STAGE_FOLDER,
+    finish_interrupted,
     needs_recovery,
     part_path,
     ready_ids,
@@ -24,18 +24,16 @@ from dissector.lake.install import (
     refuse_links,
     remove_captures,
     replaced_by,
-    settle,
     stages,
     writing_to,
 )
-from dissector.lake.known import Known, Unread, known_and_unread, read_manifests
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
+from dissector.lake.manifests import Manifests, Unread, is_named
 from dissector.lake.parts import is_schema_of, read_rows
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
-_HASH_BYTES: Final = 1 << 20
 _PREFIXES: Final = tuple(f"{name}=" for name in PARTITIONS)
 _STRAY: Final = "no manifest names this file"
 _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
@@ -114,7 +112,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
     must_be_a_lake(folder)
     if needs_recovery(folder):
         try:
-            settle(folder)
+            finish_interrupted(folder)
         except OSError as error:
             # Whoever may only read sees what is installed.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -122,7 +120,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
                     f"cannot finish what a crash left in {folder}: {error.strerror or error}"
                 ) from error
     with shared_lock(folder):
-        captures, unread = known_and_unread(folder)
+        captures, unread = Manifests(folder).all()
         if unread and not captures:
             raise InputError(unread[0].text)
         yield Lake(folder, tuple(captures), tuple(unread))
@@ -173,7 +171,9 @@ def _wrong(path: Path, part: PartFile, version: int) -> str:
         size = path.stat().st_size
         if size != part.bytes:
             return f"{size} bytes instead of {part.bytes}"
-        if _sha256(path) != part.sha256:
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if sha256 != part.sha256:
             return "its bytes changed: SHA-256 differs from the manifest's"
         metadata = pq.read_metadata(path)
         schema = pq.read_schema(path)
@@ -195,7 +195,7 @@ def _strays(lake: Lake) -> list[Problem]:
     unread = {each.capture_id for each in lake.unread}
     found = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
     # What was added since the lake was opened has its stage until it has its manifest.
-    added = ready_ids(lake.folder) | set(Known(lake.folder).names())
+    added = ready_ids(lake.folder) | set(Manifests(lake.folder).names())
     added -= {capture.capture_id for capture in lake.captures}
     problems = []
     for folder, capture in found:
@@ -247,18 +247,18 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
     """
     refuse_links(folder, OutputError)
     must_be_a_lake(folder)
-    known = Known(folder)
-    known.all()  # while others read; below only what changed since is read
+    manifests = Manifests(folder)
+    manifests.all()  # while others read; below only what changed since is read
     with writing_to(folder), exclusive_lock(folder):
         recover(folder, is_alone=True)
-        captures, unread = read_manifests(folder, known)
-        chosen = {c.capture_id for c in captures if _is_named(c.capture_id, patterns)}
-        chosen |= {each.capture_id for each in unread if _is_named(each.capture_id, patterns)}
+        captures, unread = manifests.to_change()
+        chosen = {c.capture_id for c in captures if is_named(c.capture_id, patterns)}
+        chosen |= {each.capture_id for each in unread if is_named(each.capture_id, patterns)}
         if before_ns is not None:
             chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
         there = {c.capture_id for c in captures} | {each.capture_id for each in unread}
         tables = {_id_of(path) for table in TABLES for path in _landings(folder / table)}
-        orphans = sorted(name for name in tables - there if _is_named(name, patterns))
+        orphans = sorted(name for name in tables - there if is_named(name, patterns))
         kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
         notes = [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
         if not chosen and not orphans:
@@ -268,16 +268,12 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
     return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes))
 
 
-def _is_named(capture: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
-
-
 def _kept_note(group: Manifest, patterns: Sequence[str], before_ns: int | None) -> str:
     """Why a compacted group stays though captures in it were meant; empty if none were."""
     meant = [
         c.capture_id
         for c in group.replaces
-        if _is_named(c.capture_id, patterns)
+        if is_named(c.capture_id, patterns)
         or (before_ns is not None and (c.last_ts_ns or before_ns) < before_ns)
     ]
     if not meant:
@@ -287,11 +283,3 @@ def _kept_note(group: Manifest, patterns: Sequence[str], before_ns: int | None) 
         f"{len(group.replaces)} captures in {group.capture_id} stay: a compacted group is removed "
         "as a whole, by its own id or when all of it is older"
     )
-
-
-def _sha256(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(_HASH_BYTES):
-            found.update(data)
-    return found.hexdigest()

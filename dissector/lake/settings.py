@@ -5,6 +5,8 @@ Manifests hold the settings that their files were written with, docs/lake.md lis
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
 from typing import Any, Final
 
 import zstandard
@@ -38,8 +40,13 @@ class Settings:
 
 
 SETTINGS: Final = Settings()
-# The same rows give the same bytes as long as these, and that of the program, are the same.
-WRITER_VERSIONS: Final = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION))}
+
+
+@cache
+def writer_versions() -> dict[str, str]:
+    """The versions of what writes files: as long as they are the same, so are the bytes of rows."""
+    zstd = ".".join(map(str, zstandard.ZSTD_VERSION))
+    return {"dissector": metadata.version("pulsar-dissector"), "zstd": zstd}
 
 
 def settings_table() -> list[str]:

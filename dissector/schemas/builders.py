@@ -6,8 +6,9 @@ and starts again. A column without any value so far is not live: it holds no mem
 nowhere, which most columns of a wide table are most of the time.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -80,35 +81,6 @@ def bits_of(array: pa.Array, number: int = 0) -> npt.NDArray[np.bool_]:
     return found[array.offset : array.offset + len(array)].view(np.bool_)
 
 
-class ColumnBuilder(Protocol):
-    """What every builder does."""
-
-    def append(self, values: Column, start: int, stop: int, at: int) -> None:
-        """Copy the block's rows start to stop to the rows from at on."""
-
-    def skip(self, at: int, rows: int) -> None:
-        """Make the rows from at on null."""
-
-    def take(self, rows: int) -> Gathered:
-        """The first rows as they are, valid until the next append; starts again."""
-
-    def finish(self, rows: int) -> pa.Array:
-        """The first rows as an Arrow array, valid until the next append; starts again."""
-
-
-def builder_for(column: declaration.Column, capacity: int) -> ColumnBuilder:
-    """The builder for a column of the schema."""
-    if column.type in ("bigint", "timestamp[us, UTC]"):
-        return NumberBuilder(column, capacity)
-    if column.type == "boolean":
-        return FlagBuilder(column, capacity)
-    if column.type == "string":
-        return TextBuilder(column, capacity)
-    if column.type == "array<bigint>":
-        return ListBuilder(column, capacity)
-    return ObjectBuilder(column, capacity)
-
-
 def numbers(values: Column, start: int, stop: int) -> Int64Array:
     """Rows of a column of numbers or flags as int64 with NULL."""
     if isinstance(values, np.ndarray):
@@ -127,8 +99,8 @@ def _validity(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     return pa.py_buffer(np.packbits(there, bitorder="little")), nulls
 
 
-class _Builder:
-    """What the builders share: the column, the room, and the array for rows without any value."""
+class ColumnBuilder(ABC):
+    """The rows of one column: what all builders share, and what each one does by itself."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
         self._name = column.name
@@ -137,13 +109,40 @@ class _Builder:
         self._live = False
         self._nulls = pa.nulls(0, self._type)
 
-    def _all_null(self, rows: int) -> pa.Array:
+    @abstractmethod
+    def append(self, values: Column, start: int, stop: int, at: int) -> None:
+        """Copy the block's rows start to stop to the rows from at on."""
+
+    @abstractmethod
+    def skip(self, at: int, rows: int) -> None:
+        """Make the rows from at on null."""
+
+    def take(self, rows: int) -> Gathered:
+        """The first rows as they are, valid until the next append; starts again."""
+        if not self._live:
+            return None
+        self._live = False
+        return self._taken(rows)
+
+    def finish(self, rows: int) -> pa.Array:
+        """The first rows as an Arrow array, valid until the next append; starts again."""
+        taken = self.take(rows)
+        if taken is not None:
+            return self._array(taken)
         if len(self._nulls) != rows:
             self._nulls = pa.nulls(rows, self._type)
         return self._nulls
 
+    @abstractmethod
+    def _taken(self, rows: int) -> Gathered:
+        """The first rows of a column that has values."""
 
-class NumberBuilder(_Builder):
+    def _array(self, taken: Any) -> pa.Array:
+        """What was taken, as Arrow."""
+        return taken
+
+
+class NumberBuilder(ColumnBuilder):
     """Integers, and times that come in ns and are kept in whole µs, rounded down."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
@@ -166,24 +165,18 @@ class NumberBuilder(_Builder):
         if self._live:
             self._store[at : at + rows] = NULL
 
-    def take(self, rows: int) -> Numbers | None:
-        if not self._live:
-            return None
-        self._live = False
+    def _taken(self, rows: int) -> Numbers:
         return Numbers(self._store[:rows], self._is_time)
 
-    def finish(self, rows: int) -> pa.Array:
-        taken = self.take(rows)
-        if taken is None:
-            return self._all_null(rows)
-        found = taken.values
+    def _array(self, taken: Numbers) -> pa.Array:
+        found, rows = taken.values, len(taken.values)
         validity, nulls = _validity(found != NULL)
         if self._is_time:
             found = found // _NS_PER_US
         return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(found)], nulls)
 
 
-class FlagBuilder(_Builder):
+class FlagBuilder(ColumnBuilder):
     """True and false, which come as integers: 0 is false, everything else true."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
@@ -210,19 +203,13 @@ class FlagBuilder(_Builder):
             self._store[at : at + rows] = False
             self._there[at : at + rows] = False
 
-    def take(self, rows: int) -> Flags | None:
-        if not self._live:
-            return None
-        self._live = False
+    def _taken(self, rows: int) -> Flags:
         return Flags(self._store[:rows], self._there[:rows])
 
-    def finish(self, rows: int) -> pa.Array:
-        taken = self.take(rows)
-        if taken is None:
-            return self._all_null(rows)
+    def _array(self, taken: Flags) -> pa.Array:
         validity, nulls = _validity(taken.there)
         bits = pa.py_buffer(np.packbits(taken.values, bitorder="little"))
-        return pa.Array.from_buffers(self._type, rows, [validity, bits], nulls)
+        return pa.Array.from_buffers(self._type, len(taken.there), [validity, bits], nulls)
 
 
 class _Run(NamedTuple):
@@ -237,7 +224,7 @@ class _Run(NamedTuple):
     array: pa.Array | None
 
 
-class TextBuilder(_Builder):
+class TextBuilder(ColumnBuilder):
     """Text: codes of names, spans of wire bytes, or Python texts.
 
     Nearly always one list of names serves all rows of a batch. Then its codes are the Arrow codes,
@@ -278,10 +265,7 @@ class TextBuilder(_Builder):
             self._codes[at : at + rows] = -1
             self._add_codes(at + rows, ())
 
-    def take(self, rows: int) -> Codes | pa.Array | None:
-        if not self._live:
-            return None
-        self._live = False
+    def _taken(self, rows: int) -> Codes | pa.Array:
         runs, self._runs = self._runs, []
         if len(runs) == 1 and runs[0].array is None:
             found = Codes(self._codes[:rows], runs[0].names)
@@ -297,10 +281,7 @@ class TextBuilder(_Builder):
             start = run.stop
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
-    def finish(self, rows: int) -> pa.Array:
-        taken = self.take(rows)
-        if taken is None:
-            return self._all_null(rows)
+    def _array(self, taken: Codes | pa.Array) -> pa.Array:
         if isinstance(taken, Codes):
             return self._coded(*taken)
         return taken.dictionary_encode() if self._repeats else taken
@@ -368,7 +349,7 @@ def _plain_array(values: Column, start: int, stop: int) -> pa.Array:
     return text_array(texts)
 
 
-class ListBuilder(_Builder):
+class ListBuilder(ColumnBuilder):
     """Lists of integers."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
@@ -400,19 +381,13 @@ class ListBuilder(_Builder):
         if self._live:
             self._counts[at : at + rows] = -1
 
-    def take(self, rows: int) -> pa.Array | None:
-        return self.finish(rows) if self._live else None
-
-    def finish(self, rows: int) -> pa.Array:
-        if not self._live:
-            return self._all_null(rows)
-        self._live = False
+    def _taken(self, rows: int) -> pa.Array:
         elements = _number_array(np.concatenate(self._values))
         self._values.clear()
         return _list_array(self._type, self._counts[:rows], elements)
 
 
-class ObjectBuilder(_Builder):
+class ObjectBuilder(ColumnBuilder):
     """Maps and lists of text, which are rare: kept as Python objects until the end."""
 
     def __init__(self, column: declaration.Column, capacity: int) -> None:
@@ -433,13 +408,7 @@ class ObjectBuilder(_Builder):
         if self._live:
             self._objects.extend([None] * rows)
 
-    def take(self, rows: int) -> pa.Array | None:
-        return self.finish(rows) if self._live else None
-
-    def finish(self, rows: int) -> pa.Array:
-        if not self._live:
-            return self._all_null(rows)
-        self._live = False
+    def _taken(self, rows: int) -> pa.Array:
         objects, self._objects = self._objects, []
         counts = np.array([-1 if found is None else len(found) for found in objects], np.int64)
         there = [found for found in objects if found is not None]
@@ -466,3 +435,16 @@ def _list_array(kind: pa.DataType, counts: Int64Array, elements: pa.Array) -> pa
     np.cumsum(np.maximum(counts, 0), out=bounds[1:])
     buffers = [validity, pa.py_buffer(bounds)]
     return pa.Array.from_buffers(kind, len(counts), buffers, nulls, children=[elements])
+
+
+def builder_for(column: declaration.Column, capacity: int) -> ColumnBuilder:
+    """The builder for a column of the schema."""
+    if column.type in ("bigint", "timestamp[us, UTC]"):
+        return NumberBuilder(column, capacity)
+    if column.type == "boolean":
+        return FlagBuilder(column, capacity)
+    if column.type == "string":
+        return TextBuilder(column, capacity)
+    if column.type == "array<bigint>":
+        return ListBuilder(column, capacity)
+    return ObjectBuilder(column, capacity)

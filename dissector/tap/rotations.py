@@ -13,7 +13,6 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +31,6 @@ _WAIT_SECONDS: Final = 0.25
 _WAIT_SHARE: Final = 0.5
 _UNFINISHED: Final = 2  # rotations that are written and not yet on disk; then writing waits
 
-_DISTRIBUTION: Final = "pulsar-dissector"
 
 
 class Fate(NamedTuple):
@@ -219,7 +217,7 @@ class Rotations:
         problem: str | None = None
         rows = 0
         try:
-            landing = Landing(self._lake, self.name, is_tap=True)
+            landing = Landing(self._lake, self.name, capture_id)
         except DissectorError as error:
             problem = str(error)
         while isinstance(item := self._items.get(), TableBlock):
@@ -246,9 +244,8 @@ class Rotations:
             return problem
         with written.landing as landing:
             if problem is None and written.end is not None:
-                versions = {"dissector": metadata.version(_DISTRIBUTION)}
                 try:
-                    landing.commit(self._options, versions, tap_id=written.capture_id)
+                    landing.commit(self._options)
                 except DissectorError as error:
                     problem = str(error)
         return problem
@@ -256,6 +253,6 @@ class Rotations:
 
 def _try_out(lake: Path) -> None:
     """Open the lake once, so that a wrong folder is said before anything is captured."""
-    with Landing(lake, "tap", is_tap=True), adding_lock_if_free(lake) as is_ours:
+    with Landing(lake, "tap", "c-tap"), adding_lock_if_free(lake) as is_ours:
         if is_ours:
             recover(lake, is_alone=False)

@@ -32,7 +32,7 @@ def land(lake: Path, name: str, *files: bytes, options: dict[str, Any] | None = 
     """Land a capture of some files."""
     with Landing(lake, name) as landing:
         feed(landing, *files)
-        return landing.commit(options or {}, {"dissector": "0"})
+        return landing.commit(options or {})
 
 
 def feed(landing: Landing, *files: bytes) -> None:

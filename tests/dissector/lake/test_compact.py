@@ -70,7 +70,7 @@ def test_large_groups_have_the_row_groups_and_ranges_of_landed_captures(tmp_path
                 "ack_set": lists * (rows // 4) + lists[: rows % 4],
             }))  # fmt: skip
             landing.write(TableBlock("capture_files", 1, {"packets": np.array([1])}))
-            landing.commit({}, {})
+            landing.commit({})
     with open_lake(tmp_path) as lake:
         before = lake.table("acks").drop(["origin_capture"])
     group = group_of(tmp_path)

@@ -30,13 +30,13 @@ def with_null(values: list[int | None]) -> np.ndarray:
 
 @given(st.lists(NUMBERS, min_size=1, max_size=300), st.booleans())
 def test_numbers_come_back(values: list[int | None], is_time: bool) -> None:
-    kept, out = space(len(values))
-    page = number_page(with_null(values), is_time, kept, out)
+    scratch, out = space(len(values))
+    page = number_page(with_null(values), is_time, scratch, out)
     data = out[: page.size].tobytes()
-    there, at = read_levels(data, 0, len(values), 1)
+    present, at = read_levels(data, 0, len(values), 1)
     found, at = read_deltas(data, at)
     wanted = [v // 1000 if is_time else v for v in values if v is not None]
-    assert there == [int(v is not None) for v in values]
+    assert present == [int(v is not None) for v in values]
     assert found == wanted and page.values == len(wanted) and at == page.size
     if wanted:
         assert (page.least, page.most) == (min(wanted), max(wanted))
@@ -58,9 +58,9 @@ def test_deltas_of_every_width_come_back(width: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 31, 32, 33, 128, 129, 130, 257, 1000])
 def test_pages_of_any_length_come_back(rows: int) -> None:
-    kept, out = space(rows)
+    scratch, out = space(rows)
     values = (np.arange(rows) * 7919) % 1009
-    page = number_page(values, False, kept, out)
+    page = number_page(values, False, scratch, out)
     data = out[: page.size].tobytes()
     assert read_deltas(data, read_levels(data, 0, rows, 1)[1]) == (values.tolist(), page.size)
 
@@ -72,21 +72,21 @@ def test_pages_of_any_length_come_back(rows: int) -> None:
     st.integers(1, 71),
 )
 def test_codes_become_places_in_order_of_first_use(pages: list[list[int]], names: int) -> None:
-    places = np.full(names, -1, np.int32)
+    indices = np.full(names, -1, np.int32)
     used = np.full(names, -5, np.int64)
     count, order = 0, []
     for codes in pages:
         codes = [code if code < names else -1 for code in codes]
-        kept, out = space(len(codes))
-        page = code_page(np.array(codes, np.int32), places, used, count, kept, out)
+        scratch, out = space(len(codes))
+        page = code_page(np.array(codes, np.int32), indices, used, count, scratch, out)
         count = page.used
         data = out[: page.size].tobytes()
-        there, at = read_levels(data, 0, len(codes), 1)
-        assert there == [int(code >= 0) for code in codes]
+        present, at = read_levels(data, 0, len(codes), 1)
+        assert present == [int(code >= 0) for code in codes]
         wanted = [code for code in codes if code >= 0]
         order += [code for code in dict.fromkeys(wanted) if code not in order]
         found, at = read_hybrid(data, at + 1, len(wanted), data[at])
-        assert [order[place] for place in found] == wanted
+        assert [order[index] for index in found] == wanted
         assert at == page.size and page.values == len(wanted)
     assert used[:count].tolist() == order
 
@@ -100,17 +100,17 @@ def test_flags_come_back(flags: list[bool | None]) -> None:
         out,
     )
     data = out[: page.size].tobytes()
-    there, at = read_levels(data, 0, len(flags), 1)
+    present, at = read_levels(data, 0, len(flags), 1)
     wanted = [int(f) for f in flags if f is not None]
-    assert there == [int(f is not None) for f in flags]
+    assert present == [int(f is not None) for f in flags]
     assert read_bits(data, at, len(wanted), 1) == (wanted, page.size)
 
 
 def test_texts_stand_behind_their_lengths() -> None:
     out = np.zeros(32, np.uint8)
     data = np.frombuffer(b"..abcde", np.uint8)
-    bounds, there = np.array([2, 5, 5, 7]), np.array([1, 0, 1], np.uint8)
-    size = text_page(data, bounds, there, out)
+    bounds, present = np.array([2, 5, 5, 7]), np.array([1, 0, 1], np.uint8)
+    size = text_page(data, bounds, present, out)
     assert out[:size].tobytes() == b"\3\0\0\0abc\2\0\0\0de"
 
 

@@ -80,7 +80,7 @@ def test_a_crash_at_any_step_loses_nothing(tmp_path: Path, before: str) -> None:
         landing.seal()
         with crash_at(step):
             try:
-                landing.commit({}, {"dissector": "0"})
+                landing.commit({})
                 break
             except Crash:
                 lost(landing)
@@ -103,7 +103,7 @@ def test_a_stage_that_was_ready_is_installed_by_the_next_command(tmp_path: Path)
     patch = pytest.MonkeyPatch()
     patch.setattr("dissector.lake.landing.install", lambda *_: (_ for _ in ()).throw(Crash()))
     with pytest.raises(Crash):
-        landing.commit({}, {"dissector": "0"})
+        landing.commit({})
     patch.undo()
     lost(landing)
     assert needs_recovery(tmp_path)
@@ -124,7 +124,7 @@ def test_stages_of_living_writers_are_left_alone(tmp_path: Path) -> None:
         assert not needs_recovery(tmp_path)
         with open_lake(tmp_path) as lake:
             assert len(lake.captures) == 1
-        landing.commit({}, {})
+        landing.commit({})
     with open_lake(tmp_path) as lake:
         assert len(lake.captures) == 2
 

@@ -11,7 +11,7 @@ import pytest
 
 from dissector.blocks import TableBlock
 from dissector.errors import InputError, OutputError
-from dissector.lake import known
+from dissector.lake import manifests
 from dissector.lake.install import STAGE_FOLDER
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing
 from dissector.lake.manifest import MANIFEST_FOLDER, tap_capture_id
@@ -147,7 +147,7 @@ def test_several_captures_can_be_sealed_and_committed_at_the_end(tmp_path: Path)
             landing.seal()
         assert not (tmp_path / MANIFEST_FOLDER).exists()
         for landing in (one, two):
-            assert landing.commit({}, {}).outcome == INSTALLED
+            assert landing.commit({}).outcome == INSTALLED
     assert len(captures(tmp_path)) == 2
 
 
@@ -155,16 +155,16 @@ def test_two_at_once_that_are_prefixes_end_as_the_longer_one(tmp_path: Path) -> 
     with Landing(tmp_path, "ring") as short, Landing(tmp_path, "ring") as long:
         feed(short, content(700))
         feed(long, content(1500))
-        kept = long.commit({}, {})
-        assert short.commit({}, {}).outcome == SHORTER
+        kept = long.commit({})
+        assert short.commit({}).outcome == SHORTER
     assert captures(tmp_path) == [kept.capture_id]
 
 
 def test_a_taps_rotation_has_the_taps_id_and_no_digest(tmp_path: Path) -> None:
     name = tap_capture_id("lo", 5, 0)
-    with Landing(tmp_path, "lo") as landing:
+    with Landing(tmp_path, "lo", name) as landing:
         landing.write(TableBlock("capture_files", 1, {"first_ts_ns": np.array([5])}))
-        assert landing.commit({}, {}, tap_id=name).capture_id == name
+        assert landing.commit({}).capture_id == name
     with open_lake(tmp_path) as lake:
         assert lake.captures[0].sha256 is None and lake.captures[0].sources == ()
 
@@ -181,9 +181,9 @@ def test_a_lake_of_a_newer_schema_is_refused(
     with Landing(tmp_path, "b.pcap") as early:
         feed(early, content(300))
         with monkeypatch.context() as newer:
-            newer.setattr(known, "SCHEMA_VERSION", 99)
-            known.mark_version(tmp_path)
-        for refused in (lambda: Landing(tmp_path, "b.pcap"), lambda: early.commit({}, {})):
+            newer.setattr(manifests, "SCHEMA_VERSION", 99)
+            manifests.mark_version(tmp_path)
+        for refused in (lambda: Landing(tmp_path, "b.pcap"), lambda: early.commit({})):
             with pytest.raises(InputError, match="schema version 99"):
                 refused()
     assert len(list((tmp_path / MANIFEST_FOLDER).iterdir())) == 1

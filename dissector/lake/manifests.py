@@ -1,9 +1,10 @@
-"""The captures of a lake, by their manifests: all, or those that an input may be a version of.
+"""The manifests of a lake: all, or those of the captures that an input may be a version of.
 
-A manifest is read once and again only where its file changed, so that what was decided without the
-lock of the lake is looked at again under it for the price of a listing.
+What was decided without the lock of the lake is looked at again under it: that costs a listing, as
+only manifests whose file changed are read again.
 """
 
+import fnmatch
 import gc
 import json
 import os
@@ -48,8 +49,8 @@ class _Read(NamedTuple):
     content: Manifest | Unread
 
 
-class Known:
-    """The manifests of a lake that were read so far."""
+class Manifests:
+    """The manifests of a lake; each is read once, and again where its file changed."""
 
     def __init__(self, lake: Path) -> None:
         self._folder = os.path.join(lake, MANIFEST_FOLDER)
@@ -68,7 +69,17 @@ class Known:
         captures = [each for each in found if isinstance(each, Manifest)]
         return captures, [each for each in found if isinstance(each, Unread)]
 
-    def alike(self, base_name: str) -> list[Manifest]:
+    def to_change(self) -> tuple[list[Manifest], list[Unread]]:
+        """The same, for who changes the lake.
+
+        Raises:
+            InputError: a newer program wrote some of it: that may have other rules.
+        """
+        captures, unread = self.all()
+        _refuse_newer(unread)
+        return captures, unread
+
+    def of_base_name(self, base_name: str) -> list[Manifest]:
         """The captures of a base name, and the groups that captures of it were compacted into.
 
         The others are not opened: the ids of captures begin with their base name, and a group
@@ -152,23 +163,9 @@ def _unread(name: str, path: str, text: str, is_newer: bool = False) -> Unread:
     return Unread(name, path, text, is_newer)
 
 
-def known_and_unread(lake: Path) -> tuple[list[Manifest], list[Unread]]:
-    """All captures of a lake, by id, and the manifests that cannot be read."""
-    return Known(lake).all()
-
-
-def read_manifests(lake: Path, known: Known | None = None) -> tuple[list[Manifest], list[Unread]]:
-    """All captures of a lake that is written to, and the manifests that cannot be read.
-
-    Args:
-        known: what was read of them before.
-
-    Raises:
-        InputError: a newer program wrote some of it: that may have other rules.
-    """
-    found, unread = (known or Known(lake)).all()
-    _refuse_newer(unread)
-    return found, unread
+def is_named(capture: str, patterns: Iterable[str]) -> bool:
+    """Whether an id is one of those that are named, by globs (`c-night-*`)."""
+    return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
 
 
 def _refuse_newer(found: Iterable[Manifest | Unread]) -> None:

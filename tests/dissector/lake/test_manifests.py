@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dissector.lake.compact import compact
-from dissector.lake.known import Known
-from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing, Overtaken
+from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, ConcurrentLanding, Landing
 from dissector.lake.manifest import MANIFEST_FOLDER
+from dissector.lake.manifests import Manifests
 from tests.dissector.lake.landed import content, feed, land
 
 OPENED: list[str] | None = None
@@ -69,11 +69,11 @@ def test_only_captures_of_the_name_and_groups_that_hold_it_are_read(tmp_path: Pa
         land(tmp_path, name, content(400))
     group = compact(tmp_path, ["c-x-*", "c-y-*"]).group
     assert group is not None
-    known = Known(tmp_path)
-    assert [capture.base_name for capture in known.alike("ring")] == ["ring"]
-    assert known.alike("x") == [group]
+    known = Manifests(tmp_path)
+    assert [capture.base_name for capture in known.of_base_name("ring")] == ["ring"]
+    assert known.of_base_name("x") == [group]
     with opened() as found:
-        assert [capture.base_name for capture in known.alike("ring")] == ["ring"]
+        assert [capture.base_name for capture in known.of_base_name("ring")] == ["ring"]
     assert [Path(path).stem for path in found] == [group.capture_id]  # its text was looked through
 
 
@@ -87,12 +87,12 @@ def test_a_name_with_quotes_or_other_letters_is_found_in_a_group(tmp_path: Path)
 
 def test_what_changed_is_read_again_and_what_went_away_is_forgotten(tmp_path: Path) -> None:
     first = land(tmp_path, "ring", content(700))
-    known = Known(tmp_path)
-    assert [c.capture_id for c in known.alike("ring")] == [first.capture_id]
+    known = Manifests(tmp_path)
+    assert [c.capture_id for c in known.of_base_name("ring")] == [first.capture_id]
     grown = land(tmp_path, "ring", content(1500))
-    assert [c.capture_id for c in known.alike("ring")] == [grown.capture_id]
+    assert [c.capture_id for c in known.of_base_name("ring")] == [grown.capture_id]
     land(tmp_path, "ring", content(1500), options={"protocol": "pulsar"})
-    assert [c.options for c in known.alike("ring")] == [{"protocol": "pulsar"}]
+    assert [c.options for c in known.of_base_name("ring")] == [{"protocol": "pulsar"}]
 
 
 # -- another landing of the same name, between the start of one and its end
@@ -102,16 +102,16 @@ def test_a_longer_one_that_came_meanwhile_stays_alone(tmp_path: Path) -> None:
     with Landing(tmp_path, "ring") as landing:
         feed(landing, content(700))
         longer = land(tmp_path, "ring", content(1500))
-        assert landing.commit({}, {}).outcome == SHORTER
-    assert [c.capture_id for c in Known(tmp_path).alike("ring")] == [longer.capture_id]
+        assert landing.commit({}).outcome == SHORTER
+    assert [c.capture_id for c in Manifests(tmp_path).of_base_name("ring")] == [longer.capture_id]
 
 
 def test_the_same_one_that_came_meanwhile_is_not_doubled(tmp_path: Path) -> None:
     with Landing(tmp_path, "ring") as landing:
         feed(landing, content(700))
         land(tmp_path, "ring", content(700))
-        assert landing.commit({}, {"dissector": "0"}).outcome == UNCHANGED
-    assert len(Known(tmp_path).alike("ring")) == 1
+        assert landing.commit({}).outcome == UNCHANGED
+    assert len(Manifests(tmp_path).of_base_name("ring")) == 1
 
 
 def test_a_beginning_that_came_meanwhile_makes_the_landing_be_done_again(tmp_path: Path) -> None:
@@ -119,19 +119,19 @@ def test_a_beginning_that_came_meanwhile_makes_the_landing_be_done_again(tmp_pat
     with Landing(tmp_path, "ring") as landing:
         feed(landing, content(1500))
         land(tmp_path, "ring", content(700))
-        with pytest.raises(Overtaken):
-            landing.commit({}, {}, is_last=False)
+        with pytest.raises(ConcurrentLanding):
+            landing.commit({}, is_last=False)
     # Bytes that cannot be read again: both stay, nothing is lost.
     with Landing(tmp_path / "pipe", "ring") as landing:
         feed(landing, content(1500))
         land(tmp_path / "pipe", "ring", content(700))
-        assert landing.commit({}, {}).outcome == INSTALLED
-    assert len(Known(tmp_path / "pipe").alike("ring")) == 2
+        assert landing.commit({}).outcome == INSTALLED
+    assert len(Manifests(tmp_path / "pipe").of_base_name("ring")) == 2
 
 
 def test_one_of_other_bytes_that_came_meanwhile_changes_nothing(tmp_path: Path) -> None:
     with Landing(tmp_path, "ring") as landing:
         feed(landing, content(1500))
         land(tmp_path, "ring", content(700, seed=1))
-        assert landing.commit({}, {}, is_last=False).outcome == INSTALLED
-    assert len(Known(tmp_path).alike("ring")) == 2
+        assert landing.commit({}, is_last=False).outcome == INSTALLED
+    assert len(Manifests(tmp_path).of_base_name("ring")) == 2
