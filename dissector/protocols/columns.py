@@ -7,31 +7,29 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, spread_rows
 from dissector.limits import NULL
+from dissector.schemas.words import CHECKSUM_ABSENT as CHECKSUM_ABSENT
+from dissector.schemas.words import CHECKSUM_MISMATCH as CHECKSUM_MISMATCH
+from dissector.schemas.words import CHECKSUM_NOT_EVALUATED as CHECKSUM_NOT_EVALUATED
+from dissector.schemas.words import CHECKSUM_OK as CHECKSUM_OK
+from dissector.schemas.words import CHECKSUMS, DIRECTIONS, NAME_SOURCES, STATUSES
+from dissector.schemas.words import COMPLETE as COMPLETE
+from dissector.schemas.words import CUT_BY_END as CUT_BY_END
+from dissector.schemas.words import CUT_BY_GAP as CUT_BY_GAP
+from dissector.schemas.words import CUT_BY_SNAPLEN as CUT_BY_SNAPLEN
+from dissector.schemas.words import MALFORMED as MALFORMED
+from dissector.schemas.words import NAME_BACKFILLED as NAME_BACKFILLED
+from dissector.schemas.words import NAME_LEDGER_JOIN as NAME_LEDGER_JOIN
+from dissector.schemas.words import NAME_OBSERVED as NAME_OBSERVED
+from dissector.schemas.words import NAME_UNKNOWN as NAME_UNKNOWN
+from dissector.schemas.words import TO_BROKER as TO_BROKER
+from dissector.schemas.words import TO_CLIENT as TO_CLIENT
+from dissector.schemas.words import UNKNOWN_DIRECTION as UNKNOWN_DIRECTION
 
-# Directions, statuses, checksum verdicts and name sources: the number is the place in the names.
-TO_BROKER: Final = 0
-TO_CLIENT: Final = 1
-UNKNOWN_DIRECTION: Final = 2
-DIRECTION_NAMES: Final = ("to_broker", "to_client", "unknown")
-
-COMPLETE: Final = 0
-CUT_BY_GAP: Final = 1
-CUT_BY_SNAPLEN: Final = 2
-CUT_BY_END: Final = 3
-MALFORMED: Final = 4
-STATUS_NAMES: Final = ("complete", "cut_by_gap", "cut_by_snaplen", "cut_by_end", "malformed")
-
-CHECKSUM_OK: Final = 0
-CHECKSUM_MISMATCH: Final = 1
-CHECKSUM_ABSENT: Final = 2
-CHECKSUM_NOT_EVALUATED: Final = 3
-CHECKSUM_NAMES: Final = ("ok", "mismatch", "absent", "not_evaluated")
-
-NAME_OBSERVED: Final = 0
-NAME_BACKFILLED: Final = 1
-NAME_LEDGER_JOIN: Final = 2
-NAME_UNKNOWN: Final = 3
-NAME_SOURCE_NAMES: Final = ("observed", "backfilled", "ledger_join", "unknown")
+# Words by number, see schemas.words.
+DIRECTION_NAMES: Final = tuple(DIRECTIONS)
+STATUS_NAMES: Final = tuple(STATUSES)
+CHECKSUM_NAMES: Final = tuple(CHECKSUMS)
+NAME_SOURCE_NAMES: Final = tuple(NAME_SOURCES)
 
 # Rows that are no frames but events between frames: `command` holds one of these, frame_no is null.
 # They stand in the frame columns so that facts see them in their place, and never reach the table.
@@ -108,7 +106,7 @@ class FrameColumns(Bundle):
     txn_least_bits: Int64Array
     message_count: Int64Array
     checksum: Int64Array
-    checksum_note: Int64Array  # place in CHECKSUM_NOTE_NAMES of the protocol
+    checksum_note: Int64Array  # of schemas.words.CHECKSUM_NOTES
     crc32c_stored: Int64Array
     crc32c_computed: Int64Array
     metadata_bytes: Int64Array

@@ -29,8 +29,13 @@ from dissector.protocols.cursus.commands import (
 )
 from dissector.protocols.cursus.lines import Line
 from dissector.protocols.cursus.relayed import is_passed_on
-from dissector.protocols.cursus.rows import ACK, AUTH, CONSUME, PING, PUBLISH, REQUEST
 from dissector.protocols.cursus.talking import BATCHES, KEPT, PUSHES
+from dissector.schemas.words import KIND_ACK as ACK
+from dissector.schemas.words import KIND_AUTH as AUTH
+from dissector.schemas.words import KIND_CONSUME as CONSUME
+from dissector.schemas.words import KIND_PING as PING
+from dissector.schemas.words import KIND_PUBLISH as PUBLISH
+from dissector.schemas.words import KIND_REQUEST as REQUEST
 
 STREAM: Final = NUMBER["STREAM"]
 READ_STREAM: Final = NUMBER["READ_STREAM"]

@@ -41,26 +41,25 @@ from dissector.protocols.cursus.effects import Effects
 from dissector.protocols.cursus.lending import Lending
 from dissector.protocols.cursus.lines import Line
 from dissector.protocols.cursus.readings import Reading, Readings
-from dissector.protocols.cursus.rows import (
+from dissector.protocols.cursus.rows import ExchangeRow, Gathered
+from dissector.protocols.cursus.talking import Work, walk_simple
+from dissector.protocols.interface import ConnectionFacts
+from dissector.schemas.words import (
     CONN_CLOSED,
-    CONSUME,
     DUP_OR_DROPPED,
-    ERROR,
     EVICTED,
     LOST_IN_GAP,
     NOT_AWAITED,
     OK,
     ORPHAN_RESPONSE,
     OTHER_SIDE_NOT_CAPTURED,
-    PUBLISH,
-    REQUEST,
     RESPONSE_CUT,
     UNANSWERED_AT_END,
-    ExchangeRow,
-    Gathered,
 )
-from dissector.protocols.cursus.talking import Work, walk_simple
-from dissector.protocols.interface import ConnectionFacts
+from dissector.schemas.words import ERROR_ANSWER as ERROR
+from dissector.schemas.words import KIND_CONSUME as CONSUME
+from dissector.schemas.words import KIND_PUBLISH as PUBLISH
+from dissector.schemas.words import KIND_REQUEST as REQUEST
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 _INHERITED: Final = ("topic", "subscription", "producer_name", "consumer_name")

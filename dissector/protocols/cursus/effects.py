@@ -12,14 +12,7 @@ from dissector.protocols.cursus.commands import BATCH, NUMBER
 from dissector.protocols.cursus.conversations import Conversation, Request
 from dissector.protocols.cursus.groups import Delivery, Groups, Member
 from dissector.protocols.cursus.readings import Codes
-from dissector.protocols.cursus.rows import (
-    BY_CAPTURE_END,
-    BY_CONNECTION,
-    PUBLISH,
-    AckRow,
-    Gathered,
-    ProducerRow,
-)
+from dissector.protocols.cursus.rows import AckRow, Gathered, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
 from dissector.protocols.cursus.sendings import (
     Sendings,
@@ -33,6 +26,8 @@ from dissector.protocols.cursus.sendings import (
     store_batch,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import BY_CAPTURE_END, BY_CONNECTION
+from dissector.schemas.words import KIND_PUBLISH as PUBLISH
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]

@@ -14,24 +14,21 @@ from dissector.limits import NULL
 from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus.handing import Commit, Handing
 from dissector.protocols.cursus.offsets import Intervals
-from dissector.protocols.cursus.rows import (
+from dissector.protocols.cursus.rows import AckRow, ConsumerRow, DeliveryRow, Gathered
+from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import (
     ACKED,
     BY_CAPTURE_END,
     BY_CLIENT,
     DELIVERY_CONN_CLOSED,
-    NO_COMMIT,
-    REBALANCE,
-    RECONNECT,
     REDELIVERY_REQUESTED,
-    RESET,
     UNACKED_AT_END,
     UNRESOLVED_AT_LIMIT,
-    AckRow,
-    ConsumerRow,
-    DeliveryRow,
-    Gathered,
 )
-from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import CAUSE_NO_COMMIT as NO_COMMIT
+from dissector.schemas.words import CAUSE_REBALANCE as REBALANCE
+from dissector.schemas.words import CAUSE_RECONNECT as RECONNECT
+from dissector.schemas.words import CAUSE_RESET as RESET
 
 MAX_OPEN: Final = 1 << 17  # deliveries that wait for a commit; the oldest are given up
 MAX_PARTITIONS: Final = 1 << 17  # of groups, whose offsets are remembered

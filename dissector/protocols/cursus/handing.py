@@ -15,7 +15,6 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.cursus.rows import ACKED
 from dissector.protocols.tables import (
     ABSENT,
     HashTable,
@@ -30,6 +29,7 @@ from dissector.protocols.tables import (
     roomy,
     take_row,
 )
+from dissector.schemas.words import ACKED
 from dissector.states import State
 
 _LARGEST: Final = (1 << 63) - 1

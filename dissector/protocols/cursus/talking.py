@@ -23,7 +23,6 @@ from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
 from dissector.protocols.cursus.handing import HandingState, can_hand, hand
-from dissector.protocols.cursus.rows import DUP_OR_DROPPED, OK, PUBLISH
 from dissector.protocols.cursus.sendings import (
     SendingState,
     Sent,
@@ -45,6 +44,8 @@ from dissector.protocols.tables import (
     give_row,
     take_row,
 )
+from dissector.schemas.words import DUP_OR_DROPPED, OK
+from dissector.schemas.words import KIND_PUBLISH as PUBLISH
 from dissector.states import State
 
 # Modes of a talk.

@@ -24,7 +24,8 @@ from dissector.protocols.pulsar.messages import Entries
 from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.protocols.pulsar.wire.details import DETAILS
-from dissector.protocols.pulsar.wire.fields import CHECKSUM_NOTE_NAMES, FieldDecoder, Fields
+from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
+from dissector.schemas.words import CHECKSUM_NOTES
 
 # Frame columns whose numbers are those of a wire enumeration, by its name there.
 _ENUMS: Final = {
@@ -170,7 +171,7 @@ class PulsarFacts:
             elif name in self._enums:
                 columns[name] = _coded(values, self._enums[name])
             elif name == "checksum_note":
-                columns[name] = Coded(np.where(values > 0, values, -1), CHECKSUM_NOTE_NAMES)
+                columns[name] = Coded(np.where(values > 0, values, -1), CHECKSUM_NOTES)
             else:
                 columns[name] = Coded(values, self._names.names)
         for name, at, size, is_hex in _SPANS:

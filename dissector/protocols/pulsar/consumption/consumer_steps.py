@@ -43,12 +43,10 @@ from dissector.protocols.pulsar.consumption.consumers import (
     take_back_seek,
 )
 from dissector.protocols.pulsar.consumption.delivery_ends import end_all, write_ended
-from dissector.protocols.pulsar.consumption.permits import RESET, add_permit_row
+from dissector.protocols.pulsar.consumption.permits import add_permit_row
 from dissector.protocols.pulsar.consumption.published import end_transaction, leg_of, set_leg
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place
 from dissector.protocols.pulsar.consumption.state import (
-    CONN_CLOSED,
-    CONSUMER_CLOSED,
     LEFT_BY_BROKER,
     LEFT_BY_CLIENT,
     LEFT_BY_CONNECTION,
@@ -59,6 +57,8 @@ from dissector.protocols.pulsar.consumption.state import (
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import CONSUMER_CLOSED, RESET
+from dissector.schemas.words import DELIVERY_CONN_CLOSED as CONN_CLOSED
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 CONNECT: Final = 2

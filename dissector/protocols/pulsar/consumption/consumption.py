@@ -17,12 +17,10 @@ from dissector.limits import (
 )
 from dissector.protocols.columns import CHECKSUM_NAMES, FrameColumns, IdColumns
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
-from dissector.protocols.pulsar.consumption.permits import EVENT_NAMES
 from dissector.protocols.pulsar.consumption.published import set_leg
 from dissector.protocols.pulsar.consumption.records import EVER, USED
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, new_rows
 from dissector.protocols.pulsar.consumption.state import (
-    CAUSE_NAMES,
     NEXT_NODE,
     NEXT_PUBLISHED,
     NEXT_TRANSACTION,
@@ -32,7 +30,6 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_NOTICES,
     OUT_PERMITS,
     OUT_WORDS,
-    OUTCOME_NAMES,
     PADDING,
     PAGE_ENTRIES,
     STOCK_CONNECTIONS,
@@ -49,6 +46,7 @@ from dissector.protocols.pulsar.consumption.state import (
     new_state,
 )
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
+from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES, PERMIT_EVENTS
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -255,7 +253,7 @@ class PulsarConsumption:
             "topic": self._names,
             "subscription": self._names,
             "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "event": EVENT_NAMES,
+            "event": tuple(PERMIT_EVENTS),
         }
         return TableBlock("permits", rows, _coded(columns, coded))
 
@@ -268,8 +266,8 @@ class PulsarConsumption:
             "subscription": self._names,
             "consumer_name": self._names,
             "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "redelivery_cause": CAUSE_NAMES,
-            "outcome": OUTCOME_NAMES,
+            "redelivery_cause": tuple(CAUSES),
+            "outcome": tuple(DELIVERY_OUTCOMES),
             "checksum": CHECKSUM_NAMES,
         }
         return TableBlock("deliveries", rows, {**_coded(columns, coded), "ack_set": ack_set})

@@ -49,10 +49,10 @@ from dissector.protocols.pulsar.consumption.state import (
     PAGE_ENTRIES,
     STOCK_DELIVERIES,
     STOCK_PAGES,
-    UNRESOLVED_AT_LIMIT,
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT, list_append
+from dissector.schemas.words import UNRESOLVED_AT_LIMIT
 
 
 @inlined

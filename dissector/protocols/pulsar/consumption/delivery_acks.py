@@ -13,18 +13,16 @@ from dissector.protocols.pulsar.consumption.delivery_ends import end_delivery, t
 from dissector.protocols.pulsar.consumption.identities import find_page, popcount
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place, add_notice
 from dissector.protocols.pulsar.consumption.state import (
-    ACKED,
     CLOCK,
     DELIVERIES_GIVEN_UP,
-    DISCARDED,
     END_BITS,
     END_IN_TRANSACTION,
     PAGE_ENTRIES,
     SPENT_STEPS,
-    UNRESOLVED_AT_LIMIT,
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import ACKED, DISCARDED, UNRESOLVED_AT_LIMIT
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 # Steps of walks over lists that are not in order: so many, and so many more per frame.

@@ -12,7 +12,6 @@ from dissector.protocols.pulsar.consumption.published import leg_of, published_n
 from dissector.protocols.pulsar.consumption.records import give_row
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, Place, add_notice
 from dissector.protocols.pulsar.consumption.state import (
-    ACKED,
     CLOSING,
     DELIVERIES_GIVEN_UP,
     END_OTHER,
@@ -23,15 +22,13 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_DELIVERIES,
     OUT_WORDS,
     PAGE_ENTRIES,
-    REDELIVERY_REQUESTED,
     STOCK_DELIVERIES,
-    UNKNOWN_GAP,
-    UNRESOLVED_AT_LIMIT,
     WORD_CLASSES,
     WORDS_USED,
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT, list_unlink
+from dissector.schemas.words import ACKED, REDELIVERY_REQUESTED, UNKNOWN_GAP, UNRESOLVED_AT_LIMIT
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 _CLASS_BITS: Final = 4  # of a piece: its size class below, its place above

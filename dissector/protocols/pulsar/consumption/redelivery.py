@@ -10,6 +10,14 @@ from dissector.protocols.pulsar.consumption.consumers import (
 )
 from dissector.protocols.pulsar.consumption.published import was_committed
 from dissector.protocols.pulsar.consumption.state import (
+    END_BITS,
+    END_IN_TRANSACTION,
+    END_REQUESTED,
+    LEFT_BY_BROKER,
+    ConsumptionState,
+)
+from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import (
     CAUSE_CONSUMER_GONE,
     CAUSE_EXPLICIT,
     CAUSE_FAILOVER_SWITCH,
@@ -19,13 +27,7 @@ from dissector.protocols.pulsar.consumption.state import (
     CAUSE_TXN_ABORT,
     CAUSE_UNKNOWN,
     CAUSE_UNLOAD,
-    END_BITS,
-    END_IN_TRANSACTION,
-    END_REQUESTED,
-    LEFT_BY_BROKER,
-    ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT
 
 _END_MASK: Final = (1 << END_BITS) - 1
 

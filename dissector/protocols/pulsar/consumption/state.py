@@ -56,46 +56,6 @@ LEFT_BY_CLIENT: Final = 1
 LEFT_BY_BROKER: Final = 2
 LEFT_BY_CONNECTION: Final = 3
 
-OUTCOME_NAMES: Final = (
-    "acked",
-    "discarded",
-    "redelivery_requested",
-    "consumer_closed",
-    "unacked_at_end",
-    "conn_closed",
-    "unknown_gap",
-    "unresolved_at_limit",
-)
-ACKED: Final = 0
-DISCARDED: Final = 1
-REDELIVERY_REQUESTED: Final = 2
-CONSUMER_CLOSED: Final = 3
-UNACKED_AT_END: Final = 4
-CONN_CLOSED: Final = 5
-UNKNOWN_GAP: Final = 6
-UNRESOLVED_AT_LIMIT: Final = 7
-
-CAUSE_NAMES: Final = (
-    "seek",
-    "explicit",
-    "txn_abort",
-    "failover_switch",
-    "consumer_gone",
-    "reconnect",
-    "unload",
-    "pre_capture",
-    "unknown",
-)
-CAUSE_SEEK: Final = 0
-CAUSE_EXPLICIT: Final = 1
-CAUSE_TXN_ABORT: Final = 2
-CAUSE_FAILOVER_SWITCH: Final = 3
-CAUSE_CONSUMER_GONE: Final = 4
-CAUSE_RECONNECT: Final = 5
-CAUSE_UNLOAD: Final = 6
-CAUSE_PRE_CAPTURE: Final = 7
-CAUSE_UNKNOWN: Final = 8
-
 PAGE_BITS: Final = 6
 PAGE_ENTRIES: Final = 1 << PAGE_BITS
 NODE_LEVELS: Final = 11  # 6 bits of the entry id each

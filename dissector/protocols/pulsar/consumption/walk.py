@@ -53,14 +53,7 @@ from dissector.protocols.pulsar.consumption.delivery_ends import (
     unresolved,
     write_ended,
 )
-from dissector.protocols.pulsar.consumption.permits import (
-    DELIVERY,
-    GRANT,
-    add_permit_row,
-    counts_flow,
-    grant,
-    spend,
-)
+from dissector.protocols.pulsar.consumption.permits import add_permit_row, counts_flow, grant, spend
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
     leg_of,
@@ -83,16 +76,20 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_WORDS,
     OVERFLOW_CONSUMER,
     PAGE_ENTRIES,
-    REDELIVERY_REQUESTED,
     STATE_CLOSED,
     STATE_OPENING,
     STATE_READY,
-    UNACKED_AT_END,
-    UNRESOLVED_AT_LIMIT,
     WORDS_USED,
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import (
+    DELIVERY,
+    GRANT,
+    REDELIVERY_REQUESTED,
+    UNACKED_AT_END,
+    UNRESOLVED_AT_LIMIT,
+)
 
 DONE: Final = 0
 FULL: Final = 1  # no room for the rows of the next frame: take the rows, make room, call again

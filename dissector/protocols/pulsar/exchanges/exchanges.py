@@ -16,7 +16,7 @@ from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.exchanges.attempts import set_leg
-from dissector.protocols.pulsar.exchanges.columns import OUTCOME_NAMES, ExchangeColumns
+from dissector.protocols.pulsar.exchanges.columns import ExchangeColumns
 from dissector.protocols.pulsar.exchanges.rows import Pairing
 from dissector.protocols.pulsar.exchanges.state import (
     COUNT_AT,
@@ -31,8 +31,9 @@ from dissector.protocols.pulsar.exchanges.state import (
     new_exchange_state,
 )
 from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
-from dissector.protocols.pulsar.wire.pairing import KIND_NAMES, rule_columns
+from dissector.protocols.pulsar.wire.commands import rule_columns
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import KINDS, OUTCOMES
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
@@ -195,8 +196,8 @@ class PulsarExchanges:
         columns: dict[str, Column] = {
             name: getattr(part, name) for name in ExchangeColumns._fields if name not in _HIDDEN
         }
-        columns["kind"] = Coded(part.kind, KIND_NAMES)
-        columns["outcome"] = Coded(part.outcome, OUTCOME_NAMES)
+        columns["kind"] = Coded(part.kind, tuple(KINDS))
+        columns["outcome"] = Coded(part.outcome, tuple(OUTCOMES))
         columns["error_text"] = Coded(part.error_text, self._texts)
         columns["topic"] = Coded(part.topic, self._names)
         columns["subscription"] = Coded(part.subscription, self._names)

@@ -3,7 +3,6 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
-from dissector.protocols.pulsar.exchanges.columns import LOST_IN_GAP
 from dissector.protocols.pulsar.exchanges.rows import (
     Pairing,
     answering_side,
@@ -20,13 +19,16 @@ from dissector.protocols.pulsar.exchanges.state import (
     KEY_WATCHER,
     ExchangeState,
 )
-from dissector.protocols.pulsar.wire.commands import CONNECT, ERROR, SEND_RECEIPT
-from dissector.protocols.pulsar.wire.pairing import (
+from dissector.protocols.pulsar.wire.commands import (
     BROKER_REQUEST_ID,
     BY_REQUEST_ID,
     BY_TURN,
+    CONNECT,
+    ERROR,
+    SEND_RECEIPT,
 )
 from dissector.protocols.tables import ABSENT, find
+from dissector.schemas.words import LOST_IN_GAP
 
 # How far a chain of equal keys is looked through for the one that fits best.
 _CHAIN_STEPS = 64

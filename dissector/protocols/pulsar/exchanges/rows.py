@@ -9,20 +9,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN, FrameColumns
 from dissector.protocols.pulsar.exchanges.attempts import end_attempt
-from dissector.protocols.pulsar.exchanges.columns import (
-    CONN_CLOSED,
-    DROPPED_AFTER_CLOSE,
-    DUP_OR_DROPPED,
-    ERROR_ANSWER,
-    LOST_IN_GAP,
-    NOT_AWAITED,
-    OK,
-    ORPHAN_RESPONSE,
-    OTHER_SIDE_NOT_CAPTURED,
-    RESPONSE_CUT,
-    UNANSWERED_AT_END,
-    ExchangeColumns,
-)
+from dissector.protocols.pulsar.exchanges.columns import ExchangeColumns
 from dissector.protocols.pulsar.exchanges.state import (
     COUNT_NOTICES,
     COUNT_NOW,
@@ -40,9 +27,23 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND,
     SEND_ERROR,
     SEND_RECEIPT,
+    WATCH_SCALABLE_TOPICS,
+    RuleColumns,
 )
-from dissector.protocols.pulsar.wire.pairing import WATCH_SCALABLE_TOPICS, RuleColumns
 from dissector.protocols.tables import ABSENT, chain_unlink, give_row, list_unlink
+from dissector.schemas.words import (
+    CONN_CLOSED,
+    DROPPED_AFTER_CLOSE,
+    DUP_OR_DROPPED,
+    ERROR_ANSWER,
+    LOST_IN_GAP,
+    NOT_AWAITED,
+    OK,
+    ORPHAN_RESPONSE,
+    OTHER_SIDE_NOT_CAPTURED,
+    RESPONSE_CUT,
+    UNANSWERED_AT_END,
+)
 
 NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
 _LOOKUP_FAILED = 2  # LookupType of a failed LOOKUP_RESPONSE

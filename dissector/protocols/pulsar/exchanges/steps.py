@@ -14,12 +14,6 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.pulsar.exchanges.attempts import attempt_number, begin_attempt, source_of
-from dissector.protocols.pulsar.exchanges.columns import (
-    CONN_CLOSED,
-    DROPPED_AFTER_CLOSE,
-    NOT_AWAITED,
-    UNANSWERED_AT_END,
-)
 from dissector.protocols.pulsar.exchanges.connections import (
     close_connection,
     connection_of,
@@ -66,25 +60,24 @@ from dissector.protocols.pulsar.exchanges.waiting import (
     new_pending,
 )
 from dissector.protocols.pulsar.wire.commands import (
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
-    FLOW,
-    MESSAGE,
-    PRODUCER_SUCCESS,
-    SEND,
-    SEND_ERROR,
-    SEND_RECEIPT,
-)
-from dissector.protocols.pulsar.wire.pairing import (
     BROKER_REQUEST_ID,
     BY_NOTHING,
     BY_REQUEST_ID,
     BY_TURN,
     BY_WATCHER,
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
     COMMAND_SLOTS,
+    FLOW,
+    MESSAGE,
     PRODUCER_SUBJECT,
+    PRODUCER_SUCCESS,
+    SEND,
+    SEND_ERROR,
+    SEND_RECEIPT,
 )
 from dissector.protocols.tables import ABSENT, find, has_room
+from dissector.schemas.words import CONN_CLOSED, DROPPED_AFTER_CLOSE, NOT_AWAITED, UNANSWERED_AT_END
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 

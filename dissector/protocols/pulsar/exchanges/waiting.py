@@ -3,7 +3,6 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import CUT_BY_GAP, FrameColumns
-from dissector.protocols.pulsar.exchanges.columns import EVICTED
 from dissector.protocols.pulsar.exchanges.rows import (
     Pairing,
     answer_of_frame,
@@ -19,6 +18,7 @@ from dissector.protocols.pulsar.exchanges.state import (
     ExchangeState,
 )
 from dissector.protocols.tables import ABSENT, chain_append, list_append, take_row
+from dissector.schemas.words import EVICTED
 
 
 @kernel

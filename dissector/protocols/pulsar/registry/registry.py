@@ -13,9 +13,8 @@ from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_NAMES, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
+from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.registry.state import (
-    CLOSED_BY_NAMES,
     COUNT_NOTICES,
     COUNT_OUT,
     COUNT_REFUSED,
@@ -25,7 +24,12 @@ from dissector.protocols.pulsar.registry.state import (
     new_registry_state,
 )
 from dissector.protocols.pulsar.registry.steps import close_all, register_frames
-from dissector.protocols.pulsar.wire.pairing import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
+from dissector.protocols.pulsar.wire.commands import (
+    CONSUMER_SUBJECT,
+    PRODUCER_SUBJECT,
+    rule_columns,
+)
+from dissector.schemas.words import CLOSERS, NAME_SOURCES
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
@@ -175,8 +179,8 @@ class PulsarRegistry:
         columns["closing_row"] = part.closing_row
         columns["topic"] = Coded(part.topic, self._names)
         columns["name"] = Coded(part.name, self._names)
-        columns["name_source"] = Coded(part.name_source, NAME_SOURCE_NAMES)
-        columns["closed_by"] = Coded(part.closed_by, CLOSED_BY_NAMES)
+        columns["name_source"] = Coded(part.name_source, tuple(NAME_SOURCES))
+        columns["closed_by"] = Coded(part.closed_by, tuple(CLOSERS))
         if table == "producers":
             columns["producer_id"] = part.id
             columns["schema_version_hex"] = Coded(part.schema_version, self._schema_versions)

@@ -21,7 +21,7 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.limits import MAX_PENDING_REQUESTS, MAX_SUBJECTS, MAX_TOPIC_HINTS, NULL
-from dissector.protocols.pulsar.wire.pairing import NO_SUBJECT
+from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
@@ -46,12 +46,6 @@ OPENING: Final = 1
 OPEN: Final = 2
 CLOSING: Final = 3
 CLOSED: Final = 4
-
-BY_CLIENT: Final = 0
-BY_BROKER: Final = 1
-BY_CONNECTION: Final = 2
-BY_CAPTURE_END: Final = 3
-CLOSED_BY_NAMES: Final = ("client", "broker", "connection", "capture_end")
 
 # Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
 KEY_CONNECTION: Final = 3
@@ -116,7 +110,7 @@ class SubjectColumns(Bundle):
 class SubjectRows(Bundle):
     """Rows for the tables producers and consumers, int64[rows] each.
 
-    kind tells the table; closed_by: place in CLOSED_BY_NAMES; closing_row: ordinal of the frame or
+    kind tells the table; closed_by: of schemas.words.CLOSERS; closing_row: ordinal of the frame or
     event that closed the incarnation.
     """
 

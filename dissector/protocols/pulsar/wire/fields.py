@@ -54,9 +54,6 @@ from dissector.protocols.pulsar.wire.headers import (
     read_command,
 )
 
-# Why a checksum was not evaluated; the number of a note is the frame's status.
-CHECKSUM_NOTE_NAMES: Final = ("", "gap", "snaplen", "capture_end", "malformed")
-
 _SPANS_PER_FRAME: Final = 3
 _CLEAR_ROWS: Final = 512
 _RESOURCE_IS_CONSUMER: Final = 1
