@@ -6,9 +6,9 @@ import numpy as np
 from google.protobuf.message import Message
 
 from dissector.protocols.columns import FrameColumns
-from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.interface import ConnectionFacts, Sources
 from dissector.protocols.pulsar.wire.commands import CONNECT, CONNECTED
-from dissector.protocols.pulsar.wire.details import Sources, parse, parts_of, text_of
+from dissector.protocols.pulsar.wire.details import parse, parts_of, text_of
 
 _HANDSHAKE: Final = (CONNECT, CONNECTED)
 

@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.protocols.columns import COMPLETE, TO_BROKER, FrameColumns
-from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG
+from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG, Sources
 from dissector.protocols.pulsar.handshakes import Said
 from dissector.protocols.pulsar.wire.commands import AUTH_RESPONSE, CONNECT, PING, PONG
-from dissector.protocols.pulsar.wire.details import Sources
 
 # What either side of a proxy sends on its own account.
 _OWN: Final = (CONNECT, AUTH_RESPONSE, PING, PONG)

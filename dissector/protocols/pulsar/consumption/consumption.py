@@ -67,6 +67,10 @@ _START_WORDS: Final = 1 << 13
 # A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction
 # and a node.
 _KEYS_PER_FRAME: Final = 8
+# One object each: a column is written faster if its words are those of the block before.
+_EVENTS: Final = tuple(PERMIT_EVENTS)
+_CAUSES: Final = tuple(CAUSES)
+_OUTCOMES: Final = tuple(DELIVERY_OUTCOMES)
 
 
 class PulsarConsumption:
@@ -253,7 +257,7 @@ class PulsarConsumption:
             "topic": self._names,
             "subscription": self._names,
             "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "event": tuple(PERMIT_EVENTS),
+            "event": _EVENTS,
         }
         return TableBlock("permits", rows, _coded(columns, coded))
 
@@ -266,8 +270,8 @@ class PulsarConsumption:
             "subscription": self._names,
             "consumer_name": self._names,
             "subscription_type": SUBSCRIPTION_TYPE_NAMES,
-            "redelivery_cause": tuple(CAUSES),
-            "outcome": tuple(DELIVERY_OUTCOMES),
+            "redelivery_cause": _CAUSES,
+            "outcome": _OUTCOMES,
             "checksum": CHECKSUM_NAMES,
         }
         return TableBlock("deliveries", rows, {**_coded(columns, coded), "ack_set": ack_set})

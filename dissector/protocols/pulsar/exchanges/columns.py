@@ -1,10 +1,33 @@
 """The columns of exchanges: one row per request and its answer."""
 
+from typing import Final
+
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 
 
-class ExchangeColumns(Bundle):
+class RequestColumns(Bundle):
+    """What a row says of its request and a waiting request holds, int64[rows] each."""
+
+    topic: Int64Array
+    subscription: Int64Array
+    producer_name: Int64Array
+    producer_id: Int64Array
+    consumer_id: Int64Array
+    incarnation: Int64Array
+    sequence_id: Int64Array
+    highest_sequence_id: Int64Array
+    chunk_id: Int64Array
+    crc32c_stored: Int64Array
+    attempt: Int64Array
+    message_count: Int64Array
+    outstanding_before: Int64Array
+
+
+REQUEST_COLUMNS: Final = len(RequestColumns._fields)
+
+
+class ExchangeColumns(RequestColumns):
     """Exchanges in the order in which they closed, int64[rows] each, null is limits.NULL.
 
     kind: KIND_*; outcome: of schemas.words.OUTCOMES; commands, error_code: wire numbers;
@@ -29,20 +52,7 @@ class ExchangeColumns(Bundle):
     error_code: Int64Array
     error_text: Int64Array
     tainted: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-    producer_name: Int64Array
-    producer_id: Int64Array
-    consumer_id: Int64Array
-    incarnation: Int64Array
-    sequence_id: Int64Array
-    highest_sequence_id: Int64Array
-    chunk_id: Int64Array
-    crc32c_stored: Int64Array
-    attempt: Int64Array
-    message_count: Int64Array
     request_bytes: Int64Array
-    outstanding_before: Int64Array
     ledger_id: Int64Array
     entry_id: Int64Array
     ts: Int64Array

@@ -9,12 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.texts import bounded
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.exchanges.attempts import set_leg
 from dissector.protocols.pulsar.exchanges.columns import ExchangeColumns
 from dissector.protocols.pulsar.exchanges.rows import Pairing
@@ -35,8 +36,6 @@ from dissector.protocols.pulsar.wire.commands import rule_columns
 from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import KINDS, OUTCOMES
 
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
-
 _START_ROWS: Final = 1024
 # Room for rows is made in small steps: tables that are larger than what is in them are looked up in
 # memory that is not in the processor's cache.
@@ -44,6 +43,8 @@ _ROOM_ROWS: Final = 64
 _REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
 _LAST: Final = (1 << 63) - 1
 _MS: Final = 1_000_000
+_KINDS: Final = tuple(KINDS)
+_OUTCOMES: Final = tuple(OUTCOMES)
 _HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "producer_name")
 
 
@@ -196,8 +197,8 @@ class PulsarExchanges:
         columns: dict[str, Column] = {
             name: getattr(part, name) for name in ExchangeColumns._fields if name not in _HIDDEN
         }
-        columns["kind"] = Coded(part.kind, tuple(KINDS))
-        columns["outcome"] = Coded(part.outcome, tuple(OUTCOMES))
+        columns["kind"] = Coded(part.kind, _KINDS)
+        columns["outcome"] = Coded(part.outcome, _OUTCOMES)
         columns["error_text"] = Coded(part.error_text, self._texts)
         columns["topic"] = Coded(part.topic, self._names)
         columns["subscription"] = Coded(part.subscription, self._names)

@@ -41,6 +41,7 @@ from dissector.limits import (
     NULL,
 )
 from dissector.protocols.pulsar.exchanges.attempt_chains import AttemptColumns, link_all, new_heads
+from dissector.protocols.pulsar.exchanges.columns import RequestColumns
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
@@ -96,7 +97,7 @@ LIMIT_SOURCES: Final = 5
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
 
 
-class PendingColumns(Records):
+class PendingColumns(Records, RequestColumns):
     """Requests and early answers, int64[rows] each.
 
     list: SENDS, REQUESTS, EARLY; group: row in GroupColumns; side: of the request (of an early
@@ -123,20 +124,7 @@ class PendingColumns(Records):
     other_kind: Int64Array
     other_value: Int64Array
     other_extra: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-    producer_name: Int64Array
-    producer_id: Int64Array
-    consumer_id: Int64Array
-    incarnation: Int64Array
-    sequence_id: Int64Array
-    highest_sequence_id: Int64Array
-    chunk_id: Int64Array
-    crc32c_stored: Int64Array
-    attempt: Int64Array
     attempt_row: Int64Array
-    message_count: Int64Array
-    outstanding_before: Int64Array
     ledger_id: Int64Array
     entry_id: Int64Array
     error_code: Int64Array

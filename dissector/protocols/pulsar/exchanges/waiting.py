@@ -3,6 +3,7 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import CUT_BY_GAP, FrameColumns
+from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS
 from dissector.protocols.pulsar.exchanges.rows import (
     Pairing,
     answer_of_frame,
@@ -56,20 +57,15 @@ def new_pending(
     is_tainted = frames.retransmitted[row] == 1 or frames.status[row] == CUT_BY_GAP
     pending.is_tainted[new] = 1 if is_tainted else 0
     pending.other_kind[new] = 0
+    for column in range(REQUEST_COLUMNS):
+        pending.matrix[new, column] = NULL
     pending.topic[new] = frames.topic[row]
     pending.subscription[new] = frames.subscription[row]
     pending.producer_name[new] = frames.producer_name[row]
     pending.producer_id[new] = frames.producer_id[row]
     pending.consumer_id[new] = frames.consumer_id[row]
     pending.incarnation[new] = frames.incarnation[row]
-    pending.sequence_id[new] = NULL
-    pending.highest_sequence_id[new] = NULL
-    pending.chunk_id[new] = NULL
-    pending.crc32c_stored[new] = NULL
-    pending.attempt[new] = NULL
     pending.attempt_row[new] = ABSENT
-    pending.message_count[new] = NULL
-    pending.outstanding_before[new] = NULL
     list_append(state.group_lists, state.member_links, group, new)
     list_append(state.order, state.order_links, which, new)
     return new

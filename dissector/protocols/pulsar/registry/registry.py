@@ -9,11 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_NAMES, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
+from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.registry.state import (
     COUNT_NOTICES,
     COUNT_OUT,
@@ -29,12 +30,11 @@ from dissector.protocols.pulsar.wire.commands import (
     PRODUCER_SUBJECT,
     rule_columns,
 )
-from dissector.schemas.words import CLOSERS, NAME_SOURCES
-
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+from dissector.schemas.words import CLOSERS
 
 _START_ROWS: Final = 1024
 _LAST: Final = (1 << 63) - 1
+_CLOSERS: Final = tuple(CLOSERS)
 _SHARED: Final = (
     "connection_id",
     "incarnation",
@@ -147,13 +147,13 @@ class PulsarRegistry:
         """For each row the place of its schema version in the list; few rows have one."""
         places = np.full(max(rows, 1), NULL, np.int64)
         is_mine = frames.protocol[:rows] == self._protocol
-        is_there = (frames.schema_version_bytes[:rows] >= 0) & (
+        is_there = (frames.schema_version_hex_bytes[:rows] >= 0) & (
             frames.last_sequence_id[:rows] != NULL
         )
         for row in np.flatnonzero(is_mine & is_there).tolist():
-            start = int(frames.schema_version_at[row])
+            start = int(frames.schema_version_hex_at[row])
             data = sources[int(frames.source[row])]
-            version = data[start : start + int(frames.schema_version_bytes[row])].tobytes()
+            version = data[start : start + int(frames.schema_version_hex_bytes[row])].tobytes()
             if version not in self._schema_codes and len(self._schema_codes) < MAX_NAMES:
                 self._schema_codes[version] = len(self._schema_versions)
                 self._schema_versions.append(version.hex())
@@ -179,8 +179,8 @@ class PulsarRegistry:
         columns["closing_row"] = part.closing_row
         columns["topic"] = Coded(part.topic, self._names)
         columns["name"] = Coded(part.name, self._names)
-        columns["name_source"] = Coded(part.name_source, tuple(NAME_SOURCES))
-        columns["closed_by"] = Coded(part.closed_by, tuple(CLOSERS))
+        columns["name_source"] = Coded(part.name_source, NAME_SOURCE_NAMES)
+        columns["closed_by"] = Coded(part.closed_by, _CLOSERS)
         if table == "producers":
             columns["producer_id"] = part.id
             columns["schema_version_hex"] = Coded(part.schema_version, self._schema_versions)

@@ -22,32 +22,14 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.redaction import cleaned, hidden, is_secret, secrets
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
-from dissector.protobuf.plan import wanted_paths
-from dissector.protocols.columns import COLUMN_NUMBER, FrameColumns
-from dissector.protocols.pulsar.wire.columns import ROOT_COMMAND, ROOTS
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.interface import Sources
+from dissector.protocols.pulsar.wire.columns import shown_paths
 from dissector.protocols.pulsar.wire.commands import COMMANDS, FREQUENT, MESSAGE, SEND
+from dissector.protocols.pulsar.wire.contents import DOCUMENT, SECRET, content_of
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
-
 _PACKAGE: Final = "pulsar.proto."
-SECRET_FIELDS: Final = frozenset(
-    {
-        "CommandConnect.auth_data",
-        "CommandConnect.original_auth_data",
-        "CommandConnect.original_principal",
-        "CommandLookupTopic.original_auth_data",
-        "CommandLookupTopic.original_principal",
-        "CommandPartitionedTopicMetadata.original_auth_data",
-        "CommandPartitionedTopicMetadata.original_principal",
-        "AuthData.auth_data",
-        "EncryptionKeys.value",
-    }
-)
-# Bytes that are text by what they mean; other bytes are shown in hex.
-_TEXT_BYTES: Final = frozenset({"Schema.schema_data"})
-# Columns of the frames table; those behind them in the bundle are only for facts.
-_LAST_SHOWN: Final = COLUMN_NUMBER["real_subscription"]
 
 
 @cache
@@ -77,18 +59,7 @@ def _class(message: str) -> type[Message]:
 @cache
 def _is_text(message: str, number: int) -> bool:
     field = descriptors().messages[message][number]
-    return field.type_name == "string" or f"{message}.{field.name}" in _TEXT_BYTES
-
-
-@cache
-def _column_paths() -> frozenset[tuple[str, ...]]:
-    """Fields of commands that have a column of their own, or rows in the acks table."""
-    paths = []
-    for path, wanted in wanted_paths(ROOTS[ROOT_COMMAND]).items():
-        number = COLUMN_NUMBER.get(wanted.column, COLUMN_NUMBER.get(f"{wanted.column}_at"))
-        if wanted.column == "ids" or (number is not None and number <= _LAST_SHOWN):
-            paths.append(path)
-    return frozenset(paths)
+    return field.type_name == "string" or content_of(message, field.name) == DOCUMENT
 
 
 def parse(message: str, data: bytes) -> Message | None:
@@ -163,7 +134,7 @@ class _Painter:
             return self.paint(value, path)
         if isinstance(value, bytes):
             name = message.DESCRIPTOR.name
-            if self.redact and f"{name}.{field.name}" in SECRET_FIELDS:
+            if self.redact and content_of(name, field.name) == SECRET:
                 return _redacted(value)
             if not _is_text(name, field.number):
                 return _redacted(value) if self.redact and secrets(value) else value.hex()
@@ -240,7 +211,7 @@ def detail(frames: FrameColumns, row: int, sources: Sources, redact: bool = True
     message = parse("BaseCommand", command) if command is not None else None
     if message is None:
         return None
-    painted = _Painter(redact, True, _column_paths()).paint(message)
+    painted = _Painter(redact, True, shown_paths()).paint(message)
     painted.pop("type", None)
     body: dict[str, Any] = {}
     for part in painted.values():
@@ -274,7 +245,7 @@ def _may_have_detail() -> tuple[bool, ...]:
         if field is not None and command.number not in FREQUENT:
             inner = descriptors().messages[field.of]
             told[command.number] = any(
-                (field.name, part.name) not in _column_paths() for part in inner.values()
+                (field.name, part.name) not in shown_paths() for part in inner.values()
             )
     return tuple(told)
 

@@ -133,7 +133,7 @@ def test_what_opening_commands_say_is_in_the_row() -> None:
     )
     talk.flow(500, 1)
     talk.flow(100, 1)
-    talk.produce(0, topic_epoch=4, schema_version=b"\x00\x07")
+    talk.produce(0, topic_epoch=4, schema_version_hex=b"\x00\x07")
     tables = talk.rows()
     names = ("priority_level", "is_durable", "initial_position", "subscription_type",
              "subscription", "first_flow_permits")  # fmt: skip

@@ -26,7 +26,6 @@ from tests.wire.pcaps import pulsar_frames
 
 CAPTURES = Path(__file__).resolve().parents[5] / "captures" / "pulsar-apache"
 FIRST = c.COLUMN_NUMBER["request_id"]
-LAST = c.COLUMN_NUMBER["chunked_bytes"]
 SET_LATER = ("first_id", "metadata_at", "payload_at", "checksum_note")
 NAMES = {
     "wire_topic", "wire_subscription", "wire_producer_name", "wire_consumer_name",
@@ -52,7 +51,7 @@ def row_of(
     """The filled columns of a row, with texts as bytes: what the naive twin gives."""
     out: dict[str, Any] = {"command": int(columns.command[row])}
     data = sources[int(columns.source[row])]
-    for number in range(FIRST, LAST + 1):
+    for number in range(FIRST, c.FRAME_COLUMN_COUNT):
         name = columns._fields[number]
         value = int(columns.matrix[number, row])
         if value == NULL or name in SET_LATER:
