@@ -151,7 +151,7 @@ LONG_FUNCTIONS = {
 # have to set up for one of them alone is what that module does. The test file names the whole.
 TESTED_THROUGH = {
     f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
-    f"{_PULSAR}/exchanges/test_exchanges.py": "attempts connections matching rows steps waiting",
+    f"{_PULSAR}/exchanges/test_exchanges.py": "connections pending rows steps",
     f"{_PULSAR}/consumption/test_consumption.py": "consumer_steps consumers deliveries"
     " delivery_acks delivery_ends permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",

@@ -118,11 +118,11 @@ class PulsarFacts:
     def _notice_legs(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
         frames, rows, sources = block.frames, block.rows, block.sources
-        said = self._handshakes.advance(frames, rows, sources)
-        for each in said:
+        handshakes = self._handshakes.advance(frames, rows, sources)
+        for each in handshakes:
             if each.handshake.auth_bytes:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
-        for connection in self._legs.advance(said, frames, rows, sources):
+        for connection in self._legs.advance(handshakes, frames, rows, sources):
             self._entries.set_leg(connection, True)
             self._exchanges.set_leg(connection, True)
             self._consumption.set_leg(connection, True)
@@ -170,11 +170,11 @@ class PulsarFacts:
         if self._legs.is_proxy_leg(connection):
             self._entries.set_leg(connection, False)
             self._exchanges.set_leg(connection, False)
-        said = self._handshakes.take(connection)
-        leg = self._legs.take(connection)
+        facts = self._handshakes.pop(connection)
+        leg = self._legs.pop(connection)
         if leg is None:
-            return said
-        return (said or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
+            return facts
+        return (facts or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
 
     def repeated(self) -> Collection[int]:
         """The proxy's legs of pairs."""
@@ -182,8 +182,8 @@ class PulsarFacts:
 
     def take_hidden(self) -> tuple[int, int]:
         """Credentials of handshakes."""
-        said, self._hidden = self._hidden, (0, 0)
-        return said
+        hidden, self._hidden = self._hidden, (0, 0)
+        return hidden
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""

@@ -63,9 +63,8 @@ class PulsarExchanges:
     ) -> None:
         self._protocol = protocol
         self._window_ns = reorder_window_ns
-        self._bounds = bounds or ExchangeBounds()
         self._rules = rule_columns()
-        self._state = new_exchange_state(_START_ROWS, self._bounds)
+        self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds())
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
         self.closing_rows: list[Int64Array] = []
@@ -75,8 +74,8 @@ class PulsarExchanges:
 
         To be called before the connection's first producer, and with False when it is over.
         """
-        make_room(self._state, 1, self._bounds)
-        set_leg(self._state, connection, int(is_proxy_leg))
+        make_room(self._state, 1)
+        set_leg(self._state.attempts, connection, int(is_proxy_leg))
 
     def pair(
         self,
@@ -102,10 +101,10 @@ class PulsarExchanges:
         waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
         run = self._pairing(error_texts, waiting + 2 * rows)
         more = _ROOM_ROWS
-        make_room(state, more, self._bounds)
+        make_room(state, more)
         while pair_frames(state, frames, rows, self._protocol, run):
             more *= 2
-            make_room(state, more, self._bounds)
+            make_room(state, more)
         blocks = self._blocks(run, notices)
         self._keep_texts()
         return blocks

@@ -344,5 +344,5 @@ def release(state: ExchangeState, row: int) -> None:
     list_unlink(state.group_lists, state.member_links, group, row)
     list_unlink(state.order, state.order_links, pending.list[row], row)
     if pending.attempt_row[row] != ABSENT:
-        end_attempt(state, pending.attempt_row[row])
+        end_attempt(state.attempts, pending.attempt_row[row])
     give_row(state.pending_pool, row)

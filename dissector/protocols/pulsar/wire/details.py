@@ -89,7 +89,7 @@ def key_text(pair: Any, redact: bool) -> str:
     return text_of(cleaned(pair.key) if redact else pair.key)
 
 
-class _Painter:
+class _Renderer:
     """Turns messages into plain values for JSON."""
 
     def __init__(
@@ -99,18 +99,18 @@ class _Painter:
         self.is_bounded = is_bounded
         self.hidden = hidden
 
-    def paint(self, message: Message, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    def render(self, message: Message, path: tuple[str, ...] = ()) -> dict[str, Any]:
         """The fields of a message by name, without those that have a column."""
         out: dict[str, Any] = {}
         for field, value in message.ListFields():
             inner = (*path, field.name)
             if inner not in self.hidden:
                 if field.is_repeated:
-                    painted = self._many(message, field, value, inner)
+                    rendered = self._many(message, field, value, inner)
                 else:
-                    painted = self._one(message, field, value, inner)
-                if painted not in ({}, []) or not self.hidden:
-                    out[field.name] = painted
+                    rendered = self._one(message, field, value, inner)
+                if rendered not in ({}, []) or not self.hidden:
+                    out[field.name] = rendered
         return out
 
     def _many(
@@ -131,7 +131,7 @@ class _Painter:
         self, message: Message, field: FieldDescriptor, value: Any, path: tuple[str, ...]
     ) -> Any:
         if isinstance(value, Message):
-            return self.paint(value, path)
+            return self.render(value, path)
         if isinstance(value, bytes):
             name = message.DESCRIPTOR.name
             if self.redact and content_of(name, field.name) == SECRET:
@@ -211,10 +211,10 @@ def detail(frames: FrameColumns, row: int, sources: Sources, redact: bool = True
     message = parse("BaseCommand", command) if command is not None else None
     if message is None:
         return None
-    painted = _Painter(redact, True, shown_paths()).paint(message)
-    painted.pop("type", None)
+    rendered = _Renderer(redact, True, shown_paths()).render(message)
+    rendered.pop("type", None)
     body: dict[str, Any] = {}
-    for part in painted.values():
+    for part in rendered.values():
         body |= part
     return _dump(body) if body else None
 
@@ -224,14 +224,14 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 
     Without redact, what authenticates is shown in hex or as it is. None if nothing can be decoded.
     """
-    painter = _Painter(redact, False)
+    renderer = _Renderer(redact, False)
     names = ("BaseCommand", "BrokerEntryMetadata", "MessageMetadata")
     out: dict[str, Any] = {}
     parts = parts_of(frames, row, sources)
     for key, name, data in zip(parts._fields, names, parts, strict=True):
         message = parse(name, data) if data is not None else None
         if message is not None:
-            out[key] = painter.paint(message)
+            out[key] = renderer.render(message)
     return _dump(out) if out else None
 
 
@@ -239,29 +239,29 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 def _may_have_detail() -> tuple[bool, ...]:
     """By command number: whether a command can say anything that has no column."""
     base = descriptors().messages["BaseCommand"]
-    told = [False] * (1 + max(command.number for command in COMMANDS))
+    found = [False] * (1 + max(command.number for command in COMMANDS))
     for command in COMMANDS:
         field = base.get(command.number)
         if field is not None and command.number not in FREQUENT:
             inner = descriptors().messages[field.of]
-            told[command.number] = any(
+            found[command.number] = any(
                 (field.name, part.name) not in shown_paths() for part in inner.values()
             )
-    return tuple(told)
+    return tuple(found)
 
 
 def rare_details(
     frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
 ) -> Sequence[str | None] | None:
     """The detail of chosen rows; None if none has any. Masses of plain frames cost little."""
-    told = np.array(_may_have_detail())
+    may_have = np.array(_may_have_detail())
     commands = frames.command[rows]
-    is_known = (commands >= 0) & (commands < len(told))
-    wanted = np.flatnonzero(told[np.where(is_known, commands, 0)] & is_known)
-    if not len(wanted):
+    is_known = (commands >= 0) & (commands < len(may_have))
+    places = np.flatnonzero(may_have[np.where(is_known, commands, 0)] & is_known)
+    if not len(places):
         return None
     details: list[str | None] = [None] * len(rows)
-    for place in wanted.tolist():
+    for place in places.tolist():
         details[place] = detail(frames, int(rows[place]), sources, redact)
     return details
 
