@@ -7,7 +7,8 @@ of a column is its place in the class, so that a plan can also write by number:
 `bundle.matrix[number]`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from inspect import get_annotations
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ def _filled(shape: tuple[int, int], value: int) -> Int64Array:
 
 
 class Bundle:
-    """Base of all matrix bundles; a subclass lists its columns as annotations.
+    """Base of all matrix bundles; a subclass lists its columns as annotations, behind its base's.
 
     matrix: int64[columns, rows], C-contiguous.
     """
@@ -47,9 +48,12 @@ class Bundle:
     _kind: ClassVar[Kind]
     matrix: Int64Array
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, more: Sequence[str] = (), **options: Any) -> None:
+        """Columns are those of the bases, those that the class annotates, and `more`."""
         super().__init_subclass__(**options)
-        cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
+        inherited = [name for base in cls.__bases__ for name in getattr(base, "_fields", ())]
+        own = [name for name in get_annotations(cls) if name[0] != "_"]
+        cls._fields = (*inherited, *own, *more)
         cls._kind = (cls._letter, cls.__module__, cls.__qualname__)
 
     def __init__(self, matrix: Int64Array) -> None:

@@ -141,9 +141,8 @@ LONG_FUNCTIONS = {
 # Kernels and arithmetic that one module puts together are tested through it: what a test would
 # have to set up for one of them alone is what that module does. The test file names the whole.
 TESTED_THROUGH = {
-    f"{_PULSAR}/wire/test_commands.py": "pairing",
     f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
-    f"{_PULSAR}/exchanges/test_exchanges.py": "attempts connections matching rows steps waiting",
+    f"{_PULSAR}/exchanges/test_exchanges.py": "connections pending rows steps",
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
     " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",

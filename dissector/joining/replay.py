@@ -44,16 +44,18 @@ from dissector.protocols.pulsar.facts import named
 from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.wire.commands import (
     COMMANDS,
+    CONSUMER_SUBJECT,
     FREQUENT,
     MESSAGE,
     PRODUCER,
+    PRODUCER_SUBJECT,
     PRODUCER_SUCCESS,
     REDELIVER,
     SEND,
     SUBSCRIBE,
     CommandNames,
+    rule_columns,
 )
-from dissector.protocols.pulsar.wire.pairing import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
 from dissector.schemas.rows import arrow_batch
 
 # Kinds of input rows, in the order in which those of one frame stand.

@@ -1,5 +1,6 @@
 """The columns of frames: what every protocol fills, facts read and the lake stores."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -7,31 +8,30 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, spread_rows
 from dissector.limits import NULL
+from dissector.schemas.frames import TABLE
+from dissector.schemas.words import CHECKSUM_ABSENT as CHECKSUM_ABSENT
+from dissector.schemas.words import CHECKSUM_MISMATCH as CHECKSUM_MISMATCH
+from dissector.schemas.words import CHECKSUM_NOT_EVALUATED as CHECKSUM_NOT_EVALUATED
+from dissector.schemas.words import CHECKSUM_OK as CHECKSUM_OK
+from dissector.schemas.words import CHECKSUMS, DIRECTIONS, NAME_SOURCES, STATUSES
+from dissector.schemas.words import COMPLETE as COMPLETE
+from dissector.schemas.words import CUT_BY_END as CUT_BY_END
+from dissector.schemas.words import CUT_BY_GAP as CUT_BY_GAP
+from dissector.schemas.words import CUT_BY_SNAPLEN as CUT_BY_SNAPLEN
+from dissector.schemas.words import MALFORMED as MALFORMED
+from dissector.schemas.words import NAME_BACKFILLED as NAME_BACKFILLED
+from dissector.schemas.words import NAME_LEDGER_JOIN as NAME_LEDGER_JOIN
+from dissector.schemas.words import NAME_OBSERVED as NAME_OBSERVED
+from dissector.schemas.words import NAME_UNKNOWN as NAME_UNKNOWN
+from dissector.schemas.words import TO_BROKER as TO_BROKER
+from dissector.schemas.words import TO_CLIENT as TO_CLIENT
+from dissector.schemas.words import UNKNOWN_DIRECTION as UNKNOWN_DIRECTION
 
-# Directions, statuses, checksum verdicts and name sources: the number is the place in the names.
-TO_BROKER: Final = 0
-TO_CLIENT: Final = 1
-UNKNOWN_DIRECTION: Final = 2
-DIRECTION_NAMES: Final = ("to_broker", "to_client", "unknown")
-
-COMPLETE: Final = 0
-CUT_BY_GAP: Final = 1
-CUT_BY_SNAPLEN: Final = 2
-CUT_BY_END: Final = 3
-MALFORMED: Final = 4
-STATUS_NAMES: Final = ("complete", "cut_by_gap", "cut_by_snaplen", "cut_by_end", "malformed")
-
-CHECKSUM_OK: Final = 0
-CHECKSUM_MISMATCH: Final = 1
-CHECKSUM_ABSENT: Final = 2
-CHECKSUM_NOT_EVALUATED: Final = 3
-CHECKSUM_NAMES: Final = ("ok", "mismatch", "absent", "not_evaluated")
-
-NAME_OBSERVED: Final = 0
-NAME_BACKFILLED: Final = 1
-NAME_LEDGER_JOIN: Final = 2
-NAME_UNKNOWN: Final = 3
-NAME_SOURCE_NAMES: Final = ("observed", "backfilled", "ledger_join", "unknown")
+# Words by number, see schemas.words.
+DIRECTION_NAMES: Final = tuple(DIRECTIONS)
+STATUS_NAMES: Final = tuple(STATUSES)
+CHECKSUM_NAMES: Final = tuple(CHECKSUMS)
+NAME_SOURCE_NAMES: Final = tuple(NAME_SOURCES)
 
 # Rows that are no frames but events between frames: `command` holds one of these, frame_no is null.
 # They stand in the frame columns so that facts see them in their place, and never reach the table.
@@ -53,23 +53,8 @@ LIFECYCLE_CLOSED_BY_CLIENT: Final = 7  # the success that answers it
 LIFECYCLE_CLOSED_BY_BROKER: Final = 8  # CLOSE_* of the broker
 
 
-class FrameColumns(Bundle):
-    """Frames of one block in order of release; every column is int64[rows] and null is NULL.
-
-    All columns are the rows of one matrix (`new_frame_columns`), so that a column plan can write
-    by column number: the number of a column is its place here.
-
-    Set by the framing: connection_id .. data_bytes. side is 0 or 1 as in the stream room;
-    direction DIRECTION_NAMES; protocol: place in PROTOCOLS; command: the protocol's own number
-    (Pulsar: BaseCommand.type), an EVENT_*, or null where the type was not seen;
-    status STATUS_NAMES; retransmitted 0 or 1; frame_no null on events. source 0: input buffer,
-    1: the stream's heap, 2: the packets' side buffer, 3: the framing's arena; data_offset: the
-    frame's first byte there; data_bytes: bytes of it that are there, from its start on
-    (= frame_bytes if complete; a cut frame has its readable head only).
-
-    Fields with text: *_at and *_bytes are spans in the same source; topic, subscription, names and
-    such are codes of the capture's name table. hidden: not columns of the frames table, for facts.
-    """
+class FramingColumns(Bundle):
+    """What the framing sets; see FrameColumns."""
 
     connection_id: Int64Array
     side: Int64Array
@@ -89,7 +74,12 @@ class FrameColumns(Bundle):
     source: Int64Array
     data_offset: Int64Array
     data_bytes: Int64Array
-    # -- wire fields with a column of their own
+
+
+class _ReadColumns(FramingColumns):
+    """What code reads by name, beside those; see FrameColumns."""
+
+    # -- fields of the wire
     request_id: Int64Array
     producer_id: Int64Array
     consumer_id: Int64Array
@@ -108,7 +98,7 @@ class FrameColumns(Bundle):
     txn_least_bits: Int64Array
     message_count: Int64Array
     checksum: Int64Array
-    checksum_note: Int64Array  # place in CHECKSUM_NOTE_NAMES of the protocol
+    checksum_note: Int64Array  # of schemas.words.CHECKSUM_NOTES
     crc32c_stored: Int64Array
     crc32c_computed: Int64Array
     metadata_bytes: Int64Array
@@ -122,8 +112,6 @@ class FrameColumns(Bundle):
     deliver_at_ms: Int64Array
     chunk_id: Int64Array
     chunk_count: Int64Array
-    broker_timestamp_ms: Int64Array
-    broker_index: Int64Array
     marker_type: Int64Array
     repl_source_ledger_id: Int64Array
     repl_source_entry_id: Int64Array
@@ -133,8 +121,8 @@ class FrameColumns(Bundle):
     error_text_bytes: Int64Array
     chunk_uuid_at: Int64Array
     chunk_uuid_bytes: Int64Array
-    schema_version_at: Int64Array
-    schema_version_bytes: Int64Array
+    schema_version_hex_at: Int64Array
+    schema_version_hex_bytes: Int64Array
     # -- text: codes of the name table
     wire_topic: Int64Array  # as this frame says it
     wire_subscription: Int64Array
@@ -150,15 +138,13 @@ class FrameColumns(Bundle):
     producer_name: Int64Array
     consumer_name: Int64Array
     name_source: Int64Array
-    subject_kind: Int64Array  # hidden: 0 none, 1 producer, 2 consumer
-    subject_id: Int64Array  # hidden: producer_id or consumer_id that this frame is about
-    subject_incarnation: Int64Array  # hidden
-    lifecycle: Int64Array  # hidden: LIFECYCLE_*
-    # -- hidden wire fields that facts read
-    num_messages: Int64Array  # of the SEND command itself
+    # -- what follows is not in the table frames
+    subject_kind: Int64Array  # 0 none, 1 producer, 2 consumer
+    subject_id: Int64Array  # producer_id or consumer_id that this frame is about
+    subject_incarnation: Int64Array
+    lifecycle: Int64Array  # LIFECYCLE_*
     is_chunk: Int64Array
     is_marker: Int64Array  # SEND.marker
-    consumer_epoch: Int64Array
     message_permits: Int64Array
     subscription_type: Int64Array
     is_durable: Int64Array
@@ -184,7 +170,7 @@ class FrameColumns(Bundle):
     answered_last_ns: Int64Array  # set by exchanges on a response: its request's last_ts_ns
     answered_command: Int64Array  # set by exchanges on a response: its request's command
     has_property: Int64Array  # bits: 1 RECONSUMETIMES, 2 REAL_TOPIC, 4 REAL_SUBSCRIPTION, 8 repl
-    # -- hidden metadata fields that the messages table reads; spans in the frame's source
+    # -- metadata that the table messages reads
     partition_key_at: Int64Array
     partition_key_bytes: Int64Array
     is_key_base64: Int64Array
@@ -195,6 +181,34 @@ class FrameColumns(Bundle):
     compacted_count: Int64Array
     chunked_bytes: Int64Array  # all chunks of the message together, as they are on the wire
     frames_missing: Int64Array  # EVENT_GAP: 0 if the gap lies in one frame that has a row, else 1
+
+
+def _others() -> Iterator[str]:
+    """Columns of the table frames that are fields of the wire which no code reads by name."""
+    for column in TABLE.columns:
+        cells = (f"{column.name}_at", f"{column.name}_bytes")
+        if column.wire.paths and not {column.name, *cells} & {*_ReadColumns._fields}:
+            yield from cells if column.type == "string" and not column.repeats else [column.name]
+
+
+class FrameColumns(_ReadColumns, more=tuple(_others())):
+    """Frames of one block in order of release; every column is int64[rows] and null is NULL.
+
+    All columns are the rows of one matrix (`new_frame_columns`), so that a column plan can write
+    by column number. All is null until somebody sets it.
+
+    Set by the framing: FramingColumns. side is 0 or 1 as in the streams; direction DIRECTION_NAMES;
+    protocol: place in PROTOCOLS; command: the protocol's own number (Pulsar: BaseCommand.type), an
+    EVENT_*, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
+    frame_no null on events. source 0: input buffer, 1: the stream's heap, 2: the packets' side
+    buffer, 3: the framing's arena; data_offset: the frame's first byte there; data_bytes: bytes of
+    it that are there, from its start on (= frame_bytes if complete; a cut frame has its readable
+    head only).
+
+    Fields with text: *_at and *_bytes are spans in the same source; topic, subscription, names and
+    such are codes of the capture's name table. What the table frames shows has the name that it has
+    there; everything else is for facts.
+    """
 
 
 FRAME_COLUMN_COUNT: Final = len(FrameColumns._fields)
@@ -216,9 +230,6 @@ class IdColumns(Bundle):
     batch_size: Int64Array
     ack_set_at: Int64Array
     ack_set_count: Int64Array
-
-
-FIRST_FIELD: Final = COLUMN_NUMBER["request_id"]  # the columns before it are set by the framing
 
 
 def new_frame_columns(rows: int) -> tuple[Int64Array, FrameColumns]:

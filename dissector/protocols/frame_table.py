@@ -14,51 +14,14 @@ from dissector.protocols.columns import (
     NAME_SOURCE_NAMES,
     STATUS_NAMES,
 )
-from dissector.protocols.interface import FrameBlock
+from dissector.protocols.interface import FrameBlock, Sources
+from dissector.schemas import TABLES
 
 # Frame columns that are table columns as they are.
-PLAIN: Final = (
-    "connection_id",
-    "frame_no",
-    "first_ts_ns",
-    "last_ts_ns",
-    "first_packet",
-    "last_packet",
-    "stream_offset",
-    "frame_bytes",
-    "retransmitted",
-    "request_id",
-    "producer_id",
-    "consumer_id",
-    "incarnation",
-    "sequence_id",
-    "highest_sequence_id",
-    "ledger_id",
-    "entry_id",
-    "partition",
-    "message_count",
-    "permits",
-    "redelivery_count",
-    "producer_epoch",
-    "crc32c_stored",
-    "crc32c_computed",
-    "metadata_bytes",
-    "payload_bytes",
-    "uncompressed_bytes",
-    "is_batch",
-    "is_encrypted",
-    "publish_time_ms",
-    "event_time_ms",
-    "deliver_at_ms",
-    "chunk_id",
-    "chunk_count",
-    "txn_most_bits",
-    "txn_least_bits",
-    "broker_timestamp_ms",
-    "broker_index",
-    "repl_source_ledger_id",
-    "repl_source_entry_id",
-    "reconsume_times",
+PLAIN: Final = tuple(
+    column.name
+    for column in TABLES["frames"].columns
+    if column.type in ("bigint", "boolean") and column.name in COLUMN_NUMBER
 )
 # Frame columns whose numbers are places in our own lists of words.
 WORDS: Final = {
@@ -134,7 +97,7 @@ def common_columns(block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
 
 @kernel
 def _copy_spans(
-    sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray],
+    sources: Sources,
     chosen: Int64Array,
     starts: Int64Array,
     lengths: Int64Array,

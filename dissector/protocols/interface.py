@@ -19,17 +19,20 @@ CHECK_SIGNATURE = "int64(uint8[::1], int64, int64, int64, int64, int64)"
 SPAN_SIGNATURE = "int64(uint8[::1], int64, int64)"
 
 
+# The byte arrays that frames.source selects: input buffer, stream heap, side buffer, arena.
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+
 class FrameBlock(NamedTuple):
     """Frames and events of all protocols in order of release.
 
-    matrix: int64[FRAME_COLUMN_COUNT, capacity]; frames: its rows by name; rows: how many are used;
-    sources: byte arrays that frames.source selects: input buffer, stream heap, side buffer, arena.
+    matrix: int64[FRAME_COLUMN_COUNT, capacity]; frames: its rows by name; rows: how many are used.
     """
 
     matrix: Int64Array
     frames: FrameColumns
     rows: int
-    sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+    sources: Sources
 
 
 # Places of a connection in a proxied pair that was captured on both sides of the proxy.

@@ -16,12 +16,29 @@ TYPES: Final = (
 NEVER: Final = "never"
 
 
+class Wire(NamedTuple):
+    """Where a column of `frames` comes from, for the plan that reads Pulsar's protobuf fields.
+
+    paths: the fields, by the part of a frame that holds them: `command.send.num_messages`, with `*`
+    for every command that has the field; `broker_entry.…`; `metadata.…`; `metadata_of_message.…`
+    for what only a MESSAGE has there. null: a value that means null; default: written where the
+    message around the field is there and the field is not; present: a column that says whether the
+    field is there.
+    """
+
+    paths: tuple[str, ...] = ()
+    null: int | None = None
+    default: int | None = None
+    present: str = ""
+
+
 class Column(NamedTuple):
     """One column of a table.
 
     name, type: as in the files, type one of TYPES; unit: of the number, empty where it has none;
     meaning: one sentence for users; null: when the value is null, NEVER if it is always there;
-    repeats: a text column whose few values come again and again, so that a dictionary pays.
+    repeats: a text column whose few values come again and again, so that a dictionary pays; wire:
+    the fields that fill it.
     """
 
     name: str
@@ -30,6 +47,7 @@ class Column(NamedTuple):
     meaning: str
     null: str
     repeats: bool = True
+    wire: Wire = Wire()
 
 
 class Table(NamedTuple):
@@ -66,6 +84,17 @@ def text(name: str, meaning: str, null: str = NEVER) -> Column:
 def integers(name: str, meaning: str, null: str = NEVER) -> Column:
     """A column of lists of integers."""
     return Column(name, "array<bigint>", "", meaning, null)
+
+
+def wired(
+    column: Column,
+    *paths: str,
+    null: int | None = None,
+    default: int | None = None,
+    present: str = "",
+) -> Column:
+    """A column of `frames` that is filled from fields of Pulsar's messages; see Wire."""
+    return column._replace(wire=Wire(paths, null, default, present))
 
 
 def names(name: str, meaning: str, null: str = NEVER) -> Column:

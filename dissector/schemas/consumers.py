@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
+from dissector.schemas.words import CLOSERS, listed
 
 _UNSEEN: Final = "its SUBSCRIBE is not in the capture"
 
@@ -22,7 +23,7 @@ TABLE: Final = Table(
         number("opened_frame_no", "", "The SUBSCRIBE frame.", "it is not in the capture"),
         number("ready_frame_no", "", "The answer that made it usable.", "none was seen"),
         number("closed_frame_no", "", "The frame that closed it.", "no frame did"),
-        name("closed_by", "client, broker, connection or capture_end."),
+        name("closed_by", f"{listed(CLOSERS)}."),
         name("refused_code", "Error with which the broker refused it.", "not refused"),
         shared.SUBSCRIPTION,
         shared.SUBSCRIPTION_TYPE,

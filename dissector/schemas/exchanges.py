@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
-from dissector.schemas.words import OUTCOMES, listed
+from dissector.schemas.words import KINDS, OUTCOMES, listed
 
 _NO_REQUEST: Final = "the request was not seen"
 _NO_ANSWER: Final = "no answer was seen"
@@ -14,7 +14,7 @@ TABLE: Final = Table(
     "one request and its answer, or the reason why there is none",
     (
         shared.CONNECTION_ID,
-        name("kind", "publish, request, ack, ping, auth or consume."),
+        name("kind", f"{listed(KINDS)}."),
         name("request_command", "Command of the request.", _NO_REQUEST),
         name("response_command", "Command of the answer.", _NO_ANSWER),
         number("request_frame_no", "", "Frame of the request.", _NO_REQUEST),

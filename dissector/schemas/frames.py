@@ -1,9 +1,13 @@
-"""The table frames."""
+"""The table frames: what each column means, and which of Pulsar's protobuf fields fills it.
+
+A column that is nothing but such a field is declared here and nowhere else: the plan that reads the
+fields, the columns in memory and the rows of the table follow.
+"""
 
 from typing import Final
 
 from dissector.schemas import shared
-from dissector.schemas.column import Table, flag, name, number, text
+from dissector.schemas.column import Table, flag, name, number, text, wired
 from dissector.schemas.words import STATUSES, listed
 
 TABLE: Final = Table(
@@ -28,38 +32,75 @@ TABLE: Final = Table(
         number("frame_bytes", "bytes", "Size of the frame, its length field included."),
         name("status", f"{listed(STATUSES)}."),
         flag("retransmitted", "Some byte was sent again, or out of order, before it came out."),
-        number("request_id", "", "Number that pairs a request with its answer.", "not carried"),
-        shared.PRODUCER_ID,
-        shared.CONSUMER_ID,
-        shared.INCARNATION,
-        shared.SEQUENCE_ID,
-        number("highest_sequence_id", "", "Last sequence id of a batch.", "not carried"),
-        shared.LEDGER_ID,
-        shared.ENTRY_ID,
-        shared.PARTITION,
-        number(
-            "message_count",
-            "messages",
-            "Messages in the entry, as its metadata says.",
-            "not SEND or MESSAGE, or the metadata was not read",
+        wired(
+            number("request_id", "", "Number that pairs a request with its answer.", "not carried"),
+            "command.*.request_id",
         ),
-        number("permits", "messages", "Permits that a FLOW grants.", "not FLOW"),
-        number(
-            "redelivery_count",
-            "",
-            "Times that the broker was asked to deliver this entry again.",
-            "not carried",
+        wired(shared.PRODUCER_ID, "command.*.producer_id", "command.topicMigrated.resource_id"),
+        wired(shared.CONSUMER_ID, "command.*.consumer_id"),
+        shared.INCARNATION,
+        wired(shared.SEQUENCE_ID, "command.*.sequence_id", "metadata_of_message.sequence_id"),
+        wired(
+            number("highest_sequence_id", "", "Last sequence id of a batch.", "not carried"),
+            "command.*.highest_sequence_id",
+            "metadata_of_message.highest_sequence_id",
+        ),
+        wired(
+            shared.LEDGER_ID,
+            "command.*.message_id.ledgerId",
+            "command.*.start_message_id.ledgerId",
+            "command.*.last_message_id.ledgerId",
+        ),
+        wired(
+            shared.ENTRY_ID,
+            "command.*.message_id.entryId",
+            "command.*.start_message_id.entryId",
+            "command.*.last_message_id.entryId",
+        ),
+        wired(
+            shared.PARTITION,
+            "command.*.message_id.partition",
+            "command.*.start_message_id.partition",
+            "command.*.last_message_id.partition",
+            null=-1,
+        ),
+        wired(
+            number(
+                "message_count",
+                "messages",
+                "Messages in the entry, as its metadata says.",
+                "not SEND or MESSAGE, or the metadata was not read",
+            ),
+            "metadata.num_messages_in_batch",
+            default=1,
+            present="is_batch",
+        ),
+        wired(
+            number("permits", "messages", "Permits that a FLOW grants.", "not FLOW"),
+            "command.flow.messagePermits",
+        ),
+        wired(
+            number(
+                "redelivery_count",
+                "",
+                "Times that the broker was asked to deliver this entry again.",
+                "not carried",
+            ),
+            "command.message.redelivery_count",
         ),
         shared.TOPIC,
         shared.SUBSCRIPTION,
         shared.PRODUCER_NAME,
         shared.CONSUMER_NAME,
         shared.NAME_SOURCE,
-        number("producer_epoch", "", "How often the producer reconnected.", "not carried"),
-        shared.ERROR_CODE,
-        shared.ERROR_TEXT,
-        shared.ACK_TYPE,
-        shared.VALIDATION_ERROR,
+        wired(
+            number("producer_epoch", "", "How often the producer reconnected.", "not carried"),
+            "command.producer.epoch",
+        ),
+        wired(shared.ERROR_CODE, "command.*.error", "command.*.error_code"),
+        wired(shared.ERROR_TEXT, "command.*.message", "command.*.error_message"),
+        wired(shared.ACK_TYPE, "command.ack.ack_type"),
+        wired(shared.VALIDATION_ERROR, "command.ack.validation_error"),
         shared.CHECKSUM,
         name(
             "checksum_note",
@@ -70,37 +111,72 @@ TABLE: Final = Table(
         number("crc32c_computed", "", "CRC32C of the bytes that were captured.", "not evaluated"),
         number("metadata_bytes", "bytes", "Size of the message metadata.", "no entry"),
         number("payload_bytes", "bytes", "Size of the payload as sent, compressed.", "no entry"),
-        name("compression", "Codec of the payload: NONE, LZ4, ZLIB, ZSTD or SNAPPY.", "no entry"),
-        number(
-            "uncompressed_bytes", "bytes", "Size of the payload as stated before.", "not stated"
+        wired(
+            name(
+                "compression", "Codec of the payload: NONE, LZ4, ZLIB, ZSTD or SNAPPY.", "no entry"
+            ),
+            "metadata.compression",
+            default=0,
+        ),
+        wired(
+            number(
+                "uncompressed_bytes", "bytes", "Size of the payload as stated before.", "not stated"
+            ),
+            "metadata.uncompressed_size",
         ),
         flag("is_batch", "Whether the entry holds a batch.", "no metadata was read"),
-        flag("is_encrypted", "Whether the payload is encrypted.", "no metadata was read"),
-        shared.PUBLISH_TIME_MS,
-        shared.EVENT_TIME_MS,
-        shared.DELIVER_AT_MS,
-        shared.CHUNK_ID,
-        number("chunk_count", "", "Chunks of the message.", "not part of a chunked message"),
-        text("chunk_uuid", "Name that the chunks of a message share.", "not chunked"),
-        shared.TXN_MOST_BITS,
-        shared.TXN_LEAST_BITS,
-        number(
-            "broker_timestamp_ms",
-            "ms since 1970",
-            "When the broker stored the entry, by its clock.",
-            "the broker does not expose it",
+        wired(
+            flag("is_encrypted", "Whether the payload is encrypted.", "no metadata was read"),
+            "metadata.encryption_keys",
+            default=0,
         ),
-        number(
-            "broker_index",
-            "",
-            "The broker's running number of the entry's last message.",
-            "the broker does not expose it",
+        wired(shared.PUBLISH_TIME_MS, "metadata.publish_time"),
+        wired(shared.EVENT_TIME_MS, "metadata.event_time", null=0),
+        wired(shared.DELIVER_AT_MS, "metadata.deliver_at_time"),
+        wired(shared.CHUNK_ID, "metadata.chunk_id"),
+        wired(
+            number("chunk_count", "", "Chunks of the message.", "not part of a chunked message"),
+            "metadata.num_chunks_from_msg",
         ),
-        shared.SCHEMA_VERSION_HEX,
-        name("replicated_from", "Cluster from which the message was replicated.", "not replicated"),
+        wired(
+            text("chunk_uuid", "Name that the chunks of a message share.", "not chunked"),
+            "metadata.uuid",
+        ),
+        wired(shared.TXN_MOST_BITS, "command.*.txnid_most_bits", "metadata.txnid_most_bits"),
+        wired(shared.TXN_LEAST_BITS, "command.*.txnid_least_bits", "metadata.txnid_least_bits"),
+        wired(
+            number(
+                "broker_timestamp_ms",
+                "ms since 1970",
+                "When the broker stored the entry, by its clock.",
+                "the broker does not expose it",
+            ),
+            "broker_entry.broker_timestamp",
+        ),
+        wired(
+            number(
+                "broker_index",
+                "",
+                "The broker's running number of the entry's last message.",
+                "the broker does not expose it",
+            ),
+            "broker_entry.index",
+        ),
+        wired(shared.SCHEMA_VERSION_HEX, "command.*.schema_version", "metadata.schema_version"),
+        wired(
+            name(
+                "replicated_from",
+                "Cluster from which the message was replicated.",
+                "not replicated",
+            ),
+            "metadata.replicated_from",
+        ),
         number("repl_source_ledger_id", "", "Ledger in the source cluster.", "not replicated"),
         number("repl_source_entry_id", "", "Entry in the source cluster.", "not replicated"),
-        name("marker_type", "Kind of the broker's own marker message.", "not a marker"),
+        wired(
+            name("marker_type", "Kind of the broker's own marker message.", "not a marker"),
+            "metadata.marker_type",
+        ),
         shared.RECONSUME_TIMES,
         shared.REAL_TOPIC,
         name(

@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, name, number, text
+from dissector.schemas.words import DIRECTIONS, listed
 
 _WHOLE: Final = "the finding is about the capture as a whole"
 
@@ -15,7 +16,7 @@ TABLE: Final = Table(
         name("severity", "info, warning or error."),
         name("code", "Stable name of the finding."),
         number("connection_id", "", "Connection that it is about.", _WHOLE),
-        name("direction", "Direction that it is about: to_broker, to_client or unknown.", "both"),
+        name("direction", f"Direction that it is about: {listed(DIRECTIONS)}.", "both"),
         number("frame_no", "", "Frame that it is about.", "no single frame"),
         number("packet", "", "Packet that it is about; the capture's first is 1.", "no packet"),
         number("stream_offset", "bytes", "Place in the stream of the direction.", "no place"),

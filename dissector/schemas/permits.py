@@ -4,6 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
+from dissector.schemas.words import PERMIT_EVENTS, listed
 
 TABLE: Final = Table(
     "permits",
@@ -16,7 +17,7 @@ TABLE: Final = Table(
             "frame_no", "", "Frame that changed the balance.", "a reset by the connection's end"
         ),
         shared.ts("Time of the frame's last byte"),
-        name("event", "grant, delivery or reset."),
+        name("event", f"{listed(PERMIT_EVENTS)}."),
         number("delta", "messages", "What was added, or taken if negative.", "reset"),
         number(
             "available_after",

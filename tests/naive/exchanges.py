@@ -8,12 +8,19 @@ from typing import Any
 
 from dissector.protocols.columns import EVENT_CLOSE, TO_BROKER
 from dissector.protocols.pulsar.wire import commands
-from dissector.protocols.pulsar.wire.pairing import BROKER_REQUEST_ID, BY_REQUEST_ID, BY_TURN, RULES
+from dissector.protocols.pulsar.wire.commands import (
+    BROKER_REQUEST_ID,
+    BY_REQUEST_ID,
+    BY_TURN,
+    COMMAND_BY_NUMBER,
+    COMMANDS,
+    NO_REQUEST,
+)
 from tests.wire.frames import STEP_NS
 
 Row = dict[str, Any]
 _START_NS = 1_000_000_000
-_BY_REQUEST = {rule.request: rule for rule in RULES}
+_BY_REQUEST = {each.number: each for each in COMMANDS if each.pairing != NO_REQUEST}
 
 
 def _numbered(script: list[Row]) -> list[Row]:
@@ -31,12 +38,15 @@ def _is_answer(request: Row, row: Row) -> bool:
     rule = _BY_REQUEST[request["command"]]
     if row["connection_id"] != request["connection_id"]:
         return False
-    if row["direction"] == request["direction"] or row["command"] not in rule.replies:
+    answer = COMMAND_BY_NUMBER.get(row["command"])
+    if row["direction"] == request["direction"] or answer is None:
+        return False
+    if rule.number not in answer.answers:
         return False
     if request["command"] == commands.SEND:
         key = ("producer_id", "sequence_id")
         return all(row[name] == request[name] for name in key)
-    if rule.key == BY_REQUEST_ID:
+    if rule.pairing == BY_REQUEST_ID:
         return bool(row["request_id"] == request["request_id"])
     return row["command"] != commands.ERROR or row.get("request_id") == BROKER_REQUEST_ID
 
@@ -45,10 +55,10 @@ def _is_request(row: Row) -> bool:
     rule = _BY_REQUEST.get(row["command"])
     if rule is None:
         return False
-    if rule.key == BY_REQUEST_ID:
+    if rule.pairing == BY_REQUEST_ID:
         is_broker_close = row["direction"] != TO_BROKER and row["command"] in (15, 16)
         return not is_broker_close and row.get("request_id") not in (None, BROKER_REQUEST_ID)
-    return rule.key == BY_TURN or row["command"] == commands.SEND
+    return rule.pairing == BY_TURN or row["command"] == commands.SEND
 
 
 def _outcome(request: Row, answer: Row | None, is_hung_up: bool) -> str:

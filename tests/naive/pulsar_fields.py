@@ -16,7 +16,7 @@ TEXT = {
     "producerName": "wire_producer_name",
     "consumer_name": "wire_consumer_name",
     "consumerName": "wire_consumer_name",
-    "schema_version": "schema_version",
+    "schema_version": "schema_version_hex",
 }
 PLAIN = {
     "request_id": "request_id",
@@ -29,14 +29,12 @@ PLAIN = {
     "txn_action": "txn_action",
     "error": "error_code",
     "error_code": "error_code",
-    "consumer_epoch": "consumer_epoch",
     "topic_epoch": "topic_epoch",
     "watcher_id": "watcher_id",
     "watch_id": "watcher_id",
     "session_id": "watcher_id",
     "epoch": "producer_epoch",
     "last_sequence_id": "last_sequence_id",
-    "num_messages": "num_messages",
     "is_chunk": "is_chunk",
     "marker": "is_marker",
     "subType": "subscription_type",
@@ -63,7 +61,7 @@ METADATA = {
 METADATA_TEXT = {
     "producer_name": "wire_producer_name",
     "replicated_from": "replicated_from",
-    "schema_version": "schema_version",
+    "schema_version": "schema_version_hex",
     "uuid": "chunk_uuid",
     "partition_key": "partition_key",
     "ordering_key": "ordering_key",

@@ -8,7 +8,7 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.findings import Findings
 from dissector.limits import NULL
-from dissector.protocols.columns import EVENT_CLOSE, FIRST_FIELD
+from dissector.protocols.columns import EVENT_CLOSE
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 
 COMMANDS = ("?", "ASK", "ANSWER", "EITHER", "PROVEN", "LIMIT")
@@ -27,7 +27,7 @@ class ToyFacts:
         self._ordinal = 0
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Make the columns of the protocol's own rows null, fill them, and follow requests."""
+        """Fill the columns of the protocol's own rows, and follow requests."""
         frames = block.frames
         for row in range(block.rows):
             self._ordinal += 1
@@ -37,7 +37,6 @@ class ToyFacts:
                 if frames.command[row] == EVENT_CLOSE:
                     self._waiting.pop(int(frames.connection_id[row]), None)
                 continue
-            block.matrix[FIRST_FIELD:, row] = NULL
             data = block.sources[int(frames.source[row])]
             frames.command[row] = data[int(frames.data_offset[row]) + _KIND_AT]
             self._follow(block, row)

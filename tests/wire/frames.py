@@ -2,7 +2,7 @@
 
 A row is a dict of column names of FrameColumns; what it does not name is null. Texts are given as
 str (`topic="persistent://a/b/c"`): name columns get a code of the block's names, span columns
-(`error_text=`, `schema_version=`, `chunk_uuid=`) become bytes of source 0. `ids=[{...}]` are the
+(`error_text=`, `chunk_uuid=`, …) become bytes of source 0. `ids=[{...}]` are the
 message ids of an ACK or REDELIVER (`ack_set=[...]` inside), `ack_set=[...]` the words of a MESSAGE.
 Frames get frame_no, packets and stamps that rise by themselves where a row does not set them.
 """
@@ -40,7 +40,7 @@ NAME_COLUMNS = {
     "real_topic": "real_topic",
     "real_subscription": "real_subscription",
 }
-SPAN_COLUMNS = ("error_text", "schema_version", "chunk_uuid")
+SPAN_COLUMNS = ("error_text", "schema_version_hex", "chunk_uuid")
 
 
 class FrameBlock(NamedTuple):

@@ -47,25 +47,8 @@ from dissector.protocols.cursus.lines import Line
 from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.cursus.relayed import is_passed_on
 from dissector.protocols.cursus.rows import (
-    ACK,
-    AUTH,
-    CONN_CLOSED,
-    CONSUME,
     DELIVERY_COLUMNS,
-    DUP_OR_DROPPED,
-    ERROR,
-    EVICTED,
     EXCHANGE_COLUMNS,
-    LOST_IN_GAP,
-    NOT_AWAITED,
-    OK,
-    ORPHAN_RESPONSE,
-    OTHER_SIDE_NOT_CAPTURED,
-    PING,
-    PUBLISH,
-    REQUEST,
-    RESPONSE_CUT,
-    UNANSWERED_AT_END,
     AckRow,
     ConsumerRow,
     Gathered,
@@ -87,6 +70,25 @@ from dissector.protocols.cursus.sessions import (
 from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import (
+    CONN_CLOSED,
+    DUP_OR_DROPPED,
+    ERROR_ANSWER,
+    EVICTED,
+    KIND_ACK,
+    KIND_AUTH,
+    KIND_CONSUME,
+    KIND_PING,
+    KIND_PUBLISH,
+    KIND_REQUEST,
+    LOST_IN_GAP,
+    NOT_AWAITED,
+    OK,
+    ORPHAN_RESPONSE,
+    OTHER_SIDE_NOT_CAPTURED,
+    RESPONSE_CUT,
+    UNANSWERED_AT_END,
+)
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 _STREAM: Final = NUMBER["STREAM"]
@@ -95,11 +97,11 @@ _LEAVE_GROUP: Final = NUMBER["LEAVE_GROUP"]
 _NEVER_AWAITED: Final = frozenset((_LEAVE_GROUP, NUMBER["HEARTBEAT_CLUSTER"]))
 _BATCHES: Final = (BATCH, NUMBER["INTERNAL_BATCH"])
 _KINDS: Final = {
-    **dict.fromkeys(PUBLISHES, PUBLISH),
-    **dict.fromkeys(ACKS, ACK),
-    **dict.fromkeys(CONSUMES, CONSUME),
-    NUMBER["HEARTBEAT"]: PING,
-    NUMBER["AUTH"]: AUTH,
+    **dict.fromkeys(PUBLISHES, KIND_PUBLISH),
+    **dict.fromkeys(ACKS, KIND_ACK),
+    **dict.fromkeys(CONSUMES, KIND_CONSUME),
+    NUMBER["HEARTBEAT"]: KIND_PING,
+    NUMBER["AUTH"]: KIND_AUTH,
 }
 # Commands whose success has fields that no other's has; a few are enough to tell answers apart.
 _TELLING_FIELDS: Final = {
@@ -256,14 +258,15 @@ class Correlation:
     def _request(self, work: Work, session: int, row: int, line: Line | None) -> None:
         sessions, exchanges = self._state.sessions, self._state.exchanges
         is_relayed = line is not None and is_passed_on(line)
-        kind = REQUEST if is_relayed else _KINDS.get(int(work.frames.command[row]), REQUEST)
+        command = int(work.frames.command[row])
+        kind = KIND_REQUEST if is_relayed else _KINDS.get(command, KIND_REQUEST)
         while sessions.length[session] and not sessions.has_pipelined[session]:
             oldest = sessions.first[session]
             if sessions.stream[session] != ABSENT or exchanges.may_be_lost[oldest] != 1:
                 break
             # Its client asks again though no answer was seen: the answer was lost.
             self._close(take_oldest(self._state, session), LOST_IN_GAP)
-        if kind == PUBLISH:
+        if kind == KIND_PUBLISH:
             self._effects.note_order(session, row)
         which = ask(work, session, row, kind, is_relayed)
         if line is not None:
@@ -290,7 +293,7 @@ class Correlation:
     def _is_silent(self, which: int) -> bool:
         """Whether a client may not wait for the answer."""
         exchanges = self._state.exchanges
-        is_publish = exchanges.kind[which] == PUBLISH
+        is_publish = exchanges.kind[which] == KIND_PUBLISH
         return self._is_never_awaited(which) or bool(is_publish and exchanges.acks[which] == 0)
 
     def _unanswered(self, session: int, which: int, otherwise: int) -> int:
@@ -366,7 +369,8 @@ class Correlation:
                 if asked in _BATCHES:
                     return int(exchanges.sequence_id[which]) in (NULL, answer.ack.seq_start)
                 return asked in PUBLISHES
-            return asked not in PUBLISHES and int(exchanges.kind[which]) not in (ACK, PING)
+            kind = int(exchanges.kind[which])
+            return asked not in PUBLISHES and kind not in (KIND_ACK, KIND_PING)
         if command == RESPONSE_OK:
             if asked in CONSUMES or (asked == BATCH and exchanges.acks[which] != 0):
                 return False
@@ -417,9 +421,9 @@ class Correlation:
             return
         if command == BATCH:
             self._effects.delivered(ABSENT, row, False)
-        kind = CONSUME if command == BATCH else REQUEST
+        kind = KIND_CONSUME if command == BATCH else KIND_REQUEST
         if answer is not None and answer.ack is not None:
-            kind = PUBLISH
+            kind = KIND_PUBLISH
         which = respond_unasked(work, row, kind, bool(sessions.has_hole[session]))
         self._fill_error(which, answer)
         self._close(which, ORPHAN_RESPONSE)
@@ -439,7 +443,7 @@ class Correlation:
         status = int(work.frames.status[row])
         outcome = OK
         if answer is not None and answer.is_error:
-            outcome = ERROR
+            outcome = ERROR_ANSWER
         elif status != COMPLETE:
             outcome = RESPONSE_CUT
         if outcome == RESPONSE_CUT and status == CUT_BY_END and self._is_silent(which):

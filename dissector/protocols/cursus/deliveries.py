@@ -14,13 +14,7 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.cursus.rows import (
-    ACKED,
-    DELIVERY_COLUMNS,
-    DELIVERY_CONN_CLOSED,
-    UNRESOLVED_AT_LIMIT,
-    Deliveries,
-)
+from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, Deliveries
 from dissector.protocols.tables import (
     ABSENT,
     HashTable,
@@ -34,6 +28,7 @@ from dissector.protocols.tables import (
     remove,
     roomy,
 )
+from dissector.schemas.words import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
 from dissector.states import State
 
 LARGEST: Final = (1 << 63) - 1

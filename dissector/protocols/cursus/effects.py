@@ -14,14 +14,7 @@ from dissector.protocols.cursus.groups import Groups, Member
 from dissector.protocols.cursus.lines import Line
 from dissector.protocols.cursus.produced import EPOCH_BACK, GAP, Produced, order_of
 from dissector.protocols.cursus.readings import Codes
-from dissector.protocols.cursus.rows import (
-    BY_CAPTURE_END,
-    BY_CONNECTION,
-    PUBLISH,
-    AckRow,
-    Gathered,
-    ProducerRow,
-)
+from dissector.protocols.cursus.rows import AckRow, Gathered, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
 from dissector.protocols.cursus.sessions import (
     OpenSessions,
@@ -32,6 +25,7 @@ from dissector.protocols.cursus.sessions import (
     store,
 )
 from dissector.protocols.interface import ConnectionFacts
+from dissector.schemas.words import BY_CAPTURE_END, BY_CONNECTION, KIND_PUBLISH
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]
@@ -114,7 +108,7 @@ class Effects:
         self.groups.note_topic(subscription, topic)
         if line is None:
             return
-        if exchanges.kind[which] == PUBLISH:
+        if exchanges.kind[which] == KIND_PUBLISH:
             if line.arguments.get(b"acks") == b"0":
                 exchanges.acks[which] = 0
             if line.payload is not None and holds_token(line.payload[1]):
@@ -202,7 +196,7 @@ class Effects:
         if not is_good or answer is None:
             return True
         topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
-        if exchanges.kind[which] == PUBLISH:
+        if exchanges.kind[which] == KIND_PUBLISH:
             self._see_log_end(which, answer)
             return store(self._work, which)
         if command in (_LIST_OFFSETS, _DESCRIBE):

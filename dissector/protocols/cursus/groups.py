@@ -22,19 +22,18 @@ from dissector.protocols.cursus.deliveries import (
     write_delivery,
 )
 from dissector.protocols.cursus.offsets import Intervals
-from dissector.protocols.cursus.rows import (
+from dissector.protocols.cursus.rows import ConsumerRow, Gathered
+from dissector.schemas.words import (
     ACKED,
     BY_CAPTURE_END,
     BY_CLIENT,
-    NO_COMMIT,
-    REBALANCE,
-    RECONNECT,
+    CAUSE_NO_COMMIT,
+    CAUSE_REBALANCE,
+    CAUSE_RECONNECT,
+    CAUSE_RESET,
     REDELIVERY_REQUESTED,
-    RESET,
     UNACKED_AT_END,
     UNRESOLVED_AT_LIMIT,
-    ConsumerRow,
-    Gathered,
 )
 
 MAX_OPEN: Final = 1 << 17  # deliveries that wait for a commit; the oldest are given up
@@ -207,15 +206,15 @@ class Groups:
                 return int(positions.last_cause[position])
         committed = positions.committed[position]
         if committed != NULL and first < committed:
-            return RESET
+            return CAUSE_RESET
         reassigned_row = self.group(int(deliveries.subscription[which])).reassigned_row
         if reassigned_row > positions.last_row[position]:
-            return REBALANCE
+            return CAUSE_REBALANCE
         if not has_last or is_here:
-            return NO_COMMIT
+            return CAUSE_NO_COMMIT
         # Who polls may have a connection for each poll; a stream has one for life.
         is_polled = not (positions.last_is_push[position] == 1 or is_push)
-        return NO_COMMIT if is_polled and is_same else RECONNECT
+        return CAUSE_NO_COMMIT if is_polled and is_same else CAUSE_RECONNECT
 
     def _position(self, subscription: int, topic: int, partition: int) -> int:
         key = (subscription, topic, partition)

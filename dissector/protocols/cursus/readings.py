@@ -9,7 +9,6 @@ from dissector.codecs.names import NameTable
 from dissector.limits import NULL
 from dissector.protocols.columns import (
     COMPLETE,
-    FIRST_FIELD,
     MALFORMED,
     NAME_OBSERVED,
     TO_BROKER,
@@ -110,14 +109,9 @@ class Readings:
         return self.opening.bodies
 
     def begin(self, block: FrameBlock) -> Int64Array:
-        """Make a block's own columns null; the rows of this protocol, events among them."""
-        frames, rows = block.frames, block.rows
-        mine = np.flatnonzero(frames.protocol[:rows] == self._place)
-        if len(mine) == rows:
-            block.matrix[FIRST_FIELD:, :rows] = NULL
-        elif len(mine):
-            block.matrix[FIRST_FIELD:, mine] = NULL
-        self.opening.begin(rows, len(mine))
+        """Begin a block; returns the rows of this protocol, events among them."""
+        mine = np.flatnonzero(block.frames.protocol[: block.rows] == self._place)
+        self.opening.begin(block.rows, len(mine))
         return mine
 
     def read(self, block: FrameBlock, row: int) -> Reading:

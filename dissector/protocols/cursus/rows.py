@@ -9,67 +9,15 @@ from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.buckets import buckets_of
 from dissector.bundles import Records
 from dissector.codecs.names import NameTable
-from dissector.protocols.columns import NAME_SOURCE_NAMES
 from dissector.protocols.cursus.commands import NAMES
-
-PUBLISH: Final = 0
-REQUEST: Final = 1
-ACK: Final = 2
-PING: Final = 3
-AUTH: Final = 4
-CONSUME: Final = 5
-KIND_NAMES: Final = ("publish", "request", "ack", "ping", "auth", "consume")
-
-OK: Final = 0
-ERROR: Final = 1
-DUP_OR_DROPPED: Final = 2
-CONN_CLOSED: Final = 3
-UNANSWERED_AT_END: Final = 4
-LOST_IN_GAP: Final = 5
-RESPONSE_CUT: Final = 6
-OTHER_SIDE_NOT_CAPTURED: Final = 7
-NOT_AWAITED: Final = 8
-EVICTED: Final = 9
-ORPHAN_RESPONSE: Final = 10
-OUTCOME_NAMES: Final = (
-    "ok",
-    "error",
-    "dup_or_dropped",
-    "conn_closed",
-    "unanswered_at_end",
-    "lost_in_gap",
-    "response_cut",
-    "other_side_not_captured",
-    "not_awaited",
-    "evicted",
-    "orphan_response",
+from dissector.schemas.words import (
+    CAUSES,
+    CLOSERS,
+    DELIVERY_OUTCOMES,
+    KINDS,
+    NAME_SOURCES,
+    OUTCOMES,
 )
-
-# How deliveries end, and why offsets are handed out again.
-ACKED: Final = 0
-REDELIVERY_REQUESTED: Final = 1
-CONSUMER_CLOSED: Final = 2
-UNACKED_AT_END: Final = 3
-DELIVERY_CONN_CLOSED: Final = 4
-UNRESOLVED_AT_LIMIT: Final = 5
-DELIVERY_OUTCOME_NAMES: Final = (
-    "acked",
-    "redelivery_requested",
-    "consumer_closed",
-    "unacked_at_end",
-    "conn_closed",
-    "unresolved_at_limit",
-)
-REBALANCE: Final = 0
-RECONNECT: Final = 1
-NO_COMMIT: Final = 2
-RESET: Final = 3
-CAUSE_NAMES: Final = ("rebalance", "reconnect", "no_commit", "reset")
-
-BY_CLIENT: Final = 0
-BY_CONNECTION: Final = 1
-BY_CAPTURE_END: Final = 2
-CLOSED_BY_NAMES: Final = ("client", "connection", "capture_end")
 
 
 class Exchanges(Records):
@@ -214,15 +162,15 @@ _TABLES: Final[dict[type, str]] = {
 }
 _WORDS: Final[dict[str, dict[str, Sequence[str]]]] = {
     "exchanges": {
-        "kind": KIND_NAMES,
-        "outcome": OUTCOME_NAMES,
+        "kind": tuple(KINDS),
+        "outcome": tuple(OUTCOMES),
         "request_command": NAMES,
         "response_command": NAMES,
     },
-    "deliveries": {"outcome": DELIVERY_OUTCOME_NAMES, "redelivery_cause": CAUSE_NAMES},
+    "deliveries": {"outcome": tuple(DELIVERY_OUTCOMES), "redelivery_cause": tuple(CAUSES)},
     "acks": {},
-    "producers": {"closed_by": CLOSED_BY_NAMES, "name_source": NAME_SOURCE_NAMES},
-    "consumers": {"closed_by": CLOSED_BY_NAMES, "name_source": NAME_SOURCE_NAMES},
+    "producers": {"closed_by": tuple(CLOSERS), "name_source": tuple(NAME_SOURCES)},
+    "consumers": {"closed_by": tuple(CLOSERS), "name_source": tuple(NAME_SOURCES)},
 }
 _TEXTS: Final = (
     "topic",

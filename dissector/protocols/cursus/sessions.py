@@ -34,7 +34,7 @@ from dissector.protocols.cursus.produced import (
     see_log_end,
     store_batch,
 )
-from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, PUBLISH, Exchanges
+from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, Exchanges
 from dissector.protocols.tables import (
     ABSENT,
     HashTable,
@@ -48,6 +48,7 @@ from dissector.protocols.tables import (
     roomy,
     take_row,
 )
+from dissector.schemas.words import KIND_PUBLISH
 from dissector.states import State
 
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
@@ -150,7 +151,7 @@ def _new_exchange(work: Work, row: int, kind: int) -> int:
 def _enqueue(state: SessionState, session: int, which: int) -> None:
     """Put a request at the end of its session's queue."""
     sessions, exchanges = state.sessions, state.exchanges
-    if sessions.stream[session] == ABSENT and exchanges.kind[which] == PUBLISH:
+    if sessions.stream[session] == ABSENT and exchanges.kind[which] == KIND_PUBLISH:
         exchanges.outstanding_before[which] = sessions.publishes[session]
         sessions.publishes[session] += 1
     if sessions.length[session] == 0:
@@ -195,12 +196,12 @@ def ask(work: Work, session: int, row: int, kind: int, is_passed_on: bool) -> in
     if command == BATCH:
         exchanges.acks[which] = bodies.acks[row] if bodies.acks[row] != NULL else 1
         exchanges.idempotent[which] = max(bodies.idempotent[row], 0)
-    if kind == PUBLISH or is_passed_on:
+    if kind == KIND_PUBLISH or is_passed_on:
         highest = frames.highest_sequence_id[row]
         exchanges.sequence_id[which] = frames.sequence_id[row]
         exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
         exchanges.message_count[which] = frames.message_count[row]
-    if kind == PUBLISH and is_countable(frames, row):
+    if kind == KIND_PUBLISH and is_countable(frames, row):
         number = count_batch(work.produced, batch_key(frames, row), frames.last_ts_ns[row])
         exchanges.batch[which] = number
         exchanges.attempt[which] = copies_of(work.produced, number)

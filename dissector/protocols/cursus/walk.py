@@ -12,7 +12,6 @@ from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
 from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
 from dissector.protocols.cursus.produced import IN_ORDER, order_of, see_log_end
-from dissector.protocols.cursus.rows import DUP_OR_DROPPED, OK, PUBLISH
 from dissector.protocols.cursus.sessions import (
     LIMIT,
     NOW,
@@ -30,6 +29,7 @@ from dissector.protocols.cursus.sessions import (
     take_oldest,
 )
 from dissector.protocols.tables import ABSENT, find
+from dissector.schemas.words import DUP_OR_DROPPED, KIND_PUBLISH, OK
 
 
 @inlined
@@ -49,7 +49,7 @@ def _produce(work: Work, session: int, row: int) -> bool:
     idempotent = max(work.bodies.idempotent[row], 0)
     if order_of(work.produced, batch_key(frames, row), idempotent).flaw != IN_ORDER:
         return False
-    ask(work, session, row, PUBLISH, False)
+    ask(work, session, row, KIND_PUBLISH, False)
     return True
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import kept
 from dissector.limits import FRAME_BLOCK_ROWS, NULL
-from dissector.protocols.columns import COLUMN_NUMBER, FIRST_FIELD, new_frame_columns
+from dissector.protocols.columns import COLUMN_NUMBER, new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
 from dissector.protocols.framing.replays import Replay
 from dissector.protocols.framing.row_output import SOURCE_ARENA
@@ -72,8 +72,7 @@ class FrameOutput:
             fresh, used = self._other, self._other_rows
             self._other, self._other_rows = (self.matrix, self.frames), self.rows
             self.matrix, self.frames = fresh
-            # Protocols make the columns of their own null before they fill them.
-            self.matrix[:FIRST_FIELD, :used] = NULL
+            self.matrix[:, :used] = NULL
             self.rows = 0
         if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
             self._compact(len(self.state.arena))

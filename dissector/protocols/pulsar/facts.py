@@ -14,7 +14,7 @@ from dissector.findings import Finding, Findings, of_long_names
 from dissector.limits import MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
-from dissector.protocols.frame_table import copied_spans, picked
+from dissector.protocols.frame_table import WORDS, copied_spans, picked
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 from dissector.protocols.pulsar.consumption import PulsarConsumption
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
@@ -22,17 +22,13 @@ from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.legs import Legs
 from dissector.protocols.pulsar.messages import Entries
 from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.wire.columns import field_of
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.protocols.pulsar.wire.details import DETAILS
-from dissector.protocols.pulsar.wire.fields import CHECKSUM_NOTE_NAMES, FieldDecoder, Fields
+from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
+from dissector.schemas import TABLES
+from dissector.schemas.words import CHECKSUM_NOTES
 
-# Frame columns whose numbers are those of a wire enumeration, by its name there.
-_ENUMS: Final = {
-    "error_code": "ServerError",
-    "ack_type": "CommandAck.AckType",
-    "validation_error": "CommandAck.ValidationError",
-    "compression": "CompressionType",
-}
 # Kinds of marker messages; the wire definition has no enumeration of them.
 MARKERS: Final = {
     10: "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST",
@@ -43,31 +39,18 @@ MARKERS: Final = {
     21: "TXN_COMMIT",
     22: "TXN_ABORT",
 }
-# The same for the tables of producers, consumers and exchanges.
-_SUBJECT_ENUMS: Final = {
-    "refused_code": "ServerError",
-    "error_code": "ServerError",
-    "access_mode": "ProducerAccessMode",
-    "subscription_type": "CommandSubscribe.SubType",
-    "initial_position": "CommandSubscribe.InitialPosition",
-}
-_NAMED: Final = (
-    "topic",
-    "subscription",
-    "producer_name",
-    "consumer_name",
-    "replicated_from",
-    "real_topic",
-    "real_subscription",
+# Columns of `frames` that are not plain: texts that lie in the frame, and codes.
+_TEXTS: Final = tuple(
+    (column.name, f"{column.name}_at", f"{column.name}_bytes")
+    for column in TABLES["frames"].columns
+    if f"{column.name}_at" in COLUMN_NUMBER
 )
-# Frame columns of Pulsar's own that are read by number.
-_PICKED: Final = ("command", *_ENUMS, "marker_type", *_NAMED, "checksum_note")
-_NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _PICKED], np.int64)
-_SPANS: Final = (
-    ("error_text", "error_text_at", "error_text_bytes", False),
-    ("chunk_uuid", "chunk_uuid_at", "chunk_uuid_bytes", False),
-    ("schema_version_hex", "schema_version_at", "schema_version_bytes", True),
+_CODED: Final = tuple(
+    column.name
+    for column in TABLES["frames"].columns
+    if column.type == "string" and column.name in COLUMN_NUMBER.keys() - WORDS.keys() - {"protocol"}
 )
+_NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _CODED], np.int64)
 
 
 class PulsarFacts:
@@ -93,7 +76,6 @@ class PulsarFacts:
         self._redact = options.redact
         self._hidden = (0, 0)
         self._commands = CommandNames()
-        self._enums = _enum_texts(_ENUMS)
         self.findings = Findings()
         self._related = Findings()
         self._aside = ThreadPoolExecutor(1, "relations")
@@ -136,11 +118,11 @@ class PulsarFacts:
     def _notice_legs(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
         frames, rows, sources = block.frames, block.rows, block.sources
-        said = self._handshakes.advance(frames, rows, sources)
-        for each in said:
+        handshakes = self._handshakes.advance(frames, rows, sources)
+        for each in handshakes:
             if each.handshake.auth_bytes:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
-        for connection in self._legs.advance(said, frames, rows, sources):
+        for connection in self._legs.advance(handshakes, frames, rows, sources):
             self._entries.set_leg(connection, True)
             self._exchanges.set_leg(connection, True)
             self._consumption.set_leg(connection, True)
@@ -164,19 +146,20 @@ class PulsarFacts:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
         columns: dict[str, Column] = {}
         for place, values in picked(block, _NUMBERS, rows).items():
-            name = _PICKED[place]
+            name = _CODED[place]
+            words = _words_of(name)
             if name == "command":
                 columns[name] = self._commands.column(values)
-            elif name in self._enums:
-                columns[name] = _coded(values, self._enums[name])
             elif name == "checksum_note":
-                columns[name] = Coded(np.where(values > 0, values, -1), CHECKSUM_NOTE_NAMES)
+                columns[name] = Coded(np.where(values > 0, values, -1), CHECKSUM_NOTES)
+            elif words is not None:
+                columns[name] = _coded(values, words)
             else:
                 columns[name] = Coded(values, self._names.names)
-        for name, at, size, is_hex in _SPANS:
-            spans = copied_spans(block, rows, at, size, is_hex)
+        for name, at, size in _TEXTS:
+            spans = copied_spans(block, rows, at, size, _is_bytes(name))
             if spans is not None:
-                columns[name] = spans if is_hex else _bounded_texts(spans)
+                columns[name] = spans if spans.is_hex else _bounded_texts(spans)
         details = self._detail(block.frames, rows, block.sources, self._redact)
         if details is not None:
             columns["detail"] = details
@@ -187,11 +170,11 @@ class PulsarFacts:
         if self._legs.is_proxy_leg(connection):
             self._entries.set_leg(connection, False)
             self._exchanges.set_leg(connection, False)
-        said = self._handshakes.take(connection)
-        leg = self._legs.take(connection)
+        facts = self._handshakes.pop(connection)
+        leg = self._legs.pop(connection)
         if leg is None:
-            return said
-        return (said or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
+            return facts
+        return (facts or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
 
     def repeated(self) -> Collection[int]:
         """The proxy's legs of pairs."""
@@ -199,8 +182,8 @@ class PulsarFacts:
 
     def take_hidden(self) -> tuple[int, int]:
         """Credentials of handshakes."""
-        said, self._hidden = self._hidden, (0, 0)
-        return said
+        hidden, self._hidden = self._hidden, (0, 0)
+        return hidden
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
@@ -218,13 +201,13 @@ class PulsarFacts:
 def named(blocks: list[TableBlock], commands: CommandNames) -> list[TableBlock]:
     """Rows of producers, consumers and exchanges with the names of their enumerations."""
     for block in blocks:
-        for column, enum in _SUBJECT_ENUMS.items():
-            values = block.columns.get(column)
-            if isinstance(values, np.ndarray):
-                block.columns[column] = _coded(values, _texts_of(enum))
-        for column in ("request_command", "response_command"):
-            values = block.columns.get(column)
-            if isinstance(values, np.ndarray):
+        for column, values in block.columns.items():
+            if not isinstance(values, np.ndarray):
+                continue
+            words = _words_of("error_code" if column == "refused_code" else column)
+            if words is not None:
+                block.columns[column] = _coded(values, words)
+            elif column in ("request_command", "response_command"):
                 block.columns[column] = commands.column(values)
     return blocks
 
@@ -235,17 +218,25 @@ def _coded(values: Int64Array, texts: list[str]) -> Coded:
 
 
 @cache
-def _texts_of(enum: str) -> list[str]:
-    """Names of a wire enumeration by number; a number without a name is its digits."""
-    values = enum_names(enum)
-    return [values.get(number, str(number)) for number in range(max(values) + 1)]
+def _words_of(column: str) -> list[str] | None:
+    """Words by number for a column that holds the numbers of a wire enumeration, else None.
+
+    A number without a word is its digits.
+    """
+    field = field_of(column)
+    if column == "marker_type":
+        words = MARKERS
+    elif field is not None and field.type_name == "enum":
+        words = enum_names(field.of)
+    else:
+        return None
+    return [words.get(number, str(number)) for number in range(max(words) + 1)]
 
 
-def _enum_texts(enums: dict[str, str]) -> dict[str, list[str]]:
-    """Names by column, those of marker messages too."""
-    texts = {column: _texts_of(enum) for column, enum in enums.items()}
-    texts["marker_type"] = [MARKERS.get(number, str(number)) for number in range(max(MARKERS) + 1)]
-    return texts
+@cache
+def _is_bytes(column: str) -> bool:
+    field = field_of(column)
+    return field is not None and field.type_name == "bytes"
 
 
 def _bounded_texts(spans: Spans) -> Column:

@@ -6,9 +6,9 @@ import numpy as np
 from google.protobuf.message import Message
 
 from dissector.protocols.columns import FrameColumns
-from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.interface import ConnectionFacts, Sources
 from dissector.protocols.pulsar.wire.commands import CONNECT, CONNECTED
-from dissector.protocols.pulsar.wire.details import Sources, parse, parts_of, text_of
+from dissector.protocols.pulsar.wire.details import parse, parts_of, text_of
 
 _HANDSHAKE: Final = (CONNECT, CONNECTED)
 
@@ -27,12 +27,11 @@ class Handshake(NamedTuple):
     max_message_bytes: int | None = None
     proxy_to_broker_url: str | None = None
     proxy_version: str | None = None
-    auth_method: str | None = None
     auth_bytes: int | None = None
 
 
-class Said(NamedTuple):
-    """A handshake in its place. is_client: CONNECT, else CONNECTED."""
+class HandshakeFrame(NamedTuple):
+    """A frame of a handshake. is_client: CONNECT, else CONNECTED."""
 
     connection: int
     frame_no: int
@@ -58,7 +57,6 @@ def handshake(frames: FrameColumns, row: int, sources: Sources) -> Handshake | N
             client_version=_text_field(body, "client_version"),
             proxy_to_broker_url=_text_field(body, "proxy_to_broker_url"),
             proxy_version=_text_field(body, "proxy_version"),
-            auth_method=_text_field(body, "auth_method_name"),
             auth_bytes=len(body.auth_data) if body.HasField("auth_data") else None,
         )
     elif message.HasField("connected"):
@@ -82,43 +80,39 @@ class Handshakes:
     def __init__(self, protocol: int) -> None:
         """protocol: what frames.protocol holds for Pulsar."""
         self._protocol = protocol
-        self._said: dict[int, tuple[Handshake, Handshake]] = {}
+        self._open: dict[int, tuple[Handshake, Handshake]] = {}
 
-    def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> list[Said]:
+    def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> list[HandshakeFrame]:
         """Read the CONNECT and CONNECTED frames of a block; returns them in order."""
         commands = frames.command[:rows]
-        wanted = (commands == CONNECT) | (commands == CONNECTED)
-        wanted &= frames.protocol[:rows] == self._protocol
-        all_said = []
-        for row in np.flatnonzero(wanted).tolist():
+        is_handshake = (commands == CONNECT) | (commands == CONNECTED)
+        is_handshake &= frames.protocol[:rows] == self._protocol
+        seen = []
+        for row in np.flatnonzero(is_handshake).tolist():
             found = handshake(frames, row, sources)
             if found is None:
                 continue
             connection = int(frames.connection_id[row])
-            client, broker = self._said.get(connection, (Handshake(), Handshake()))
+            client, broker = self._open.get(connection, (Handshake(), Handshake()))
             is_client = bool(frames.command[row] == CONNECT)
-            self._said[connection] = (found, broker) if is_client else (client, found)
-            all_said.append(Said(connection, int(frames.frame_no[row]), is_client, found))
-        return all_said
+            self._open[connection] = (found, broker) if is_client else (client, found)
+            seen.append(HandshakeFrame(connection, int(frames.frame_no[row]), is_client, found))
+        return seen
 
-    def facts(self) -> dict[int, ConnectionFacts]:
-        """By connection: the version in force is the broker's answer, the features are those that
-        the client announces; where one side was not seen the other one's word stands."""
-        return {connection: _joined(*said) for connection, said in self._said.items()}
+    def pop(self, connection: int) -> ConnectionFacts | None:
+        """What is known of a connection that is over, which is forgotten here.
 
-    def take(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection that is over, which is forgotten here."""
-        said = self._said.pop(connection, None)
-        return _joined(*said) if said is not None else None
-
-
-def _joined(client: Handshake, broker: Handshake) -> ConnectionFacts:
-    version = broker.protocol_version
-    flags = client.feature_flags
-    return ConnectionFacts(
-        client_version=client.client_version,
-        server_version=broker.server_version,
-        protocol_version=version if version is not None else client.protocol_version,
-        feature_flags=flags if flags is not None else broker.feature_flags,
-        max_message_bytes=broker.max_message_bytes,
-    )
+        The version in force is the broker's answer, the features are those that the client
+        announces; where one side was not seen the other one's word stands.
+        """
+        if connection not in self._open:
+            return None
+        client, broker = self._open.pop(connection)
+        version, flags = broker.protocol_version, client.feature_flags
+        return ConnectionFacts(
+            client_version=client.client_version,
+            server_version=broker.server_version,
+            protocol_version=version if version is not None else client.protocol_version,
+            feature_flags=flags if flags is not None else broker.feature_flags,
+            max_message_bytes=broker.max_message_bytes,
+        )

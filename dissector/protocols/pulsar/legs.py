@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.protocols.columns import COMPLETE, TO_BROKER, FrameColumns
-from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG
-from dissector.protocols.pulsar.handshakes import Said
+from dissector.protocols.interface import CLIENT_LEG, PROXY_LEG, Sources
+from dissector.protocols.pulsar.handshakes import HandshakeFrame
 from dissector.protocols.pulsar.wire.commands import AUTH_RESPONSE, CONNECT, PING, PONG
-from dissector.protocols.pulsar.wire.details import Sources
 
 # What either side of a proxy sends on its own account.
 _OWN: Final = (CONNECT, AUTH_RESPONSE, PING, PONG)
@@ -62,14 +61,18 @@ class Legs:
         self.repeated: set[int] = set()
 
     def advance(
-        self, said: Iterable[Said], frames: FrameColumns, rows: int, sources: Sources
+        self,
+        handshakes: Iterable[HandshakeFrame],
+        frames: FrameColumns,
+        rows: int,
+        sources: Sources,
     ) -> list[int]:
-        """Take a block of frames and what its handshakes said.
+        """Take a block of frames and the handshakes among them.
 
         Returns:
             The connections that turned out to be the proxy's leg of a pair, in order.
         """
-        for each in said:
+        for each in handshakes:
             self._take_handshake(each)
         if not self._waiting:
             return []
@@ -89,20 +92,20 @@ class Legs:
                 found += self._take_first(self._hops[connection], content)
         return found
 
-    def _take_handshake(self, said: Said) -> None:
-        hop = self._hops.get(said.connection)
-        if not said.is_client:
+    def _take_handshake(self, frame: HandshakeFrame) -> None:
+        hop = self._hops.get(frame.connection)
+        if not frame.is_client:
             if hop is not None:
-                hop.done_at = min(hop.done_at, said.frame_no)
+                hop.done_at = min(hop.done_at, frame.frame_no)
             return
-        body = said.handshake
+        body = frame.handshake
         if body.proxy_to_broker_url is None and body.proxy_version is None:
             return
-        if hop is None and said.connection not in self._legs:
+        if hop is None and frame.connection not in self._legs:
             leg = CLIENT_LEG if body.proxy_version is None else PROXY_LEG
             version = body.client_version or ""
-            self._hops[said.connection] = _Hop(said.connection, leg, version, said.frame_no)
-            self._waiting.add(said.connection)
+            self._hops[frame.connection] = _Hop(frame.connection, leg, version, frame.frame_no)
+            self._waiting.add(frame.connection)
 
     def _take_first(self, hop: _Hop, content: bytes) -> list[int]:
         """Look for the twin of a connection by its first frame; the proxy's leg if there is one."""
@@ -136,7 +139,7 @@ class Legs:
         """Whether a connection is the proxy's own leg of a pair."""
         return connection in self.repeated
 
-    def take(self, connection: int) -> Leg | None:
+    def pop(self, connection: int) -> Leg | None:
         """The place of a connection that is over, which is forgotten here."""
         if connection in self._hops:
             self._forget(self._hops[connection])

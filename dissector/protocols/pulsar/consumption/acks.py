@@ -20,20 +20,17 @@ from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
 from dissector.protocols.pulsar.consumption.rows import Block, add_notice
 from dissector.protocols.pulsar.consumption.state import (
-    ACKED,
     CLOCK,
     DELIVERIES_GIVEN_UP,
-    DISCARDED,
     END_BITS,
     END_IN_TRANSACTION,
     OUT_ACKS,
     PAGE_ENTRIES,
-    REDELIVERY_REQUESTED,
     SPENT_STEPS,
-    UNRESOLVED_AT_LIMIT,
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
 
 ACTION_NAMES: Final = ("ack", "redeliver")
 ACTION_ACK: Final = 0

@@ -16,18 +16,15 @@ from dissector.limits import (
     NULL,
 )
 from dissector.protocols.columns import (
-    CHECKSUM_NAMES,
     FrameColumns,
     IdColumns,
     new_frame_columns,
     new_id_columns,
 )
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
-from dissector.protocols.pulsar.consumption.permits import EVENT_NAMES
 from dissector.protocols.pulsar.consumption.published import set_leg
 from dissector.protocols.pulsar.consumption.rows import Block, new_rows
 from dissector.protocols.pulsar.consumption.state import (
-    CAUSE_NAMES,
     NEXT_NODE,
     ORDINAL,
     OUT_ACKS,
@@ -35,7 +32,6 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_NOTICES,
     OUT_PERMITS,
     OUT_WORDS,
-    OUTCOME_NAMES,
     WORDS_USED,
     ConsumptionState,
     make_consumer_room,
@@ -46,6 +42,7 @@ from dissector.protocols.pulsar.consumption.state import (
 )
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
 from dissector.protocols.tables import Pool
+from dissector.schemas.words import CAUSES, CHECKSUMS, DELIVERY_OUTCOMES, PERMIT_EVENTS
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -62,13 +59,13 @@ _TEXTS: Final[dict[str, Sequence[str] | None]] = {
     "subscription": None,
     "consumer_name": None,
     "action": ACTION_NAMES,
-    "event": EVENT_NAMES,
+    "event": tuple(PERMIT_EVENTS),
     "subscription_type": SUBSCRIPTION_TYPE_NAMES,
     "ack_type": ACK_TYPE_NAMES,
     "validation_error": VALIDATION_ERROR_NAMES,
-    "redelivery_cause": CAUSE_NAMES,
-    "outcome": OUTCOME_NAMES,
-    "checksum": CHECKSUM_NAMES,
+    "redelivery_cause": tuple(CAUSES),
+    "outcome": tuple(DELIVERY_OUTCOMES),
+    "checksum": tuple(CHECKSUMS),
 }
 _NOT_PERSISTENT: Final = b"non-persistent://"
 _START_CONSUMERS: Final = 512

@@ -47,7 +47,6 @@ from dissector.protocols.pulsar.consumption.redelivery import (
 )
 from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, add_notice
 from dissector.protocols.pulsar.consumption.state import (
-    ACKED,
     DELIVERIES_GIVEN_UP,
     END_OTHER,
     END_REQUESTED,
@@ -56,12 +55,10 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_DELIVERIES,
     OUT_WORDS,
     PAGE_ENTRIES,
-    REDELIVERY_REQUESTED,
-    UNKNOWN_GAP,
-    UNRESOLVED_AT_LIMIT,
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT, give_row, list_append, list_unlink, take_row
+from dissector.schemas.words import ACKED, REDELIVERY_REQUESTED, UNKNOWN_GAP, UNRESOLVED_AT_LIMIT
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 

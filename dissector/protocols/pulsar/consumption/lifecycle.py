@@ -41,12 +41,10 @@ from dissector.protocols.pulsar.consumption.consumers import (
     take_back_seek,
 )
 from dissector.protocols.pulsar.consumption.deliveries import end_all
-from dissector.protocols.pulsar.consumption.permits import RESET, add_permit_row, learn_balance
+from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
 from dissector.protocols.pulsar.consumption.published import end_transaction, leg_of, set_leg
 from dissector.protocols.pulsar.consumption.rows import Block
 from dissector.protocols.pulsar.consumption.state import (
-    CONN_CLOSED,
-    CONSUMER_CLOSED,
     LEFT_BY_BROKER,
     LEFT_BY_CLIENT,
     LEFT_BY_CONNECTION,
@@ -73,6 +71,7 @@ from dissector.protocols.pulsar.wire.commands import (
     UNSUBSCRIBE,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 # A connection of very many consumers is not walked through for a hint.
@@ -202,7 +201,7 @@ def _take_close(state: ConsumptionState, block: Block, row: int) -> None:
         while consumer != ABSENT:
             if consumers.state[consumer] != STATE_CLOSED:
                 is_closing = consumers.state[consumer] == STATE_CLOSING
-                outcome = CONSUMER_CLOSED if is_closing else CONN_CLOSED
+                outcome = CONSUMER_CLOSED if is_closing else DELIVERY_CONN_CLOSED
                 _end_consumer(state, block, row, consumer, LEFT_BY_CONNECTION, outcome)
             consumer = consumers.next[consumer]
         forget_connection(state, connection)

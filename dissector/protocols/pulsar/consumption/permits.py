@@ -6,7 +6,6 @@ where that was not seen, or frames are missing since, it is unknown until the ne
 until the broker says it (CONSUMER_STATS_RESPONSE).
 """
 
-from typing import Final
 
 from dissector.jit import inlined
 from dissector.limits import NULL
@@ -20,11 +19,6 @@ from dissector.protocols.pulsar.consumption.state import (
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT
-
-EVENT_NAMES: Final = ("grant", "delivery", "reset")
-GRANT: Final = 0
-DELIVERY: Final = 1
-RESET: Final = 2
 
 
 @inlined

@@ -10,7 +10,6 @@ from dissector.protocols.pulsar.consumption.consumers import (
 )
 from dissector.protocols.pulsar.consumption.published import was_committed
 from dissector.protocols.pulsar.consumption.state import (
-    CAUSE_NAMES,
     END_BITS,
     END_IN_TRANSACTION,
     END_REQUESTED,
@@ -18,17 +17,18 @@ from dissector.protocols.pulsar.consumption.state import (
     ConsumptionState,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import (
+    CAUSE_CONSUMER_GONE,
+    CAUSE_EXPLICIT,
+    CAUSE_FAILOVER_SWITCH,
+    CAUSE_PRE_CAPTURE,
+    CAUSE_RECONNECT,
+    CAUSE_SEEK,
+    CAUSE_TXN_ABORT,
+    CAUSE_UNKNOWN,
+    CAUSE_UNLOAD,
+)
 
-# The causes in the order in which they are asked for: the first that fits.
-CAUSE_SEEK: Final = CAUSE_NAMES.index("seek")
-CAUSE_EXPLICIT: Final = CAUSE_NAMES.index("explicit")
-CAUSE_TXN_ABORT: Final = CAUSE_NAMES.index("txn_abort")
-CAUSE_FAILOVER_SWITCH: Final = CAUSE_NAMES.index("failover_switch")
-CAUSE_UNLOAD: Final = CAUSE_NAMES.index("unload")
-CAUSE_RECONNECT: Final = CAUSE_NAMES.index("reconnect")
-CAUSE_CONSUMER_GONE: Final = CAUSE_NAMES.index("consumer_gone")
-CAUSE_PRE_CAPTURE: Final = CAUSE_NAMES.index("pre_capture")
-CAUSE_UNKNOWN: Final = CAUSE_NAMES.index("unknown")
 _END_MASK: Final = (1 << END_BITS) - 1
 
 

@@ -36,7 +36,6 @@ from dissector.protocols.tables import (
     new_pool,
     roomy,
 )
-from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES
 from dissector.states import State
 
 # -- keys of the table, last word; levels of nodes count up from KEY_NODE
@@ -58,18 +57,6 @@ STATE_CLOSED: Final = 3
 LEFT_BY_CLIENT: Final = 1
 LEFT_BY_BROKER: Final = 2
 LEFT_BY_CONNECTION: Final = 3
-
-# The number of an outcome or cause is its place among the words that explain it.
-OUTCOME_NAMES: Final = tuple(DELIVERY_OUTCOMES)
-ACKED: Final = OUTCOME_NAMES.index("acked")
-DISCARDED: Final = OUTCOME_NAMES.index("discarded")
-REDELIVERY_REQUESTED: Final = OUTCOME_NAMES.index("redelivery_requested")
-CONSUMER_CLOSED: Final = OUTCOME_NAMES.index("consumer_closed")
-UNACKED_AT_END: Final = OUTCOME_NAMES.index("unacked_at_end")
-CONN_CLOSED: Final = OUTCOME_NAMES.index("conn_closed")
-UNKNOWN_GAP: Final = OUTCOME_NAMES.index("unknown_gap")
-UNRESOLVED_AT_LIMIT: Final = OUTCOME_NAMES.index("unresolved_at_limit")
-CAUSE_NAMES: Final = tuple(CAUSES)
 
 PAGE_BITS: Final = 6
 PAGE_ENTRIES: Final = 1 << PAGE_BITS

@@ -29,8 +29,6 @@ from dissector.protocols.pulsar.consumption.lifecycle import (
     take_rare,
 )
 from dissector.protocols.pulsar.consumption.permits import (
-    DELIVERY,
-    GRANT,
     add_permit_row,
     change_balance,
     counts_flow,
@@ -53,8 +51,6 @@ from dissector.protocols.pulsar.consumption.state import (
     STATE_CLOSED,
     STATE_OPENING,
     STATE_READY,
-    UNACKED_AT_END,
-    UNRESOLVED_AT_LIMIT,
     WORDS_USED,
     ConsumptionState,
 )
@@ -74,6 +70,7 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND_RECEIPT,
 )
 from dissector.protocols.tables import ABSENT
+from dissector.schemas.words import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
 
 DONE: Final = 0
 FULL: Final = 1  # no room for the rows of the next frame: take the rows, make room, call again

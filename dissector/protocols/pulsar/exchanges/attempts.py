@@ -1,35 +1,46 @@
-"""Kernels that count attempts: how often one message was sent, over all connections.
+"""Attempts: how often one message was sent, over all connections.
 
 A client that gets no answer, or an error, sends again with the same producer name and sequence id,
 on another connection or on the same one. A *source* is a topic and a producer name; the proxy's leg
 of a connection that was captured on both sides has sources of its own. An attempt row stays while
 one of its sends waits; then it queues behind the answered ones of its source, of which the last
 ones stay, because answers that a client no longer takes are sent for again.
+
+Rows are found by chains behind heads, and a row is one line of the processor's cache, links
+included: rows come and go at each send, and in a table of slots every removal shifts neighbours
+that lie elsewhere, which took a third of the time of all exchanges.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.bundles import Records
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_ANSWERED_PER_PRODUCER, NULL
-from dissector.protocols.pulsar.exchanges.attempt_chains import (
-    find_attempt,
-    link_attempt,
-    unlink_attempt,
-)
-from dissector.protocols.pulsar.exchanges.state import (
-    COUNT_HAND,
-    COUNT_SOURCES,
-    LIMIT_SOURCES,
-    ExchangeState,
-)
+from dissector.limits import MAX_ANSWERED_PER_PRODUCER
 from dissector.protocols.tables import (
     ABSENT,
+    Ends,
+    HashTable,
+    Links,
+    Pool,
     find,
     give_row,
+    grown_ends,
+    grown_links,
+    grown_pool,
+    has_room,
     list_append,
     list_unlink,
+    new_ends,
+    new_hash_table,
+    new_links,
+    new_pool,
     put,
     remove,
+    roomy,
+    slot_of,
     take_row,
 )
 
@@ -40,93 +51,245 @@ _KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
 _FORGET_AT_ONCE: Final = 2
 _HAND_STEPS: Final = 64
 
+# Places in Attempts.counts.
+_SOURCES: Final = 0  # sources so far
+_HAND: Final = 1  # source whose oldest row is forgotten next when there is no room
+_MAX_SOURCES: Final = 2
+_MAX_ROWS: Final = 3
+
+
+class AttemptColumns(Records):
+    """Sends whose attempts are counted, int64[rows] each.
+
+    source: topic and producer by name; sequence_id, chunk_id, crc32c_stored: the rest of the key;
+    count: attempts so far, 0 in a row that is free; waiting: how many of them have no answer yet;
+    next, previous: rows of the same chain, ABSENT at its ends.
+    """
+
+    source: Int64Array
+    sequence_id: Int64Array
+    chunk_id: Int64Array
+    crc32c_stored: Int64Array
+    count: Int64Array
+    waiting: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Attempts(NamedTuple):
+    """Everything that is remembered of attempts.
+
+    heads: int64[power of two], of the chains by which rows are found; answered: lists of the rows
+    of each source that wait for nothing; sources: numbers of sources, and proxy legs; counts:
+    int64[4].
+    """
+
+    rows: AttemptColumns
+    heads: Int64Array
+    pool: Pool
+    links: Links
+    answered: Ends
+    sources: HashTable
+    counts: Int64Array
+
+
+def new_attempts(rows: int, max_rows: int, max_sources: int) -> Attempts:
+    """No attempts, with room for so many; it grows from there."""
+    rows = min(rows, max_rows)
+    return Attempts(
+        rows=AttemptColumns.new(rows),
+        heads=new_heads(rows),
+        pool=new_pool(rows),
+        links=new_links(rows),
+        answered=new_ends(64),
+        sources=new_hash_table(1024),
+        counts=np.array([0, 0, max_sources, max_rows], np.int64),
+    )
+
+
+def with_room(attempts: Attempts, more: int) -> Attempts:
+    """The same, or larger copies, with room for `more` further rows, up to the bounds."""
+    sources = roomy(attempts.sources, more)
+    if sources is not attempts.sources:
+        attempts = attempts._replace(sources=sources)
+    free, rows = int(attempts.pool.free[0]), len(attempts.pool.rows)
+    wanted = min(max(2 * rows, rows + more - free), int(attempts.counts[_MAX_ROWS]))
+    if free < more and wanted > rows:
+        attempts = attempts._replace(
+            rows=attempts.rows.grown(wanted),
+            heads=new_heads(wanted),
+            pool=grown_pool(attempts.pool, wanted),
+            links=grown_links(attempts.links, wanted),
+        )
+        link_all(attempts.rows, attempts.heads)
+    wanted = int(min(attempts.counts[_SOURCES] + more, attempts.counts[_MAX_SOURCES]))
+    if wanted > len(attempts.answered.length):
+        attempts = attempts._replace(answered=grown_ends(attempts.answered, 2 * wanted))
+    return attempts
+
+
+@inlined
+def has_attempt_room(attempts: Attempts) -> bool:
+    """Whether one more send fits."""
+    sources = attempts.counts[_SOURCES]
+    return bool(
+        has_room(attempts.sources, 1)
+        and (sources < len(attempts.answered.length) or sources == attempts.counts[_MAX_SOURCES])
+        and (attempts.pool.free[0] > 0 or len(attempts.pool.rows) == attempts.counts[_MAX_ROWS])
+    )
+
+
+def new_heads(count: int) -> Int64Array:
+    """Heads of empty chains for so many rows, int64[power of two]."""
+    return np.full(1 << max(1, (2 * count - 1).bit_length()), ABSENT, np.int64)
+
+
+@inlined
+def _head_of(rows: AttemptColumns, heads: Int64Array, row: int) -> int:
+    """The place in `heads` of a row's chain."""
+    return slot_of(
+        rows.source[row],
+        rows.sequence_id[row],
+        rows.chunk_id[row],
+        rows.crc32c_stored[row],
+        len(heads) - 1,
+    )
+
 
 @kernel
-def set_leg(state: ExchangeState, connection: int, is_proxy_leg: int) -> None:
+def find_attempt(
+    rows: AttemptColumns,
+    heads: Int64Array,
+    source: int,
+    sequence_id: int,
+    chunk_id: int,
+    crc32c_stored: int,
+) -> int:
+    """The row of a key, or ABSENT."""
+    row = heads[slot_of(source, sequence_id, chunk_id, crc32c_stored, len(heads) - 1)]
+    while row != ABSENT and not (
+        rows.sequence_id[row] == sequence_id
+        and rows.source[row] == source
+        and rows.chunk_id[row] == chunk_id
+        and rows.crc32c_stored[row] == crc32c_stored
+    ):
+        row = rows.next[row]
+    return int(row)
+
+
+@kernel
+def link_attempt(rows: AttemptColumns, heads: Int64Array, row: int) -> None:
+    """Make a row whose key is written findable."""
+    head = _head_of(rows, heads, row)
+    after = heads[head]
+    rows.next[row] = after
+    rows.previous[row] = ABSENT
+    if after != ABSENT:
+        rows.previous[after] = row
+    heads[head] = row
+
+
+@kernel
+def unlink_attempt(rows: AttemptColumns, heads: Int64Array, row: int) -> None:
+    """Take a row out of its chain; it is free then."""
+    before = rows.previous[row]
+    after = rows.next[row]
+    if before == ABSENT:
+        heads[_head_of(rows, heads, row)] = after
+    else:
+        rows.next[before] = after
+    if after != ABSENT:
+        rows.previous[after] = before
+    rows.count[row] = 0
+
+
+@kernel
+def link_all(rows: AttemptColumns, heads: Int64Array) -> None:
+    """Put all rows that are not free into empty chains."""
+    for row in range(len(rows.count)):
+        if rows.count[row] > 0:
+            link_attempt(rows, heads, row)
+
+
+@kernel
+def set_leg(attempts: Attempts, connection: int, is_proxy_leg: int) -> None:
     """Say whether a connection is the proxy's leg of a pair; its end must be said too."""
     if is_proxy_leg == 1:
-        put(state.source_table, _KEY_LEG, connection, 0, 0, 1)
+        put(attempts.sources, _KEY_LEG, connection, 0, 0, 1)
     else:
-        remove(state.source_table, _KEY_LEG, connection, 0, 0)
+        remove(attempts.sources, _KEY_LEG, connection, 0, 0)
 
 
 @kernel
-def source_of(state: ExchangeState, connection: int, topic: int, producer_name: int) -> int:
+def source_of(attempts: Attempts, connection: int, topic: int, producer_name: int) -> int:
     """The source of a topic and a producer name, made if it is new; ABSENT without room."""
-    table = state.source_table
+    table = attempts.sources
     leg = max(find(table, _KEY_LEG, connection, 0, 0), 0)
     source = find(table, _KEY_SOURCE, topic, producer_name, leg)
-    if source == ABSENT and state.counters[COUNT_SOURCES] < state.limits[LIMIT_SOURCES]:
-        source = state.counters[COUNT_SOURCES]
-        state.counters[COUNT_SOURCES] = source + 1
+    if source == ABSENT and attempts.counts[_SOURCES] < attempts.counts[_MAX_SOURCES]:
+        source = attempts.counts[_SOURCES]
+        attempts.counts[_SOURCES] = source + 1
         put(table, _KEY_SOURCE, topic, producer_name, leg, source)
     return int(source)
 
 
-@kernel
+@inlined
 def begin_attempt(
-    state: ExchangeState, source: int, sequence_id: int, chunk_id: int, crc32c_stored: int
+    attempts: Attempts, source: int, sequence_id: int, chunk_id: int, crc32c_stored: int
 ) -> int:
     """The attempt row of a send, with this send counted in it; ABSENT without room."""
-    attempts = state.attempts
-    heads = state.attempt_heads
-    row = find_attempt(attempts, heads, source, sequence_id, chunk_id, crc32c_stored)
+    rows, heads = attempts.rows, attempts.heads
+    row = find_attempt(rows, heads, source, sequence_id, chunk_id, crc32c_stored)
     if row == ABSENT:
-        row = take_row(state.attempt_pool)
-        if row == ABSENT and _forget_some(state):
-            row = take_row(state.attempt_pool)
+        row = take_row(attempts.pool)
+        if row == ABSENT and _forget_some(attempts):
+            row = take_row(attempts.pool)
         if row == ABSENT:
             return ABSENT
-        attempts.source[row] = source
-        attempts.sequence_id[row] = sequence_id
-        attempts.chunk_id[row] = chunk_id
-        attempts.crc32c_stored[row] = crc32c_stored
-        attempts.count[row] = 0
-        attempts.waiting[row] = 0
-        link_attempt(attempts, heads, row)
-    elif attempts.waiting[row] == 0:
-        list_unlink(state.attempt_lists, state.attempt_links, source, row)
-    attempts.count[row] += 1
-    attempts.waiting[row] += 1
+        rows.source[row] = source
+        rows.sequence_id[row] = sequence_id
+        rows.chunk_id[row] = chunk_id
+        rows.crc32c_stored[row] = crc32c_stored
+        rows.count[row] = 0
+        rows.waiting[row] = 0
+        link_attempt(rows, heads, row)
+    elif rows.waiting[row] == 0:
+        list_unlink(attempts.answered, attempts.links, source, row)
+    rows.count[row] += 1
+    rows.waiting[row] += 1
     return int(row)
 
 
 @inlined
-def end_attempt(state: ExchangeState, row: int) -> None:
+def end_attempt(attempts: Attempts, row: int) -> None:
     """A send of this row waits no longer."""
-    attempts = state.attempts
-    attempts.waiting[row] -= 1
-    if attempts.waiting[row] == 0:
-        source = attempts.source[row]
-        list_append(state.attempt_lists, state.attempt_links, source, row)
+    rows = attempts.rows
+    rows.waiting[row] -= 1
+    if rows.waiting[row] == 0:
+        source = rows.source[row]
+        list_append(attempts.answered, attempts.links, source, row)
         for _ in range(_FORGET_AT_ONCE):
-            if state.attempt_lists.length[source] > MAX_ANSWERED_PER_PRODUCER:
-                _forget_oldest(state, source)
-
-
-@kernel
-def _forget_oldest(state: ExchangeState, source: int) -> None:
-    """Forget the attempt row of a source that was answered longest ago."""
-    row = state.attempt_lists.first[source]
-    list_unlink(state.attempt_lists, state.attempt_links, source, row)
-    unlink_attempt(state.attempts, state.attempt_heads, row)
-    give_row(state.attempt_pool, row)
-
-
-@kernel
-def _forget_some(state: ExchangeState) -> bool:
-    """Forget an answered row of the next source that has one; False if none is near."""
-    sources = state.counters[COUNT_SOURCES]
-    for _ in range(min(_HAND_STEPS, sources)):
-        hand = state.counters[COUNT_HAND] % sources
-        state.counters[COUNT_HAND] = hand + 1
-        if state.attempt_lists.first[hand] != ABSENT:
-            _forget_oldest(state, hand)
-            return True
-    return False
+            if attempts.answered.length[source] > MAX_ANSWERED_PER_PRODUCER:
+                _forget_oldest(attempts, source)
 
 
 @inlined
-def attempt_number(state: ExchangeState, row: int) -> int:
-    """The number of the attempt that begin_attempt has just counted, NULL without a row."""
-    return NULL if row == ABSENT else state.attempts.count[row]
+def _forget_oldest(attempts: Attempts, source: int) -> None:
+    """Forget the attempt row of a source that was answered longest ago."""
+    row = attempts.answered.first[source]
+    list_unlink(attempts.answered, attempts.links, source, row)
+    unlink_attempt(attempts.rows, attempts.heads, row)
+    give_row(attempts.pool, row)
+
+
+@kernel
+def _forget_some(attempts: Attempts) -> bool:
+    """Forget an answered row of the next source that has one; False if none is near."""
+    sources = attempts.counts[_SOURCES]
+    for _ in range(min(_HAND_STEPS, sources)):
+        hand = attempts.counts[_HAND] % sources
+        attempts.counts[_HAND] = hand + 1
+        if attempts.answered.first[hand] != ABSENT:
+            _forget_oldest(attempts, hand)
+            return True
+    return False

@@ -5,38 +5,32 @@ from typing import Final
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 
-OK: Final = 0
-ERROR_ANSWER: Final = 1
-DUP_OR_DROPPED: Final = 2
-DROPPED_AFTER_CLOSE: Final = 3
-CONN_CLOSED: Final = 4
-UNANSWERED_AT_END: Final = 5
-LOST_IN_GAP: Final = 6
-RESPONSE_CUT: Final = 7
-OTHER_SIDE_NOT_CAPTURED: Final = 8
-NOT_AWAITED: Final = 9
-EVICTED: Final = 10
-ORPHAN_RESPONSE: Final = 11
-OUTCOME_NAMES: Final = (
-    "ok",
-    "error",
-    "dup_or_dropped",
-    "dropped_after_close",
-    "conn_closed",
-    "unanswered_at_end",
-    "lost_in_gap",
-    "response_cut",
-    "other_side_not_captured",
-    "not_awaited",
-    "evicted",
-    "orphan_response",
-)
+
+class RequestColumns(Bundle):
+    """What a row says of its request and a waiting request holds, int64[rows] each."""
+
+    topic: Int64Array
+    subscription: Int64Array
+    producer_name: Int64Array
+    producer_id: Int64Array
+    consumer_id: Int64Array
+    incarnation: Int64Array
+    sequence_id: Int64Array
+    highest_sequence_id: Int64Array
+    chunk_id: Int64Array
+    crc32c_stored: Int64Array
+    attempt: Int64Array
+    message_count: Int64Array
+    outstanding_before: Int64Array
 
 
-class ExchangeColumns(Bundle):
+REQUEST_COLUMNS: Final = len(RequestColumns._fields)
+
+
+class ExchangeColumns(RequestColumns):
     """Exchanges in the order in which they closed, int64[rows] each, null is limits.NULL.
 
-    kind: place in KIND_NAMES; outcome: place in OUTCOME_NAMES; commands, error_code: wire numbers;
+    kind: KIND_*; outcome: of schemas.words.OUTCOMES; commands, error_code: wire numbers;
     error_text: place in the texts of the block; topic, subscription, producer_name: codes of the
     name table; ts: ns; closing_row: ordinal of the frame or event that closed it, not in the table.
     """
@@ -58,20 +52,7 @@ class ExchangeColumns(Bundle):
     error_code: Int64Array
     error_text: Int64Array
     tainted: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-    producer_name: Int64Array
-    producer_id: Int64Array
-    consumer_id: Int64Array
-    incarnation: Int64Array
-    sequence_id: Int64Array
-    highest_sequence_id: Int64Array
-    chunk_id: Int64Array
-    crc32c_stored: Int64Array
-    attempt: Int64Array
-    message_count: Int64Array
     request_bytes: Int64Array
-    outstanding_before: Int64Array
     ledger_id: Int64Array
     entry_id: Int64Array
     ts: Int64Array

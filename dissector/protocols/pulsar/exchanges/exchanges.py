@@ -9,14 +9,15 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.texts import bounded
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.exchanges.attempts import set_leg
-from dissector.protocols.pulsar.exchanges.columns import OUTCOME_NAMES, ExchangeColumns
+from dissector.protocols.pulsar.exchanges.columns import ExchangeColumns
 from dissector.protocols.pulsar.exchanges.rows import Pairing
 from dissector.protocols.pulsar.exchanges.state import (
     COUNT_AT,
@@ -31,10 +32,9 @@ from dissector.protocols.pulsar.exchanges.state import (
     new_exchange_state,
 )
 from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
-from dissector.protocols.pulsar.wire.pairing import KIND_NAMES, rule_columns
+from dissector.protocols.pulsar.wire.commands import rule_columns
 from dissector.protocols.tables import ABSENT
-
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+from dissector.schemas.words import KINDS, OUTCOMES
 
 _START_ROWS: Final = 1024
 # Room for rows is made in small steps: tables that are larger than what is in them are looked up in
@@ -43,6 +43,8 @@ _ROOM_ROWS: Final = 64
 _REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
 _LAST: Final = (1 << 63) - 1
 _MS: Final = 1_000_000
+_KINDS: Final = tuple(KINDS)
+_OUTCOMES: Final = tuple(OUTCOMES)
 _HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "producer_name")
 
 
@@ -61,9 +63,8 @@ class PulsarExchanges:
     ) -> None:
         self._protocol = protocol
         self._window_ns = reorder_window_ns
-        self._bounds = bounds or ExchangeBounds()
         self._rules = rule_columns()
-        self._state = new_exchange_state(_START_ROWS, self._bounds)
+        self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds())
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
         self.closing_rows: list[Int64Array] = []
@@ -73,8 +74,8 @@ class PulsarExchanges:
 
         To be called before the connection's first producer, and with False when it is over.
         """
-        make_room(self._state, 1, self._bounds)
-        set_leg(self._state, connection, int(is_proxy_leg))
+        make_room(self._state, 1)
+        set_leg(self._state.attempts, connection, int(is_proxy_leg))
 
     def pair(
         self,
@@ -100,10 +101,10 @@ class PulsarExchanges:
         waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
         run = self._pairing(error_texts, waiting + 2 * rows)
         more = _ROOM_ROWS
-        make_room(state, more, self._bounds)
+        make_room(state, more)
         while pair_frames(state, frames, rows, self._protocol, run):
             more *= 2
-            make_room(state, more, self._bounds)
+            make_room(state, more)
         blocks = self._blocks(run, notices)
         self._keep_texts()
         return blocks
@@ -195,8 +196,8 @@ class PulsarExchanges:
         columns: dict[str, Column] = {
             name: getattr(part, name) for name in ExchangeColumns._fields if name not in _HIDDEN
         }
-        columns["kind"] = Coded(part.kind, KIND_NAMES)
-        columns["outcome"] = Coded(part.outcome, OUTCOME_NAMES)
+        columns["kind"] = Coded(part.kind, _KINDS)
+        columns["outcome"] = Coded(part.outcome, _OUTCOMES)
         columns["error_text"] = Coded(part.error_text, self._texts)
         columns["topic"] = Coded(part.topic, self._names)
         columns["subscription"] = Coded(part.subscription, self._names)

@@ -9,20 +9,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN, FrameColumns
 from dissector.protocols.pulsar.exchanges.attempts import end_attempt
-from dissector.protocols.pulsar.exchanges.columns import (
-    CONN_CLOSED,
-    DROPPED_AFTER_CLOSE,
-    DUP_OR_DROPPED,
-    ERROR_ANSWER,
-    LOST_IN_GAP,
-    NOT_AWAITED,
-    OK,
-    ORPHAN_RESPONSE,
-    OTHER_SIDE_NOT_CAPTURED,
-    RESPONSE_CUT,
-    UNANSWERED_AT_END,
-    ExchangeColumns,
-)
+from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS, ExchangeColumns
 from dissector.protocols.pulsar.exchanges.state import (
     COUNT_NOTICES,
     COUNT_NOW,
@@ -40,9 +27,23 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND,
     SEND_ERROR,
     SEND_RECEIPT,
+    WATCH_SCALABLE_TOPICS,
+    RuleColumns,
 )
-from dissector.protocols.pulsar.wire.pairing import WATCH_SCALABLE_TOPICS, RuleColumns
 from dissector.protocols.tables import ABSENT, chain_unlink, give_row, list_unlink
+from dissector.schemas.words import (
+    CONN_CLOSED,
+    DROPPED_AFTER_CLOSE,
+    DUP_OR_DROPPED,
+    ERROR_ANSWER,
+    LOST_IN_GAP,
+    NOT_AWAITED,
+    OK,
+    ORPHAN_RESPONSE,
+    OTHER_SIDE_NOT_CAPTURED,
+    RESPONSE_CUT,
+    UNANSWERED_AT_END,
+)
 
 NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
 _LOOKUP_FAILED = 2  # LookupType of a failed LOOKUP_RESPONSE
@@ -234,24 +235,13 @@ def _write_request(state: ExchangeState, run: Pairing, row: int) -> int:
         transmit = NULL
         _note_negative(state, run, row, pending.frame_no[row])
     rows.transmit_ns[place] = transmit
-    rows.topic[place] = pending.topic[row]
-    rows.subscription[place] = pending.subscription[row]
-    rows.producer_name[place] = pending.producer_name[row]
+    for column in range(REQUEST_COLUMNS):
+        rows.matrix[column, place] = pending.matrix[row, column]
     if command == SEND and state.groups.producer_id[group] != NULL:
         rows.topic[place] = state.groups.topic[group]
         if state.groups.producer_name[group] != NULL:
             rows.producer_name[place] = state.groups.producer_name[group]
-    rows.producer_id[place] = pending.producer_id[row]
-    rows.consumer_id[place] = pending.consumer_id[row]
-    rows.incarnation[place] = pending.incarnation[row]
-    rows.sequence_id[place] = pending.sequence_id[row]
-    rows.highest_sequence_id[place] = pending.highest_sequence_id[row]
-    rows.chunk_id[place] = pending.chunk_id[row]
-    rows.crc32c_stored[place] = pending.crc32c_stored[row]
-    rows.attempt[place] = pending.attempt[row]
-    rows.message_count[place] = pending.message_count[row]
     rows.request_bytes[place] = pending.frame_bytes[row]
-    rows.outstanding_before[place] = pending.outstanding_before[row]
     rows.ts[place] = pending.last_ns[row]
     rows.closing_row[place] = state.counters[COUNT_ROW]
     return int(place)
@@ -307,7 +297,7 @@ def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
     place = state.counters[COUNT_OUT]
     state.counters[COUNT_OUT] = place + 1
     rows = run.rows
-    for column in range(rows.matrix.shape[0]):
+    for column in range(REQUEST_COLUMNS, rows.matrix.shape[0]):
         rows.matrix[column, place] = NULL
     pending = state.pending
     answer = answer_of_early(state, row)
@@ -320,14 +310,8 @@ def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
     side = 2 * state.groups.connection[group]
     has_hole = max(last_hole(state, side), last_hole(state, side + 1)) >= 0
     rows.tainted[place] = 1 if has_hole else pending.is_tainted[row]
-    rows.topic[place] = pending.topic[row]
-    rows.subscription[place] = pending.subscription[row]
-    rows.producer_name[place] = pending.producer_name[row]
-    rows.producer_id[place] = pending.producer_id[row]
-    rows.consumer_id[place] = pending.consumer_id[row]
-    rows.incarnation[place] = pending.incarnation[row]
-    rows.sequence_id[place] = pending.sequence_id[row]
-    rows.highest_sequence_id[place] = pending.highest_sequence_id[row]
+    for column in range(REQUEST_COLUMNS):
+        rows.matrix[column, place] = pending.matrix[row, column]
     rows.ts[place] = answer.last_ns
     rows.closing_row[place] = state.counters[COUNT_ROW]
 
@@ -360,5 +344,5 @@ def release(state: ExchangeState, row: int) -> None:
     list_unlink(state.group_lists, state.member_links, group, row)
     list_unlink(state.order, state.order_links, pending.list[row], row)
     if pending.attempt_row[row] != ABSENT:
-        end_attempt(state, pending.attempt_row[row])
+        end_attempt(state.attempts, pending.attempt_row[row])
     give_row(state.pending_pool, row)

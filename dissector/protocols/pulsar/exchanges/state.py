@@ -40,7 +40,8 @@ from dissector.limits import (
     MAX_SUBJECTS,
     NULL,
 )
-from dissector.protocols.pulsar.exchanges.attempt_chains import AttemptColumns, link_all, new_heads
+from dissector.protocols.pulsar.exchanges.attempts import Attempts, new_attempts, with_room
+from dissector.protocols.pulsar.exchanges.columns import RequestColumns
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
@@ -80,23 +81,19 @@ COUNT_NOTICES: Final = 1
 COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
 COUNT_NOW: Final = 3  # largest stamp seen, ns
 COUNT_EVICTED: Final = 4  # rows given up because too many waited
-COUNT_SOURCES: Final = 5  # producers by name whose attempts are counted
-COUNT_HAND: Final = 6  # source whose oldest attempt is forgotten next when there is no room
-COUNT_PRODUCERS: Final = 7  # groups that are producers
-COUNT_AT: Final = 8  # row of the block to go on with
-COUNTERS: Final = 9
+COUNT_PRODUCERS: Final = 5  # groups that are producers
+COUNT_AT: Final = 6  # row of the block to go on with
+COUNTERS: Final = 7
 
 ROW_KEYS: Final = 5  # that one row adds to the table at most
 
 # Places in ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
 LIMIT_PRODUCERS: Final = 3
-LIMIT_ATTEMPTS: Final = 4
-LIMIT_SOURCES: Final = 5
 
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
 
 
-class PendingColumns(Records):
+class PendingColumns(Records, RequestColumns):
     """Requests and early answers, int64[rows] each.
 
     list: SENDS, REQUESTS, EARLY; group: row in GroupColumns; side: of the request (of an early
@@ -123,20 +120,7 @@ class PendingColumns(Records):
     other_kind: Int64Array
     other_value: Int64Array
     other_extra: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-    producer_name: Int64Array
-    producer_id: Int64Array
-    consumer_id: Int64Array
-    incarnation: Int64Array
-    sequence_id: Int64Array
-    highest_sequence_id: Int64Array
-    chunk_id: Int64Array
-    crc32c_stored: Int64Array
-    attempt: Int64Array
     attempt_row: Int64Array
-    message_count: Int64Array
-    outstanding_before: Int64Array
     ledger_id: Int64Array
     entry_id: Int64Array
     error_code: Int64Array
@@ -192,8 +176,7 @@ class ExchangeState(State):
 
     limits: an ExchangeBounds, the first three for the lists of pending rows; order: those lists;
     group_lists: pending rows of each group; connection_lists: groups of each connection;
-    chain_links and other_links: of the two chains of a pending row; attempt_lists: answered
-    attempts of each source; attempt_heads: of the chains by which attempts are found.
+    chain_links and other_links: of the two chains of a pending row.
     """
 
     table: HashTable
@@ -216,12 +199,7 @@ class ExchangeState(State):
     member_links: Links
     chain_links: Links
     other_links: Links
-    source_table: HashTable
-    attempts: AttemptColumns
-    attempt_heads: Int64Array
-    attempt_pool: Pool
-    attempt_links: Links
-    attempt_lists: Ends
+    attempts: Attempts
 
 
 class ExchangeBounds(NamedTuple):
@@ -237,7 +215,6 @@ class ExchangeBounds(NamedTuple):
 
 def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
     """A state with room for so many of each kind; it grows from there."""
-    attempts = min(rows, bounds.attempts)
     return ExchangeState(
         table=new_hash_table(1024),
         counters=np.zeros(COUNTERS, np.int64),
@@ -259,16 +236,11 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
         member_links=new_links(rows),
         chain_links=new_links(rows),
         other_links=new_links(rows),
-        source_table=new_hash_table(1024),
-        attempts=AttemptColumns.new(attempts),
-        attempt_heads=new_heads(attempts),
-        attempt_pool=new_pool(attempts),
-        attempt_links=new_links(attempts),
-        attempt_lists=new_ends(64),
+        attempts=new_attempts(rows, bounds.attempts, bounds.sources),
     )
 
 
-def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
+def make_room(state: ExchangeState, more: int) -> None:
     """Make room for what `more` further rows can add.
 
     A row adds at most one pending row, one attempt and its source, one connection and two groups;
@@ -276,7 +248,7 @@ def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
     """
     state.grow(
         table=roomy(state.table, ROW_KEYS * more),
-        source_table=roomy(state.source_table, more),
+        attempts=with_room(state.attempts, more),
     )
     rows = _wanted(state.connection_pool, more)
     if rows:
@@ -304,18 +276,6 @@ def make_room(state: ExchangeState, more: int, bounds: ExchangeBounds) -> None:
             chain_links=grown_links(state.chain_links, rows),
             other_links=grown_links(state.other_links, rows),
         )
-    rows = min(_wanted(state.attempt_pool, more), bounds.attempts)
-    if rows > len(state.attempt_pool.rows):
-        state.grow(
-            attempts=state.attempts.grown(rows),
-            attempt_heads=new_heads(rows),
-            attempt_pool=grown_pool(state.attempt_pool, rows),
-            attempt_links=grown_links(state.attempt_links, rows),
-        )
-        link_all(state.attempts, state.attempt_heads)
-    rows = min(int(state.counters[COUNT_SOURCES]) + more, bounds.sources)
-    if rows > len(state.attempt_lists.length):
-        state.grow(attempt_lists=grown_ends(state.attempt_lists, 2 * rows))
 
 
 def _wanted(pool: Pool, more: int) -> int:

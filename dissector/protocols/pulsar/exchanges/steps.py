@@ -13,13 +13,7 @@ from dissector.protocols.columns import (
     TO_CLIENT,
     FrameColumns,
 )
-from dissector.protocols.pulsar.exchanges.attempts import attempt_number, begin_attempt, source_of
-from dissector.protocols.pulsar.exchanges.columns import (
-    CONN_CLOSED,
-    DROPPED_AFTER_CLOSE,
-    NOT_AWAITED,
-    UNANSWERED_AT_END,
-)
+from dissector.protocols.pulsar.exchanges.attempts import begin_attempt, has_attempt_room, source_of
 from dissector.protocols.pulsar.exchanges.connections import (
     close_connection,
     connection_of,
@@ -28,7 +22,15 @@ from dissector.protocols.pulsar.exchanges.connections import (
     note_event,
     note_frame,
 )
-from dissector.protocols.pulsar.exchanges.matching import early_answer_of, request_of, send_of
+from dissector.protocols.pulsar.exchanges.pending import (
+    early_answer_of,
+    into_chain,
+    into_other_chain,
+    keep_early,
+    new_pending,
+    request_of,
+    send_of,
+)
 from dissector.protocols.pulsar.exchanges.rows import (
     Pairing,
     answer_of_early,
@@ -43,7 +45,6 @@ from dissector.protocols.pulsar.exchanges.state import (
     COUNT_NOW,
     COUNT_OUT,
     COUNT_ROW,
-    COUNT_SOURCES,
     EARLY,
     KEY_GROUP,
     KEY_LAST,
@@ -52,39 +53,30 @@ from dissector.protocols.pulsar.exchanges.state import (
     KEY_SOURCE_POSITION,
     KEY_TURN,
     KEY_WATCHER,
-    LIMIT_ATTEMPTS,
-    LIMIT_SOURCES,
     REQUESTS,
     ROW_KEYS,
     SENDS,
     ExchangeState,
 )
-from dissector.protocols.pulsar.exchanges.waiting import (
-    into_chain,
-    into_other_chain,
-    keep_early,
-    new_pending,
-)
 from dissector.protocols.pulsar.wire.commands import (
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
-    FLOW,
-    MESSAGE,
-    PRODUCER_SUCCESS,
-    SEND,
-    SEND_ERROR,
-    SEND_RECEIPT,
-)
-from dissector.protocols.pulsar.wire.pairing import (
     BROKER_REQUEST_ID,
     BY_NOTHING,
     BY_REQUEST_ID,
     BY_TURN,
     BY_WATCHER,
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
     COMMAND_SLOTS,
+    FLOW,
+    MESSAGE,
     PRODUCER_SUBJECT,
+    PRODUCER_SUCCESS,
+    SEND,
+    SEND_ERROR,
+    SEND_RECEIPT,
 )
 from dissector.protocols.tables import ABSENT, find, has_room
+from dissector.schemas.words import CONN_CLOSED, DROPPED_AFTER_CLOSE, NOT_AWAITED, UNANSWERED_AT_END
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 
@@ -139,18 +131,12 @@ def pair_frames(
 @inlined
 def _has_room(state: ExchangeState) -> bool:
     """Whether the state can take what one row adds at most; see `make_room`."""
-    sources = state.counters[COUNT_SOURCES]
     return bool(
         has_room(state.table, ROW_KEYS)
-        and has_room(state.source_table, 1)
         and state.pending_pool.free[0] > 1
         and state.group_pool.free[0] > 1
         and state.connection_pool.free[0] > 0
-        and (sources < len(state.attempt_lists.length) or sources == state.limits[LIMIT_SOURCES])
-        and (
-            state.attempt_pool.free[0] > 0
-            or len(state.attempt_pool.rows) == state.limits[LIMIT_ATTEMPTS]
-        )
+        and has_attempt_room(state.attempts)
     )
 
 
@@ -217,10 +203,11 @@ def _take_send(
     source = state.groups.source[group]
     if source != ABSENT and is_producer:
         attempt = begin_attempt(
-            state, source, sequence_id, frames.chunk_id[row], frames.crc32c_stored[row]
+            state.attempts, source, sequence_id, frames.chunk_id[row], frames.crc32c_stored[row]
         )
         pending.attempt_row[send] = attempt
-        pending.attempt[send] = attempt_number(state, attempt)
+        if attempt != ABSENT:
+            pending.attempt[send] = state.attempts.rows.count[attempt]
     if state.order.first[EARLY] != ABSENT:
         _take_early_answer(state, send, run)
 
@@ -247,7 +234,7 @@ def _note_names(state: ExchangeState, frames: FrameColumns, row: int, group: int
     groups.source[group] = ABSENT
     if topic != NULL and producer_name != NULL:
         connection = frames.connection_id[row]
-        groups.source[group] = source_of(state, connection, topic, producer_name)
+        groups.source[group] = source_of(state.attempts, connection, topic, producer_name)
 
 
 @inlined

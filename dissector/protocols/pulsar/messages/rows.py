@@ -115,7 +115,7 @@ def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArr
     count = opening.cursor[CURSOR_COUNT]
     key = frames.partition_key_bytes[row]
     ordering = frames.ordering_key_bytes[row]
-    version = frames.schema_version_bytes[row]
+    version = frames.schema_version_hex_bytes[row]
     needed = max(key, 0) + max(ordering, 0) + max(version, 0)
     if count >= len(messages.row) or needed > len(opening.text) - opening.cursor[CURSOR_TEXT]:
         return FULL
@@ -136,7 +136,7 @@ def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArr
         place = _keep(opening, data, frames.ordering_key_at[row], ordering)
         messages.ordering_key_at[count] = place
     if version >= 0:
-        place = _keep(opening, data, frames.schema_version_at[row], version)
+        place = _keep(opening, data, frames.schema_version_hex_at[row], version)
         messages.schema_version_at[count] = place
     messages.source[count] = frames.source[row]
     messages.payload_at[count] = frames.payload_at[row]
@@ -257,7 +257,7 @@ def _fill_items(
     messages.redelivery_count[first:stop] = _redeliveries(frames, row)
     messages.row[first:stop] = row
     messages.batch_size[first:stop] = frames.message_count[row]
-    messages.schema_version_bytes[first:stop] = frames.schema_version_bytes[row]
+    messages.schema_version_bytes[first:stop] = frames.schema_version_hex_bytes[row]
 
 
 @inlined
@@ -282,12 +282,12 @@ def _number_items(
 @inlined
 def _keep_version(opening: Opening, frames: FrameColumns, row: int, data: ByteArray) -> int:
     """Copy the schema version of an entry: its place, NULL if there is none, or _NO_ROOM."""
-    size = frames.schema_version_bytes[row]
+    size = frames.schema_version_hex_bytes[row]
     if size < 0:
         return NULL
     if size > len(opening.text) - opening.cursor[CURSOR_TEXT]:
         return _NO_ROOM
-    return _keep(opening, data, frames.schema_version_at[row], size)
+    return _keep(opening, data, frames.schema_version_hex_at[row], size)
 
 
 @inlined

@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Coded, Column, Int64Array, TableBlock
+from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.findings import Finding, Findings
 from dissector.limits import MAX_NAMES, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
+from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.registry.state import (
-    CLOSED_BY_NAMES,
     COUNT_NOTICES,
     COUNT_OUT,
     COUNT_REFUSED,
@@ -25,12 +25,16 @@ from dissector.protocols.pulsar.registry.state import (
     new_registry_state,
 )
 from dissector.protocols.pulsar.registry.steps import close_all, register_frames
-from dissector.protocols.pulsar.wire.pairing import CONSUMER_SUBJECT, PRODUCER_SUBJECT, rule_columns
-
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+from dissector.protocols.pulsar.wire.commands import (
+    CONSUMER_SUBJECT,
+    PRODUCER_SUBJECT,
+    rule_columns,
+)
+from dissector.schemas.words import CLOSERS
 
 _START_ROWS: Final = 1024
 _LAST: Final = (1 << 63) - 1
+_CLOSERS: Final = tuple(CLOSERS)
 _SHARED: Final = (
     "connection_id",
     "incarnation",
@@ -143,13 +147,13 @@ class PulsarRegistry:
         """For each row the place of its schema version in the list; few rows have one."""
         places = np.full(max(rows, 1), NULL, np.int64)
         is_mine = frames.protocol[:rows] == self._protocol
-        is_there = (frames.schema_version_bytes[:rows] >= 0) & (
+        is_there = (frames.schema_version_hex_bytes[:rows] >= 0) & (
             frames.last_sequence_id[:rows] != NULL
         )
         for row in np.flatnonzero(is_mine & is_there).tolist():
-            start = int(frames.schema_version_at[row])
+            start = int(frames.schema_version_hex_at[row])
             data = sources[int(frames.source[row])]
-            version = data[start : start + int(frames.schema_version_bytes[row])].tobytes()
+            version = data[start : start + int(frames.schema_version_hex_bytes[row])].tobytes()
             if version not in self._schema_codes and len(self._schema_codes) < MAX_NAMES:
                 self._schema_codes[version] = len(self._schema_versions)
                 self._schema_versions.append(version.hex())
@@ -176,7 +180,7 @@ class PulsarRegistry:
         columns["topic"] = Coded(part.topic, self._names)
         columns["name"] = Coded(part.name, self._names)
         columns["name_source"] = Coded(part.name_source, NAME_SOURCE_NAMES)
-        columns["closed_by"] = Coded(part.closed_by, CLOSED_BY_NAMES)
+        columns["closed_by"] = Coded(part.closed_by, _CLOSERS)
         if table == "producers":
             columns["producer_id"] = part.id
             columns["schema_version_hex"] = Coded(part.schema_version, self._schema_versions)

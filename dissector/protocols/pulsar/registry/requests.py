@@ -12,8 +12,6 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.pulsar.registry.state import (
-    BY_BROKER,
-    BY_CLIENT,
     CLOSING,
     KEY_REQUEST,
     OPEN,
@@ -27,6 +25,7 @@ from dissector.protocols.pulsar.registry.subjects import (
     learn_name,
 )
 from dissector.protocols.pulsar.wire.commands import (
+    BROKER_REQUEST_ID,
     CLOSE_CONSUMER,
     CLOSE_PRODUCER,
     ERROR,
@@ -34,9 +33,6 @@ from dissector.protocols.pulsar.wire.commands import (
     PRODUCER_SUCCESS,
     SUBSCRIBE,
     UNSUBSCRIBE,
-)
-from dissector.protocols.pulsar.wire.pairing import (
-    BROKER_REQUEST_ID,
 )
 from dissector.protocols.tables import (
     ABSENT,
@@ -47,6 +43,7 @@ from dissector.protocols.tables import (
     list_unlink,
     take_row,
 )
+from dissector.schemas.words import BY_BROKER, BY_CLIENT
 
 
 @kernel

@@ -21,7 +21,7 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.limits import MAX_PENDING_REQUESTS, MAX_SUBJECTS, MAX_TOPIC_HINTS, NULL
-from dissector.protocols.pulsar.wire.pairing import NO_SUBJECT
+from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.protocols.tables import (
     ABSENT,
     Ends,
@@ -47,12 +47,6 @@ OPEN: Final = 2
 CLOSING: Final = 3
 CLOSED: Final = 4
 
-BY_CLIENT: Final = 0
-BY_BROKER: Final = 1
-BY_CONNECTION: Final = 2
-BY_CAPTURE_END: Final = 3
-CLOSED_BY_NAMES: Final = ("client", "broker", "connection", "capture_end")
-
 # Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
 KEY_CONNECTION: Final = 3
 KEY_REQUEST: Final = 4
@@ -72,16 +66,8 @@ COUNTERS: Final = 4
 RECENT: Final = 256  # subjects found by a glance; a power of two
 
 
-class SubjectColumns(Bundle):
-    """Producers and consumers, int64[rows] each; NULL where not known.
-
-    The first columns are those of SubjectRows, in the same order, so that a row is one short copy.
-    kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
-    name: codes; schema_version: place in the registry's list of schema versions. connection: row in
-    RegistryConnections; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal
-    of the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting:
-    1 while it stands in a chain of producers without a topic.
-    """
+class _SubjectColumns(Bundle):
+    """What the tables producers and consumers say of an incarnation, int64[rows] each."""
 
     connection_id: Int64Array
     kind: Int64Array
@@ -105,6 +91,18 @@ class SubjectColumns(Bundle):
     is_durable: Int64Array
     first_flow_permits: Int64Array
     initial_position: Int64Array
+
+
+class SubjectColumns(_SubjectColumns):
+    """Producers and consumers, int64[rows] each; NULL where not known.
+
+    kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
+    name: codes; schema_version: place in the registry's list of schema versions. connection: row in
+    RegistryConnections; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal
+    of the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting:
+    1 while it stands in a chain of producers without a topic.
+    """
+
     connection: Int64Array
     state: Int64Array
     open_requests: Int64Array
@@ -113,41 +111,18 @@ class SubjectColumns(Bundle):
     is_waiting: Int64Array
 
 
-class SubjectRows(Bundle):
+class SubjectRows(_SubjectColumns):
     """Rows for the tables producers and consumers, int64[rows] each.
 
-    kind tells the table; closed_by: place in CLOSED_BY_NAMES; closing_row: ordinal of the frame or
+    kind tells the table; closed_by: of schemas.words.CLOSERS; closing_row: ordinal of the frame or
     event that closed the incarnation.
     """
 
-    connection_id: Int64Array
-    kind: Int64Array
-    id: Int64Array
-    incarnation: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-    name: Int64Array
-    name_source: Int64Array
-    opened_frame_no: Int64Array
-    ready_frame_no: Int64Array
-    closed_frame_no: Int64Array
-    refused_code: Int64Array
-    epoch: Int64Array
-    topic_epoch: Int64Array
-    access_mode: Int64Array
-    schema_version: Int64Array
-    last_sequence_id: Int64Array
-    subscription_type: Int64Array
-    priority_level: Int64Array
-    is_durable: Int64Array
-    first_flow_permits: Int64Array
-    initial_position: Int64Array
     closed_by: Int64Array
     closing_row: Int64Array
 
 
-SHARED_COLUMNS: Final = len(SubjectRows._fields) - 2
-assert SubjectColumns._fields[:SHARED_COLUMNS] == SubjectRows._fields[:SHARED_COLUMNS]
+SHARED_COLUMNS: Final = len(_SubjectColumns._fields)
 IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation keeps
 
 

@@ -22,10 +22,6 @@ from dissector.protocols.columns import (
 )
 from dissector.protocols.pulsar.registry.requests import await_answer, forget_request, settle
 from dissector.protocols.pulsar.registry.state import (
-    BY_BROKER,
-    BY_CAPTURE_END,
-    BY_CLIENT,
-    BY_CONNECTION,
     CLOSED,
     CLOSING,
     COUNT_NOTICES,
@@ -51,24 +47,22 @@ from dissector.protocols.pulsar.registry.subjects import (
 )
 from dissector.protocols.pulsar.wire.commands import (
     ACK,
+    BROKER_REQUEST_ID,
+    BY_REQUEST_ID,
     CLOSE_CONSUMER,
     CLOSE_PRODUCER,
+    COMMAND_SLOTS,
     CONNECT,
+    CONSUMER_SUBJECT,
     FLOW,
     MESSAGE,
     PRODUCER,
+    PRODUCER_SUBJECT,
     SEND,
     SEND_ERROR,
     SEND_RECEIPT,
     SUBSCRIBE,
     UNSUBSCRIBE,
-)
-from dissector.protocols.pulsar.wire.pairing import (
-    BROKER_REQUEST_ID,
-    BY_REQUEST_ID,
-    COMMAND_SLOTS,
-    CONSUMER_SUBJECT,
-    PRODUCER_SUBJECT,
     RuleColumns,
 )
 from dissector.protocols.tables import (
@@ -77,6 +71,7 @@ from dissector.protocols.tables import (
     give_row,
     remove,
 )
+from dissector.schemas.words import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
 
 ID_REOPENED = NOTICE_NUMBER["id_reopened"]

@@ -30,7 +30,7 @@ from dissector.protocols.pulsar.registry.state import (
     RegistryState,
     SubjectRows,
 )
-from dissector.protocols.pulsar.wire.pairing import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
+from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
 from dissector.protocols.tables import (
     ABSENT,
     chain_append,

@@ -22,32 +22,14 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.redaction import cleaned, hidden, is_secret, secrets
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
-from dissector.protobuf.plan import wanted_paths
-from dissector.protocols.columns import COLUMN_NUMBER, FrameColumns
-from dissector.protocols.pulsar.wire.columns import ROOT_COMMAND, ROOTS
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.interface import Sources
+from dissector.protocols.pulsar.wire.columns import shown_paths
 from dissector.protocols.pulsar.wire.commands import COMMANDS, FREQUENT, MESSAGE, SEND
+from dissector.protocols.pulsar.wire.contents import DOCUMENT, SECRET, content_of
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
-
 _PACKAGE: Final = "pulsar.proto."
-SECRET_FIELDS: Final = frozenset(
-    {
-        "CommandConnect.auth_data",
-        "CommandConnect.original_auth_data",
-        "CommandConnect.original_principal",
-        "CommandLookupTopic.original_auth_data",
-        "CommandLookupTopic.original_principal",
-        "CommandPartitionedTopicMetadata.original_auth_data",
-        "CommandPartitionedTopicMetadata.original_principal",
-        "AuthData.auth_data",
-        "EncryptionKeys.value",
-    }
-)
-# Bytes that are text by what they mean; other bytes are shown in hex.
-_TEXT_BYTES: Final = frozenset({"Schema.schema_data"})
-# Columns of the frames table; those behind them in the bundle are only for facts.
-_LAST_SHOWN: Final = COLUMN_NUMBER["real_subscription"]
 
 
 @cache
@@ -77,18 +59,7 @@ def _class(message: str) -> type[Message]:
 @cache
 def _is_text(message: str, number: int) -> bool:
     field = descriptors().messages[message][number]
-    return field.type_name == "string" or f"{message}.{field.name}" in _TEXT_BYTES
-
-
-@cache
-def _column_paths() -> frozenset[tuple[str, ...]]:
-    """Fields of commands that have a column of their own, or rows in the acks table."""
-    paths = []
-    for path, wanted in wanted_paths(ROOTS[ROOT_COMMAND]).items():
-        number = COLUMN_NUMBER.get(wanted.column, COLUMN_NUMBER.get(f"{wanted.column}_at"))
-        if wanted.column == "ids" or (number is not None and number <= _LAST_SHOWN):
-            paths.append(path)
-    return frozenset(paths)
+    return field.type_name == "string" or content_of(message, field.name) == DOCUMENT
 
 
 def parse(message: str, data: bytes) -> Message | None:
@@ -118,7 +89,7 @@ def key_text(pair: Any, redact: bool) -> str:
     return text_of(cleaned(pair.key) if redact else pair.key)
 
 
-class _Painter:
+class _Renderer:
     """Turns messages into plain values for JSON."""
 
     def __init__(
@@ -128,18 +99,18 @@ class _Painter:
         self.is_bounded = is_bounded
         self.hidden = hidden
 
-    def paint(self, message: Message, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    def render(self, message: Message, path: tuple[str, ...] = ()) -> dict[str, Any]:
         """The fields of a message by name, without those that have a column."""
         out: dict[str, Any] = {}
         for field, value in message.ListFields():
             inner = (*path, field.name)
             if inner not in self.hidden:
                 if field.is_repeated:
-                    painted = self._many(message, field, value, inner)
+                    rendered = self._many(message, field, value, inner)
                 else:
-                    painted = self._one(message, field, value, inner)
-                if painted not in ({}, []) or not self.hidden:
-                    out[field.name] = painted
+                    rendered = self._one(message, field, value, inner)
+                if rendered not in ({}, []) or not self.hidden:
+                    out[field.name] = rendered
         return out
 
     def _many(
@@ -160,10 +131,10 @@ class _Painter:
         self, message: Message, field: FieldDescriptor, value: Any, path: tuple[str, ...]
     ) -> Any:
         if isinstance(value, Message):
-            return self.paint(value, path)
+            return self.render(value, path)
         if isinstance(value, bytes):
             name = message.DESCRIPTOR.name
-            if self.redact and f"{name}.{field.name}" in SECRET_FIELDS:
+            if self.redact and content_of(name, field.name) == SECRET:
                 return _redacted(value)
             if not _is_text(name, field.number):
                 return _redacted(value) if self.redact and secrets(value) else value.hex()
@@ -240,10 +211,10 @@ def detail(frames: FrameColumns, row: int, sources: Sources, redact: bool = True
     message = parse("BaseCommand", command) if command is not None else None
     if message is None:
         return None
-    painted = _Painter(redact, True, _column_paths()).paint(message)
-    painted.pop("type", None)
+    rendered = _Renderer(redact, True, shown_paths()).render(message)
+    rendered.pop("type", None)
     body: dict[str, Any] = {}
-    for part in painted.values():
+    for part in rendered.values():
         body |= part
     return _dump(body) if body else None
 
@@ -253,14 +224,14 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 
     Without redact, what authenticates is shown in hex or as it is. None if nothing can be decoded.
     """
-    painter = _Painter(redact, False)
+    renderer = _Renderer(redact, False)
     names = ("BaseCommand", "BrokerEntryMetadata", "MessageMetadata")
     out: dict[str, Any] = {}
     parts = parts_of(frames, row, sources)
     for key, name, data in zip(parts._fields, names, parts, strict=True):
         message = parse(name, data) if data is not None else None
         if message is not None:
-            out[key] = painter.paint(message)
+            out[key] = renderer.render(message)
     return _dump(out) if out else None
 
 
@@ -268,29 +239,29 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 def _may_have_detail() -> tuple[bool, ...]:
     """By command number: whether a command can say anything that has no column."""
     base = descriptors().messages["BaseCommand"]
-    told = [False] * (1 + max(command.number for command in COMMANDS))
+    found = [False] * (1 + max(command.number for command in COMMANDS))
     for command in COMMANDS:
         field = base.get(command.number)
         if field is not None and command.number not in FREQUENT:
             inner = descriptors().messages[field.of]
-            told[command.number] = any(
-                (field.name, part.name) not in _column_paths() for part in inner.values()
+            found[command.number] = any(
+                (field.name, part.name) not in shown_paths() for part in inner.values()
             )
-    return tuple(told)
+    return tuple(found)
 
 
 def rare_details(
     frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
 ) -> Sequence[str | None] | None:
     """The detail of chosen rows; None if none has any. Masses of plain frames cost little."""
-    told = np.array(_may_have_detail())
+    may_have = np.array(_may_have_detail())
     commands = frames.command[rows]
-    is_known = (commands >= 0) & (commands < len(told))
-    wanted = np.flatnonzero(told[np.where(is_known, commands, 0)] & is_known)
-    if not len(wanted):
+    is_known = (commands >= 0) & (commands < len(may_have))
+    places = np.flatnonzero(may_have[np.where(is_known, commands, 0)] & is_known)
+    if not len(places):
         return None
     details: list[str | None] = [None] * len(rows)
-    for place in wanted.tolist():
+    for place in places.tolist():
         details[place] = detail(frames, int(rows[place]), sources, redact)
     return details
 

@@ -14,29 +14,11 @@ from dissector.codecs.sentences import Sentences
 from dissector.codecs.siphash import fill_noise, siphash
 from dissector.limits import MAX_ENTRY_BYTES
 from dissector.protobuf.descriptors import Field, descriptors
+from dissector.protocols.pulsar.wire import contents
 from dissector.protocols.pulsar.wire import disguise as kernels
-from dissector.protocols.pulsar.wire.details import SECRET_FIELDS
 
-_VERSIONS: Final = frozenset(
-    {
-        *("client_version", "server_version", "proxy_version", "auth_method_name"),
-        *("original_auth_method", "encryption_algo", "connectedSince"),
-    }
-)
-_SHORT: Final = frozenset({"schema_version", "schema_id"})
-_SENTENCES: Final = frozenset({"message", "error_message"})
-_TYPE_OF_SUBSCRIPTION: Final = "CommandConsumerStatsResponse.type"
-# Keys of properties that clients and brokers set, and what is done to their values.
-_KNOWN: Final = {
-    **dict.fromkeys(
-        (
-            *(b"RECONSUMETIMES", b"DELAY_TIME", b"ORIGIN_MESSAGE_ID", b"ORIGIN_MESSAGE_IDY_TIME"),
-            b"__MSG_PROP_REPL_SOURCE_POSITION",
-        ),
-        kernels.KEEP,
-    ),
-    **dict.fromkeys((b"REAL_TOPIC", b"REAL_SUBSCRIPTION"), kernels.NAME),
-}
+# What is done to a text by what it holds.
+_TEXTS: Final = {contents.VERSION: kernels.VERSION, contents.SENTENCE: kernels.SENTENCE}
 _ROOTS: Final = ("BaseCommand", "MessageMetadata", "SingleMessageMetadata")
 _LEFT_ROWS: Final = 4096
 _NO_NAME: Final = 0x78
@@ -44,19 +26,16 @@ _NO_NAME: Final = 0x78
 
 def _action(message: str, field: Field, numbers: dict[str, int], has_names: bool) -> int:
     """What is done to a field of bytes. has_names: names stay."""
-    if f"{message}.{field.name}" in SECRET_FIELDS:
+    content = contents.content_of(message, field.name)
+    if content == contents.SECRET:
         return kernels.STARS
     if field.type_name == "message":
         if field.of == "KeyValue":
             return kernels.KEEP if has_names else kernels.PAIR
         return kernels.DESCEND | numbers[field.of] << kernels.SHIFT
     if field.type_name == "string":
-        if has_names:
-            return kernels.KEEP
-        if field.name in _VERSIONS or f"{message}.{field.name}" == _TYPE_OF_SUBSCRIPTION:
-            return kernels.VERSION
-        return kernels.SENTENCE if field.name in _SENTENCES else kernels.NAME
-    if field.name in _SHORT:
+        return kernels.KEEP if has_names else _TEXTS.get(content, kernels.NAME)
+    if content == contents.NUMBER:
         return kernels.SHORT
     if field.type_name == "bytes":
         return kernels.KEEP if has_names and field.name == "ordering_key" else kernels.HIDE
@@ -92,9 +71,13 @@ class PulsarDisguise:
         self._known_payloads: dict[bytes, bytes | None] = {}
         self._decompressor = Decompressor()
         hashed = np.array(names, np.int64)
+        known_keys = {
+            key: kernels.NAME if is_name else kernels.KEEP
+            for key, is_name in contents.PROPERTIES.items()
+        }
         known = [
             (siphash(*names, np.frombuffer(bytearray(name), np.uint8), 0, len(name)), action)
-            for name, action in _KNOWN.items()
+            for name, action in known_keys.items()
         ]
         self._state = kernels.DisguiseState(
             plan=plan,

@@ -34,12 +34,12 @@ from dissector.protocols.columns import (
     CHECKSUM_NOT_EVALUATED,
     CHECKSUM_OK,
     COMPLETE,
-    FIRST_FIELD,
     FRAME_COLUMN_COUNT,
     MALFORMED,
     FrameColumns,
     IdColumns,
 )
+from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.wire.columns import (
     ROOT_BROKER_ENTRY,
     ROOT_COMMAND,
@@ -54,18 +54,12 @@ from dissector.protocols.pulsar.wire.headers import (
     read_command,
 )
 
-# Why a checksum was not evaluated; the number of a note is the frame's status.
-CHECKSUM_NOTE_NAMES: Final = ("", "gap", "snaplen", "capture_end", "malformed")
-
 _SPANS_PER_FRAME: Final = 3
-_CLEAR_ROWS: Final = 512
 _RESOURCE_IS_CONSUMER: Final = 1
 
 _MALFORMED_FRAME: Final = NOTICE_NUMBER["malformed_frame"]
 _IDS_LIMIT: Final = NOTICE_NUMBER["ids_limit"]
 _NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
-
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
 class Findings(Bundle):
@@ -216,24 +210,6 @@ def _spoil(frames: FrameColumns, row: int, findings: Findings, found: int) -> in
 
 
 @kernel
-def clear(frames: FrameColumns, rows: int, protocol: int) -> None:
-    """Make all columns behind the framing's null, in the rows of this protocol and of none."""
-    for first in range(0, rows, _CLEAR_ROWS):
-        stop = min(first + _CLEAR_ROWS, rows)
-        others = 0
-        for row in range(first, stop):
-            if frames.protocol[row] != protocol and frames.protocol[row] >= 0:
-                others += 1
-        for column in range(FIRST_FIELD, len(frames.matrix)):
-            if others == 0:
-                frames.matrix[column, first:stop] = NULL
-                continue
-            for row in range(first, stop):
-                if frames.protocol[row] == protocol or frames.protocol[row] < 0:
-                    frames.matrix[column, row] = NULL
-
-
-@kernel
 def locate(
     frames: FrameColumns,
     sources: Sources,
@@ -312,11 +288,9 @@ class FieldDecoder:
         """Fill the columns of rows 0 to rows - 1 of a block.
 
         Args:
-            frames: the columns that the framing sets are read, all others become null first in
-                Pulsar's rows.
+            frames: the columns that the framing sets are read, all others are null.
             sources: the byte arrays that frames.source selects.
         """
-        clear(frames, rows, self._protocol)
         if self._spans.matrix.shape[1] < _SPANS_PER_FRAME * rows:
             self._spans = SpanColumns.new(_SPANS_PER_FRAME * rows)
             self._findings = Findings.new((_SPANS_PER_FRAME + 1) * rows + 1)

@@ -15,7 +15,8 @@ from dissector.codecs.crc32c import crc32c
 from dissector.codecs.redaction import Span, is_secret, masked, secrets
 from dissector.limits import MAX_ENTRY_BYTES, MAX_NESTING
 from dissector.protobuf.descriptors import Field, descriptors
-from dissector.protocols.pulsar.wire.details import SECRET_FIELDS, parse, text_of
+from dissector.protocols.pulsar.wire.contents import SECRET, content_of
+from dissector.protocols.pulsar.wire.details import parse, text_of
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
 _SHOWN_HEAD_BYTES: Final = 10  # two lengths and the command's type
@@ -139,7 +140,7 @@ def _is_whole_secret(name: str, field: Field | None, is_of_secret_key: bool) -> 
     """Whether a field is a secret whatever it holds."""
     if field is None:
         return False
-    return is_of_secret_key or f"{name}.{field.name}" in SECRET_FIELDS
+    return is_of_secret_key or content_of(name, field.name) == SECRET
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

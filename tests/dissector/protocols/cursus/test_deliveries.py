@@ -12,8 +12,9 @@ from dissector.protocols.cursus.deliveries import (
     open_delivery,
     take_commit,
 )
-from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, UNACKED_AT_END
+from dissector.protocols.cursus.rows import DELIVERY_COLUMNS
 from dissector.protocols.tables import ABSENT, take_row
+from dissector.schemas.words import UNACKED_AT_END
 
 
 def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> bool:

@@ -73,8 +73,8 @@ def test_a_pair_finds_each_other_however_the_blocks_are_cut(cut: int) -> None:
     sights = [*shaken(4, 7), Sight(4, SUBSCRIBE), Sight(7, SUBSCRIBE)]
     assert watch.see(*sights[:cut]) + watch.see(*sights[cut:]) == [7]
     assert watch.legs.is_proxy_leg(7) and not watch.legs.is_proxy_leg(4)
-    assert watch.legs.take(4) == Leg("client", 7) and watch.legs.take(7) == Leg("broker", 4)
-    assert watch.legs.take(4) is None and not watch.legs.is_proxy_leg(7)
+    assert watch.legs.pop(4) == Leg("client", 7) and watch.legs.pop(7) == Leg("broker", 4)
+    assert watch.legs.pop(4) is None and not watch.legs.is_proxy_leg(7)
 
 
 def test_the_order_in_which_a_tap_saw_both_sides_does_not_matter() -> None:
@@ -87,7 +87,7 @@ def test_one_side_alone_is_no_pair() -> None:
         watch = Watch()
         assert not watch.see(Sight(1, hop), Sight(1, SUBSCRIBE), Sight(2, PLAIN))
         assert not watch.see(Sight(2, SUBSCRIBE))
-        assert watch.legs.take(1) is None
+        assert watch.legs.pop(1) is None
 
 
 def test_other_first_frames_or_clients_are_no_pair() -> None:
@@ -110,13 +110,13 @@ def test_clients_that_begin_alike_are_told_apart_by_their_handshakes() -> None:
     # The second client is quicker than the first.
     assert watch.see(Sight(3, PRODUCER), Sight(1, PRODUCER)) == []
     assert watch.see(Sight(2, PRODUCER), Sight(4, PRODUCER)) == [2, 4]
-    assert watch.legs.take(2) == Leg("broker", 1) and watch.legs.take(4) == Leg("broker", 3)
+    assert watch.legs.pop(2) == Leg("broker", 1) and watch.legs.pop(4) == Leg("broker", 3)
 
 
 def test_a_connection_that_is_over_finds_no_twin() -> None:
     watch = Watch()
     watch.see(*shaken(1, 2), Sight(1, SUBSCRIBE))
-    assert watch.legs.take(1) is None
-    assert watch.see(Sight(2, SUBSCRIBE)) == [] and watch.legs.take(2) is None
+    assert watch.legs.pop(1) is None
+    assert watch.see(Sight(2, SUBSCRIBE)) == [] and watch.legs.pop(2) is None
     watch.see(*shaken(5, 6))
-    assert watch.legs.take(5) is None and watch.see(Sight(5, PRODUCER), Sight(6, PRODUCER)) == []
+    assert watch.legs.pop(5) is None and watch.see(Sight(5, PRODUCER), Sight(6, PRODUCER)) == []

@@ -4,14 +4,6 @@ import random
 
 from dissector.protocols.pulsar.registry.state import make_room, new_registry_state
 from dissector.protocols.pulsar.wire import commands
-from dissector.protocols.pulsar.wire.pairing import (
-    BY_REQUEST_ID,
-    BY_SEND,
-    CONSUMER_SUBJECT,
-    PRODUCER_SUBJECT,
-    RULES,
-    rule_columns,
-)
 from tests.wire.talk import TOPIC, Talk, chosen
 
 LIFE = ("incarnation", "opened_frame_no", "ready_frame_no", "closed_frame_no", "closed_by")
@@ -141,7 +133,7 @@ def test_what_opening_commands_say_is_in_the_row() -> None:
     )
     talk.flow(500, 1)
     talk.flow(100, 1)
-    talk.produce(0, topic_epoch=4, schema_version=b"\x00\x07")
+    talk.produce(0, topic_epoch=4, schema_version_hex=b"\x00\x07")
     tables = talk.rows()
     names = ("priority_level", "is_durable", "initial_position", "subscription_type",
              "subscription", "first_flow_permits")  # fmt: skip
@@ -178,17 +170,3 @@ def test_room_grows_with_what_is_open() -> None:
     for number in range(1500):
         talk.subscribe(number)
     assert len(talk.rows()["consumers"]) == 1500
-
-
-def test_rules_name_each_request_once_and_answers_that_exist() -> None:
-    asked = [rule.request for rule in RULES]
-    assert len(set(asked)) == len(asked)
-    columns = rule_columns()
-    assert columns.request_key[commands.SEND] == BY_SEND
-    assert columns.reply_key[commands.SUCCESS] == BY_REQUEST_ID
-    assert columns.subject[commands.FLOW] == CONSUMER_SUBJECT
-    assert columns.subject[commands.SEND] == PRODUCER_SUBJECT
-    for rule in RULES:
-        for reply in rule.replies:
-            assert columns.may_answer[rule.request, reply] == 1
-    assert columns.may_answer.sum() == sum(len(rule.replies) for rule in RULES)

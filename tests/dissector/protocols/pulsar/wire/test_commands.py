@@ -1,14 +1,41 @@
 """The table of commands against the protocol description."""
 
+import pytest
+
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.wire import commands
-from dissector.protocols.pulsar.wire.commands import COMMAND_BY_NUMBER, COMMANDS, command_name
+from dissector.protocols.pulsar.wire.commands import (
+    BY_REQUEST_ID,
+    BY_SEND,
+    COMMAND_BY_NUMBER,
+    COMMANDS,
+    CONSUMER_SUBJECT,
+    NO_REQUEST,
+    PRODUCER_SUBJECT,
+    Command,
+    command_name,
+    rule_columns,
+)
+
+REQUESTS = [each for each in COMMANDS if each.pairing != NO_REQUEST]
 
 
-def test_the_table_has_every_command_of_the_description_with_its_name() -> None:
+def has_field(command: Command, name: str) -> bool:
+    messages = descriptors().messages
+    body = messages["BaseCommand"][command.number].of
+    return any(field.name == name for field in messages[body].values())
+
+
+def test_the_table_has_every_command_of_the_description() -> None:
     assert {command.number: command.name for command in COMMANDS} == enum_names("BaseCommand.Type")
     assert len(COMMANDS) == 70
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+def test_a_constant_is_called_what_the_description_calls_its_number(command: Command) -> None:
+    short = {"REDELIVER_UNACKNOWLEDGED_MESSAGES": "REDELIVER"}
+    assert getattr(commands, short.get(command.name, command.name)) == command.number
 
 
 def test_a_command_is_the_number_of_its_own_field() -> None:
@@ -18,17 +45,44 @@ def test_a_command_is_the_number_of_its_own_field() -> None:
 
 def test_answers_come_from_the_other_side() -> None:
     for command in COMMANDS:
-        for reply in command.replies:
-            directions = {command.direction, COMMAND_BY_NUMBER[reply].direction}
+        for request in command.answers:
+            directions = {command.direction, COMMAND_BY_NUMBER[request].direction}
             assert directions != {TO_BROKER} and directions != {TO_CLIENT}, command
 
 
 def test_what_is_paired_by_request_id_has_one() -> None:
-    messages = descriptors().messages
+    for command in REQUESTS:
+        if command.pairing == BY_REQUEST_ID:
+            assert has_field(command, "request_id"), command
+            assert any(command.number in each.answers for each in COMMANDS), command
     for command in COMMANDS:
-        body = messages["BaseCommand"][command.number].of
-        has_id = any(field.name == "request_id" for field in messages[body].values())
-        assert has_id == (command.key == commands.KEY_REQUEST), command
+        asked = [COMMAND_BY_NUMBER[number] for number in command.answers]
+        if any(each.pairing == BY_REQUEST_ID for each in asked):
+            assert has_field(command, "request_id"), command
+
+
+def test_error_answers_all_that_have_a_request_id_and_connect() -> None:
+    wanted = {each.number for each in REQUESTS if each.pairing == BY_REQUEST_ID}
+    assert set(COMMAND_BY_NUMBER[commands.ERROR].answers) == wanted | {commands.CONNECT}
+
+
+def test_what_a_command_is_about_it_names_by_its_id() -> None:
+    fields = {PRODUCER_SUBJECT: "producer_id", CONSUMER_SUBJECT: "consumer_id"}
+    for command in COMMANDS:
+        if command.subject:
+            assert has_field(command, fields[command.subject]), command
+
+
+def test_kernels_read_what_the_table_says() -> None:
+    columns = rule_columns()
+    assert columns.request_key[commands.SEND] == BY_SEND
+    assert columns.reply_key[commands.SUCCESS] == BY_REQUEST_ID
+    assert columns.subject[commands.FLOW] == CONSUMER_SUBJECT
+    assert columns.subject[commands.SEND] == PRODUCER_SUBJECT
+    for command in COMMANDS:
+        assert (columns.request_key[command.number] == -1) == (command not in REQUESTS)
+        assert (columns.reply_key[command.number] == -1) == (not command.answers)
+        assert set(columns.may_answer[:, command.number].nonzero()[0]) == set(command.answers)
 
 
 def test_unknown_commands_have_a_name_too() -> None:

@@ -13,7 +13,8 @@ from dissector.codecs.pseudonyms import Pseudonyms, key_of
 from dissector.codecs.sentences import Sentences
 from dissector.protobuf.descriptors import descriptors
 from dissector.protocols.pulsar.wire import disguise
-from dissector.protocols.pulsar.wire.details import SECRET_FIELDS, parse
+from dissector.protocols.pulsar.wire.contents import SECRET, content_of
+from dissector.protocols.pulsar.wire.details import parse
 from dissector.protocols.pulsar.wire.disguised import PulsarDisguise, _plan
 from tests.wire import pulsar
 from tests.wire.secrets import Garden
@@ -75,7 +76,7 @@ def test_every_field_of_text_or_bytes_has_a_rule() -> None:
             action = int(plan[places[message], number]) & 0xFF
             if field.type_name in ("string", "bytes"):
                 assert action != disguise.KEEP, (message, field.name)
-            if f"{message}.{field.name}" in SECRET_FIELDS:
+            if content_of(message, field.name) == SECRET:
                 assert action == disguise.STARS
 
 

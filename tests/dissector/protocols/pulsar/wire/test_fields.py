@@ -17,7 +17,8 @@ from dissector.notices import NOTICES
 from dissector.protocols import columns as c
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.wire.commands import COMMANDS
-from dissector.protocols.pulsar.wire.fields import CHECKSUM_NOTE_NAMES, FieldDecoder, Fields
+from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
+from dissector.schemas.words import CHECKSUM_NOTES
 from tests.naive.pulsar_fields import frame_fields, signed
 from tests.wire import pulsar
 from tests.wire.blocks import Sources, block_of, cut
@@ -25,7 +26,6 @@ from tests.wire.pcaps import pulsar_frames
 
 CAPTURES = Path(__file__).resolve().parents[5] / "captures" / "pulsar-apache"
 FIRST = c.COLUMN_NUMBER["request_id"]
-LAST = c.COLUMN_NUMBER["chunked_bytes"]
 SET_LATER = ("first_id", "metadata_at", "payload_at", "checksum_note")
 NAMES = {
     "wire_topic", "wire_subscription", "wire_producer_name", "wire_consumer_name",
@@ -51,7 +51,7 @@ def row_of(
     """The filled columns of a row, with texts as bytes: what the naive twin gives."""
     out: dict[str, Any] = {"command": int(columns.command[row])}
     data = sources[int(columns.source[row])]
-    for number in range(FIRST, LAST + 1):
+    for number in range(FIRST, c.FRAME_COLUMN_COUNT):
         name = columns._fields[number]
         value = int(columns.matrix[number, row])
         if value == NULL or name in SET_LATER:
@@ -274,7 +274,7 @@ def test_a_cut_frame_keeps_what_can_be_read(status: int) -> None:
         assert columns.message_count[0] == (1 if length >= metadata_end else NULL)
         if knows_type:
             assert c.CHECKSUM_NAMES[columns.checksum[0]] == "not_evaluated"
-            note = CHECKSUM_NOTE_NAMES[columns.checksum_note[0]]
+            note = CHECKSUM_NOTES[columns.checksum_note[0]]
             assert note == {1: "gap", 2: "snaplen", 3: "capture_end"}[status]
         payload = columns.payload_bytes[0]
         assert payload == (50 if length >= 8 + size + 6 + 4 else NULL)

@@ -1,0 +1,49 @@
+"""What fields of text and bytes hold: one line per field, for all that hide, show or rename them.
+
+`details` and `secret_fields` hide secrets, `disguised` gives copies other names. A field that
+is not listed holds a name if it is text, and content that nobody may see if it is bytes.
+"""
+
+from typing import Final
+
+SECRET: Final = "secret"  # what authenticates, and keys
+VERSION: Final = "version"  # of a program, or the name of a method: known words stay
+SENTENCE: Final = "sentence"  # for people; may name something
+NUMBER: Final = "number"  # in bytes, if it is short
+DOCUMENT: Final = "document"  # text in a field of bytes
+
+# By the field's name, in whatever message; with the message's name before it only there.
+_CONTENTS: Final = {
+    "auth_data": SECRET,
+    "original_auth_data": SECRET,
+    "original_principal": SECRET,
+    "EncryptionKeys.value": SECRET,
+    "client_version": VERSION,
+    "server_version": VERSION,
+    "proxy_version": VERSION,
+    "auth_method_name": VERSION,
+    "original_auth_method": VERSION,
+    "encryption_algo": VERSION,
+    "connectedSince": VERSION,
+    "CommandConsumerStatsResponse.type": VERSION,
+    "message": SENTENCE,
+    "error_message": SENTENCE,
+    "schema_version": NUMBER,
+    "schema_id": NUMBER,
+    "Schema.schema_data": DOCUMENT,
+}
+# Properties that clients and brokers set themselves: whether the value is a name.
+PROPERTIES: Final = {
+    b"RECONSUMETIMES": False,
+    b"DELAY_TIME": False,
+    b"ORIGIN_MESSAGE_ID": False,
+    b"ORIGIN_MESSAGE_IDY_TIME": False,
+    b"__MSG_PROP_REPL_SOURCE_POSITION": False,
+    b"REAL_TOPIC": True,
+    b"REAL_SUBSCRIPTION": True,
+}
+
+
+def content_of(message: str, field: str) -> str:
+    """What a field of a message holds, empty if it is not listed."""
+    return _CONTENTS.get(f"{message}.{field}") or _CONTENTS.get(field, "")
