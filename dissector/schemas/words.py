@@ -177,6 +177,7 @@ NAME_UNKNOWN: Final = _word(NAME_SOURCES, "unknown", "nothing in the capture nam
 
 # What docs/lake.md explains: columns, and their words.
 EXPLAINED: Final = {
+    "connections.ended": ENDED,
     "exchanges.kind": KINDS,
     "exchanges.outcome": OUTCOMES,
     "deliveries.outcome": DELIVERY_OUTCOMES,
