@@ -337,10 +337,6 @@ class OpenDeliveries:
         self.forget_name(position)
         self._free_positions.append(position)
 
-    def position_of(self, subscription: int, topic: int, partition: int) -> int:
-        """The position of a group in a partition, ABSENT if there is none."""
-        return int(find(self.state.by_position, subscription, topic, partition, 0))
-
     def take_runs(self) -> list[list[int]]:
         """Position, first offset and the one behind the last of runs that ended since then."""
         count = int(self.state.counts[_RUNS])

@@ -13,7 +13,7 @@ from dissector.protocols.cursus.deliveries import (
     take_commit,
 )
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS
-from dissector.protocols.tables import ABSENT, take_row
+from dissector.protocols.tables import ABSENT, find, take_row
 from dissector.schemas.words import UNACKED_AT_END
 
 
@@ -41,7 +41,8 @@ def closed(opened: OpenDeliveries) -> dict[str, list[int]]:
 def test_only_offsets_above_the_fetched_ones_go_on():
     opened = OpenDeliveries(1 << 10)
     position = opened.new_position(3, 5, 0)
-    assert opened.position_of(3, 5, 0) == position and opened.position_of(3, 5, 1) == ABSENT
+    by_position = opened.state.by_position
+    assert find(by_position, 3, 5, 0, 0) == position and find(by_position, 3, 5, 1, 0) == ABSENT
     assert deliver(opened, position, 0, 9) and deliver(opened, position, 10, 19)
     assert not deliver(opened, position, 19, 20) and not deliver(opened, position, 20, 19)
     assert not deliver(opened, position, 20, LARGEST) and not deliver(opened, ABSENT, 20, 21)
@@ -89,6 +90,6 @@ def test_what_comes_late_or_is_too_much_does_not_go_on():
     take_commit(opened.state, position, Commit(1000, 5, 500, 1))
     assert not deliver(opened, position, 12, 13), "committed before it was seen"
     opened.drop_position(position)
-    assert opened.position_of(3, 5, 0) == ABSENT
+    assert find(opened.state.by_position, 3, 5, 0, 0) == ABSENT
     assert opened.new_position(3, 6, 0) == position, "its record is used again"
     assert opened.state.positions.top[position] == 0
