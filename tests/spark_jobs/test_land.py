@@ -95,7 +95,7 @@ def test_a_task_that_dies_takes_no_other_along(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = tasks(tmp_path / "lake", *NAMES[:2])
-    monkeypatch.setattr(land, "land_task", dying)
+    monkeypatch.setattr(landing, "land_task", dying)
     found = {outcome.number: outcome for outcome in landing.land_on(spark, [first, second])}
     assert found[0].error is None
     assert found[1].error is not None and "failed on the cluster" in str(found[1].error)

@@ -132,7 +132,7 @@ def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a report was made")
 
-    monkeypatch.setattr("dissector.cli.report._made", started)
+    monkeypatch.setattr("dissector.cli.report._make_report", started)
 
 
 @pytest.mark.parametrize("place", ["lake", "lake/frames", "lake/new", "link"])
