@@ -150,10 +150,11 @@ class Kernel:
                 kernels take as a value.
         """
         name = self.code_name(key)
-        is_kept = self.__module__.startswith(PACKAGE + ".")
+        module = self.py_func.__module__
+        is_kept = module.startswith(PACKAGE + ".")
         code = find_code(name) if is_kept else None
         if code is None:
-            with compiling(f"{self.__module__}.{self.__qualname__}"):
+            with compiling(f"{module}.{self.py_func.__qualname__}"):
                 code = cast(Code, _compiler().compile_kernel(self.dispatcher, name, key))
             if is_kept:
                 keep_code(code_folder() / f"{name}.kernel", code)
@@ -161,7 +162,7 @@ class Kernel:
 
     def code_name(self, key: tuple[Kind, ...] | str) -> str:
         """What that code is called: no other code has this name, and the same code has it again."""
-        return f"{self.__qualname__}-{kernel_digest(self, key)}"
+        return f"{self.py_func.__qualname__}-{kernel_digest(self, key)}"
 
 
 def compile_ahead(module: str, name: str, key: tuple[Kind, ...] | str) -> str:

@@ -88,6 +88,7 @@ EXCEPTIONS = {
 }
 NUMBA_IN = {
     "dissector.native.code": "machine code is loaded by the compiler's loader",
+    "dissector.native.codegen": "object code is made of the compiler's IR",
     "dissector.native.compiler": "the compiler's side of kernels",
     "dissector.native.indexing": "its rules for arrays",
 }

@@ -6,7 +6,6 @@ name, and kinds of arguments. The other processes compile that.
 """
 
 import ast
-import gc
 import multiprocessing
 import os
 import subprocess
@@ -15,14 +14,12 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dissector.native import recording
 from dissector.native.telling import compiling
 
 _Call = tuple[str, str, Any]  # as recording.Recorder takes it
-# Objects until rubbish is looked for: the compiler makes many that live as long as the process.
-_COLLECT_AFTER: Final = 1_000_000
 
 
 def warm_up(processes: int) -> None:
@@ -31,7 +28,7 @@ def warm_up(processes: int) -> None:
     from dissector.native.digests import program_digest
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, gc.set_threshold, (_COLLECT_AFTER,)) as pool:
+    with ProcessPoolExecutor(processes, context) as pool:
         waiting: dict[Future[str], str] = {}
         for module, name, key in _calls():
             waiting[pool.submit(_compile, module, name, key)] = f"{module}.{name}"

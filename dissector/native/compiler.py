@@ -5,17 +5,12 @@ Imported only when there is something to compile.
 
 import hashlib
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any, Final
 
-import llvmlite.binding as llvm
 import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.datamodel import models
 from numba.core.registry import cpu_target
@@ -43,6 +38,7 @@ from dissector.native.arguments import (
     word_count,
 )
 from dissector.native.code import Code, bounds_checked
+from dissector.native.codegen import own_codegen
 from dissector.native.indexing import register
 
 # Callbacks are first-class functions, which the compiler calls experimental at every use.
@@ -232,75 +228,6 @@ def _intrinsic_of(name: str, result_bits: int, argument_bits: tuple[int, ...]) -
 # -- compilation
 
 
-class _Library(JITCodeLibrary):  # type: ignore[misc]
-    """The IR of one function, and those it calls: optimised where an entry needs them all.
-
-    The compiler's own library optimises and translates each function by itself, and once more in
-    each caller: four fifths of all compile time.
-    """
-
-    def add_llvm_module(self, module: Any) -> None:
-        self._final_module.link_in(module)
-
-    def finalize(self) -> None:
-        self._finalized = True
-
-    def closure(self) -> list[Any]:
-        """This library and all that it calls, at any depth."""
-        found: dict[Any, None] = {}
-        waiting = [self]
-        while waiting:
-            library = waiting.pop()
-            if library not in found:
-                found[library] = None
-                waiting.extend(getattr(library, "_linking_libraries", ()))
-        return list(found)
-
-    def link_closure(self) -> None:
-        """Put everything that it calls into its own module."""
-        for library in self.closure()[1:]:
-            if isinstance(library, _Library):
-                self._final_module.link_in(library._final_module, preserve=True)
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """Only entries are called from Python, which this is not."""
-        return 1
-
-
-class _Codegen(JITCPUCodegen):  # type: ignore[misc]
-    """Makes object files."""
-
-    _library_class = _Library
-
-    def set_env(self, name: str, env: Any) -> None:
-        """Kernels know no environment: that is for code that raises or makes objects."""
-
-    def emit(self, library: Any) -> bytes:
-        """The object code of a library: one pipeline over everything that it needs."""
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = True
-        builder = llvm.create_pass_builder(self._tm, options)
-        builder.getModulePassManager().run(library._final_module, builder)
-        return bytes(self._tm.emit_object(library._final_module))
-
-
-@cache
-def _codegen() -> Any:
-    return _Codegen("dissector")
-
-
-@contextmanager
-def _own_codegen() -> Iterator[None]:
-    """Let the compiler hand its IR to us."""
-    context = cpu_target.target_context
-    before = context._internal_codegen, context.cached_internal_func
-    context._internal_codegen, context.cached_internal_func = _codegen(), {}
-    try:
-        yield
-    finally:
-        context._internal_codegen, context.cached_internal_func = before
-
-
 def new_dispatcher(function: Any, is_inlined: bool) -> Any:
     """What the compiler knows of a kernel.
 
@@ -338,7 +265,7 @@ def _type_constants_as_numbers(dispatcher: Any) -> None:
 
 
 @global_compiler_lock
-@_own_codegen()
+@own_codegen()
 def compile_kernel(dispatcher: Any, symbol: str, key: tuple[Kind, ...] | str) -> Code:
     """Compile a kernel.
 
@@ -404,24 +331,11 @@ def _compiled(dispatcher: Any, arguments: Any) -> Any:
 
 
 def _finished(context: Any, compiled: Any, module: Any, symbol: str, result: list[Any]) -> Code:
-    codegen = context.codegen()
-    library = codegen.create_library(symbol)
+    library = context.codegen().create_library(symbol)
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)
-    library.link_closure()
-    linked = library._final_module
-    for function in linked.functions:
-        if not function.is_declaration and function.name != symbol:
-            function.linkage = "internal"
-    linked.verify()
-    data = codegen.emit(library)
-    externals = [
-        each.name
-        for group in (linked.functions, linked.global_variables)
-        for each in group
-        if each.is_declaration and not each.name.startswith("llvm.")
-    ]
-    return Code(data, symbol, result, sorted(externals))
+    data, externals = library.emit(symbol)
+    return Code(data, symbol, result, externals)
 
 
 # -- words

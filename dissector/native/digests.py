@@ -13,7 +13,6 @@ import builtins
 import enum
 import hashlib
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -26,7 +25,7 @@ from dissector.native.arguments import FUNCTION, STATE, TUPLE, Kind, class_named
 PACKAGE: Final = "dissector"
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 # The compiler's side: how arguments are passed, and what the compiler is taught.
-_COMPILER_FILES: Final = ("arguments.py", "compiler.py", "indexing.py")
+_COMPILER_FILES: Final = ("arguments.py", "codegen.py", "compiler.py", "indexing.py")
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(...))
 # What the compiler knows by name alone.
 _NAMED: Final = (FunctionType, BuiltinFunctionType, np.ufunc, type(np.max))
@@ -176,5 +175,3 @@ def _class(cls: Any) -> str:
     if fields is None:
         return text
     return f"{text} {fields!r} {_value(tuple(getattr(cls, '_field_defaults', {}).items()), [])}"
-
-

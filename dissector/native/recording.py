@@ -37,9 +37,9 @@ def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*arguments: Any, **named: Any) -> Any:
         if getattr(_depth, "value", 0) == 0:
-            missing = dict(zip(reversed(names), reversed(function.__defaults__ or ())))
-            missing.update(named)
-            values = [*arguments, *(missing[name] for name in names[len(arguments) :])]
+            defaults = function.__defaults__ or ()
+            others = dict(zip(names[count - len(defaults) :], defaults, strict=True)) | named
+            values = [*arguments, *(others[name] for name in names[len(arguments) :])]
             kinds = tuple([append(value, []) for value in values])
             _recorders[0](function.__module__, function.__qualname__, kinds)
         _depth.value = getattr(_depth, "value", 0) + 1

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dissector.jit import cache_folder, keep_file, program_digest, read_kept
 from dissector.joining import stretches, survey
-from dissector.joining.closing import SCHEMAS, Around, Target, close_group
+from dissector.joining.closing import SCHEMAS, Around, Target
 from dissector.joining.files import Settings, Source, names_in, source_of
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import terminal
-from dissector.cli.compiling import KERNELS, Compiling, is_wanted, warm_mark
+from dissector.cli.compiling import KERNELS, Compiling, is_wanted
 from dissector.cli.terminal import NORMAL, QUIET, Words
-from dissector.jit import compiled, keep_file
+from dissector.jit import compiled, program_digest
+from dissector.native.code import keep_list
 from tests.dissector.cli.conftest import Command
 
 needs_compiler = pytest.mark.skipif(not compiled(), reason="nothing is compiled")
