@@ -7,6 +7,9 @@ SHELL  := /bin/bash
 PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 	$$each -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo $$each && break; done)
+# Families of processors for which `make wheel` compiles, and what pip may install it on.
+FAMILIES := x86-64-v2 x86-64-v3
+PLATFORM := manylinux_2_17_x86_64
 CODE   := $(shell find dissector spark_jobs -name '*.py' -o -name '*.binpb' 2>/dev/null)
 DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
 	captures/pulsar-apache/java-j24_unload.pcap \
@@ -25,7 +28,7 @@ KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stre
 	test_buckets.py test_bundles.py test_states.py) tests/fuzz
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench fuzz clean
+.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench fuzz wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -34,6 +37,7 @@ help:
 	@echo '               bounds checks, and without the compiler'
 	@echo 'make bench     speed and memory per kind of traffic and of reports, as tables'
 	@echo 'make fuzz MINUTES=n   hostile input into every layer, guided by coverage'
+	@echo 'make wheel     a wheel with compiled kernels for this Python, in dist/'
 	@echo 'make clean     remove what the others made'
 
 # -- set-up: each step leaves a stamp, so that a second call costs nothing
@@ -97,6 +101,22 @@ fuzz: $(VENV)/.dev-installed
 		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
 	$(BIN)/python -m tests.fuzz $(MINUTES)
 
+# Compiled for a family, not for this processor: its name and no feature of its own are told.
+build/kernels/%: $(VENV)/.installed $(CODE)
+	rm -rf $@
+	NUMBA_CPU_NAME=$* NUMBA_CPU_FEATURES= DISSECTOR_CACHE=$(CURDIR)/$@ $(BIN)/dissector doctor --warm
+
+wheel: $(FAMILIES:%=build/kernels/%)
+	rm -rf dissector/data/kernels build/lib
+	for family in $(FAMILIES); do \
+		install -d dissector/data/kernels/$$family && \
+		install -m 644 build/kernels/$$family/kernels-*/* dissector/data/kernels/$$family || exit 1; \
+	done
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . --config-settings=--build-option="\
+		--plat-name=$(PLATFORM) \
+		--python-tag=$$($(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')"; \
+	status=$$?; rm -rf dissector/data/kernels; exit $$status
+
 clean:
-	rm -rf $(VENV) demo bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf dissector/data/kernels $(VENV) demo bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,11 +7,13 @@ run more than a second. Calls pass one pointer to words (`native.arguments`).
 
 import ctypes
 import functools
+import importlib
 import inspect
 import os
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from dissector.native import recording
 from dissector.native.arguments import (
     FUNCTION,
     Kept,
@@ -25,21 +27,20 @@ from dissector.native.arguments import (
 )
 from dissector.native.code import (
     LOCK,
-    PACKAGE,
     Code,
     bounds_checked,
     cache_folder,
     cache_problems,
-    code_path,
+    code_folder,
+    find_code,
     keep_code,
     keep_file,
     load_address,
     load_entry,
-    module_digest,
     processor_features,
-    read_code,
     read_kept,
 )
+from dissector.native.digests import PACKAGE, kernel_digest, program_digest
 from dissector.native.telling import compiling, listen
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "cache_folder",
     "cache_problems",
     "callback",
+    "compile_ahead",
     "compiled",
     "inlined",
     "instruction",
@@ -55,8 +57,8 @@ __all__ = [
     "kept",
     "kernel",
     "listen",
-    "module_digest",
     "processor_features",
+    "program_digest",
     "read_kept",
 ]
 
@@ -66,17 +68,24 @@ Value = TypeVar("Value")
 
 def compiled() -> bool:
     """Whether kernels are compiled; NUMBA_DISABLE_JIT=1 runs them as plain Python."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "") in ("", "0")
+    is_off = os.environ.get("NUMBA_DISABLE_JIT", "") not in ("", "0")
+    return not is_off and not recording.is_recording()
 
 
 def kernel(function: Function) -> Function:
     """Compile a function of arrays and integers: without the interpreter's lock, kept on disk."""
-    return cast(Function, Kernel(function)) if compiled() else function
+    return _declared(function, is_inlined=False)
 
 
 def inlined(function: Function) -> Function:
     """Like kernel, for small helpers that the compiler shall always inline into their callers."""
-    return cast(Function, Kernel(function, is_inlined=True)) if compiled() else function
+    return _declared(function, is_inlined=True)
+
+
+def _declared(function: Function, is_inlined: bool) -> Function:
+    if compiled():
+        return cast(Function, Kernel(function, is_inlined))
+    return cast(Function, recording.recorded(function)) if recording.is_recording() else function
 
 
 @functools.cache
@@ -88,26 +97,13 @@ def _compiler() -> Any:
     return compiler
 
 
-def _code_of(function: Callable[..., Any], key: str, make: Callable[[], Code]) -> Code:
-    """Code that was kept, or freshly made; only the package's own is kept."""
-    if not function.__module__.startswith(PACKAGE + "."):
-        return make()
-    path = code_path(function.__module__, function.__qualname__, key)
-    code = read_code(path)
-    if code is None:
-        with compiling(f"{function.__module__}.{function.__qualname__}"):
-            code = make()
-        keep_code(path, code)
-    return code
-
-
 class Kernel:
     """A compiled function, callable from Python and from other kernels."""
 
     def __init__(self, function: Callable[..., Any], is_inlined: bool = False) -> None:
         self.py_func = function
         functools.update_wrapper(self, function)
-        self._is_inlined = is_inlined
+        self.is_inlined: Final = is_inlined
         self._arity = function.__code__.co_argcount
         self._entries: dict[tuple[Kind, ...], tuple[Any, Any, int, Any]] = {}
         self._dispatcher: Any = None
@@ -116,7 +112,7 @@ class Kernel:
     def dispatcher(self) -> Any:
         """What the compiler knows of the function."""
         if self._dispatcher is None:
-            self._dispatcher = _compiler().new_dispatcher(self.py_func, self._is_inlined)
+            self._dispatcher = _compiler().new_dispatcher(self.py_func, self.is_inlined)
         return self._dispatcher
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -139,17 +135,46 @@ class Kernel:
         with LOCK:
             found = self._entries.get(kinds)
             if found is None:
-                name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
-                code = _code_of(
-                    self.py_func,
-                    repr(kinds),
-                    lambda: cast(Code, _compiler().compile_kernel(self.dispatcher, name, kinds)),
-                )
+                code = self.code(kinds)
                 status = sum(map(word_count, kinds))
                 array = word_array(status + 1 + result_count(code.result))
                 found = (load_entry(code), array, status, maker_of(code.result))
                 self._entries[kinds] = found
         return found
+
+    def code(self, key: tuple[Kind, ...] | str) -> Code:
+        """Code that was kept, or freshly made; only the package's own is kept.
+
+        Args:
+            key: the kinds of the arguments; or a signature in the compiler's words, for code that
+                kernels take as a value.
+        """
+        name = self.code_name(key)
+        module = self.py_func.__module__
+        is_kept = module.startswith(PACKAGE + ".")
+        code = find_code(name) if is_kept else None
+        if code is None:
+            with compiling(f"{module}.{self.py_func.__qualname__}"):
+                code = cast(Code, _compiler().compile_kernel(self.dispatcher, name, key))
+            if is_kept:
+                keep_code(code_folder() / f"{name}.kernel", code)
+        return code
+
+    def code_name(self, key: tuple[Kind, ...] | str) -> str:
+        """What that code is called: no other code has this name, and the same code has it again."""
+        return f"{self.py_func.__qualname__}-{kernel_digest(self, key)}"
+
+
+def compile_ahead(module: str, name: str, key: tuple[Kind, ...] | str) -> str:
+    """Compile a kernel that was recorded (`native.recording`), and keep its code.
+
+    Returns:
+        what the code is called.
+    """
+    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    compiled_one = found if isinstance(found, Kernel) else Kernel(cast(Any, found))
+    compiled_one.code(key)
+    return compiled_one.code_name(key)
 
 
 class Callback:
@@ -159,13 +184,7 @@ class Callback:
         self.py_func = function
         self._kernel = Kernel(function)
         self._kind: Kind = (FUNCTION, signature)
-        name = f"{function.__module__}.{function.__qualname__}"
-
-        def make() -> Code:
-            dispatcher = self._kernel.dispatcher
-            return cast(Code, _compiler().compile_function(dispatcher, name, signature))
-
-        self._address = load_address(_code_of(function, f"function {signature}", make))
+        self._address = load_address(self._kernel.code(signature))
 
     def __call__(self, *arguments: Any) -> Any:
         return self._kernel(*arguments)
@@ -192,6 +211,8 @@ def callback(signature: str, function: Function) -> Function:
             which a kernel indexes at run time. Without the compiler the function stays as it is.
     """
     plain = getattr(function, "py_func", function)
+    if recording.is_recording():
+        return cast(Function, recording.RecordedCallback(plain, signature))
     if not compiled():
         return cast(Function, plain)
     with LOCK:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dissector.errors import DissectorError
-from dissector.jit import cache_folder, module_digest, read_kept
+from dissector.jit import program_digest, read_kept
+from dissector.native.code import kept_list
 from dissector.outputs import new_file, written
 from dissector.places import local
 from dissector.spark.uris import to_send
@@ -87,26 +88,17 @@ def _own_files() -> Iterator[tuple[Path, str]]:
 def _kernels() -> Iterator[tuple[tarfile.TarInfo, bytes]]:
     """Machine code of the text that runs here; that of older texts, and what others could have
     written, stays behind. The modes are such that a worker can trust what it unpacks."""
-    folders = [
-        folder
-        for folder in sorted(cache_folder().glob("dissector*-*"))
-        if folder.is_dir() and folder.name.rpartition("-")[2] == _digest_of(folder)
-    ]
-    for name in ("kernels", *(f"kernels/{folder.name}" for folder in folders)):
+    folder, names = kept_list(program_digest())
+    for name in ("kernels", f"kernels/{folder.name}"):
         entry = tarfile.TarInfo(name)
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
         yield entry, b""
-    for folder in folders:
-        for path in sorted(folder.glob("*.kernel")):
-            data = read_kept(path)
-            entry = tarfile.TarInfo(f"kernels/{folder.name}/{path.name}")
-            entry.size, entry.mode = len(data), 0o644
-            if data:
-                yield entry, data
-
-
-def _digest_of(folder: Path) -> str:
-    return module_digest(folder.name.rpartition("-")[0])
+    for name in (*(f"{name}.kernel" for name in names), f"{program_digest()}.list"):
+        data = read_kept(folder / name)
+        entry = tarfile.TarInfo(f"kernels/{folder.name}/{name}")
+        entry.size, entry.mode = len(data), 0o644
+        if data:
+            yield entry, data
 
 
 def write(output: Path, is_compressed: bool | None = None, *, is_forced: bool = False) -> None:

@@ -87,7 +87,9 @@ OPERATING_SYSTEM = {
 EXCEPTIONS = {
     ("dissector.jit", "os"): "a variable says that nothing is compiled",
     ("dissector.native.code", "os"): "compiled code lies in the file system",
-    ("dissector.native.code", "sys"): "the digest names the interpreter",
+    ("dissector.native.digests", "sys"): "the digest names the interpreter",
+    ("dissector.native.digests", "pathlib"): "the digest covers files of the program",
+    ("dissector.native.recording", "threading"): "kernels are called from several threads",
     ("dissector.native.code", "pathlib"): "compiled code lies in the file system",
     ("dissector.native.code", "threading"): "two threads may need the same code at once",
     ("dissector.native.trust", "os"): "owners and modes of what code is loaded from",
@@ -95,6 +97,7 @@ EXCEPTIONS = {
 }
 NUMBA_IN = {
     "dissector.native.code": "machine code is loaded by the compiler's loader",
+    "dissector.native.codegen": "object code is made of the compiler's IR",
     "dissector.native.compiler": "the compiler's side of kernels",
     "dissector.native.indexing": "its rules for arrays",
 }

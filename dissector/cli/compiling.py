@@ -1,55 +1,30 @@
 """What is said while kernels are compiled: at once what happens, then how far it is.
 
-After an installation the first command compiles what it needs, for minutes; later ones find it.
+After an installation without compiled code the first command compiles what it needs; later ones
+find it.
 """
 
-import hashlib
 import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TextIO
 
-from dissector.cli.terminal import NORMAL, Words, counted, shown_instead
+from dissector.cli.terminal import NORMAL, Words, shown_instead
 
 # Kernels that `doctor --warm` compiles, and their time on two idle processors, as measured; a test
 # holds the number. Half of the time goes into five of them, so what is left is no proportion.
 KERNELS: Final = 85
-_MINUTES: Final = 2
+_SECONDS: Final = 60
 _EVERY_SECONDS: Final = 20.0
 
 
-def kernel_modules() -> list[str]:
-    """The modules of ours that hold compiled passes, found by what they import."""
-    package = Path(__file__).resolve().parent.parent
-    found = []
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "\n@kernel" in text:
-            inner = path.relative_to(package).with_suffix("").parts
-            found.append(".".join(("dissector", *inner)))
-    return found
+def is_all_kept() -> bool:
+    """Whether all code of the program, as it is now, lies in the package or in the cache."""
+    from dissector.native.code import kept_list
+    from dissector.native.digests import program_digest
 
-
-def warm_mark() -> Path:
-    """The file that says that every kernel, as it is now, was compiled by `doctor --warm`."""
-    from dissector.jit import cache_folder, module_digest
-
-    digests = "".join(module_digest(module) for module in kernel_modules())
-    return cache_folder() / "warm" / hashlib.sha256(digests.encode()).hexdigest()[:24]
-
-
-def kept_kernels() -> list[Path]:
-    """The files of code that fit the program as it is now."""
-    from dissector.jit import cache_folder, module_digest
-
-    found: list[Path] = []
-    for folder in cache_folder().glob("dissector*-*"):
-        module, _, digest = folder.name.rpartition("-")
-        if digest == module_digest(module):
-            found.extend(folder.glob("*.kernel"))
-    return found
+    return bool(kept_list(program_digest()).names)
 
 
 def can_be_kept() -> bool:
@@ -68,7 +43,7 @@ def is_wanted() -> bool:
     """Whether compiling everything beforehand spares other processes something."""
     from dissector.jit import compiled
 
-    return compiled() and not warm_mark().exists() and can_be_kept()
+    return compiled() and not is_all_kept() and can_be_kept()
 
 
 class Compiling:
@@ -92,7 +67,7 @@ class Compiling:
         self._is_drawn = is_drawn
         self._stream = stream
         self._clock = clock
-        self._done: int | None = None  # kernels there by now; None: not looked yet
+        self._done: int | None = None  # kernels compiled by now; None: not looked yet
         self._is_silent = False
         self._said = 0.0
 
@@ -122,18 +97,17 @@ class Compiling:
     def _introduce(self) -> bool:
         """Say what begins; a kernel that is needed once in a while, with all others there, is not
         worth a word."""
-        if warm_mark().exists():
+        if is_all_kept():
             self._is_silent = True
             return False
-        self._done = len(kept_kernels())
+        self._done = 0
         self._said = self._clock()
-        left = counted(max(KERNELS - self._done, 1), "kernel")
-        text = f"compiling up to {left} for this processor"
+        text = "compiling kernels for this processor"
         if can_be_kept():
-            text += f", once; all {KERNELS} take about {_MINUTES} minutes"
+            text += f", once; all {KERNELS} take about {_SECONDS} seconds"
             text += ": `dissector doctor --warm` does it beforehand"
         else:
-            text += f"; all {KERNELS} take about {_MINUTES} minutes, and each run compiles again"
+            text += f"; all {KERNELS} take about {_SECONDS} seconds, and each run compiles again"
         self._words.say(text)
         return True
 

@@ -4,7 +4,6 @@ import importlib
 import platform
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Final, NamedTuple
 
 import click
 
-from dissector.cli.compiling import kept_kernels, warm_mark
 from dissector.cli.options import COMPLETE, Common, example, speaking_options, usable_cpus
-from dissector.cli.terminal import NORMAL, Paint, bytes_text, counted, no_progress
+from dissector.cli.terminal import NORMAL, Paint, counted
 from dissector.errors import DependencyError
 
 DISTRIBUTION: Final = "pulsar-dissector"
@@ -104,19 +102,18 @@ def processor_finding() -> Finding:
 
 
 def kernel_finding() -> Finding:
-    """Whether the compiled passes lie in the cache, so that no command waits for the compiler."""
-    from dissector.jit import cache_folder, cache_problems, compiled
+    """Whether compiled passes lie in the package or the cache, so that no command compiles."""
+    from dissector.jit import cache_folder, cache_problems, compiled, program_digest
+    from dissector.native.code import kept_list
 
-    folder = cache_folder()
     if not compiled():
         return Finding("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
-    files = kept_kernels()
-    size = bytes_text(sum(path.stat().st_size for path in files))
     passed_over = "".join(f"; not elsewhere, as {problem}" for problem in cache_problems())
-    if warm_mark().exists():
-        count = counted(len(files), "kernel")
-        return Finding("kernels", "ok", f"compiled, {count}, {size} in {folder}{passed_over}")
-    text = f"not all compiled in {folder}{passed_over}"
+    folder, names = kept_list(program_digest())
+    if names:
+        text = f"compiled, {counted(len(names), 'kernel')} in {folder}{passed_over}"
+        return Finding("kernels", "ok", text)
+    text = f"not all compiled in {cache_folder()}{passed_over}"
     return Finding("kernels", "slow", text, "dissector doctor --warm")
 
 
@@ -166,44 +163,6 @@ def findings() -> Iterator[Finding]:
         yield offload
 
 
-def warm_up(common: Common) -> None:
-    """Compile every pass into the cache, by landing the captures of the package."""
-    from importlib.resources import as_file, files
-
-    from dissector.cli.reading import Reading
-    from dissector.jit import keep_file
-    from dissector.lake.land import land_chains
-    from dissector.tap.facts import FactSums
-
-    with (
-        as_file(files("dissector") / "data" / "warm") as folder,
-        tempfile.TemporaryDirectory(prefix="dissector-") as lake,
-    ):
-        captures = sorted(str(path) for path in folder.iterdir())
-        reading = Reading(captures, common, "none")
-        sums = FactSums()
-        for _, block in reading.blocks("compiling", is_quiet=True, want_detail="all"):
-            sums.add(block)
-        options = common.core_options(payload_sha256=True, properties=True)
-        list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
-    _warm_rare()
-    keep_file(warm_mark(), b"")
-
-
-def _warm_rare() -> None:
-    """Compile what those captures do not need: texts that lie scattered in their buffer, and the
-    ring of a tap."""
-    import numpy as np
-
-    from dissector.capture.tpacket import walk_block
-    from dissector.packet.columns import new_packet_columns
-    from dissector.schemas.spans import gather_spans
-
-    bounds = np.array([0, 2], np.int64), np.array([1, 1], np.int64)
-    gather_spans(np.zeros(3, np.uint8), *bounds, np.zeros(2, np.uint8))
-    walk_block(np.zeros(64, np.uint8), (0, 64), 0, 0, 1, new_packet_columns(1))
-
-
 @click.command(epilog=example("dissector doctor\ndissector doctor --warm"))
 @click.option("--warm", is_flag=True, help="Compile what is not compiled yet, then look.")
 @speaking_options
@@ -214,7 +173,11 @@ def doctor(common: Common, warm: bool) -> int:
     every command needs; what only reports by Spark need is optional.
     """
     if warm:
-        warm_up(common)
+        from dissector.cli.warming import warm_up
+        from dissector.jit import compiled
+
+        if compiled():
+            warm_up(usable_cpus())
         finding = kernel_finding()
         common.words.say(f"kernels: {finding.text}", NORMAL)
         # What could not be kept is compiled when it is needed: slower, nothing more.

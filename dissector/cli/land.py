@@ -19,6 +19,7 @@ from dissector.cli.options import (
     example,
     inputs_argument,
     private_option,
+    usable_cpus,
 )
 from dissector.cli.terminal import Words, bytes_text, counted, progress_bar
 from dissector.errors import OutputError
@@ -58,7 +59,7 @@ def land_inputs(
     outcomes: list[Outcome] = []
     is_interrupted = False
     if takes_processes(reading.chains, common.jobs) and not common.is_strict:
-        compile_once(common)
+        compile_once()
     with progress_bar("landing", reading.total_bytes, common.is_progress_shown) as progress:
         try:
             if common.is_strict:
@@ -111,13 +112,13 @@ def temporary_lake(
         yield lake, reading, is_interrupted
 
 
-def compile_once(common: Common) -> None:
+def compile_once() -> None:
     """Compile what is not compiled before several processes would each do so, in silence."""
     from dissector.cli.compiling import is_wanted
-    from dissector.cli.doctor import warm_up
+    from dissector.cli.warming import warm_up
 
     if is_wanted():
-        warm_up(common)
+        warm_up(usable_cpus())
 
 
 def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:

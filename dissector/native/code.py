@@ -1,11 +1,10 @@
 """Machine code of kernels in files, and its loading without the compiler.
 
-Code is kept per module in a folder named by a digest over the module, every module of ours that it
-imports (at any depth), the compiler, the processor and the bounds-check switch: an edit recompiles
-what depends on it and nothing else. (The compiler's own cache looks only at the file of the kernel,
-and kept stale code after an edit to a bundle or a constant elsewhere.) A file holds a line of JSON
-and the object code; whatever cannot be read, or could be written by others (`trust`), is compiled
-again.
+The code of a kernel lies in a file that is named by a digest of all that it was made from
+(`digests`), in a folder of the machine that it runs on: one that came with the package, for a
+family of processors, or one below the user's cache, for exactly this processor and compiler. A
+file holds a line of JSON and the object code; whatever cannot be read, or could be written by
+others (`trust`), is compiled again.
 """
 
 import ctypes
@@ -13,10 +12,9 @@ import hashlib
 import json
 import os
 import pwd
-import re
-import sys
 import threading
 import warnings
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -26,15 +24,12 @@ import llvmlite.binding as llvm
 
 from dissector.native import trust
 
-PACKAGE: Final = "dissector"
-_PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
-_IMPORT: Final = re.compile(
-    r"^(?:from[ \t]+(dissector[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)"
-    r"|import[ \t]+(dissector[\w.]*))",
-    re.MULTILINE,
-)
-# What code depends on beside what its module imports.
-_COMPILER_MODULES: Final = ("dissector.native.compiler", "dissector.native.arguments")
+# Code that comes with the package: a folder for each family of processors, the best first, and
+# what a processor must have for it, by the names of LLVM.
+_PACKAGED: Final = Path(__file__).resolve().parent.parent / "data" / "kernels"
+_V2: Final = frozenset({"cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"})
+_V3: Final = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}
+FAMILIES: Final = {"x86-64-v3": _V3, "x86-64-v2": _V2}
 
 LOCK: Final = threading.RLock()
 
@@ -83,6 +78,11 @@ def _opened(folder: Path) -> int:
 
 
 @cache
+def _opened_package(folder: Path) -> int:
+    return trust.open_folder(folder)
+
+
+@cache
 def _choose(places: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
     """The first place that can be trusted and written, and what is wrong with those before it."""
     wrong: list[str] = []
@@ -108,59 +108,7 @@ def cache_problems() -> tuple[str, ...]:
     return _choose(_places())[1]
 
 
-# -- digests
-
-
-def _module_path(module: str) -> Path | None:
-    parts = module.split(".")
-    if parts[0] != PACKAGE:
-        return None
-    base = _PACKAGE_FOLDER.joinpath(*parts[1:])
-    for candidate in (base.with_suffix(".py") if len(parts) > 1 else None, base / "__init__.py"):
-        if candidate is not None and candidate.is_file():
-            return candidate
-    return None
-
-
-@cache
-def _read_module(module: str) -> tuple[bytes, tuple[str, ...]] | None:
-    """The digest of one of our modules and the names of our modules that it imports."""
-    path = _module_path(module)
-    if path is None:
-        return None
-    text = path.read_bytes()
-    found: list[str] = []
-    for source, names, plain in _IMPORT.findall(text.decode("utf-8", "replace")):
-        if plain:
-            found.append(plain)
-            continue
-        found.append(source)
-        found.extend(f"{source}.{name}" for name in re.findall(r"\w+", names))
-    return hashlib.sha256(text).digest(), tuple(found)
-
-
-@cache
-def module_digest(module: str) -> str:
-    """A digest of a module, everything of ours that it imports, compiler, processor, minor version
-    of Python and switch."""
-    seen: dict[str, bytes] = {}
-    waiting = [module, *_COMPILER_MODULES]
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        content = _read_module(name)
-        if content is None:
-            continue
-        seen[name] = content[0]
-        waiting.extend(content[1])
-    digest = hashlib.sha256()
-    # Machine code knows the interpreter by its C API at most, which patch versions leave alone; the
-    # bytecode that it is made from may change with the minor version.
-    digest.update(f"{_machine()} {sys.version_info[:2]} {bounds_checked()}".encode())
-    for name in sorted(seen):
-        digest.update(name.encode() + b"\0" + seen[name])
-    return digest.hexdigest()[:24]
+# -- folders of code
 
 
 @cache
@@ -169,13 +117,40 @@ def processor_features() -> frozenset[str]:
     return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
 
 
-@cache
+def _chosen_processor() -> list[str]:
+    """What the user tells the compiler of the processor to compile for; empty texts: nothing."""
+    return [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]
+
+
 def _machine() -> str:
-    """Compiler and processor."""
-    features = ",".join(sorted(processor_features()))
-    chosen = [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]
+    """A digest of compiler, processor and switches."""
     versions = [metadata.version(name) for name in ("numba", "llvmlite")]
-    return f"{versions} {llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} {chosen}"
+    processor = llvm.get_process_triple(), llvm.get_host_cpu_name(), sorted(processor_features())
+    about = f"{versions} {processor} {_chosen_processor()} {bounds_checked()}"
+    return hashlib.sha256(about.encode()).hexdigest()[:16]
+
+
+@cache
+def _packaged_folders() -> tuple[Path, ...]:
+    """The folders of the package with code that this processor can run, the best first."""
+    if not llvm.get_process_triple().startswith("x86_64") or os.name != "posix":
+        return ()
+    if bounds_checked() or any(_chosen_processor()):
+        return ()
+    folders = [
+        _PACKAGED / name for name, needed in FAMILIES.items() if needed <= processor_features()
+    ]
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+@cache
+def _own_folder(cache_folder: Path) -> Path:
+    return cache_folder / f"kernels-{_machine()}"
+
+
+def code_folder() -> Path:
+    """The folder in which code is kept that is compiled here."""
+    return _own_folder(cache_folder())
 
 
 # -- files
@@ -197,24 +172,45 @@ def _say_not_kept(place: Path, problem: Exception) -> None:
     )
 
 
-def code_path(module: str, name: str, key: str) -> Path:
-    """Where the code of a kernel for one list of kinds is kept."""
-    short = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return cache_folder() / f"{module}-{module_digest(module)}" / f"{name}-{short}.kernel"
+def find_code(name: str) -> Code | None:
+    """Code of the package or of the cache by its name, None if there is none that can be used."""
+    file = f"{name}.kernel"
+    for folder in _packaged_folders():
+        code = _parsed(_read_packaged(folder, file))
+        if code is not None:
+            return code
+    return read_code(code_folder() / file)
 
 
 def read_code(path: Path) -> Code | None:
-    """Code from a file, None if there is none that can be used."""
+    """Code from a file of the cache, None if there is none that can be used."""
     try:
-        head, _, data = _read_trusted(path).partition(b"\n")
+        return _parsed(_read_trusted(path))
+    except trust.DistrustedError as problem:
+        _say_once(f"{problem}; it was not loaded but compiled anew")
+    except OSError:
+        pass
+    return None
+
+
+def _parsed(data: bytes) -> Code | None:
+    try:
+        head, _, data = data.partition(b"\n")
         told = json.loads(head)
         code = Code(data, told["symbol"], told["result"], told["externals"])
         return code if hashlib.sha256(data).hexdigest() == told["sha256"] else None
-    except trust.DistrustedError as problem:
-        _say_once(f"{problem}; it was not loaded but compiled anew")
+    except (ValueError, KeyError, TypeError):
         return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+
+
+def _read_packaged(folder: Path, name: str) -> bytes:
+    """A file that came with the package; empty if there is none, or others can write it: then it
+    is as if the package brought no code."""
+    try:
+        opened = _opened_package(folder)
+        return trust.read_file(opened, name, folder / name, may_have_links=True)
+    except (OSError, trust.DistrustedError):
+        return b""
 
 
 def _read_trusted(path: Path) -> bytes:
@@ -234,6 +230,32 @@ def _read_trusted(path: Path) -> bytes:
         return trust.read_file(folder, path.name, path)
     finally:
         os.close(folder)
+
+
+class KeptList(NamedTuple):
+    """Where all code of a program is kept, and what it is called."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+
+def keep_list(program: str, names: Iterable[str]) -> None:
+    """Note that all code of a program is kept.
+
+    Args:
+        program: its digest.
+    """
+    keep_file(code_folder() / f"{program}.list", "\n".join(names).encode())
+
+
+def kept_list(program: str) -> KeptList:
+    """What was noted; no names if it is not known that all is kept."""
+    for folder in _packaged_folders():
+        found = _read_packaged(folder, f"{program}.list")
+        if found:
+            return KeptList(folder, tuple(found.decode().split("\n")))
+    found = read_kept(code_folder() / f"{program}.list")
+    return KeptList(code_folder(), tuple(found.decode().split("\n")) if found else ())
 
 
 def read_kept(path: Path) -> bytes:

@@ -38,6 +38,7 @@ from dissector.native.arguments import (
     word_count,
 )
 from dissector.native.code import Code, bounds_checked
+from dissector.native.codegen import own_codegen
 from dissector.native.indexing import register
 
 # Callbacks are first-class functions, which the compiler calls experimental at every use.
@@ -264,18 +265,28 @@ def _type_constants_as_numbers(dispatcher: Any) -> None:
 
 
 @global_compiler_lock
-def compile_kernel(dispatcher: Any, name: str, kinds: tuple[Kind, ...]) -> Code:
-    """Compile a kernel for arguments of these kinds, behind an entry that takes their words.
+@own_codegen()
+def compile_kernel(dispatcher: Any, symbol: str, key: tuple[Kind, ...] | str) -> Code:
+    """Compile a kernel.
 
-    The words of the result follow those of the arguments: a status, then its parts.
+    Args:
+        symbol: what its entry is called.
+        key: the kinds of its arguments, for an entry that takes their words; or a signature, for
+            a function that kernels take as a value.
     """
+    if isinstance(key, str):
+        return _function(dispatcher, symbol, signature_of(key))
+    return _entry(dispatcher, symbol, key)
+
+
+def _entry(dispatcher: Any, symbol: str, kinds: tuple[Kind, ...]) -> Code:
+    """An entry that takes words; those of the result follow: a status, then its parts."""
     compiled = _compiled(dispatcher, tuple(type_of(kind) for kind in kinds))
-    result_kind = _result_kind(compiled.fndesc.restype)
+    described = compiled.fndesc
+    result_kind = _result_kind(described.restype)
     context = cpu_target.target_context
-    module = context.create_module(f"entry.{name}")
-    symbol = f"dissector.{name}.{_short((name, kinds))[:16]}"
-    pointer = _WORD.as_pointer()
-    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer]), symbol)
+    module = context.create_module(symbol)
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_WORD.as_pointer()]), symbol)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     words = entry.args[0]
     values = []
@@ -283,38 +294,35 @@ def compile_kernel(dispatcher: Any, name: str, kinds: tuple[Kind, ...]) -> Code:
     for kind in kinds:
         values.append(_value_at(context, builder, kind, words, place))
         place += word_count(kind)
-    described = compiled.fndesc
-    signature = context.call_conv.get_function_type(described.restype, described.argtypes)
-    callee = ir.Function(module, signature, described.llvm_func_name)
-    status, result = context.call_conv.call_function(
-        builder, callee, described.restype, described.argtypes, values
-    )
+    status, result = _called(context, builder, described, values)
     _store(builder, words, place, builder.sext(status.code, _WORD))
     _put_result(context, builder, described.restype, result, words, place + 1)
     builder.ret_void()
     return _finished(context, compiled, module, symbol, result_kind)
 
 
-@global_compiler_lock
-def compile_function(dispatcher: Any, name: str, text: str) -> Code:
-    """Compile a function that kernels take as a value, with the signature that the text says."""
-    wanted = signature_of(text)
+def _function(dispatcher: Any, symbol: str, wanted: Any) -> Code:
+    """A plain function with the arguments and the result of a signature."""
     compiled = _compiled(dispatcher, wanted.args)
-    context = cpu_target.target_context
-    module = context.create_module(f"entry.{name}")
-    symbol = f"dissector.{name}.{_short((name, text))[:16]}"
     described = compiled.fndesc
+    context = cpu_target.target_context
+    module = context.create_module(symbol)
     result_type = context.get_value_type(wanted.return_type)
     arguments = [context.get_value_type(each) for each in described.argtypes]
     entry = ir.Function(module, ir.FunctionType(result_type, arguments), symbol)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
-    signature = context.call_conv.get_function_type(described.restype, described.argtypes)
-    callee = ir.Function(module, signature, described.llvm_func_name)
-    _, result = context.call_conv.call_function(
-        builder, callee, described.restype, described.argtypes, entry.args
-    )
+    _, result = _called(context, builder, described, entry.args)
     builder.ret(context.cast(builder, result, described.restype, wanted.return_type))
     return _finished(context, compiled, module, symbol, ["n"])
+
+
+def _called(context: Any, builder: Any, described: Any, values: Any) -> Any:
+    """Call what was compiled: its status and its result."""
+    signature = context.call_conv.get_function_type(described.restype, described.argtypes)
+    callee = ir.Function(builder.module, signature, described.llvm_func_name)
+    return context.call_conv.call_function(
+        builder, callee, described.restype, described.argtypes, values
+    )
 
 
 def _compiled(dispatcher: Any, arguments: Any) -> Any:
@@ -324,17 +332,10 @@ def _compiled(dispatcher: Any, arguments: Any) -> Any:
 
 def _finished(context: Any, compiled: Any, module: Any, symbol: str, result: list[Any]) -> Code:
     library = context.codegen().create_library(symbol)
-    library.enable_object_caching()
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)
-    library.finalize()
-    externals = [
-        each.name
-        for group in (library._final_module.functions, library._final_module.global_variables)
-        for each in group
-        if each.is_declaration and not each.name.startswith("llvm.")
-    ]
-    return Code(bytes(library._get_compiled_object()), symbol, result, sorted(externals))
+    data, externals = library.emit(symbol)
+    return Code(data, symbol, result, externals)
 
 
 # -- words

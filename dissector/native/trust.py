@@ -64,8 +64,11 @@ def open_below(folder: int, name: str, place: Path, *, make: bool = False) -> in
     return _checked_folder(_open(folder, name, _STEP, place), place, may_be_shared=False)
 
 
-def read_file(folder: int, name: str, place: Path) -> bytes:
+def read_file(folder: int, name: str, place: Path, *, may_have_links: bool = False) -> bytes:
     """The content of a file in a folder that was opened before; place: its path, for messages.
+
+    Args:
+        may_have_links: the file may have more names, as installers give one that keep a copy.
 
     Raises:
         DistrustedError: somebody else may have written it.
@@ -79,7 +82,7 @@ def read_file(folder: int, name: str, place: Path) -> bytes:
         _check_owner(found, place)
         if found.st_mode & _OTHERS_WRITE:
             raise DistrustedError(f"{place} {_who_writes(found)}: remove it")
-        if found.st_nlink != 1:
+        if found.st_nlink != 1 and not may_have_links:
             raise DistrustedError(f"{place} has {found.st_nlink} names (hard links): remove it")
         return file.read()
 

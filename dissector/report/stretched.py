@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dissector.jit import cache_folder, keep_file, module_digest, read_kept
+from dissector.jit import cache_folder, keep_file, program_digest, read_kept
 from dissector.joining import stretches, survey
-from dissector.joining.closing import SCHEMAS, Around, Target, close_group
+from dissector.joining.closing import SCHEMAS, Around, Target
 from dissector.joining.files import Settings, Source, names_in, source_of
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of
@@ -81,7 +81,7 @@ class Memory:
     @cached_property
     def _digest(self) -> str:
         # A stretch that another user or program keeps has another seal, and is another's.
-        return self._sealed(module_digest(close_group.__module__).encode())
+        return self._sealed(program_digest().encode())
 
     def stretches(self, part: Plan) -> list[Stretch]:
         """The stretches of a group; one if it is not cut."""

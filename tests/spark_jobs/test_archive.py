@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.errors import OutputError
+from dissector.jit import keep_file, program_digest
+from dissector.native.code import code_folder, keep_list
 from spark_jobs import archive
 
 
@@ -21,12 +23,10 @@ def test_it_holds_program_libraries_and_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "needed", lambda: ["click"])
-    kernels = tmp_path / "cache"
-    digest = archive.module_digest("dissector.codecs.integers")
-    for name in (f"dissector.codecs.integers-{digest}", "dissector.codecs.integers-0ld"):
-        (kernels / name).mkdir(parents=True)
-        (kernels / name / "read-1.kernel").write_bytes(b"code")
-    monkeypatch.setenv("DISSECTOR_CACHE", str(kernels))
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path / "cache"))
+    for name in ("read-1", "read-0ld"):
+        keep_file(code_folder() / f"{name}.kernel", b"code")
+    keep_list(program_digest(), ["read-1"])
     output = tmp_path / "small.tar.gz"
     assert archive.main(["-o", str(output)]) == 0
     with tarfile.open(output) as tar:
@@ -38,7 +38,8 @@ def test_it_holds_program_libraries_and_kernels(
     )
     assert any(name.endswith("dist-info/METADATA") and "pulsar" in name for name in names)
     assert [name for name in names if name.startswith("kernels/")] == [
-        f"kernels/dissector.codecs.integers-{digest}/read-1.kernel"
+        f"kernels/{code_folder().name}/read-1.kernel",
+        f"kernels/{code_folder().name}/{program_digest()}.list",
     ]
     assert not any("__pycache__" in name for name in names)
     assert list(tmp_path.glob(".*")) == []

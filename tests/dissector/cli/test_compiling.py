@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cli import compiling, terminal
-from dissector.cli.compiling import KERNELS, Compiling, is_wanted, warm_mark
+from dissector.cli import terminal
+from dissector.cli.compiling import KERNELS, Compiling, is_wanted
 from dissector.cli.terminal import NORMAL, QUIET, Words
-from dissector.jit import compiled, keep_file
+from dissector.jit import compiled, program_digest
+from dissector.native.code import keep_list
 from tests.dissector.cli.conftest import Command
 
 needs_compiler = pytest.mark.skipif(not compiled(), reason="nothing is compiled")
@@ -46,8 +47,7 @@ def test_the_first_kernel_is_announced_before_it_is_compiled(cold: Path) -> None
     listener = Compiling(Words(NORMAL, stream), True, stream, clock)
     listener("dissector.packet.decode.read_packets")
     (line,) = stream.getvalue().splitlines()
-    assert f"compiling up to {KERNELS} kernels" in line and "dissector doctor --warm" in line
-    assert "minutes" in line
+    assert f"once; all {KERNELS} take about" in line and "dissector doctor --warm" in line
     listener(None)
     for _ in range(2):
         clock.now += 15
@@ -66,18 +66,14 @@ def test_once_is_said_only_where_code_is_kept(cold: Path) -> None:
     assert "each run compiles again" in stream.getvalue() and "--warm" not in stream.getvalue()
 
 
-def test_kernels_that_are_there_count(cold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "kept_kernels", lambda: [Path("a")] * (KERNELS - 1))
+def test_more_kernels_than_usual_are_counted_on(cold: Path) -> None:
     stream, clock = io.StringIO(), Clock()
     listener = Compiling(Words(NORMAL, stream), True, stream, clock)
-    for _ in range(2):  # and a rare one more
+    for _ in range(KERNELS + 2):
         listener("dissector.packet.tcp.read")
         clock.now += 60
         listener(None)
-    listener("dissector.packet.tcp.read")
-    told = stream.getvalue().splitlines()
-    assert "up to 1 kernel for" in told[0]
-    assert told[-1].endswith(f"{KERNELS + 2} of about {KERNELS + 2}")
+    assert stream.getvalue().splitlines()[-1].endswith(f"{KERNELS + 2} of about {KERNELS + 2}")
 
 
 def test_a_terminal_has_one_line_that_changes(cold: Path) -> None:
@@ -113,7 +109,7 @@ def test_who_wants_quiet_has_quiet(cold: Path) -> None:
 
 
 def test_a_rare_kernel_of_a_warm_program_is_not_worth_a_word(cold: Path) -> None:
-    keep_file(warm_mark(), b"")
+    keep_list(program_digest(), ["a"])
     stream = io.StringIO()
     listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
     listener("dissector.packet.decode.read_packets")
@@ -127,7 +123,7 @@ def test_it_is_worth_doing_beforehand_only_where_it_can_be_kept(cold: Path) -> N
     cold.chmod(0o777)
     assert not is_wanted()
     cold.chmod(0o700)
-    keep_file(warm_mark(), b"")
+    keep_list(program_digest(), ["a"])
     assert not is_wanted()
 
 
@@ -137,7 +133,7 @@ def test_several_processes_find_kernels_that_one_compiled(
 ) -> None:
     """Each of them would compile all of them, and say nothing."""
     done: list[bool] = []
-    monkeypatch.setattr("dissector.cli.doctor.warm_up", lambda common: done.append(True))
+    monkeypatch.setattr("dissector.cli.warming.warm_up", lambda processes: done.append(True))
     monkeypatch.setattr("dissector.lake.land.takes_processes", lambda chains, jobs: jobs > 1)
     monkeypatch.setattr("dissector.lake.land.land_chains", lambda *_: iter(()))
     assert command("land", nacks, "--lake", tmp_path / "lake", "-j", 1).code == 0
@@ -166,7 +162,7 @@ def test_a_command_says_at_once_that_it_compiles(tmp_path: Path, is_terminal: bo
             told += piece
         process.kill()
     os.close(ours)
-    assert told.startswith(b"dissector: compiling up to ")
+    assert told.startswith(b"dissector: compiling kernels for ")
 
 
 def test_help_loads_no_compiler() -> None:

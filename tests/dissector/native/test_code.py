@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from dissector import jit
 from dissector.jit import compiled
 from dissector.native import code as kept
 from dissector.native.arguments import append
-from dissector.native.code import Code, keep_code, module_digest, read_code
+from dissector.native.code import Code, find_code, keep_code, read_code
 
 CODE = Code(b"\x7fELF and more\n", "entry", ["t", "", "", [["i"], ["n"]]], ["memset"])
 
@@ -42,36 +42,66 @@ def test_one_changed_byte_of_code_is_noticed(tmp_path: Path) -> None:
     assert read_code(path) is None
 
 
-def test_a_digest_is_the_same_for_all_patch_versions_of_an_interpreter(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Code that came with the package, for two families of processors; an empty cache."""
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept, "_PACKAGED", tmp_path / "package")
+    families = {"new": frozenset({"teleport"}), "old": frozenset({"walk"})}
+    monkeypatch.setattr(kept, "FAMILIES", families)
+    monkeypatch.setattr(kept, "processor_features", lambda: frozenset({"walk"}))
+    monkeypatch.setattr(kept.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    for name in families:
+        keep_code(tmp_path / "package" / name / "f-1.kernel", CODE._replace(symbol=name))
+    kept._packaged_folders.cache_clear()
+    yield tmp_path / "package"
+    kept._packaged_folders.cache_clear()
+
+
+def test_code_of_the_package_fits_the_processor(
+    packaged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers of a cluster have another 3.11 than the machine where their archive was made."""
-    found = []
-    for version in ((3, 11, 2), (3, 11, 15), (3, 12, 0)):
-        monkeypatch.setattr(kept, "sys", SimpleNamespace(version_info=version))
-        module_digest.cache_clear()
-        found.append(module_digest("dissector.buckets"))
-    monkeypatch.undo()
-    module_digest.cache_clear()
-    assert found[0] == found[1] != found[2]
+    found = find_code("f-1")
+    assert found is not None and found.symbol == "old"
+    assert find_code("f-2") is None
+    monkeypatch.setattr(kept, "processor_features", lambda: frozenset({"walk", "teleport"}))
+    kept._packaged_folders.cache_clear()
+    found = find_code("f-1")
+    assert found is not None and found.symbol == "new"
 
 
-def test_a_digest_depends_on_what_a_module_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    module_digest.cache_clear()
-    before = module_digest("dissector.stream.reassembly"), module_digest("dissector.buckets")
-    read = kept._read_module.__wrapped__
+@pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "DISSECTOR_BOUNDSCHECK"])
+def test_code_of_the_package_is_not_for_who_asks_for_other_code(
+    packaged: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "1")
+    assert find_code("f-1") is None
 
-    def edited(module: str) -> tuple[bytes, tuple[str, ...]] | None:
-        found = read(module)
-        if module == "dissector.stream.records" and found is not None:
-            return b"edited", found[1]
-        return found
 
-    monkeypatch.setattr(kept, "_read_module", edited)
-    module_digest.cache_clear()
-    after = module_digest("dissector.stream.reassembly"), module_digest("dissector.buckets")
-    module_digest.cache_clear()
-    assert before[0] != after[0] and before[1] == after[1]
+@pytest.mark.parametrize("mode", [0o777, 0o775], ids=oct)
+@pytest.mark.parametrize("which", ["file", "folder", "parent"])
+def test_code_of_a_package_that_others_can_write_is_not_loaded(
+    packaged: Path, which: str, mode: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    """As in an environment that a group shares; without a word, since the user's cache serves."""
+    file = packaged / "old" / "f-1.kernel"
+    {"file": file, "folder": file.parent, "parent": packaged}[which].chmod(mode)
+    assert find_code("f-1") is None and not recwarn.list
+    keep_code(kept.code_folder() / "f-1.kernel", CODE)
+    assert find_code("f-1") == CODE
+
+
+def test_installers_may_keep_a_link_to_code_of_the_package(packaged: Path, tmp_path: Path) -> None:
+    os.link(packaged / "old" / "f-1.kernel", tmp_path / "store of an installer")
+    assert find_code("f-1") is not None
+
+
+def test_what_is_all_there_is_listed(packaged: Path) -> None:
+    assert kept.kept_list("program").names == ()
+    kept.keep_list("program", ["f-1", "g-2"])
+    assert kept.kept_list("program") == (kept.code_folder(), ("f-1", "g-2"))
+    kept.keep_file(packaged / "old" / "program.list", b"f-1")
+    assert kept.kept_list("program") == (packaged / "old", ("f-1",))
 
 
 @pytest.mark.skipif(not compiled(), reason="nothing is compiled")
@@ -143,8 +173,7 @@ def test_planted_code_does_not_run(tmp_path: Path, way: str) -> None:
     assert run().stdout == "0xe3069283\n"
     (good,) = cache.rglob("crc32c-*.kernel")
     kinds = tuple(append(value, []) for value in (np.zeros(9, np.uint8), 0, 9))
-    compiler = jit._compiler()
-    keep_code(good, compiler.compile_kernel(jit.Kernel(evil).dispatcher, "evil", kinds))
+    keep_code(good, jit.Kernel(evil).code(kinds))
     assert run().stdout == "0xbad\n", "what the user wrote is what runs"
     if way == "everybody's folder":
         good.parent.chmod(0o777)

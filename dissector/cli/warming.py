@@ -1,0 +1,103 @@
+"""Compiling all kernels beforehand, in as many processes as there are processors.
+
+A process of its own (`python -m dissector.cli.warming`) runs the captures that come with the
+package with kernels in plain Python, which takes seconds, and writes down what was called: module,
+name, and kinds of arguments. The other processes compile that.
+"""
+
+import ast
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from dissector.native import recording
+from dissector.native.telling import compiling
+
+_Call = tuple[str, str, Any]  # as recording.Recorder takes it
+
+
+def warm_up(processes: int) -> None:
+    """Compile every kernel into the cache; what is there already is not compiled again."""
+    from dissector.native.code import keep_list
+    from dissector.native.digests import program_digest
+
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context) as pool:
+        waiting: dict[Future[str], str] = {}
+        for module, name, key in _calls():
+            waiting[pool.submit(_compile, module, name, key)] = f"{module}.{name}"
+        names = []
+        for each in as_completed(waiting):
+            with compiling(waiting[each]):
+                names.append(each.result())
+    keep_list(program_digest(), sorted(names))
+
+
+def _compile(module: str, name: str, key: Any) -> str:
+    from dissector.jit import compile_ahead
+
+    return compile_ahead(module, name, key)
+
+
+def _calls() -> Iterator[_Call]:
+    """With what the captures of the package call kernels, as soon as it is known."""
+    command = [sys.executable, "-m", __name__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield ast.literal_eval(line)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+
+
+def _run_everything() -> None:
+    """Call every kernel: land and sum up the captures of the package, and what those do not need:
+    texts that lie scattered in their buffer, and the ring of a tap."""
+    import numpy as np
+
+    from dissector.capture.tpacket import walk_block
+    from dissector.cli.options import Common
+    from dissector.cli.reading import Reading
+    from dissector.cli.terminal import no_progress
+    from dissector.lake.land import land_chains
+    from dissector.packet.columns import new_packet_columns
+    from dissector.schemas.spans import gather_spans
+    from dissector.tap.facts import FactSums
+
+    folder = Path(__file__).resolve().parent.parent / "data" / "warm"
+    captures = sorted(str(path) for path in folder.iterdir())
+    common = Common()
+    reading = Reading(captures, common, "none")
+    sums = FactSums()
+    for _, block in reading.blocks("recording", is_quiet=True, want_detail="all"):
+        sums.add(block)
+    options = common.core_options(payload_sha256=True, properties=True)
+    with tempfile.TemporaryDirectory(prefix="dissector-") as lake:
+        list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
+    bounds = np.array([0, 2], np.int64), np.array([1, 1], np.int64)
+    gather_spans(np.zeros(3, np.uint8), *bounds, np.zeros(2, np.uint8))
+    walk_block(np.zeros(64, np.uint8), (0, 64), 0, 0, 1, new_packet_columns(1))
+
+
+def main() -> None:
+    """Write a line for each way in which a kernel is called."""
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    seen: set[_Call] = set()
+
+    def write(*call: Any) -> None:
+        if call not in seen:
+            seen.add(call)
+            print(repr(call), file=output)
+
+    recording.record(write)
+    _run_everything()
+
+
+if __name__ == "__main__":
+    main()

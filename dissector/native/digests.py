@@ -1,0 +1,177 @@
+"""What machine code was made from, as a digest: the key under which code is kept.
+
+The digest of a kernel is that of its bytecode, constants, defaults and closure, of the values of
+the globals that it names, of the fields of the classes among them, and of every kernel that it
+calls, at any depth; of the kinds of its arguments, the compiler's side of this package and the
+minor version of Python. Where a function stands, its comments and its docstring do not count. A
+global of a type that is not known here is an error: code that is kept may be missing, never stale.
+
+A name of an attribute that is also a global counts as that global: one recompilation too many.
+"""
+
+import builtins
+import enum
+import hashlib
+import sys
+from functools import cache
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from dissector.native.arguments import FUNCTION, STATE, TUPLE, Kind, class_named
+
+PACKAGE: Final = "dissector"
+_PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
+# The compiler's side: how arguments are passed, and what the compiler is taught.
+_COMPILER_FILES: Final = ("arguments.py", "codegen.py", "compiler.py", "indexing.py")
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(...))
+# What the compiler knows by name alone.
+_NAMED: Final = (FunctionType, BuiltinFunctionType, np.ufunc, type(np.max))
+
+
+def kernel_digest(kernel: Any, key: tuple[Kind, ...] | str) -> str:
+    """The digest of a kernel's code.
+
+    Args:
+        kernel: has a `py_func` and says whether it `is_inlined`.
+        key: the kinds of its arguments, or the text of its signature.
+
+    Raises:
+        TypeError: it reads a global of a type that is not known.
+    """
+    digest = hashlib.sha256(_compiler_digest())
+    digest.update(_described_key(key).encode())
+    # Kernels may call each other, so each is named by its place in the order of first use.
+    places = {kernel.py_func: 0}
+    waiting = [kernel]
+    for each in waiting:
+        text, called = _described(each.py_func)
+        digest.update(f"{each.is_inlined} {text}".encode())
+        for other in called:
+            if other.py_func not in places:
+                places[other.py_func] = len(places)
+                waiting.append(other)
+            digest.update(f" {places[other.py_func]}".encode())
+    return digest.hexdigest()[:32]
+
+
+@cache
+def program_digest() -> str:
+    """A digest of the text of the whole package and the minor version of Python."""
+    digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
+    for path in sorted(_PACKAGE_FOLDER.rglob("*.py")):
+        digest.update(str(path.relative_to(_PACKAGE_FOLDER)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:32]
+
+
+@cache
+def _compiler_digest() -> bytes:
+    # Patch versions of Python have the same bytecode; minor versions do not.
+    digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
+    for name in _COMPILER_FILES:
+        digest.update((_PACKAGE_FOLDER / "native" / name).read_bytes())
+    return digest.digest()
+
+
+def _described_key(key: Any) -> str:
+    """Kinds with the fields of the classes that they name."""
+    if isinstance(key, str):
+        return key
+    texts = []
+    for kind in key:
+        texts.append(repr(kind))
+        if len(kind) > 2 and kind[0] not in (FUNCTION, "a") and kind[2]:
+            texts.append(_class(class_named(kind[1], kind[2])))
+        if kind[0] in (STATE, TUPLE):
+            texts.append(_described_key(kind[3]))
+    return " ".join(texts)
+
+
+@cache
+def _described(function: FunctionType) -> tuple[str, tuple[Any, ...]]:
+    """All that the compiler sees of one function, but for the kernels that it calls: those."""
+    called: list[Any] = []
+    names: dict[str, None] = {}
+    texts = [
+        _code(function.__code__, function.__doc__, names),
+        _value(function.__defaults__, called),
+        _value(tuple(sorted((function.__kwdefaults__ or {}).items())), called),
+        *(_value(cell.cell_contents, called) for cell in function.__closure__ or ()),
+    ]
+    for name in names:
+        for scope in (function.__globals__, vars(builtins)):
+            if name in scope:
+                texts.append(f"{name}={_global(scope[name], names, called)}")
+                break
+    return "\n".join(texts), tuple(called)
+
+
+def _code(code: CodeType, docstring: str | None, names: dict[str, None]) -> str:
+    """Bytecode with its constants and names; the names are added to `names`, too."""
+    names.update(dict.fromkeys(code.co_names))
+    constants = []
+    for number, each in enumerate(code.co_consts):
+        if isinstance(each, CodeType):
+            constants.append(_code(each, None, names))
+        elif number == 0 and docstring is not None and each == docstring:
+            constants.append("docstring")
+        else:
+            constants.append(_value(each, []))
+    about = (
+        code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags,
+        code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars,
+        code.co_exceptiontable,
+    )  # fmt: skip
+    return f"{code.co_code.hex()} {constants} {about}"
+
+
+def _global(value: Any, names: dict[str, None], called: list[Any]) -> str:
+    """A global; of a module of ours, each of its attributes that is named in the function."""
+    if not isinstance(value, ModuleType):
+        return _value(value, called)
+    if value.__name__.split(".")[0] != PACKAGE:
+        return f"module {value.__name__}"
+    inside = [name for name in names if name in vars(value)]
+    return f"module {[(name, _value(vars(value)[name], called)) for name in inside]}"
+
+
+def _value(value: Any, called: list[Any]) -> str:
+    """The text of a value that tells it from every other; kernels are added to `called`."""
+    cls = type(value)
+    if cls in _PLAIN:
+        return f"{cls.__name__} {value!r}"
+    if isinstance(value, tuple):
+        name = "" if cls is tuple else _class(cls)
+        return f"{name}({', '.join(_value(part, called) for part in value)})"
+    if isinstance(value, frozenset):
+        return f"frozenset({sorted(_value(part, called) for part in value)})"
+    if isinstance(value, type):
+        return _class(value)
+    if isinstance(value, enum.Enum):
+        return f"{_class(cls)} {value.name}"
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        data = hashlib.sha256(array.tobytes()).hexdigest()
+        return f"{cls.__name__} {array.dtype.descr} {array.shape} {array.strides} {data}"
+    if hasattr(value, "py_func"):
+        called.append(value)
+        return "kernel"
+    if hasattr(value, "argument_bits"):
+        return f"instruction {value.name} {value.result_bits} {value.argument_bits}"
+    if isinstance(value, _NAMED):
+        return f"{getattr(value, '__module__', '')}.{value.__name__}"
+    raise TypeError(f"a kernel cannot name a global of type {cls.__module__}.{cls.__qualname__}")
+
+
+def _class(cls: Any) -> str:
+    """A class by its name, and by what the compiler sees of it: fields, defaults, members."""
+    text = f"{cls.__module__}.{cls.__qualname__}"
+    if issubclass(cls, enum.Enum):
+        return f"{text} {[(each.name, each.value) for each in cls]!r}"
+    fields = getattr(cls, "_fields", None)
+    if fields is None:
+        return text
+    return f"{text} {fields!r} {_value(tuple(getattr(cls, '_field_defaults', {}).items()), [])}"
