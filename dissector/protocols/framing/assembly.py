@@ -1,6 +1,6 @@
 """The framing of a capture: the splitting kernel, and all that is too rare for it.
 
-The kernel (`protocols.framing`) returns where it cannot go on: first bytes of a connection that are
+The kernel (`splitting`) returns where it cannot go on: first bytes of a connection that are
 not plainly a frame, a search for the next frame, frames that wait for the role. This module decides
 and lets the kernel go on. All decisions depend on the ranges alone, never on how they were grouped.
 """
@@ -49,6 +49,8 @@ from dissector.protocols.framing.state import (
     SLOTS_FULL,
     UNDECIDED,
     UNKNOWN,
+    ConnectionState,
+    FlowState,
     FramingState,
 )
 from dissector.protocols.framing.unsynchronised import (
@@ -113,6 +115,14 @@ class Framing:
     def state(self) -> FramingState:
         """What is known of connections and directions, by slot."""
         return self._output.state
+
+    @property
+    def _flows(self) -> FlowState:
+        return self._output.state.flows
+
+    @property
+    def _known(self) -> ConnectionState:
+        return self._output.state.connections
 
     # -- driving the kernel
 
@@ -245,7 +255,7 @@ class Framing:
         if not is_full and waited_ns <= RESYNC_HOLD_MS * 1_000_000:
             return
         other = flow ^ 1
-        place = int(self._output.state.connections.protocol[slot])
+        place = int(self._known.protocol[slot])
         if self._runs[other].has_some(place, 1):
             self._accept(current.ranges, row, slot, other, place)
             return
@@ -255,7 +265,7 @@ class Framing:
     # -- what happens to a direction without a chain
 
     def _attend_data(self, current: Replay, slot: int, flow: int) -> None:
-        flows = self._output.state.flows
+        flows = self._flows
         ranges, row = current.ranges, current.cursor
         piece = self._runs.piece_of(current)
         if flow not in self._runs and piece.starts_chain:
@@ -269,7 +279,7 @@ class Framing:
         run = self._runs.begin(slot, flow)
         if is_new and flows.mode[flow] == HEAD:
             run.at_start = piece.stream_offset == 0
-            is_from_syn = bool(self._output.state.connections.is_from_syn[slot])
+            is_from_syn = bool(self._known.is_from_syn[slot])
             run.is_known_start = run.at_start and is_from_syn
             run.records = None if run.is_known_start else Records()
         self._runs.take_range(current, run)
@@ -277,7 +287,7 @@ class Framing:
 
     def _break_chain(self, current: Replay, slot: int, flow: int) -> None:
         """A header that cannot be one: what is gathered of it and what follows is searched."""
-        flows = self._output.state.flows
+        flows = self._flows
         ranges, row = current.ranges, current.cursor
         have = int(flows.have[flow])
         offset = int(ranges.stream_offset[row]) + current.position - have
@@ -287,7 +297,7 @@ class Framing:
         flows.total[flow] = 0
         run = self._runs.begin(slot, flow)
         # The first byte is known to start no frame.
-        run.trail(int(self._output.state.connections.protocol[slot])).search[RESUME] = 1
+        run.trail(int(self._known.protocol[slot])).search[RESUME] = 1
         if have:
             at = int(flows.arena_at[flow])
             order = current.pieces[row].order if current.pieces else self._runs.arrivals
@@ -300,7 +310,7 @@ class Framing:
         self, ranges: RangeColumns, row: int, slot: int, flow: int, is_final: bool
     ) -> bool:
         """Recognise or search the run of a direction; True if it ended and is replayed."""
-        known = self._output.state.connections
+        known = self._known
         run = self._runs[flow]
         before = run.size + PIECE_BYTES * len(run.pieces)
         is_open = known.protocol[slot] == UNDECIDED
@@ -325,7 +335,7 @@ class Framing:
         return False
 
     def _places(self, flow: int) -> tuple[int, ...]:
-        protocol = int(self._output.state.connections.protocol[flow >> 1])
+        protocol = int(self._known.protocol[flow >> 1])
         return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
 
     def _search(self, run: Run, flow: int, ts_ns: int, is_final: bool) -> int:
@@ -352,8 +362,8 @@ class Framing:
 
     def _bound(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
         """Keep a run within its bound: drop what can hold no frame, or give the direction up."""
-        known = self._output.state.connections
-        flows = self._output.state.flows
+        known = self._known
+        flows = self._flows
         run = self._runs[flow]
         is_live = run.is_live
         places = self._places(flow)
@@ -391,7 +401,7 @@ class Framing:
         If that decides the protocol, the run of the other direction may hold frames as well: both
         go through the kernel together, as they arrived.
         """
-        known, flows = self._output.state.connections, self._output.state.flows
+        known, flows = self._known, self._flows
         was_undecided = known.protocol[slot] == UNDECIDED
         known.protocol[slot] = place
         found = [(flow, self._take_run(ranges, row, flow, place))]
@@ -409,7 +419,7 @@ class Framing:
 
     def _take_run(self, ranges: RangeColumns, row: int, flow: int, place: int) -> Run:
         """The run of a direction without the bytes that precede its chain."""
-        flows = self._output.state.flows
+        flows = self._flows
         run = self._runs[flow]
         self._runs.drop(flow, run, int(run.trail(place).search[AT]))
         self._runs.end(flow)
@@ -428,8 +438,8 @@ class Framing:
     def _attend_gap(self, current: Replay, slot: int, flow: int) -> None:
         """A gap in a run: its chain may go on behind it; else the gap is told."""
         ranges, row = current.ranges, current.cursor
-        known = self._output.state.connections
-        flows = self._output.state.flows
+        known = self._known
+        flows = self._flows
         if flow in self._runs:
             self._runs.take_range(current, self._runs[flow])
             self._look_for_frames(ranges, row, slot, flow, is_final=False)
@@ -446,7 +456,7 @@ class Framing:
         """No byte follows in this direction: its search ends, and then the event is told."""
         if flow in self._runs and self._finish_run(current.ranges, current.cursor, slot, flow):
             return
-        flows = self._output.state.flows
+        flows = self._flows
         if flows.mode[flow] != OPAQUE:
             flows.mode[flow] = CHAIN
             flows.have[flow] = 0
@@ -465,23 +475,23 @@ class Framing:
                 run.trail(place).search[RESUME] = run.size
             self._runs.abandon(ranges, row, slot, flow)
             return True
-        self._runs.give_up(flow, int(self._output.state.flows.mode[flow]))
+        self._runs.give_up(flow, int(self._flows.mode[flow]))
         return False
 
     def _attend_close(self, current: Replay, slot: int) -> None:
         """The last chance of runs and waiting frames before the connection's last row."""
         ranges, row = current.ranges, current.cursor
-        known = self._output.state.connections
+        known = self._known
         client = int(known.client_side[slot])
         for side in (client, 1 - client):
             flow = 2 * slot + side
             if flow in self._runs and self._runs[flow].mode is None:
                 if self._finish_run(ranges, row, slot, flow):
                     return
-                self._output.state.flows.mode[flow] = OPAQUE
+                self._flows.mode[flow] = OPAQUE
         if (
             known.protocol[slot] == UNDECIDED
-            and self._output.state.flows.is_seen[2 * slot : 2 * slot + 2].any()
+            and self._flows.is_seen[2 * slot : 2 * slot + 2].any()
         ):
             known.protocol[slot] = UNKNOWN
         self._roles.decide(slot, int(ranges.release_packet[row]))

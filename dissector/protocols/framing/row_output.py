@@ -1,6 +1,6 @@
 """Write the rows of frames and events, and gather frames that straddle ranges in the arena.
 
-The small steps of the splitting kernel (`protocols.framing`), each on one direction or one row.
+The small steps of the splitting kernel (`splitting`), each on one direction or one row.
 """
 
 from typing import NamedTuple

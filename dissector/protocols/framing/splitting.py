@@ -1,13 +1,13 @@
 """Cut in-order stream ranges into length-prefixed frames.
 
-Theory. A direction is in one of four modes (framing_state). CHAIN is the rule: where a frame ends
-the next begins. A frame that lies in one range is taken where it lies; one that straddles ranges is
-put together in the arena, which grows with the bytes that arrive, never by the length announced.
-A gap inside a frame whose length is known leaves the chain intact: the frame's end is known in
-sequence space, the frame comes out with what is known of it, and the next header is checked
-strictly. A gap over a header, or a header that cannot be one, ends the chain: SEARCH. What is rare
-(the first bytes of a connection, SEARCH, frames that wait for the role) is not done here: the
-kernel returns ATTENTION or ROLE_WAIT and `protocols.assembly` does it.
+Theory. A flow, one direction of a connection, is in one of five modes (`state`). CHAIN is the rule:
+where a frame ends the next begins. A frame that lies in one range is taken where it lies; one that
+straddles ranges is put together in the arena, which grows with the bytes that arrive, never by the
+length announced. A gap inside a frame whose length is known leaves the chain intact: the frame's
+end is known in sequence space, the frame comes out with what is known of it, and the next header is
+checked strictly. A gap over a header, or a header that cannot be one, ends the chain: SEARCH. What
+is rare (the first bytes of a connection, SEARCH, frames that wait for the role) is not done here:
+the kernel returns ATTENTION or ROLE_WAIT and `assembly` does it.
 
 A protocol takes part with four callbacks, see `protocols.interface`.
 """

@@ -228,8 +228,9 @@ class PulsarConsumption:
         cells = dict(zip(type(rows)._fields, rows.matrix[:, :count].copy(), strict=True))
         if table == "deliveries":
             # Those that end with one frame in the order of their own.
-            order = np.lexsort((cells["frame_no"], cells["closing_row"]))
-            if (order[1:] < order[:-1]).any():
+            frame_nos, ends = cells["frame_no"], cells["closing_row"]
+            if ((ends[1:] == ends[:-1]) & (frame_nos[1:] < frame_nos[:-1])).any():
+                order = np.lexsort((frame_nos, ends))
                 cells = {name: values[order] for name, values in cells.items()}
         columns: dict[str, Column] = {}
         if "ack_set_at" in cells:
