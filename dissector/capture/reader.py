@@ -23,13 +23,7 @@ from dissector.capture.columns import (
     new_scan_state,
 )
 from dissector.capture.interfaces import Interfaces, packet_comments, read_section
-from dissector.capture.pcap import (
-    PcapLayout,
-    header_bytes,
-    is_pcap,
-    read_header,
-    scan_pcap,
-)
+from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
 from dissector.capture.pcapng import (
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
@@ -136,16 +130,13 @@ class CaptureReader:
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
     untimed: packets without a time, in whose place stands that of the packet before.
     next_packet: number of the next packet, from 1. notices: findings so far, in order.
-
-    Args:
-        max_packets: of the capture, at least 1; with that many it `is_full`.
+    max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
     """
 
-    def __init__(
-        self, block_rows: int = PACKET_BLOCK_ROWS, max_packets: int | None = None
-    ) -> None:
+    def __init__(self, block_rows: int = PACKET_BLOCK_ROWS, max_packets: int | None = None) -> None:
         self.packets = new_packet_columns(block_rows)
-        self._max_packets = max_packets
+        self._max_packets = max_packets or 1 << 62
+        self.is_full = False
         self.interfaces = Interfaces()
         self.untimed = UntimedPackets()
         self.next_packet = 1
@@ -175,10 +166,9 @@ class CaptureReader:
         position = start
         rows = 0
         is_more = True
-        if self._max_packets is not None:
-            left = self._max_packets + 1 - self.next_packet
-            if left < len(self.packets.offset):
-                self.packets = PacketColumns(self.packets.matrix[:, :left].copy())
+        left = self._max_packets + 1 - self.next_packet
+        if left < len(self.packets.offset):
+            self.packets = PacketColumns(self.packets.matrix[:, :left].copy())
         while is_more and rows == 0:
             before = position
             if file.phase == _FORMAT:
@@ -200,6 +190,7 @@ class CaptureReader:
             self._note_times(times, self.untimed.fill(times, self.next_packet))
         first_packet = self.next_packet
         self.next_packet += rows
+        self.is_full = self.next_packet > self._max_packets
         if self.is_full:
             return Scan(rows, first_packet, position, False)
         if is_last and not is_more and position < end:
@@ -231,11 +222,6 @@ class CaptureReader:
     def is_over(self) -> bool:
         """Whether nothing more is taken from the file."""
         return self._file.phase == _OVER
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the capture has as many packets as were asked for; `feed` is not called again."""
-        return self._max_packets is not None and self.next_packet > self._max_packets
 
     def start_live(self) -> None:
         """The file that began is none: its packets come through `take`."""
