@@ -48,7 +48,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
             if isinstance(library, _Library):
                 module.link_in(library._final_module, preserve=True)
                 waiting.extend(library._linking_libraries)
-            elif library.name != "numba.core.runtime.nrtdynmod":
+            else:
                 module.link_in(library._get_module_for_linking(), preserve=True)
         return module
 
