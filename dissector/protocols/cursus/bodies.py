@@ -23,7 +23,7 @@ from dissector.protocols.cursus.batches import (
     read_record,
 )
 from dissector.protocols.cursus.headers import BATCH_BODY, LENGTH_BYTES, shape_of
-from dissector.protocols.tables import HashTable, find, put
+from dissector.tables import HashTable, find, put
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 AllSources = tuple[ByteArray, ByteArray, ByteArray, ByteArray, ByteArray]

@@ -69,7 +69,6 @@ from dissector.protocols.cursus.sessions import (
 )
 from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
-from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import (
     CONN_CLOSED,
     DUP_OR_DROPPED,
@@ -90,6 +89,7 @@ from dissector.schemas.words import (
     UNANSWERED_AT_END,
 )
 from dissector.stream.columns import ENDED_CAPTURE_END
+from dissector.tables import ABSENT
 
 _STREAM: Final = NUMBER["STREAM"]
 _READ_STREAM: Final = NUMBER["READ_STREAM"]

@@ -15,7 +15,9 @@ from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, Deliveries
-from dissector.protocols.tables import (
+from dissector.schemas.words import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
+from dissector.states import State
+from dissector.tables import (
     ABSENT,
     HashTable,
     Pool,
@@ -28,8 +30,6 @@ from dissector.protocols.tables import (
     remove,
     roomy,
 )
-from dissector.schemas.words import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
-from dissector.states import State
 
 LARGEST: Final = (1 << 63) - 1
 _COLUMNS: Final = len(DELIVERY_COLUMNS)

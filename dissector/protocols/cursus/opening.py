@@ -32,7 +32,7 @@ from dissector.protocols.cursus.headers import (
 from dissector.protocols.cursus.lines import Line, read_line
 from dissector.protocols.cursus.relayed import INTERNAL_BATCH, batch_within
 from dissector.protocols.interface import FrameBlock
-from dissector.protocols.tables import new_hash_table, remove, roomy
+from dissector.tables import new_hash_table, remove, roomy
 
 OPENED_BYTES: Final = 32 << 20  # uncompressed at once; then the frames so far are read first
 MARKED: Final = (GZIP, LZ4_FRAME, XERIAL)

@@ -15,7 +15,8 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference, total
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.tables import (
+from dissector.states import State
+from dissector.tables import (
     ABSENT,
     HashTable,
     Pool,
@@ -29,7 +30,6 @@ from dissector.protocols.tables import (
     roomy,
     take_row,
 )
-from dissector.states import State
 
 MAX_REMEMBERED: Final = 1 << 17  # batches; and producers and logs; a power of two
 _SMALL: Final = 64

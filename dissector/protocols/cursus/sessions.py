@@ -35,7 +35,9 @@ from dissector.protocols.cursus.produced import (
     store_batch,
 )
 from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, Exchanges
-from dissector.protocols.tables import (
+from dissector.schemas.words import KIND_PUBLISH
+from dissector.states import State
+from dissector.tables import (
     ABSENT,
     HashTable,
     Pool,
@@ -48,8 +50,6 @@ from dissector.protocols.tables import (
     roomy,
     take_row,
 )
-from dissector.schemas.words import KIND_PUBLISH
-from dissector.states import State
 
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
 

@@ -28,8 +28,8 @@ from dissector.protocols.cursus.sessions import (
     store,
     take_oldest,
 )
-from dissector.protocols.tables import ABSENT, find
 from dissector.schemas.words import DUP_OR_DROPPED, KIND_PUBLISH, OK
+from dissector.tables import ABSENT, find
 
 
 @inlined

@@ -11,7 +11,7 @@ from dissector.protocols.framing.state import (
     UNDECIDED,
     FramingState,
 )
-from dissector.protocols.tables import (
+from dissector.tables import (
     ABSENT,
     find,
     give_row,

@@ -62,8 +62,8 @@ from dissector.protocols.framing.state import (
     UNDECIDED,
     FramingState,
 )
-from dissector.protocols.tables import ABSENT
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, OPEN, RangeColumns
+from dissector.tables import ABSENT
 
 
 @inlined

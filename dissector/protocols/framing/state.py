@@ -10,7 +10,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
-from dissector.protocols.tables import HashTable, Pool, new_hash_table, new_pool
+from dissector.tables import HashTable, Pool, new_hash_table, new_pool
 
 # Modes of a direction.
 HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the first bytes

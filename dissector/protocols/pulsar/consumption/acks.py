@@ -29,8 +29,8 @@ from dissector.protocols.pulsar.consumption.state import (
     SPENT_STEPS,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
+from dissector.tables import ABSENT
 
 ACTION_NAMES: Final = ("ack", "redeliver")
 ACTION_ACK: Final = 0

@@ -7,7 +7,7 @@ from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.pulsar.consumption.state import WORD_CLASSES, WORDS_USED, ConsumptionState
-from dissector.protocols.tables import ABSENT
+from dissector.tables import ABSENT
 
 _CLASS_BITS: Final = 4  # of a piece: its size class below, its place above
 

@@ -27,7 +27,7 @@ from dissector.protocols.pulsar.consumption.state import (
     STATE_READY,
     ConsumptionState,
 )
-from dissector.protocols.tables import (
+from dissector.tables import (
     ABSENT,
     find,
     give_row,

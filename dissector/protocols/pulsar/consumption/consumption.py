@@ -41,8 +41,8 @@ from dissector.protocols.pulsar.consumption.state import (
     new_state,
 )
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
-from dissector.protocols.tables import Pool
 from dissector.schemas.words import CAUSES, CHECKSUMS, DELIVERY_OUTCOMES, PERMIT_EVENTS
+from dissector.tables import Pool
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")

@@ -57,8 +57,8 @@ from dissector.protocols.pulsar.consumption.state import (
     PAGE_ENTRIES,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT, give_row, list_append, list_unlink, take_row
 from dissector.schemas.words import ACKED, REDELIVERY_REQUESTED, UNKNOWN_GAP, UNRESOLVED_AT_LIMIT
+from dissector.tables import ABSENT, give_row, list_append, list_unlink, take_row
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 

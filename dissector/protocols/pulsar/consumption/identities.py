@@ -24,7 +24,7 @@ from dissector.protocols.pulsar.consumption.state import (
     PAGE_ENTRIES,
     ConsumptionState,
 )
-from dissector.protocols.tables import (
+from dissector.tables import (
     ABSENT,
     find,
     give_row,

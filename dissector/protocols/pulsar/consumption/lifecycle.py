@@ -70,9 +70,9 @@ from dissector.protocols.pulsar.wire.commands import (
     SEEK,
     UNSUBSCRIBE,
 )
-from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
 from dissector.stream.columns import ENDED_CAPTURE_END
+from dissector.tables import ABSENT
 
 # A connection of very many consumers is not walked through for a hint.
 _HINT_STEPS: Final = 4096

@@ -18,7 +18,7 @@ from dissector.protocols.pulsar.consumption.state import (
     STATE_READY,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT
+from dissector.tables import ABSENT
 
 
 @inlined

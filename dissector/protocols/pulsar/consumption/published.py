@@ -18,7 +18,7 @@ from dissector.protocols.pulsar.consumption.state import (
     TRANSACTION_COMMITTED,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT, find, put, remove
+from dissector.tables import ABSENT, find, put, remove
 
 
 @inlined

@@ -16,7 +16,6 @@ from dissector.protocols.pulsar.consumption.state import (
     LEFT_BY_BROKER,
     ConsumptionState,
 )
-from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import (
     CAUSE_CONSUMER_GONE,
     CAUSE_EXPLICIT,
@@ -28,6 +27,7 @@ from dissector.schemas.words import (
     CAUSE_UNKNOWN,
     CAUSE_UNLOAD,
 )
+from dissector.tables import ABSENT
 
 _END_MASK: Final = (1 << END_BITS) - 1
 

@@ -24,7 +24,8 @@ from dissector.limits import (
     MAX_PUBLISH_WINDOW,
     MAX_TRANSACTIONS,
 )
-from dissector.protocols.tables import (
+from dissector.states import State
+from dissector.tables import (
     ABSENT,
     Ends,
     HashTable,
@@ -36,7 +37,6 @@ from dissector.protocols.tables import (
     new_pool,
     roomy,
 )
-from dissector.states import State
 
 # -- keys of the table, last word; levels of nodes count up from KEY_NODE
 KEY_CONSUMER: Final = 1  # connection, consumer id

@@ -69,8 +69,8 @@ from dissector.protocols.pulsar.wire.commands import (
     SEEK,
     SEND_RECEIPT,
 )
-from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
+from dissector.tables import ABSENT
 
 DONE: Final = 0
 FULL: Final = 1  # no room for the rows of the next frame: take the rows, make room, call again

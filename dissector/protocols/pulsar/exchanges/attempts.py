@@ -19,7 +19,7 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER
-from dissector.protocols.tables import (
+from dissector.tables import (
     ABSENT,
     Ends,
     HashTable,

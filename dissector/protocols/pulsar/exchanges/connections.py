@@ -13,7 +13,7 @@ from dissector.protocols.pulsar.exchanges.state import (
     RECENT,
     ExchangeState,
 )
-from dissector.protocols.tables import (
+from dissector.tables import (
     ABSENT,
     find,
     give_row,

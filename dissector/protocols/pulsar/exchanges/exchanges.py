@@ -33,8 +33,8 @@ from dissector.protocols.pulsar.exchanges.state import (
 )
 from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
 from dissector.protocols.pulsar.wire.commands import rule_columns
-from dissector.protocols.tables import ABSENT
 from dissector.schemas.words import KINDS, OUTCOMES
+from dissector.tables import ABSENT
 
 _START_ROWS: Final = 1024
 # Room for rows is made in small steps: tables that are larger than what is in them are looked up in

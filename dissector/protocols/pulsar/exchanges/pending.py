@@ -34,8 +34,8 @@ from dissector.protocols.pulsar.wire.commands import (
     ERROR,
     SEND_RECEIPT,
 )
-from dissector.protocols.tables import ABSENT, chain_append, find, list_append, take_row
 from dissector.schemas.words import EVICTED, LOST_IN_GAP
+from dissector.tables import ABSENT, chain_append, find, list_append, take_row
 
 # How far a chain of equal keys is looked through for the one that fits best.
 _CHAIN_STEPS = 64

@@ -30,7 +30,6 @@ from dissector.protocols.pulsar.wire.commands import (
     WATCH_SCALABLE_TOPICS,
     RuleColumns,
 )
-from dissector.protocols.tables import ABSENT, chain_unlink, give_row, list_unlink
 from dissector.schemas.words import (
     CONN_CLOSED,
     DROPPED_AFTER_CLOSE,
@@ -44,6 +43,7 @@ from dissector.schemas.words import (
     RESPONSE_CUT,
     UNANSWERED_AT_END,
 )
+from dissector.tables import ABSENT, chain_unlink, give_row, list_unlink
 
 NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
 _LOOKUP_FAILED = 2  # LookupType of a failed LOOKUP_RESPONSE

@@ -42,7 +42,8 @@ from dissector.limits import (
 )
 from dissector.protocols.pulsar.exchanges.attempts import Attempts, new_attempts, with_room
 from dissector.protocols.pulsar.exchanges.columns import RequestColumns
-from dissector.protocols.tables import (
+from dissector.states import State
+from dissector.tables import (
     ABSENT,
     Ends,
     HashTable,
@@ -57,7 +58,6 @@ from dissector.protocols.tables import (
     new_pool,
     roomy,
 )
-from dissector.states import State
 
 # Lists of pending rows in the order in which they came.
 SENDS: Final = 0

@@ -75,9 +75,9 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND_ERROR,
     SEND_RECEIPT,
 )
-from dissector.protocols.tables import ABSENT, find, has_room
 from dissector.schemas.words import CONN_CLOSED, DROPPED_AFTER_CLOSE, NOT_AWAITED, UNANSWERED_AT_END
 from dissector.stream.columns import ENDED_CAPTURE_END
+from dissector.tables import ABSENT, find, has_room
 
 
 @kernel

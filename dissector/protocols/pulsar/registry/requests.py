@@ -34,7 +34,8 @@ from dissector.protocols.pulsar.wire.commands import (
     SUBSCRIBE,
     UNSUBSCRIBE,
 )
-from dissector.protocols.tables import (
+from dissector.schemas.words import BY_BROKER, BY_CLIENT
+from dissector.tables import (
     ABSENT,
     chain_append,
     chain_unlink,
@@ -43,7 +44,6 @@ from dissector.protocols.tables import (
     list_unlink,
     take_row,
 )
-from dissector.schemas.words import BY_BROKER, BY_CLIENT
 
 
 @kernel

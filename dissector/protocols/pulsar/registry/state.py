@@ -22,7 +22,8 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.limits import MAX_PENDING_REQUESTS, MAX_SUBJECTS, MAX_TOPIC_HINTS, NULL
 from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
-from dissector.protocols.tables import (
+from dissector.states import State
+from dissector.tables import (
     ABSENT,
     Ends,
     HashTable,
@@ -39,7 +40,6 @@ from dissector.protocols.tables import (
     new_pool,
     roomy,
 )
-from dissector.states import State
 
 UNOPENED: Final = 0
 OPENING: Final = 1

@@ -65,14 +65,14 @@ from dissector.protocols.pulsar.wire.commands import (
     UNSUBSCRIBE,
     RuleColumns,
 )
-from dissector.protocols.tables import (
+from dissector.schemas.words import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
+from dissector.stream.columns import ENDED_CAPTURE_END
+from dissector.tables import (
     ABSENT,
     find,
     give_row,
     remove,
 )
-from dissector.schemas.words import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
-from dissector.stream.columns import ENDED_CAPTURE_END
 
 ID_REOPENED = NOTICE_NUMBER["id_reopened"]
 REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's producer

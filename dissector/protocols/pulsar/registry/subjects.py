@@ -31,7 +31,7 @@ from dissector.protocols.pulsar.registry.state import (
     SubjectRows,
 )
 from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
-from dissector.protocols.tables import (
+from dissector.tables import (
     ABSENT,
     chain_append,
     chain_unlink,

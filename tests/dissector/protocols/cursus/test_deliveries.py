@@ -13,8 +13,8 @@ from dissector.protocols.cursus.deliveries import (
     take_commit,
 )
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS
-from dissector.protocols.tables import ABSENT, find, take_row
 from dissector.schemas.words import UNACKED_AT_END
+from dissector.tables import ABSENT, find, take_row
 
 
 def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> bool:

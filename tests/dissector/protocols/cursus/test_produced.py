@@ -18,7 +18,7 @@ from dissector.protocols.cursus.produced import (
     published_ns,
     store_batch,
 )
-from dissector.protocols.tables import ABSENT
+from dissector.tables import ABSENT
 
 
 def sent(start: int, end: int, producer: int = 1, epoch: int = 7) -> BatchKey:

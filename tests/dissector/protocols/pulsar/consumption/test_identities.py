@@ -27,7 +27,7 @@ from dissector.protocols.pulsar.consumption.state import (
     make_key_room,
     new_state,
 )
-from dissector.protocols.tables import ABSENT, find
+from dissector.tables import ABSENT, find
 from tests.wire.talk import SHARED, TOPIC, Talk
 
 WORD = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -11,7 +11,7 @@ from dissector.protocols.pulsar.exchanges.attempts import (
     new_heads,
     unlink_attempt,
 )
-from dissector.protocols.tables import ABSENT
+from dissector.tables import ABSENT
 
 KEYS = st.tuples(*[st.integers(-2, 2)] * 4)
 
