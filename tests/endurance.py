@@ -26,8 +26,8 @@ import dissector.cli.environment  # noqa: F401 -- the allocator as in the comman
 from captures.make.traffic import MIXES, Connection, Direction, _begin, _round, packets
 from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection, Options
-from dissector.findings import Finding
 from dissector.limits import PACKET_BLOCK_ROWS
+from dissector.notice_log import Notice
 from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.health import Health
@@ -226,7 +226,7 @@ class Endless:
     def down(self) -> list[str]:
         return []
 
-    def notices(self) -> list[Finding]:
+    def notices(self) -> list[Notice]:
         return []
 
     def stop(self) -> None:

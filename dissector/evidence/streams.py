@@ -14,8 +14,8 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
-from dissector.conversation import ALL, TABLE
 from dissector.dissection import Dissection, Options
+from dissector.dissection.conversation import ALL, TABLE
 from dissector.evidence.disguise import Disguise
 from dissector.limits import MAX_FRAME_BYTES
 from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
-from dissector.findings import Findings
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.places import nullable
 from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
 from dissector.limits import NULL
+from dissector.notice_log import NoticeLog
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
@@ -221,7 +221,7 @@ class Replay:
         self._exchanges = PulsarExchanges(place, window_ns)
         self._consumption = PulsarConsumption(place)
         self._commands = CommandNames()
-        self._findings = Findings()
+        self._findings = NoticeLog()
         self._serials = Serials()
         self._rules = rule_columns()
         self._held: pa.Table | None = None

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.codecs.names import NameTable
-from dissector.findings import Findings
 from dissector.joining import replay
 from dissector.joining.replay import COST, EVENT, Told
 from dissector.joining.serials import Serials, by_text
 from dissector.limits import NULL
+from dissector.notice_log import NoticeLog
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
     TO_BROKER,
@@ -124,7 +124,7 @@ class CursusReplay(replay.Replay):
         names = NameTable()
         self._again = Readings(names, self._protocol, False, "none")
         self._codes = self._again.codes
-        self._correlation = Correlation(names, self._again, Findings(), self._protocol)
+        self._correlation = Correlation(names, self._again, NoticeLog(), self._protocol)
         self._serials = Serials()
         self._held: pa.Table | None = None
 

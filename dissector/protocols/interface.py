@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.pseudonyms import Key, Pseudonyms
 from dissector.codecs.redaction import masked
-from dissector.findings import Findings
+from dissector.notice_log import NoticeLog
 from dissector.protocols.columns import FrameColumns
 
 # Signatures of the callbacks, in the compiler's words.
@@ -81,7 +81,7 @@ class Facts(Protocol):
     it was asked last, and their bytes; `finish` closes what is open.
     """
 
-    findings: Findings
+    findings: NoticeLog
 
     def advance(self, block: FrameBlock) -> list[TableBlock]: ...
 

@@ -16,8 +16,8 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.tpacket import walk_block
 from dissector.dissection import Dissection
-from dissector.findings import Finding
 from dissector.limits import PACKET_BLOCK_ROWS
+from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketColumns, new_packet_columns
 from dissector.packet.link import ETHERNET
@@ -140,7 +140,7 @@ class Live:
         self._room = new_packet_columns(PACKET_BLOCK_ROWS)
         self._is_ending = False
         self._checked = 0.0
-        self._findings: list[Finding] = []
+        self._findings: list[Notice] = []
         self.taken = 0
         self.last_ns = 0
 
@@ -163,7 +163,7 @@ class Live:
         """Interfaces that are down or gone."""
         return [feed.ring.interface.name for feed in self._feeds if feed.down_since is not None]
 
-    def notices(self) -> list[Finding]:
+    def notices(self) -> list[Notice]:
         """What happened to the interfaces since the last call."""
         found, self._findings = self._findings, []
         return found
@@ -319,7 +319,7 @@ class Live:
                 self._note("filter_misses_tags", tagged)
 
     def _note(self, code: str, value: int, value2: int | None = None) -> None:
-        finding = Finding(NOTICE_NUMBER[code], ts_ns=time.time_ns(), value=value)
+        finding = Notice(NOTICE_NUMBER[code], ts_ns=time.time_ns(), value=value)
         self._findings.append(finding if value2 is None else finding._replace(value2=value2))
 
 

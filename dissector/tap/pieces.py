@@ -12,7 +12,7 @@ import numpy as np
 from dissector.blocks import ByteArray, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection
-from dissector.findings import Finding
+from dissector.notice_log import Notice
 from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketCounts
 
@@ -80,7 +80,7 @@ class Source(Protocol):
     def down(self) -> list[str]:
         """Interfaces that are down or gone."""
 
-    def notices(self) -> list[Finding]:
+    def notices(self) -> list[Notice]:
         """What happened to the input since the last call."""
 
     def introduce(self, dissection: Dissection) -> None:

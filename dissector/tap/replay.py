@@ -8,8 +8,8 @@ from typing import Final
 from dissector.blocks import Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection
-from dissector.findings import Finding
 from dissector.limits import NULL
+from dissector.notice_log import Notice
 from dissector.packet.columns import PacketColumns, new_packet_columns
 from dissector.sources.files import Buffer, ChainReader, FileStart, raise_if_nothing
 from dissector.sources.rings import Chain
@@ -53,7 +53,7 @@ class Replay:
         """A replay has no interfaces."""
         return []
 
-    def notices(self) -> list[Finding]:
+    def notices(self) -> list[Notice]:
         """Files say all of theirs in the dissection."""
         return []
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from dissector.blocks import Column, Int64Array, TableBlock
 from dissector.capture.reader import LIVE
 from dissector.dissection import Dissection, Options
-from dissector.findings import Finding, Findings
 from dissector.limits import NULL
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.link import link_type_name
 from dissector.schemas import SCHEMA_VERSION
@@ -95,7 +95,7 @@ class Tap:
         self._rotations = rotations
         self._listeners = list(listeners)
         self._began = time.monotonic()
-        self._findings = Findings()
+        self._findings = NoticeLog()
         self._cuts = Cuts()
         self._cuts.room_bytes = settings.rotate_bytes
         self._rotation_began = self._began
@@ -128,7 +128,7 @@ class Tap:
 
     def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
         """Say something about the tap itself in the running rotation."""
-        self._findings.add([Finding(NOTICE_NUMBER[code], value=value, value2=value2)])
+        self._findings.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
 
     def run(self) -> None:
         """Go on until the input ends, a signal wants it, or the time is over.

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dissector.conversation import TABLE
 from dissector.dissection import Options
+from dissector.dissection.conversation import TABLE
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains

@@ -6,8 +6,8 @@ from collections.abc import Collection
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.findings import Findings
 from dissector.limits import NULL
+from dissector.notice_log import NoticeLog
 from dissector.protocols.columns import EVENT_CLOSE
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 
@@ -20,7 +20,7 @@ class ToyFacts:
     """The state of one capture."""
 
     def __init__(self, options: FactsOptions) -> None:
-        self.findings = Findings()
+        self.findings = NoticeLog()
         self._place = options.place
         self._waiting: dict[int, deque[tuple[int, int]]] = {}
         self._closed: list[tuple[int, ...]] = []

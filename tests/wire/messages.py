@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dissector.codecs.names import NameTable
-from dissector.findings import Finding, Findings
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICES
 from dissector.protocols.pulsar.messages.entries import Entries
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
@@ -21,7 +21,7 @@ class Opened:
         self.names = NameTable(4096, 1 << 20)
         self.decoder = FieldDecoder(self.names, 0)
         self.entries = Entries(self.names, 0, properties, payload_sha256, redact)
-        self.findings = Findings()
+        self.findings = NoticeLog()
         self.rows: list[dict[str, Any]] = []
         self.frame_no = 0
 
@@ -52,7 +52,7 @@ class Opened:
         """Code and frame of all notices so far, which are forgotten."""
         return [(NOTICES[each.kind].code, each.frame_no) for each in self.found()]
 
-    def found(self) -> list[Finding]:
+    def found(self) -> list[Notice]:
         """All notices so far, which are forgotten."""
         return self.findings.take()
 

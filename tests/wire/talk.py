@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dissector.blocks import Coded, Lists, TableBlock
-from dissector.findings import Findings
 from dissector.limits import NULL
+from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICES
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_GAP, TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.consumption.consumption import PulsarConsumption
@@ -176,7 +176,7 @@ class _Passes:
         self._registry = PulsarRegistry(0)
         self._exchanges = PulsarExchanges(0, 200 * STEP_NS, exchange_bounds)
         self._consumption = PulsarConsumption(0, **bounds)
-        self._notices = Findings()
+        self._notices = NoticeLog()
         self._tables: Tables = {}
 
     def advance(self, block: Any) -> None:

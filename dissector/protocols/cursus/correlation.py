@@ -15,8 +15,8 @@ from typing import Final
 from dissector.blocks import TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
-from dissector.findings import Finding, Findings
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import (
     COMPLETE,
@@ -123,7 +123,7 @@ class Correlation:
     """State of one capture. negotiated: by connections that are over."""
 
     def __init__(
-        self, names: NameTable, readings: Readings, findings: Findings, place: int
+        self, names: NameTable, readings: Readings, findings: NoticeLog, place: int
     ) -> None:
         self._gathered = Gathered(names)
         self._readings = readings
@@ -239,7 +239,7 @@ class Correlation:
         if self._evicted:
             kind = NOTICE_NUMBER["pending_limit"]
             now = int(self._state.counts[NOW])
-            self._findings.add([Finding(kind, now, value=self._evicted)])
+            self._findings.add([Notice(kind, now, value=self._evicted)])
         self._effects.finish()
 
     # -- requests

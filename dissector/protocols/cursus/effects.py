@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from dissector.findings import Finding, Findings
 from dissector.limits import NULL
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_OBSERVED, FrameColumns
 from dissector.protocols.cursus.answers import Answer, log_ends
@@ -52,7 +52,7 @@ class Effects:
     """State of one capture that is not of one connection. negotiated: by session."""
 
     def __init__(
-        self, gathered: Gathered, codes: Codes, findings: Findings, sessions: OpenSessions
+        self, gathered: Gathered, codes: Codes, findings: NoticeLog, sessions: OpenSessions
     ) -> None:
         self._out = gathered
         self._codes = codes
@@ -153,7 +153,7 @@ class Effects:
         frames = self._work.frames
         self._findings.add(
             [
-                Finding(
+                Notice(
                     NOTICE_NUMBER[code],
                     ts_ns=int(frames.last_ts_ns[row]),
                     connection_id=int(frames.connection_id[row]),
@@ -328,4 +328,4 @@ class Effects:
         self.groups.finish()
         if self.groups.given_up:
             kind = NOTICE_NUMBER["deliveries_limit"]
-            self._findings.add([Finding(kind, value=self.groups.given_up)])
+            self._findings.add([Notice(kind, value=self.groups.given_up)])

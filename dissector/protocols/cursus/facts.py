@@ -8,8 +8,8 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.redaction import is_secret
-from dissector.findings import Finding, Findings, of_long_names
 from dissector.limits import NULL
+from dissector.notice_log import Notice, NoticeLog, of_long_names
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
 from dissector.protocols.cursus.commands import names_column
@@ -33,7 +33,7 @@ class CursusFacts:
 
     def __init__(self, options: FactsOptions) -> None:
         self._names = NameTable()
-        self.findings = Findings()
+        self.findings = NoticeLog()
         self._hidden = (0, 0)
         self._detail = options.detail
         self._place = options.place
@@ -103,7 +103,7 @@ class CursusFacts:
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
         self.findings.add(
             [
-                Finding(
+                Notice(
                     NOTICE_NUMBER[code],
                     int(frames.last_ts_ns[row]),
                     int(frames.connection_id[row]),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.findings import Finding
 from dissector.jit import callback, kept
 from dissector.limits import (
     MAX_HEAD_BYTES,
@@ -19,6 +18,7 @@ from dissector.limits import (
     RESYNC_HOLD_BYTES,
     RESYNC_HOLD_MS,
 )
+from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing.block_output import FrameOutput, Sink
@@ -103,7 +103,7 @@ class Framing:
         self._output = FrameOutput(sink)
         self._passed = (self._output.state, kept(self._output.state))
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
-        self.findings: list[Finding] = []
+        self.findings: list[Notice] = []
         self._detection = Detection(specs, ports_of, options, self.findings)
         self.proxied, self.server_names = self._detection.proxied, self._detection.server_names
         self.broker_ports = self._detection.broker_ports
@@ -234,7 +234,7 @@ class Framing:
         self, code: str, ranges: RangeColumns, row: int, flow: int, offset: int, value: int
     ) -> None:
         self.findings.append(
-            Finding(
+            Notice(
                 NOTICE_NUMBER[code],
                 ts_ns=int(ranges.ts_ns[row]),
                 connection_id=int(ranges.connection[row]),

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector.findings import Finding
 from dissector.jit import callback
 from dissector.limits import MAX_FRAME_BYTES
+from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing.first_bytes import (
@@ -64,7 +64,7 @@ class Detection:
         specs: Specs,
         ports_of: Callable[[int], tuple[int, int]],
         options: FramingOptions,
-        findings: list[Finding],
+        findings: list[Notice],
     ) -> None:
         self._check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
         self._ports_of = ports_of
@@ -91,7 +91,7 @@ class Detection:
         if forced is not None and found not in (UNDECIDED, forced):
             first = run.pieces[0]
             self._findings.append(
-                Finding(
+                Notice(
                     NOTICE_NUMBER["read_as_asked"],
                     ts_ns=first.ts_ns,
                     connection_id=connection,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from dissector.blocks import Int64Array
-from dissector.findings import Finding
 from dissector.limits import MAX_ROLE_WAIT_FRAMES
+from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.framing.block_output import FrameOutput
@@ -31,7 +31,7 @@ class Roles:
         output: FrameOutput,
         broker_ports: Collection[int],
         ports_of: Callable[[int], tuple[int, int]],
-        findings: list[Finding],
+        findings: list[Notice],
     ) -> None:
         self._output = output
         self._broker_ports = broker_ports
@@ -77,7 +77,7 @@ class Roles:
     def _note(self, code: str, row: int) -> None:
         frames = self._output.frames
         self._findings.append(
-            Finding(
+            Notice(
                 NOTICE_NUMBER[code],
                 ts_ns=int(frames.last_ts_ns[row]),
                 connection_id=int(frames.connection_id[row]),

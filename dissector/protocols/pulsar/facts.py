@@ -10,8 +10,8 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
-from dissector.findings import Finding, Findings, of_long_names
 from dissector.limits import MAX_DETAIL_TEXT
+from dissector.notice_log import Notice, NoticeLog, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
@@ -76,8 +76,8 @@ class PulsarFacts:
         self._redact = options.redact
         self._hidden = (0, 0)
         self._commands = CommandNames()
-        self.findings = Findings()
-        self._related = Findings()
+        self.findings = NoticeLog()
+        self._related = NoticeLog()
         self._aside = ThreadPoolExecutor(1, "relations")
         self._relation: Future[tuple[list[TableBlock], list[TableBlock]]]
 
@@ -130,7 +130,7 @@ class PulsarFacts:
     def _note(self, block: FrameBlock, rows: Int64Array, kinds: Int64Array, count: int) -> None:
         frames = block.frames
         self.findings.add(
-            Finding(
+            Notice(
                 int(kind),
                 int(frames.last_ts_ns[row]),
                 int(frames.connection_id[row]),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cleaning import Cleaner
 from dissector.codecs.redaction import secrets
 from dissector.dissection import Options
+from dissector.dissection.cleaning import Cleaner
 from dissector.sources.dissect import dissect
 from dissector.sources.redacted import RAW_BYTES
 from dissector.sources.rings import chains

@@ -7,7 +7,6 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, Lists, TableBlock
 from dissector.bundles import Bundle
-from dissector.findings import Finding, Findings
 from dissector.limits import (
     FRAME_BLOCK_ROWS,
     MAX_CONSUMERS,
@@ -15,6 +14,7 @@ from dissector.limits import (
     MAX_OPEN_DELIVERIES,
     NULL,
 )
+from dissector.notice_log import Notice, NoticeLog
 from dissector.protocols.columns import (
     FrameColumns,
     IdColumns,
@@ -119,7 +119,7 @@ class PulsarConsumption:
         ids: IdColumns,
         words: Int64Array,
         names: Sequence[bytes],
-        notices: Findings,
+        notices: NoticeLog,
     ) -> list[TableBlock]:
         """Take a block of frames that the registry and the exchanges have gone through.
 
@@ -145,7 +145,7 @@ class PulsarConsumption:
                 return blocks
             self._widen(wanted)
 
-    def finish(self, notices: Findings) -> list[TableBlock]:
+    def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """End everything that is open, in the order of its frames."""
         blocks: list[TableBlock] = []
         self._state.counters[ORDINAL] += 1
@@ -203,7 +203,7 @@ class PulsarConsumption:
         if wanted > have or words > len(self._out.words):
             self._out = new_rows(max(wanted, have), max(words, len(self._out.words)))
 
-    def _flush(self, words: Int64Array, notices: Findings) -> list[TableBlock]:
+    def _flush(self, words: Int64Array, notices: NoticeLog) -> list[TableBlock]:
         """The rows so far as blocks of their own arrays; the room is free again."""
         counters = self._state.counters
         out = self._out
@@ -219,7 +219,7 @@ class PulsarConsumption:
         ]
         if counters[OUT_NOTICES]:
             found = out.notices.matrix[:, : counters[OUT_NOTICES]].T.tolist()
-            notices.add(Finding(*each) for each in found)
+            notices.add(Notice(*each) for each in found)
         counters[[OUT_ACKS, OUT_PERMITS, OUT_DELIVERIES, OUT_WORDS, OUT_NOTICES]] = 0
         return blocks
 

@@ -139,7 +139,7 @@ def add_notice(state: ConsumptionState, block: Block, frame: int, kind: int, val
     notices.kind[row] = kind
     notices.ts_ns[row] = frames.last_ts_ns[frame]
     notices.connection_id[row] = frames.connection_id[frame]
-    notices.side[row] = frames.direction[frame]  # findings.Finding has the direction here
+    notices.side[row] = frames.direction[frame]  # notice_log.Notice has the direction here
     notices.frame_no[row] = frames.frame_no[frame]
     notices.packet[row] = frames.last_packet[frame]
     notices.stream_offset[row] = frames.stream_offset[frame]

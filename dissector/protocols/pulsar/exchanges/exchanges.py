@@ -11,8 +11,8 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.texts import bounded
-from dissector.findings import Finding, Findings
 from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
@@ -83,7 +83,7 @@ class PulsarExchanges:
         rows: int,
         error_texts: Int64Array,
         names: Sequence[bytes],
-        notices: Findings,
+        notices: NoticeLog,
     ) -> list[TableBlock]:
         """Pair the requests and answers of a block; sets answered_* of the frames that answer.
 
@@ -109,7 +109,7 @@ class PulsarExchanges:
         self._keep_texts()
         return blocks
 
-    def finish(self, notices: Findings) -> list[TableBlock]:
+    def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """Rows of everything that still waits at the end of the capture."""
         state = self._state
         blocks = []
@@ -126,7 +126,7 @@ class PulsarExchanges:
         evicted = int(state.counters[COUNT_EVICTED])
         if evicted:
             kind = NOTICE_NUMBER["pending_limit"]
-            notices.add([Finding(kind, int(state.counters[COUNT_NOW]), value=evicted)])
+            notices.add([Notice(kind, int(state.counters[COUNT_NOW]), value=evicted)])
         return blocks
 
     def memory(self) -> ExchangeState:
@@ -179,11 +179,11 @@ class PulsarExchanges:
             early = int(state.order_links.next[early])
         self._texts = kept
 
-    def _blocks(self, run: Pairing, notices: Findings) -> list[TableBlock]:
+    def _blocks(self, run: Pairing, notices: NoticeLog) -> list[TableBlock]:
         """The rows that closed, in order, as at most one block; notices go to their place."""
         state = self._state
         notices.add(
-            Finding(kind, ts_ns, connection_id, frame_no=frame_no)
+            Notice(kind, ts_ns, connection_id, frame_no=frame_no)
             for kind, frame_no, connection_id, ts_ns in run.notices[
                 : state.counters[COUNT_NOTICES]
             ].tolist()

@@ -14,8 +14,8 @@ was begun first is given up. A chunk that comes again counts once; chunk 0 begin
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
-from dissector.findings import Finding
 from dissector.limits import MAX_CHUNKED_BYTES, MAX_CHUNKED_MESSAGES, NULL
+from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.wire.commands import SEND
@@ -43,15 +43,15 @@ class _Unfinished:
         self.seen: set[int] = set()
         self.size = 0
         self.pieces: list[bytes] = []
-        self.where = Finding(_CHUNK_MISSING)
+        self.where = Notice(_CHUNK_MISSING)
 
 
 _Key = tuple[int, int, int, bytes]
 
 
-def finding_at(kind: int, frames: FrameColumns, row: int) -> Finding:
+def finding_at(kind: int, frames: FrameColumns, row: int) -> Notice:
     """A notice about the frame in a row."""
-    return Finding(
+    return Notice(
         kind,
         int(frames.last_ts_ns[row]),
         int(frames.connection_id[row]),
@@ -92,7 +92,7 @@ class Chunks:
         self._kept_bytes = 0
         self._kept_chunks = 0
         self._done: dict[_Key, None] = {}
-        self._findings: list[Finding] = []
+        self._findings: list[Notice] = []
         self._proxy_legs: set[int] = set()
 
     def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
@@ -157,12 +157,12 @@ class Chunks:
             self._findings.append(self._open[key].where._replace(kind=_CHUNKS_LIMIT))
             self._forget(key)
 
-    def take_findings(self) -> list[Finding]:
+    def take_findings(self) -> list[Notice]:
         """What was missing or given up since the last call."""
         found, self._findings = self._findings, []
         return found
 
-    def finish(self) -> list[Finding]:
+    def finish(self) -> list[Notice]:
         """The messages whose last chunk never came."""
         found = [message.where for message in self._open.values()]
         self._open.clear()

@@ -14,9 +14,9 @@ import numpy as np
 from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableBlock
 from dissector.codecs.compression import NONE, OPENED, Decompressor
 from dissector.codecs.names import NameTable
-from dissector.findings import Findings
 from dissector.jit import kept
 from dissector.limits import NULL
+from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.pulsar.messages.chunks import Chunks, Joined, finding_at
@@ -105,7 +105,7 @@ class Entries:
         rows: int,
         sources: Sources,
         words: Int64Array,
-        findings: Findings,
+        findings: NoticeLog,
     ) -> list[TableBlock]:
         """The messages of a block whose fields are read and whose names are known.
 
@@ -146,12 +146,12 @@ class Entries:
             blocks.append(self._flush())
         return blocks
 
-    def finish(self, findings: Findings) -> list[TableBlock]:
+    def finish(self, findings: NoticeLog) -> list[TableBlock]:
         """Give up chunked messages whose end never came."""
         findings.add(self._chunks.finish())
         return []
 
-    def _unpack(self, frames: FrameColumns, sources: Sources, findings: Findings) -> None:
+    def _unpack(self, frames: FrameColumns, sources: Sources, findings: NoticeLog) -> None:
         """Uncompress the batch in the cursor's row, and those behind it while there is room."""
         opening = self._opening
         self._decompressor.reserve(int(list_batches(opening, frames, _AT_ONCE_BYTES)))
@@ -186,7 +186,7 @@ class Entries:
         if self._wants_digest:
             self._joined[row] = joined
 
-    def _report(self, frames: FrameColumns, findings: Findings) -> None:
+    def _report(self, frames: FrameColumns, findings: NoticeLog) -> None:
         """Hand on what the kernel and the chunks found odd."""
         odd = self._opening.odd
         for k in range(int(self._opening.cursor[CURSOR_ODD])):

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.findings import Finding, Findings
 from dissector.limits import MAX_NAMES, NULL
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
@@ -76,7 +76,7 @@ class PulsarRegistry:
         rows: int,
         names: Sequence[bytes],
         sources: Sources,
-        notices: Findings,
+        notices: NoticeLog,
     ) -> list[TableBlock]:
         """Fill incarnation, names, subject and lifecycle of this protocol's rows, in place.
 
@@ -98,7 +98,7 @@ class PulsarRegistry:
         versions = self._schema_versions_of(frames, rows, sources)
         register_frames(state, frames, rows, self._protocol, self._rules, versions, out, found)
         notices.add(
-            Finding(
+            Notice(
                 kind,
                 int(frames.last_ts_ns[row]),
                 int(frames.connection_id[row]),
@@ -112,14 +112,14 @@ class PulsarRegistry:
         )
         return self._blocks(out)
 
-    def finish(self, notices: Findings) -> list[TableBlock]:
+    def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """Rows of everything that is still open: closed by the end of the capture."""
         self._state.counters[COUNT_OUT] = 0
         out = self._output(0)
         close_all(self._state, out)
         refused = int(self._state.counters[COUNT_REFUSED])
         if refused:
-            notices.add([Finding(NOTICE_NUMBER["subjects_limit"], value=refused)])
+            notices.add([Notice(NOTICE_NUMBER["subjects_limit"], value=refused)])
         return self._blocks(out)
 
     def memory(self) -> RegistryState:

@@ -62,7 +62,7 @@ _IDS_LIMIT: Final = NOTICE_NUMBER["ids_limit"]
 _NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
 
 
-class Findings(Bundle):
+class NoticeLog(Bundle):
     """What was odd about rows of a block. row: in the frame columns; kind: place in NOTICES."""
 
     row: Int64Array
@@ -81,7 +81,7 @@ class Fields(NamedTuple):
     id_count: int
     words: Int64Array
     word_count: int
-    findings: Findings
+    findings: NoticeLog
     finding_count: int
 
 
@@ -195,7 +195,7 @@ def _locate_frame(
 
 
 @inlined
-def _spoil(frames: FrameColumns, row: int, findings: Findings, found: int) -> int:
+def _spoil(frames: FrameColumns, row: int, findings: NoticeLog, found: int) -> int:
     """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
     if frames.status[row] == MALFORMED:
         return found
@@ -216,7 +216,7 @@ def locate(
     rows: int,
     protocol: int,
     spans: SpanColumns,
-    findings: Findings,
+    findings: NoticeLog,
 ) -> tuple[int, int]:
     """Find the parts of the frames in rows 0 to rows - 1 and judge their checksums.
 
@@ -240,7 +240,7 @@ def locate(
 
 @kernel
 def settle(
-    frames: FrameColumns, spans: SpanColumns, count: int, findings: Findings, found: int
+    frames: FrameColumns, spans: SpanColumns, count: int, findings: NoticeLog, found: int
 ) -> int:
     """Judge rows by what became of their spans; returns the number of findings.
 
@@ -280,7 +280,7 @@ class FieldDecoder:
         self._protocol = protocol
         self._plan = frame_plan()
         self._spans = SpanColumns.new(0)
-        self._findings = Findings.new(0)
+        self._findings = NoticeLog.new(0)
         empty = np.zeros((FRAME_COLUMN_COUNT, 0), np.int64)
         self._out = new_output(empty, len(IdColumns._fields), names.columns)
 
@@ -293,7 +293,7 @@ class FieldDecoder:
         """
         if self._spans.matrix.shape[1] < _SPANS_PER_FRAME * rows:
             self._spans = SpanColumns.new(_SPANS_PER_FRAME * rows)
-            self._findings = Findings.new((_SPANS_PER_FRAME + 1) * rows + 1)
+            self._findings = NoticeLog.new((_SPANS_PER_FRAME + 1) * rows + 1)
         spans, findings = self._spans, self._findings
         count, found = locate(frames, sources, rows, self._protocol, spans, findings)
         out = self._out._replace(cells=frames.matrix)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dissector.findings import Finding
+from dissector.notice_log import Notice
 from dissector.notices import NOTICES
 from dissector.protocols.framing.detection import HEAD_BYTES, Detection, FramingOptions
 from dissector.protocols.framing.replays import Piece
@@ -64,7 +64,7 @@ def test_ports_that_the_user_names_are_those_of_brokers() -> None:
 
 def test_what_contradicts_an_option_is_by_packets_once_it_is_plain() -> None:
     """A first record of TLS in two pieces; what begins as asked is no contradiction."""
-    findings: list[Finding] = []
+    findings: list[Notice] = []
     found = Detection((SPEC,), lambda _: (40000, 7000), FramingOptions(only=0), findings)
     known = heads()[1]
     assert found.recognise(known, 0, head_of(HELLO[:20]), False)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dissector.blocks import Coded, Spans
-from dissector.conversation import TABLE, Conversation
+from dissector.dissection.conversation import TABLE, Conversation
 from tests.wire.ranges import Ranges
 
 EMPTY = np.zeros(1, np.uint8)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dissector.endpoint_texts import Ends, end_texts
+from dissector.dissection.endpoint_texts import Ends, end_texts
 from dissector.endpoints import Endpoint
 from dissector.schemas.text import spans_array
 from tests.naive.endpoints import community_id, connection_key

@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
-from dissector.endpoint_texts import Ends, end_texts
+from dissector.dissection.endpoint_texts import Ends, end_texts
 from dissector.endpoints import Endpoint
-from dissector.findings import Finding
 from dissector.limits import MAX_NOTICES, NULL
+from dissector.notice_log import Notice
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, UNKNOWN_DIRECTION, FrameColumns
 from dissector.protocols.framing import (
     OPAQUE_NAMES,
@@ -106,7 +106,7 @@ class ConnectionTable:
         self._tunnel_name = tunnel_name
         self._framing = framing
         self._specs = specs
-        self._waiting: dict[int, list[tuple[int, Finding]]] = {}
+        self._waiting: dict[int, list[tuple[int, Notice]]] = {}
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
         self._ends: dict[int, int] = {}  # by 3 * connection + side, 2 for the connection itself
         self._addresses = AddressCodes()
@@ -120,7 +120,7 @@ class ConnectionTable:
         self._histories: dict[str, int] = {}
         self._history_names: list[str] = []
 
-    def hold(self, side: int, finding: Finding) -> None:
+    def hold(self, side: int, finding: Notice) -> None:
         """Keep a notice of a side until its direction is known, at the connection's end."""
         self._waiting.setdefault(finding.connection_id, []).append((side, finding))
 
@@ -191,7 +191,7 @@ class ConnectionTable:
 
     def close(
         self, rows: ConnectionRows, facts: Mapping[int, ConnectionFacts]
-    ) -> tuple[TableBlock, list[Finding]]:
+    ) -> tuple[TableBlock, list[Notice]]:
         """The rows of connections that are over, and the notices that waited for them.
 
         Args:
@@ -323,7 +323,7 @@ class ConnectionTable:
         keys = (3 * connections + side).tolist()
         return np.array([self._ends.pop(key, NULL) for key in keys], np.int64)
 
-    def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Finding]:
+    def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Notice]:
         """The notices that waited for connections."""
         if not self._waiting:
             return
@@ -337,7 +337,7 @@ class ConnectionTable:
                 direction = UNKNOWN_DIRECTION if is_guessed else int(side != client)
                 yield finding._replace(direction=NULL if side == NULL else direction)
 
-    def decided(self) -> list[Finding]:
+    def decided(self) -> list[Notice]:
         """Notices that waited, of open connections whose client is known for good by now.
 
         Those of the others go on waiting, but for more than MAX_NOTICES of them all go.
@@ -353,7 +353,7 @@ class ConnectionTable:
         chosen = np.flatnonzero(must_go | (is_decided & (roles.source != ROLE_BY_FIRST_SEEN)))
         return list(self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles))))
 
-    def rest(self) -> list[Finding]:
+    def rest(self) -> list[Notice]:
         """Notices of connections that never closed."""
         left = [
             finding._replace(direction=UNKNOWN_DIRECTION)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dissector.blocks import Coded, Spans, TableBlock
-from dissector.cleaning import Cleaner, hidden_bytes, suspicious
+from dissector.dissection.cleaning import Cleaner, hidden_bytes, suspicious
 
 WORDS = ("ok", "error")
 

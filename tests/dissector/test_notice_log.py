@@ -2,8 +2,8 @@
 
 import random
 
-from dissector.findings import Finding, Findings, sentence_of
 from dissector.limits import NULL
+from dissector.notice_log import Notice, NoticeLog, sentence_of
 from dissector.notices import NOTICE_NUMBER, NOTICES
 
 GAP = NOTICE_NUMBER["gap_lost"]
@@ -11,7 +11,7 @@ GAP = NOTICE_NUMBER["gap_lost"]
 
 def test_the_order_does_not_depend_on_the_order_of_finding():
     rows = [
-        Finding(GAP, packet=packet, frame_no=frame, connection_id=connection, value=5)
+        Notice(GAP, packet=packet, frame_no=frame, connection_id=connection, value=5)
         for packet in (3, NULL, 1)
         for frame in (NULL, 2)
         for connection in (1, 0)
@@ -19,7 +19,7 @@ def test_the_order_does_not_depend_on_the_order_of_finding():
     expected = None
     for seed in range(5):
         random.Random(seed).shuffle(rows)
-        findings = Findings()
+        findings = NoticeLog()
         findings.add(rows)
         block = findings.block()
         found = [block.columns[name].tolist() for name in ("frame_no", "connection_id")]
@@ -29,9 +29,9 @@ def test_the_order_does_not_depend_on_the_order_of_finding():
 
 
 def test_beyond_the_bound_notices_are_counted(monkeypatch):
-    monkeypatch.setattr("dissector.findings.MAX_NOTICES", 2)
-    findings = Findings()
-    findings.add(Finding(GAP, packet=packet, value=1) for packet in range(5))
+    monkeypatch.setattr("dissector.notice_log.MAX_NOTICES", 2)
+    findings = NoticeLog()
+    findings.add(Notice(GAP, packet=packet, value=1) for packet in range(5))
     block = findings.block()
     assert block.rows == 3
     assert "3 further notices" in block.columns["text"][-1]
@@ -39,12 +39,12 @@ def test_beyond_the_bound_notices_are_counted(monkeypatch):
 
 def test_every_sentence_can_be_written_with_and_without_numbers():
     for kind in range(len(NOTICES)):
-        assert sentence_of(Finding(kind)) and sentence_of(Finding(kind, value=1, value2=2))
+        assert sentence_of(Notice(kind)) and sentence_of(Notice(kind, value=1, value2=2))
 
 
 def test_a_reason_stands_in_words() -> None:
     kind = NOTICE_NUMBER["entry_not_opened"]
     for reason, words in ((1, "codec"), (2, "larger"), (3, "another size"), (4, "not what")):
-        sentence = sentence_of(Finding(kind, value=reason))
+        sentence = sentence_of(Notice(kind, value=reason))
         assert words in sentence and str(reason) not in sentence
-    assert "(9)" in sentence_of(Finding(kind, value=9)) and "?" in sentence_of(Finding(kind))
+    assert "(9)" in sentence_of(Notice(kind, value=9)) and "?" in sentence_of(Notice(kind))

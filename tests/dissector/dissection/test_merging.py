@@ -10,9 +10,9 @@ import pytest
 
 from dissector.blocks import Coded, Lists, Spans, TableBlock
 from dissector.dissection import Dissection, Options
+from dissector.dissection.merging import interleaved, merged
 from dissector.lake.land import land_chain
 from dissector.limits import NULL
-from dissector.merging import interleaved, merged
 from dissector.protocols import PROTOCOLS
 from dissector.schemas.rows import arrow_batch
 from dissector.sources import dissect as dissect_module

@@ -17,14 +17,15 @@ from dissector import limits
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
-from dissector.cleaning import Cleaner
-from dissector.closed_connections import ConnectionTable
-from dissector.conversation import Conversation
+from dissector.dissection.cleaning import Cleaner
+from dissector.dissection.connection_rows import ConnectionTable
+from dissector.dissection.conversation import Conversation
+from dissector.dissection.merging import interleaved, merged
+from dissector.dissection.untimed import UntimedRows
 from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
-from dissector.findings import Finding, Findings
 from dissector.limits import NULL
-from dissector.merging import interleaved, merged
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
@@ -43,7 +44,6 @@ from dissector.protocols.interface import (
 from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
-from dissector.untimed import UntimedRows
 
 _NS_PER_MS: Final = 1_000_000
 _CLOSED_ROWS: Final = 4096  # connections in one block of rows
@@ -138,7 +138,7 @@ class Dissection:
             )
             for place, spec in enumerate(specs)
         ]
-        self._findings = Findings()
+        self._findings = NoticeLog()
         self._files = 0
         self._connections = ConnectionTable(
             self._streams, self._framing, specs, self.packets.tunnel_name
@@ -243,7 +243,7 @@ class Dissection:
             last = self.capture.next_packet - 1
             self._findings.add(
                 [
-                    Finding(
+                    Notice(
                         NOTICE_NUMBER["damaged_compression"],
                         packet=last if last else NULL,
                         ts_ns=facts.last_ts_ns if facts.last_ts_ns is not None else NULL,
@@ -329,7 +329,7 @@ class Dissection:
         said = [self._cleaner.take(), *(facts.take_hidden() for facts in self._facts)]
         texts, size = (sum(each) for each in zip(*said, strict=True))
         if texts:
-            self._findings.add([Finding(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
+            self._findings.add([Notice(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
 
     def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.side)
@@ -355,7 +355,7 @@ class Dissection:
         found, rows = self._streams.take_notices()
         for cell in found.matrix[:, :rows].T.tolist():
             kind, ts_ns, connection, side, frame_no, packet, offset, size, value, value2 = cell
-            finding = Finding(
+            finding = Notice(
                 kind, ts_ns, connection, NULL, frame_no, packet, offset, size, value, value2
             )
             self._connections.hold(side, finding)
@@ -446,9 +446,9 @@ class Dissection:
         return found if len(found) == 1 else [interleaved([[part] for part in found])]
 
 
-def _of_capture(notices: Sequence[CaptureNotice]) -> list[Finding]:
+def _of_capture(notices: Sequence[CaptureNotice]) -> list[Notice]:
     return [
-        Finding(
+        Notice(
             notice.kind,
             ts_ns=notice.ts_ns,
             packet=notice.packet,

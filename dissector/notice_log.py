@@ -25,7 +25,7 @@ _WORDS: Final = {
 }
 
 
-class Finding(NamedTuple):
+class Notice(NamedTuple):
     """One notice; limits.NULL where a number is not known.
 
     kind: place in notices.NOTICES; direction: place in DIRECTION_NAMES.
@@ -47,7 +47,7 @@ def _last_if_null(number: int) -> int:
     return _LAST if number == NULL else number
 
 
-def _place(finding: Finding) -> tuple[int | str, ...]:
+def _place(finding: Notice) -> tuple[int | str, ...]:
     """The table's order: by packet, then frame (null last), connection, direction, offset, code."""
     return (
         _last_if_null(finding.packet),
@@ -60,14 +60,14 @@ def _place(finding: Finding) -> tuple[int | str, ...]:
     )
 
 
-class Findings:
+class NoticeLog:
     """Gathers notices; a bound keeps hostile input from filling the memory."""
 
     def __init__(self) -> None:
-        self._rows: list[Finding] = []
+        self._rows: list[Notice] = []
         self._dropped = 0
 
-    def add(self, findings: Iterable[Finding]) -> None:
+    def add(self, findings: Iterable[Notice]) -> None:
         """Take notices; what is beyond MAX_NOTICES is only counted."""
         for finding in findings:
             if len(self._rows) < MAX_NOTICES:
@@ -75,10 +75,10 @@ class Findings:
             else:
                 self._dropped += 1
 
-    def take(self) -> list[Finding]:
+    def take(self) -> list[Notice]:
         """All notices so far, which this object forgets."""
         if self._dropped:
-            self._rows.append(Finding(NOTICE_NUMBER["notices_limit"], value=self._dropped))
+            self._rows.append(Notice(NOTICE_NUMBER["notices_limit"], value=self._dropped))
         taken, self._rows, self._dropped = self._rows, [], 0
         return taken
 
@@ -86,11 +86,11 @@ class Findings:
         """All notices as rows of the table, in its order."""
         if self._dropped:
             kind = NOTICE_NUMBER["notices_limit"]
-            self._rows.append(Finding(kind, value=self._dropped))
+            self._rows.append(Notice(kind, value=self._dropped))
         rows = sorted(self._rows, key=_place)
         self._rows = []
-        cells = np.array(rows, np.int64).reshape(len(rows), len(Finding._fields)).T.copy()
-        column = dict(zip(Finding._fields, cells, strict=True))
+        cells = np.array(rows, np.int64).reshape(len(rows), len(Notice._fields)).T.copy()
+        column = dict(zip(Notice._fields, cells, strict=True))
         return TableBlock(
             "notices",
             len(rows),
@@ -109,13 +109,13 @@ class Findings:
         )
 
 
-def of_long_names(cut: int) -> list[Finding]:
+def of_long_names(cut: int) -> list[Notice]:
     """What to say when so often a name was cut."""
     kind = NOTICE_NUMBER["long_names_limit"]
-    return [Finding(kind, value=cut, value2=MAX_NAME_LENGTH)] if cut else []
+    return [Notice(kind, value=cut, value2=MAX_NAME_LENGTH)] if cut else []
 
 
-def sentence_of(finding: Finding) -> str:
+def sentence_of(finding: Notice) -> str:
     """The sentence of a notice with its numbers, or the words that stand for them."""
     words = _WORDS.get(NOTICES[finding.kind].code, {})
     value = "?" if finding.value == NULL else words.get(finding.value, finding.value)

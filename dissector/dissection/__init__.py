@@ -1,0 +1,5 @@
+"""Dissection: bytes of one capture in, rows of its tables out; no I/O, no clock."""
+
+from dissector.dissection.dissection import Dissection, Options
+
+__all__ = ("Dissection", "Options")
