@@ -1,5 +1,6 @@
 """Queries, sections and texts agree: what a header declares, a section takes, a text tells."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -99,31 +100,65 @@ def test_keys_of_a_total_are_explained_in_the_part_about_its_section(
     assert not made.keys() - words - {"total"}
 
 
-SHOWN = """
+# What shows that each change of CONTRIBUTING.md works: how many files it is, code, what it prints.
+SHOWN = {
+    "sends.sql": (3, """
 from dissector.report.result import SECTIONS
 from tests.dissector.report.made import batch, publish
 from tests.numbers import Numbers
 numbers = Numbers()
 numbers.add("exchanges", batch("exchanges", [publish(chunk_id=0), publish(chunk_id=1), publish()]))
 print(SECTIONS["send_latency"](numbers.parts())["total"]["chunks"])
-"""
+""", "2"),
+    "schemas/frames.py": (1, """
+from dissector.dissection import Options
+from dissector.schemas.rows import arrow_batch
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import chains
+(chain,) = chains(["captures/pulsar-apache/java-j03_batch_lz4.pcap"]).chains
+frames = [
+    row for block in dissect(chain, Options()) if block.table == "frames"
+    for row in arrow_batch(block).to_pylist()
+]
+print({(row["command"], row["stated_messages"] is None) for row in frames}
+      >= {("SEND", False), ("MESSAGE", True)})
+""", "True"),
+    "packet/link.py": (1, """
+from tests.dissector.packet.decoding import decode
+from tests.dissector.packet.test_link import V4
+print(decode(bytes(16) + b"\\x08\\0" + V4, 138).source)
+""", "10.0.0.1"),
+}  # fmt: skip
 
 
-def test_the_number_that_contributing_adds_is_added_by_what_it_shows(tmp_path: Path) -> None:
-    """One query, one line of a section, one row of the page; no other file."""
+def shown_changes() -> dict[str, str]:
+    """The changes of CONTRIBUTING.md by a part of the first file's name."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    (shown,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    for name in ("dissector", "tests", "docs"):
+    found = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return {name: change for change in found for name in SHOWN if name in change.splitlines()[0]}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_change_that_contributing_shows_works_and_is_all_there_is(
+    name: str, tmp_path: Path
+) -> None:
+    files, code, printed = SHOWN[name]
+    for folder in ("dissector", "tests", "docs"):
         ignored = shutil.ignore_patterns("__pycache__", "golden")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    (tmp_path / "captures").symlink_to(ROOT / "captures")
     command = ["git", "apply", "--unidiff-zero", "--verbose", "-"]
     done = subprocess.run(
-        command, cwd=tmp_path, input=shown, text=True, capture_output=True, check=False
-    )
+        command, cwd=tmp_path, input=shown_changes()[name], text=True, capture_output=True,
+        check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("Applied patch") == 3
-    run = [sys.executable, "-c", SHOWN]
-    said = subprocess.run(run, cwd=tmp_path, text=True, capture_output=True, check=False)
-    assert said.stdout.strip() == "2", said.stderr
-    page = (tmp_path / "docs" / "metrics.md").read_text("utf-8")
-    assert "| `chunks` |" in page and "| `chunks` |" not in PAGE
+    assert done.stderr.count("Applied patch") == files
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, text=True, capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_DISABLE_JIT": "1"},
+    )  # fmt: skip
+    assert run.stdout.strip() == printed, run.stderr
+    if files > 1:
+        page = (tmp_path / "docs" / "metrics.md").read_text("utf-8")
+        assert "| `chunks` |" in page and "| `chunks` |" not in PAGE
