@@ -13,7 +13,7 @@ from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 
-CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "pulsar-apache"
+CAPTURES = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
 MANIFEST = {each["file"]: each for each in json.loads((CAPTURES / "manifest.json").read_text())}
 UNDAMAGED = ("java-j74_corrupt.pcap", "java-j12_nack.pcap", "java-j24_unload.pcap")
 
