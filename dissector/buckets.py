@@ -13,10 +13,8 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
-from dissector.limits import NULL
+from dissector.limits import NULL, SUB_BUCKET_BITS, SUB_BUCKETS
 
-SUB_BUCKET_BITS: Final = 5
-SUB_BUCKETS: Final = 1 << SUB_BUCKET_BITS
 # The last bucket ends at 2^63: 31 small ones and 0, then 58 octaves.
 BUCKETS: Final = (63 - SUB_BUCKET_BITS + 1) * SUB_BUCKETS
 

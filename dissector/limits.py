@@ -105,8 +105,9 @@ MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries
 MAX_BUNDLE_MEMBERS: Final = 64
 MAX_BUNDLE_PART_BYTES: Final = 256 << 20
 
-# -- summary
-MAX_SUMMARY_KEYS: Final = 1 << 16  # rows of one tally; what comes later is summed as "(others)"
+# -- histograms of durations
+SUB_BUCKET_BITS: Final = 5  # an octave has 2^5 buckets, so that a percentile is at most 1.6 % off
+SUB_BUCKETS: Final = 1 << SUB_BUCKET_BITS
 
 # -- lake
 WRITE_QUEUE_BYTES: Final = 48 << 20  # blocks waiting to be written; then decoding waits

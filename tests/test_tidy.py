@@ -38,6 +38,7 @@ LAYERS = {
     "dissector.endpoints": 2,
     "dissector.protocols": 3,
     "dissector.dissection": 4,
+    "dissector.stream_secrets": 4,
     "dissector.notice_log": 3,
     "dissector.outputs": 5,
     "dissector.places": 5,

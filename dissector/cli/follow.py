@@ -26,9 +26,9 @@ from dissector.cli.options import (
 from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
 from dissector.codecs.redaction import Span, masked, merged
-from dissector.dissection.stream_secrets import StreamSecrets
 from dissector.errors import UsageError
 from dissector.protocols import PROTOCOL_NAMES, spec_of
+from dissector.stream_secrets import StreamSecrets
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from dissector.buckets import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.errors import DependencyError, InputError
+from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.queries.catalogue import prelude, used_views
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from dissector.capture.reader import CaptureReader
 from dissector.codecs.redaction import Span, masked, secrets
 from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, TABLE
-from dissector.dissection.stream_secrets import StreamSecrets
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.fragments import Fragments, fragment_at
 from dissector.packet.reader import PacketReader
@@ -27,6 +26,7 @@ from dissector.packet.reasons import FRAGMENT, USED
 from dissector.packet.walk import Walk
 from dissector.protocols import spec_of
 from dissector.schemas.rows import arrow_batch
+from dissector.stream_secrets import StreamSecrets
 
 # Protocols whose bytes are searched; those of others lie in frames, or are hidden as a whole.
 _OPEN: Final = ("http", "tls")

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from dissector.buckets import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.errors import InputError
+from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.queries.catalogue import prelude
 from dissector.queries.desk import MEMORY
 from dissector.spark.schemas import spark_schema

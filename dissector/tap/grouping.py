@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.buckets import SUB_BUCKET_BITS, bucket_of
+from dissector.buckets import bucket_of
 from dissector.codecs.wrapping import product, total
 from dissector.jit import kernel
-from dissector.limits import NULL
+from dissector.limits import NULL, SUB_BUCKET_BITS
 
 _FREE: Final = -1
 _SPREAD: Final = -7046029254386353131  # 2^64 divided by the golden ratio, odd

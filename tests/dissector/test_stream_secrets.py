@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from dissector import stream_secrets
 from dissector.codecs.redaction import masked
-from dissector.dissection import stream_secrets
-from dissector.dissection.stream_secrets import StreamSecrets
+from dissector.stream_secrets import StreamSecrets
 from tests.wire.secrets import Garden
 
 
