@@ -57,6 +57,7 @@ def test_none_and_one_and_all_read_right() -> None:
 def test_answers_to_a_poll_that_were_empty_are_not_called_unknown() -> None:
     report = decoded()
     report["checksum_failures"]["total"]["not_applicable"] = "frames of Cursus carry no checksum"
+    report["coverage"]["total"]["connections_by_protocol"] = {"cursus": 1}
     report["ack_latency"]["total"] |= {
         "deliveries": 16, "acked": 2, "not_judged": {"unknown": 14}
     }  # fmt: skip

@@ -105,6 +105,7 @@ def test_a_report_of_cursus_alone_speaks_its_language() -> None:
     report = empty()
     assert spoken(report, said) == said
     report["checksum_failures"]["total"]["not_applicable"] = "frames of Cursus carry no checksum"
+    report["coverage"]["total"]["connections_by_protocol"] = {"cursus": 1}
     changed = "from the end of a publish to its answer, of a BATCH; answers, commit"
     assert spoken(report, said) == changed
 
