@@ -97,7 +97,7 @@ def _place(specs: Specs, name: str) -> int:
 
 
 class Dissection:
-    """One capture on its way through all rooms.
+    """One capture on its way through all passes.
 
     capture: the reader of its records (packet numbers, interfaces); packets: the reader of its
     packets (unknown link types); both for what a driver reports beside the rows.
@@ -128,12 +128,12 @@ class Dissection:
         self._facts: list[Facts] = [
             spec.new_facts(
                 FactsOptions(
-                    place,
-                    options.reorder_window_ms * _NS_PER_MS,
-                    options.want_detail,
-                    options.redact,
-                    options.properties,
-                    options.payload_sha256,
+                    place=place,
+                    reorder_window_ns=options.reorder_window_ms * _NS_PER_MS,
+                    detail=options.want_detail,
+                    redact=options.redact,
+                    properties=options.properties,
+                    payload_sha256=options.payload_sha256,
                 )
             )
             for place, spec in enumerate(specs)

@@ -15,7 +15,7 @@ from dissector.packet.reasons import (
 )
 
 # Numbers of link types (LINKTYPE_ and the DLT_RAW numbers that some systems put in files) and the
-# names that users see; those above the line are read, the second group by `unwrap`.
+# names that users see: first those that `link_layer` reads, then those that `unwrap` reads.
 NULL_LOOPBACK: Final = 0
 ETHERNET: Final = 1
 PPP: Final = 9

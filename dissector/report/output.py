@@ -29,7 +29,7 @@ Writers = Mapping[str, Callable[[Path], None]]
 TABLES: Final = "tables"
 _MARK: Final = "report.json"
 _PAGE: Final = "report.html"
-# What a report's folder holds; `state` is what --new keeps.
+# What a report's folder holds; `state` is what reports of older versions kept there.
 NAMES: Final = frozenset((_MARK, _PAGE, TABLES, "state"))
 _SELECTION: Final = "selection"  # what was asked for, no numbers
 
