@@ -43,12 +43,5 @@ def test_captures_in_the_package_are_those_of_the_samples() -> None:
         assert capture.read_bytes() == samples[capture.name].read_bytes()
 
 
-def test_the_report_page_in_the_package_is_that_of_the_dashboards() -> None:
-    pages = sorted((ROOT / "dashboards").glob("report.*"))
-    assert [path.suffix for path in pages] == [".css", ".html", ".js"]
-    for path in pages:
-        assert (files("dissector") / "data" / path.name).read_bytes() == path.read_bytes()
-
-
 def test_packages_say_that_they_have_types() -> None:
     assert all((ROOT / package / "py.typed").is_file() for package in ("dissector", "spark_jobs"))

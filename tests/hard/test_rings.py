@@ -6,6 +6,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,7 +198,7 @@ def test_b61_a_reader_that_goes_ends_the_command_quietly(
 ) -> None:
     many = b"".join(made.records()[0].data for _ in range(2))
     path = written(capture([*made.records()] + [Record(START_NS, many)] * 3))
-    program = f"python -m dissector frames {path} -T jsonl | head -c 10"
+    program = f"{sys.executable} -m dissector frames {path} -T jsonl | head -c 10"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
     assert done.stderr == "" or "Traceback" not in done.stderr
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dissector.packet.columns import PacketBuffers
-from dissector.stream import layout
 from dissector.stream.columns import CLOSE, DATA, GAP_LOST
 from dissector.stream.streams import Streams
 from tests.hard.floods import FLOODS, WIDE, Flood, Outcome, connections, jumps
@@ -42,7 +41,7 @@ def test_nobody_knows_where_the_levels_of_a_list_are(seed: int) -> None:
     outcomes = []
     for value in (random.Random(seed).getrandbits(31), 12345):
         streams = Streams(WIDE)
-        streams._state.registers[layout.LEVEL_SEED] = value
+        streams._state.registers.level_seed[0] = value
         segments, buffers = flood
         rows = len(segments.packet)
         found = [

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
-from dissector.protocols.pulsar.consumption.state import CAUSE_NAMES, OUTCOME_NAMES
 from dissector.protocols.pulsar.wire import commands
 from tests.naive.consumption import Consumption
 from tests.wire.frames import STEP_NS
@@ -438,18 +437,6 @@ def test_any_conversation_ends_as_a_walk_through_all_deliveries_says(
     assert chosen(tables["permits"], *names) == naive.permits
     again = [row["is_redelivered"] for row in tables["deliveries"]]
     assert again == [int(row["previous_frame_no"] is not None) for row in tables["deliveries"]]
-
-
-def test_the_names_are_those_of_the_table() -> None:
-    assert set(OUTCOME_NAMES) == {
-        "acked", "discarded", "redelivery_requested", "consumer_closed", "unacked_at_end",
-        "conn_closed", "unknown_gap", "unresolved_at_limit",
-    }  # fmt: skip
-    # In the order in which they are asked for; those of Cursus follow.
-    assert CAUSE_NAMES[:9] == (
-        "seek", "explicit", "txn_abort", "failover_switch", "unload", "reconnect", "consumer_gone",
-        "pre_capture", "unknown",
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [62, 63, 64, 65, 127, 128, 200])
