@@ -14,7 +14,7 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, Deliveries
+from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, ClosesRows, Deliveries
 from dissector.schemas.words import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
 from dissector.states import State
 from dissector.tables import (
@@ -260,8 +260,12 @@ def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row:
         write_delivery(state, found[place], DELIVERY_CONN_CLOSED if is_other else outcome, row)
 
 
-class OpenDeliveries:
+class OpenDeliveries(ClosesRows):
     """The state with room for what comes. limit: of deliveries that wait for a commit."""
+
+    CLOSED = _CLOSED
+    COLUMNS = _COLUMNS
+    state: DeliveryState
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -291,18 +295,6 @@ class OpenDeliveries:
             rows = min(self.limit + 2, 1 << (rows + more).bit_length())
             state.grow(deliveries=state.deliveries.grown(rows), free=grown_pool(state.free, rows))
         self.make_closed_room(more)
-
-    def make_closed_room(self, more: int) -> None:
-        """Room for `more` further deliveries that close."""
-        rows = int(self.state.counts[_CLOSED]) + more
-        if rows > len(self.state.closed.matrix):
-            self.state.grow(closed=self.state.closed.grown(2 * rows))
-
-    def take_closed(self) -> Int64Array:
-        """Rows of the table, int64[columns, rows]; there are none then."""
-        count = int(self.state.counts[_CLOSED])
-        self.state.counts[_CLOSED] = 0
-        return self.state.closed.matrix[:count, :_COLUMNS].T.copy()
 
     def new_position(self, subscription: int, topic: int, partition: int) -> int:
         """A position where nothing was fetched."""

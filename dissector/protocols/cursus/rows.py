@@ -1,7 +1,7 @@
 """Rows of facts on their way to their tables: tuples of integers, gathered and made columns."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -108,6 +108,28 @@ def _table_columns(kind: type[Records]) -> tuple[str, ...]:
 
 EXCHANGE_COLUMNS: Final = _table_columns(Exchanges)
 DELIVERY_COLUMNS: Final = _table_columns(Deliveries)
+
+
+class ClosesRows:
+    """Base of what keeps open rows in a state: those that closed wait in `state.closed` to be
+    taken. CLOSED: place of their number among `state.counts`; COLUMNS: of their table."""
+
+    CLOSED: ClassVar[int]
+    COLUMNS: ClassVar[int]
+    state: Any
+
+    def make_closed_room(self, more: int) -> None:
+        """Room for `more` further rows that close."""
+        rows = int(self.state.counts[self.CLOSED]) + more
+        if rows > len(self.state.closed.matrix):
+            self.state.grow(closed=self.state.closed.grown(2 * rows))
+
+    def take_closed(self) -> Int64Array:
+        """Rows of the table, int64[columns, rows]; there are none then."""
+        count = int(self.state.counts[self.CLOSED])
+        self.state.counts[self.CLOSED] = 0
+        found: Int64Array = self.state.closed.matrix[:count, : self.COLUMNS].T.copy()
+        return found
 
 
 class AckRow(NamedTuple):

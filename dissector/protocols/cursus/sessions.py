@@ -34,7 +34,7 @@ from dissector.protocols.cursus.produced import (
     see_log_end,
     store_batch,
 )
-from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, Exchanges
+from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, ClosesRows, Exchanges
 from dissector.schemas.words import KIND_PUBLISH
 from dissector.states import State
 from dissector.tables import (
@@ -368,8 +368,12 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
     return which
 
 
-class OpenSessions:
+class OpenSessions(ClosesRows):
     """The state with room for what comes. limit: of requests that wait."""
+
+    CLOSED = _CLOSED
+    COLUMNS = _COLUMNS
+    state: SessionState
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -397,18 +401,6 @@ class OpenSessions:
             rows = min(limit, 1 << (rows + more).bit_length())
             state.grow(exchanges=state.exchanges.grown(rows), free=grown_pool(state.free, rows))
         self.make_closed_room(more)
-
-    def make_closed_room(self, more: int) -> None:
-        """Room for `more` further exchanges that close."""
-        rows = int(self.state.counts[_CLOSED]) + more
-        if rows > len(self.state.closed.matrix):
-            self.state.grow(closed=self.state.closed.grown(2 * rows))
-
-    def take_closed(self) -> Int64Array:
-        """Rows of the table, int64[columns, rows]; there are none then."""
-        count = int(self.state.counts[_CLOSED])
-        self.state.counts[_CLOSED] = 0
-        return self.state.closed.matrix[:count, :_COLUMNS].T.copy()
 
     def open(self, connection: int) -> int:
         """The session of a connection that has none."""
