@@ -56,7 +56,9 @@ $(VENV)/.dev-installed: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev]'
 	@touch $@
 
+# Bytecode, too: an editable install leaves it to the first run, and not everybody lets that write.
 $(VENV)/.warm: $(VENV)/.installed $(CODE)
+	$(BIN)/python -m compileall -q dissector spark_jobs
 	$(BIN)/dissector doctor --warm
 	@touch $@
 

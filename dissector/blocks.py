@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dissector.limits import NULL
+
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
@@ -23,6 +25,13 @@ class Coded(NamedTuple):
 
     codes: Int64Array
     names: Sequence[bytes] | Sequence[str]
+
+
+def coded(codes: Int64Array, names: Sequence[bytes] | Sequence[str]) -> Coded:
+    """Codes from the wire, where a sender may put any number: null where they have no name."""
+    if int(codes.max(initial=0)) >= len(names):
+        codes = np.where(codes < len(names), codes, NULL)
+    return Coded(codes, names)
 
 
 class Spans(NamedTuple):

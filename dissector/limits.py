@@ -14,8 +14,8 @@ NULL: Final = -0x7FFF_FFFF_5EED_0A11
 MAX_NOTICES: Final = 200_000  # of one capture; further ones are counted in one last notice
 
 # -- capture
-READ_BUFFER_BYTES: Final = 4 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
-PACKET_BLOCK_ROWS: Final = 8192  # packets handed on at once: their columns stay in the cache
+READ_BUFFER_BYTES: Final = 8 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
+PACKET_BLOCK_ROWS: Final = 16_384  # packets handed on at once
 MAX_RECORD_BYTES: Final = 16 << 20  # of a pcap record or pcapng block; longer = corrupt, input ends
 MAX_PACKETLESS_BYTES: Final = 1 << 30  # of a file in a row; then the rest of it is not read
 MAX_FRUITLESS_BYTES: Final = 16 << 20  # compressed, in a row, that give none; likewise
@@ -56,7 +56,7 @@ LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its a
 MAX_BRIEF_CONNECTIONS: Final = 1 << 17  # closed ones lingering, or SYNs without answer, each
 
 # -- frames
-FRAME_BLOCK_ROWS: Final = 8192  # frames decoded at once: the columns then stay in the cache
+FRAME_BLOCK_ROWS: Final = 16_384  # frames decoded at once: more would leave the cache
 MAX_FRAME_BYTES: Final = 5 * 1024 * 1024 + 10_240  # default of --max-frame-bytes, Pulsar's own
 MAX_FRAME_BYTES_HARD: Final = 128 << 20  # whatever CONNECTED announces
 MAX_HEAD_BYTES: Final = 64 << 10  # bytes of one direction looked at before a protocol is given up

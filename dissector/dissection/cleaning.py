@@ -82,8 +82,9 @@ class Cleaner:
         for block in blocks:
             if block.table in _UNTOUCHED:
                 continue
-            for name in block.columns.keys() - _OWN:
-                block.columns[name] = self._column(name, block.columns[name])
+            for name, column in block.columns.items():
+                if not isinstance(column, np.ndarray) and name not in _OWN:
+                    block.columns[name] = self._column(name, column)
         return blocks
 
     def _column(self, name: str, column: Column) -> Column:

@@ -85,7 +85,7 @@ class LakeWriter:
         part_rows: int = SETTINGS.part_rows,
     ) -> None:
         self._tables = {name: _TableWriter(folder, name, group_rows, part_rows) for name in TABLES}
-        self._blocks: queue.SimpleQueue[TableBlock | None] = queue.SimpleQueue()
+        self._blocks: queue.SimpleQueue[tuple[TableBlock, int] | None] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._queued_bytes = 0
         self._queued_blocks = 0
@@ -124,7 +124,7 @@ class LakeWriter:
             self._raise_failure()
             self._queued_blocks += 1
             self._queued_bytes += size
-        self._blocks.put(block)
+        self._blocks.put((block, size))
 
     def close(self, capture: str) -> list[PartFile]:
         """Write what is left and end all files.
@@ -156,11 +156,11 @@ class LakeWriter:
 
     def _run(self) -> None:
         try:
-            while (block := self._blocks.get()) is not None:
+            while (queued := self._blocks.get()) is not None:
                 if self._stopped:
                     return
+                block, size = queued
                 self._tables[block.table].write(block)
-                size = block_bytes(block)
                 with self._room:
                     self._queued_blocks -= 1
                     self._queued_bytes -= size

@@ -161,17 +161,22 @@ class _Builder:
         self.pairs: list[tuple[int, ...]] = []
         self.text = bytearray()
         self._extra: tuple[Extra, ...] = ()
+        self._fields: dict[str, dict[str, Field]] = {}
 
     def fields(self, message: str) -> dict[str, Field]:
-        """The fields of a message by name."""
-        known = {field.name: field for field in descriptors().messages.get(message, {}).values()}
-        for extra in self._extra:
-            if extra.message == message:
-                known[extra.field.name] = extra.field
+        """The fields of a message by name; found once for each root, as paths ask for it often."""
+        known = self._fields.get(message)
+        if known is None:
+            found = descriptors().messages.get(message, {}).values()
+            known = self._fields[message] = {field.name: field for field in found}
+            for extra in self._extra:
+                if extra.message == message:
+                    known[extra.field.name] = extra.field
         return known
 
     def add_root(self, number: int, root: Root) -> None:
         self._extra = tuple(root.extra)
+        self._fields = {}
         for wanted in root.wanted:
             for path in self._paths(root, wanted.path):
                 self._want(self._node(number, path[:-1]), path[-1], wanted)

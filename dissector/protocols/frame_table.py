@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans
+from dissector.bundles import Bundle
 from dissector.jit import kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import (
@@ -60,6 +61,24 @@ def _pick(matrix: Int64Array, columns: Int64Array, rows: Int64Array, out: Int64A
         else:
             for row in range(len(rows)):
                 out[place, row] = cells[rows[row]]
+
+
+@kernel
+def _find_filled(matrix: Int64Array, count: int, filled: Int64Array) -> None:
+    """filled[column] = 1 where a column holds anything but null in its first `count` rows."""
+    for column in range(len(matrix)):
+        row = 0
+        while row < count and matrix[column, row] == NULL:
+            row += 1
+        filled[column] = 1 if row < count else 0
+
+
+def filled_columns(bundle: Bundle, count: int) -> dict[str, Int64Array]:
+    """Copies of the first `count` rows of a bundle's columns, all that are null left out."""
+    filled = np.zeros(len(bundle.matrix), np.int64)
+    _find_filled(bundle.matrix, count, filled)
+    columns = zip(type(bundle)._fields, filled.tolist(), bundle.matrix[:, :count], strict=True)
+    return {name: values.copy() for name, is_filled, values in columns if is_filled}
 
 
 def picked(block: FrameBlock, numbers: Int64Array, rows: Int64Array) -> dict[int, Int64Array]:

@@ -106,7 +106,7 @@ class ColumnBuilder(ABC):
         self._name = column.name
         self._type = in_memory_type(column)
         self._capacity = capacity
-        self._live = False
+        self.is_live = False
         self._nulls = pa.nulls(0, self._type)
 
     @abstractmethod
@@ -119,9 +119,9 @@ class ColumnBuilder(ABC):
 
     def take(self, rows: int) -> Gathered:
         """The first rows as they are, valid until the next append; starts again."""
-        if not self._live:
+        if not self.is_live:
             return None
-        self._live = False
+        self.is_live = False
         return self._taken(rows)
 
     def finish(self, rows: int) -> pa.Array:
@@ -152,17 +152,17 @@ class NumberBuilder(ColumnBuilder):
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         found = numbers(values, start, stop)
-        if not self._live:
+        if not self.is_live:
             if all_null(found, NULL):
                 return
             if not len(self._store):
                 self._store = np.empty(self._capacity, np.int64)
             self._store[:at] = NULL
-            self._live = True
+            self.is_live = True
         self._store[at : at + len(found)] = found
 
     def skip(self, at: int, rows: int) -> None:
-        if self._live:
+        if self.is_live:
             self._store[at : at + rows] = NULL
 
     def _taken(self, rows: int) -> Numbers:
@@ -186,20 +186,20 @@ class FlagBuilder(ColumnBuilder):
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         found = numbers(values, start, stop)
-        if not self._live:
+        if not self.is_live:
             if all_null(found, NULL):
                 return
             if not len(self._store):
                 self._store = np.empty(self._capacity, np.bool_)
                 self._there = np.empty(self._capacity, np.bool_)
-            self._live = True
+            self.is_live = True
             self.skip(0, at)
         end = at + len(found)
         np.not_equal(found, 0, out=self._store[at:end])
         np.not_equal(found, NULL, out=self._there[at:end])
 
     def skip(self, at: int, rows: int) -> None:
-        if self._live:
+        if self.is_live:
             self._store[at : at + rows] = False
             self._there[at : at + rows] = False
 
@@ -261,7 +261,7 @@ class TextBuilder(ColumnBuilder):
         self._runs.append(_Run(at + rows, (), array))
 
     def skip(self, at: int, rows: int) -> None:
-        if self._live and rows:
+        if self.is_live and rows:
             self._codes[at : at + rows] = -1
             self._add_codes(at + rows, ())
 
@@ -287,10 +287,10 @@ class TextBuilder(ColumnBuilder):
         return taken.dictionary_encode() if self._repeats else taken
 
     def _prepare(self, at: int) -> None:
-        if not self._live:
+        if not self.is_live:
             if not len(self._codes):
                 self._codes = np.empty(self._capacity, np.int32)
-            self._live = True
+            self.is_live = True
             self.skip(0, at)
 
     def _add_codes(self, stop: int, names: Sequence[bytes] | Sequence[str]) -> None:
@@ -369,16 +369,16 @@ class ListBuilder(ColumnBuilder):
             lists: Sequence[Any] = values[start:stop]
             counts = np.array([-1 if v is None else len(v) for v in lists], np.int64)
             found = np.array([n for v in lists if v is not None for n in v], np.int64)
-        if not self._live:
+        if not self.is_live:
             if not len(self._counts):
                 self._counts = np.empty(self._capacity, np.int64)
-            self._live = True
+            self.is_live = True
             self.skip(0, at)
         self._counts[at : at + len(counts)] = counts
         self._values.append(found)
 
     def skip(self, at: int, rows: int) -> None:
-        if self._live:
+        if self.is_live:
             self._counts[at : at + rows] = -1
 
     def _taken(self, rows: int) -> pa.Array:
@@ -397,15 +397,15 @@ class ObjectBuilder(ColumnBuilder):
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         assert not isinstance(values, np.ndarray | Coded | Spans | Lists), "objects are expected"
         objects = values[start:stop]
-        if not self._live:
+        if not self.is_live:
             if all(found is None for found in objects):
                 return
-            self._live = True
+            self.is_live = True
             self._objects = [None] * at
         self._objects.extend(objects)
 
     def skip(self, at: int, rows: int) -> None:
-        if self._live:
+        if self.is_live:
             self._objects.extend([None] * rows)
 
     def _taken(self, rows: int) -> pa.Array:

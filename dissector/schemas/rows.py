@@ -5,16 +5,19 @@ the Arrow arrays of a batch lie over them without a further copy, so a batch mus
 the next row is appended. A column that had no value yet costs a look at its first value per block.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
+from dissector.blocks import Coded, Lists, Spans, TableBlock
 from dissector.schemas.arrow import in_memory_schema
 from dissector.schemas.builders import ColumnBuilder, Gathered, builder_for
 from dissector.schemas.column import Table
 from dissector.schemas.tables import TABLES
+
+_FIXED: Final = (np.ndarray, Coded)  # columns whose values all have one size
 
 
 class TableBuilder:
@@ -23,10 +26,14 @@ class TableBuilder:
     def __init__(self, table: str, capacity: int) -> None:
         self.table: Table = TABLES[table]
         self.capacity = capacity
-        self.rows = 0
+        self._begin()
         self._columns: dict[str, ColumnBuilder] = {
             column.name: builder_for(column, capacity) for column in self.table.columns
         }
+
+    def _begin(self) -> None:
+        self.rows = 0
+        self._live: set[str] = set()  # columns that have a value so far
 
     @property
     def room(self) -> int:
@@ -38,24 +45,25 @@ class TableBuilder:
         assert block.table == self.table.name and stop - start <= self.room
         unknown = block.columns.keys() - self._columns.keys()
         assert not unknown, f"{block.table} has no column {sorted(unknown)}"
-        for name, builder in self._columns.items():
-            values = block.columns.get(name)
-            if values is None:
-                builder.skip(self.rows, stop - start)
-            else:
-                builder.append(values, start, stop, self.rows)
+        for name in self._live - block.columns.keys():
+            self._columns[name].skip(self.rows, stop - start)
+        for name, values in block.columns.items():
+            builder = self._columns[name]
+            builder.append(values, start, stop, self.rows)
+            if builder.is_live:
+                self._live.add(name)
         self.rows += stop - start
 
     def take(self) -> list[Gathered]:
         """All rows column by column as they were gathered, valid until the next append."""
         taken = [builder.take(self.rows) for builder in self._columns.values()]
-        self.rows = 0
+        self._begin()
         return taken
 
     def finish(self) -> pa.RecordBatch:
         """All rows as one batch, valid until the next append; the builder is empty again."""
         arrays = [builder.finish(self.rows) for builder in self._columns.values()]
-        self.rows = 0
+        self._begin()
         return pa.RecordBatch.from_arrays(arrays, schema=in_memory_schema(self.table.name))
 
 
@@ -68,12 +76,14 @@ def arrow_batch(block: TableBlock) -> pa.RecordBatch:
 
 def text_bytes(block: TableBlock, start: int, stop: int) -> int:
     """Bytes of text, lists and maps in some rows, names apart: what makes rows large."""
-    return sum(_value_bytes(values, start, stop) for values in block.columns.values())
+    return sum(
+        _value_bytes(values, start, stop)
+        for values in block.columns.values()
+        if not isinstance(values, _FIXED)
+    )
 
 
-def _value_bytes(values: Column, start: int, stop: int) -> int:
-    if isinstance(values, np.ndarray | Coded):
-        return 0
+def _value_bytes(values: Spans | Lists | Sequence[Any], start: int, stop: int) -> int:
     if isinstance(values, Spans):
         return int(np.maximum(values.lengths[start:stop], 0).sum()) << int(values.is_hex)
     if isinstance(values, Lists):

@@ -24,9 +24,11 @@ def plain_text(value: bytes | str) -> str:
 
 def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
     """Strings from texts, bytes and None."""
-    texts = [None if value is None else plain_text(value).encode() for value in values]
-    lengths = np.array([-1 if text is None else len(text) for text in texts], np.int64)
-    return _string_array(np.frombuffer(b"".join(filter(None, texts)), np.uint8), lengths)
+    there = [row for row, value in enumerate(values) if value is not None]  # often a few of many
+    texts = [plain_text(values[row] or "").encode() for row in there]
+    lengths = np.full(len(values), -1, np.int64)
+    lengths[there] = [len(text) for text in texts]
+    return _string_array(np.frombuffer(b"".join(texts), np.uint8), lengths)
 
 
 def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:

@@ -20,6 +20,7 @@ from dissector.protocols.pulsar.exchanges.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
 from dissector.protocols.pulsar.registry.registry import PulsarRegistry
 from dissector.protocols.pulsar.wire import commands
+from dissector.schemas import TABLES
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_FIN
 from tests.wire.frames import STEP_NS, FrameMaker, in_blocks
 
@@ -222,8 +223,10 @@ def plain_rows(block: TableBlock) -> list[Row]:
             columns[name] = [_plain(value) for value in column.tolist()]
         else:
             columns[name] = list(column)  # type: ignore[arg-type]
+    null = {column.name: None for column in TABLES[block.table].columns}
     return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+        null | dict(zip(columns, values, strict=True))
+        for values in zip(*columns.values(), strict=True)
     ]
 
 

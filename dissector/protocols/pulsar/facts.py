@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock
+from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock, coded
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
-from dissector.limits import MAX_DETAIL_TEXT
+from dissector.limits import MAX_DETAIL_TEXT, NULL
 from dissector.notice_log import Notice, NoticeLog, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
@@ -151,9 +151,9 @@ class PulsarFacts:
             if name == "command":
                 columns[name] = self._commands.column(values)
             elif name == "checksum_note":
-                columns[name] = Coded(np.where(values > 0, values, -1), CHECKSUM_NOTES)
+                columns[name] = Coded(np.where(values > 0, values, NULL), CHECKSUM_NOTES)
             elif words is not None:
-                columns[name] = _coded(values, words)
+                columns[name] = coded(values, words)
             else:
                 columns[name] = Coded(values, self._names.names)
         for name, at, size in _TEXTS:
@@ -206,15 +206,10 @@ def named(blocks: list[TableBlock], commands: CommandNames) -> list[TableBlock]:
                 continue
             words = _words_of("error_code" if column == "refused_code" else column)
             if words is not None:
-                block.columns[column] = _coded(values, words)
+                block.columns[column] = coded(values, words)
             elif column in ("request_command", "response_command"):
                 block.columns[column] = commands.column(values)
     return blocks
-
-
-def _coded(values: Int64Array, texts: list[str]) -> Coded:
-    known = (values >= 0) & (values < len(texts))
-    return Coded(np.where(known, values, -1), texts)
 
 
 @cache

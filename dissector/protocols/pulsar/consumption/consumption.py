@@ -5,14 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import Coded, Column, Int64Array, Lists, TableBlock
+from dissector.blocks import Column, Int64Array, Lists, TableBlock, coded
 from dissector.bundles import Bundle
 from dissector.limits import (
     FRAME_BLOCK_ROWS,
     MAX_CONSUMERS,
     MAX_IDENTITY_INTERVALS,
     MAX_OPEN_DELIVERIES,
-    NULL,
 )
 from dissector.notice_log import Notice, NoticeLog
 from dissector.protocols.columns import (
@@ -21,6 +20,7 @@ from dissector.protocols.columns import (
     new_frame_columns,
     new_id_columns,
 )
+from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
 from dissector.protocols.pulsar.consumption.published import set_leg
 from dissector.protocols.pulsar.consumption.rows import Block, new_rows
@@ -225,7 +225,7 @@ class PulsarConsumption:
 
     def _block(self, table: str, rows: Bundle, count: int, words: Int64Array) -> TableBlock:
         """The first rows of a bundle. words: of their ack sets."""
-        cells = dict(zip(type(rows)._fields, rows.matrix[:, :count].copy(), strict=True))
+        cells = filled_columns(rows, count)
         if table == "deliveries":
             # Those that end with one frame in the order of their own.
             frame_nos, ends = cells["frame_no"], cells["closing_row"]
@@ -233,15 +233,13 @@ class PulsarConsumption:
                 order = np.lexsort((frame_nos, ends))
                 cells = {name: values[order] for name, values in cells.items()}
         columns: dict[str, Column] = {}
-        if "ack_set_at" in cells:
-            starts, counts = cells.pop("ack_set_at"), cells.pop("ack_set_count")
+        starts, counts = cells.pop("ack_set_at", None), cells.pop("ack_set_count", None)
+        if starts is not None and counts is not None:
             sets = words.copy() if (counts > 0).any() else words[:0]
             columns["ack_set"] = Lists(sets, starts, counts)
         for name, values in cells.items():
             if name in _TEXTS:
-                texts = _TEXTS[name] or self._names
-                # A number that has no name is null.
-                columns[name] = Coded(np.where(values < len(texts), values, NULL), texts)
+                columns[name] = coded(values, _TEXTS[name] or self._names)
             else:
                 columns[name] = values
         return TableBlock(table, count, columns)

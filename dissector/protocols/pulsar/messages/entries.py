@@ -19,13 +19,13 @@ from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
+from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages.chunks import Chunks, Joined, finding_at
 from dissector.protocols.pulsar.messages.rows import (
     DONE,
     FULL,
     PACKED,
     Sources,
-    filled_columns,
     list_batches,
     open_entries,
 )
@@ -63,7 +63,6 @@ _PLAIN: Final = tuple(
     for column in TABLES["messages"].columns
     if column.name in MessageColumns._fields and column.name not in (*_NAMED, "direction")
 )
-_NUMBER: Final = {name: number for number, name in enumerate(MessageColumns._fields)}
 
 
 class Entries:
@@ -199,24 +198,19 @@ class Entries:
         """The messages so far as a block of their own; the room is free again."""
         messages, cursor = self._opening.messages, self._opening.cursor
         count = int(cursor[CURSOR_COUNT])
-        filled = np.zeros(len(messages.matrix), np.int64)
-        filled_columns(messages, count, filled)
-        columns: dict[str, Column] = {}
-        for name in _PLAIN:
-            if filled[_NUMBER[name]]:
-                columns[name] = getattr(messages, name)[:count].copy()
-        columns["direction"] = Coded(messages.direction[:count].copy(), DIRECTION_NAMES)
+        cells = filled_columns(messages, count)
+        columns: dict[str, Column] = {name: cells[name] for name in _PLAIN if name in cells}
+        columns["direction"] = Coded(cells["direction"], DIRECTION_NAMES)
         names = self._names.names
         for name in _NAMED:
-            if filled[_NUMBER[name]]:
-                columns[name] = Coded(getattr(messages, name)[:count].copy(), names)
+            if name in cells:
+                columns[name] = Coded(cells[name], names)
         text = self._opening.text[: int(cursor[CURSOR_TEXT])].copy()
         for name, stem, is_hex in _SPANS:
-            lengths = getattr(messages, f"{stem}_bytes")[:count]
-            if filled[_NUMBER[f"{stem}_bytes"]]:
-                starts = getattr(messages, f"{stem}_at")[:count]
-                starts = np.where(lengths >= 0, starts, 0)
-                columns[name] = Spans(text, starts, lengths.copy(), is_hex)
+            lengths = cells.get(f"{stem}_bytes")
+            if lengths is not None:
+                starts = np.where(lengths >= 0, cells[f"{stem}_at"], 0)
+                columns[name] = Spans(text, starts, lengths, is_hex)
         if self._wants_properties:
             columns["properties"], self._properties = self._properties, []
         if self._wants_digest:

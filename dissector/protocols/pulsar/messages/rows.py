@@ -469,13 +469,3 @@ def open_entries(
         cursor[CURSOR_ROW] = row + 1
         cursor[CURSOR_JOINED] = -1
     return DONE
-
-
-@kernel
-def filled_columns(messages: MessageColumns, count: int, filled: Int64Array) -> None:
-    """filled[column] = 1 where a column holds anything but null in its first `count` rows."""
-    for column in range(len(messages.matrix)):
-        row = 0
-        while row < count and messages.matrix[column, row] == NULL:
-            row += 1
-        filled[column] = 1 if row < count else 0

@@ -166,16 +166,22 @@ def shown_paths() -> frozenset[tuple[str, ...]]:
     )
 
 
-@cache
 def field_of(column: str) -> Field | None:
     """The field that fills a column, the first if there are several; None if none does."""
+    message, path = _first_paths().get(column, ("", ()))
+    field = None
+    for name in path:
+        fields = descriptors().messages[message].values()
+        field = next((each for each in fields if each.name == name), None)
+        message = field.of if field is not None else ""
+    return field
+
+
+@cache
+def _first_paths() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The message and the path below it of the first field that fills a column, by column."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for root in ROOTS:
         for path, wanted in wanted_paths(root).items():
-            if wanted.column == column:
-                message, field = root.message, None
-                for name in path:
-                    fields = descriptors().messages[message].values()
-                    field = next((each for each in fields if each.name == name), None)
-                    message = field.of if field is not None else ""
-                return field
-    return None
+            found.setdefault(wanted.column, (root.message, path))
+    return found

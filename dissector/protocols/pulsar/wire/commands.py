@@ -237,9 +237,9 @@ class CommandNames:
 
     def column(self, numbers: Int64Array) -> Coded:
         """The names of int64[rows] numbers; null where a number is, or stands for an event."""
-        is_rare = numbers >= COMMAND_SLOTS
-        if not is_rare.any():
+        if int(numbers.max(initial=0)) < COMMAND_SLOTS:
             return Coded(numbers, self._texts)
+        is_rare = numbers >= COMMAND_SLOTS
         if len(self._rare) > _RARE_NUMBERS:  # a sender may put any number there
             self._start()
         codes = numbers.copy()

@@ -13,11 +13,11 @@ from dissector.jit import compiled
 from dissector.limits import NULL
 from dissector.notices import NOTICES
 from dissector.protocols.columns import CUT_BY_GAP
+from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages import rows as message_rows
 from dissector.protocols.pulsar.messages.rows import (
     DONE,
     FULL,
-    filled_columns,
     open_entries,
 )
 from dissector.protocols.pulsar.messages.state import (
@@ -291,11 +291,10 @@ def test_a_frame_that_is_not_whole_has_no_messages() -> None:
 def test_null_columns_are_known() -> None:
     columns = MessageColumns.new(3, NULL)
     columns.entry_id[1] = -1
-    filled = np.zeros(len(columns.matrix), np.int64)
-    filled_columns(columns, 3, filled)
-    assert [MessageColumns._fields[k] for k in np.flatnonzero(filled)] == ["entry_id"]
-    filled_columns(columns, 1, filled)
-    assert not filled.any()
+    assert {name: cells.tolist() for name, cells in filled_columns(columns, 3).items()} == {
+        "entry_id": [NULL, -1, NULL]
+    }
+    assert not filled_columns(columns, 1)
 
 
 def test_the_tags_of_plain_messages_are_those_of_the_definition() -> None:
