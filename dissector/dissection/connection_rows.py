@@ -23,13 +23,11 @@ from dissector.protocols.framing import (
     find_slots,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
-from dissector.schemas import TABLES
+from dissector.schemas.connections import TCP_COLUMNS
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
-from dissector.stream.streams import ConnectionRows, SideRows, Streams
+from dissector.stream.streams import ConnectionRows, Streams
 
 _NO_FACTS: Final = ConnectionFacts()
-_COLUMNS: Final = {column.name for column in TABLES["connections"].columns}
-_SIDE_COLUMNS: Final = tuple(name for name in SideRows._fields if f"{name}_to_broker" in _COLUMNS)
 _MAX_HISTORIES: Final = 1 << 12  # distinct ones in one list; then a new list begins
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
@@ -299,7 +297,7 @@ class ConnectionTable:
         one, other = rows.sides
         found = {
             name: _of_side((getattr(one, name), getattr(other, name)), side)
-            for name in _SIDE_COLUMNS
+            for name in TCP_COLUMNS
         }
         ways = self._framing.state.flows
         is_kept, way = slot >= 0, 2 * slot + side

@@ -36,7 +36,7 @@ from dissector.stream.records import (
     side_at,
 )
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import mix
+from dissector.stream.sequence import mix, sequence_at
 from dissector.stream.state import StreamState
 from dissector.tables import list_append, list_unlink, take_row
 
@@ -189,8 +189,13 @@ def retire(state: StreamState, connection: int) -> None:
     """A connection is over and nothing more can come for it: its row may be written."""
     _detach(state, connection)
     leave_list(state, connection)
+    sides = state.sides
     for side_no in range(2):
-        queue_remove(state.timers, state.sides.timer_place, side_at(connection, side_no))
+        side = side_at(connection, side_no)
+        queue_remove(state.timers, sides.timer_place, side)
+        is_known = sides.has_origin[side]
+        last_seq = sequence_at(sides.origin[side], sides.released[side]) if is_known else NULL
+        sides.last_seq[side] = last_seq
     state.retired[state.registers.retired[0]] = connection
     state.registers.retired[0] += 1
 

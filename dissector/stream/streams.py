@@ -13,7 +13,6 @@ from dissector.stream.connections import find_slots
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
 from dissector.stream.records import Connections, Sides
-from dissector.stream.sequence import SEQUENCE_MASK
 from dissector.stream.state import (
     DONE,
     NEED_HEAP,
@@ -28,35 +27,6 @@ from dissector.stream.state import (
 )
 
 _SMALLEST_BLOCK = 64
-
-
-class SideRows(NamedTuple):
-    """One direction of connections, int64[rows] each; limits.NULL where not known.
-
-    stream_bytes = data + gap_bytes + snaplen_cut_bytes, all of what left. payload_bytes: of all
-    packets, those sent again and copies included. first_seq: sequence number of the first packet
-    captured; last_seq: of the byte after the last one that left. late_*: data of closed streams;
-    stray_packets: far outside the stream, old SYNs, RSTs from outside the window.
-    """
-
-    packets: Int64Array
-    payload_bytes: Int64Array
-    stream_bytes: Int64Array
-    retransmitted_packets: Int64Array
-    duplicate_packets: Int64Array
-    out_of_order_packets: Int64Array
-    keepalive_packets: Int64Array
-    gaps: Int64Array
-    gap_bytes: Int64Array
-    snaplen_cut_bytes: Int64Array
-    conflict_bytes: Int64Array
-    zero_window_ns: Int64Array
-    isn: Int64Array
-    first_seq: Int64Array
-    last_seq: Int64Array
-    late_packets: Int64Array
-    late_bytes: Int64Array
-    stray_packets: Int64Array
 
 
 class ConnectionRows(NamedTuple):
@@ -86,7 +56,7 @@ class ConnectionRows(NamedTuple):
     last_packet: Int64Array
     handshake_rtt_ns: Int64Array
     history: list[str]
-    sides: tuple[SideRows, SideRows]
+    sides: tuple[Sides, Sides]
 
 
 class Streams:
@@ -185,6 +155,7 @@ class Streams:
     def connection_rows(self, slots: Int64Array) -> ConnectionRows:
         """What is known of connections, copied. slots: as `retired` gives them."""
         rows = Connections(self._state.connections.matrix[slots])
+        sides = self._state.sides.matrix
         histories = zip(
             rows.history.tolist(),
             rows.history_more.tolist(),
@@ -210,15 +181,8 @@ class Streams:
             last_packet=rows.last_packet,
             handshake_rtt_ns=rows.handshake_rtt_ns,
             history=[history_text(*history) for history in histories],
-            sides=(self._side_rows(2 * slots), self._side_rows(2 * slots + 1)),
+            sides=(Sides(sides[2 * slots]), Sides(sides[2 * slots + 1])),
         )
-
-    def _side_rows(self, rows: Int64Array) -> SideRows:
-        sides = Sides(self._state.sides.matrix[rows])
-        last = (sides.origin + sides.released) & SEQUENCE_MASK
-        last_seq = np.where(sides.has_origin, last, NULL)
-        names = (name for name in SideRows._fields if name != "last_seq")
-        return SideRows(last_seq=last_seq, **{name: getattr(sides, name) for name in names})
 
     def _make_room(self, status: int, segments: SegmentColumns) -> None:
         state = self._state

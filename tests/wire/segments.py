@@ -25,8 +25,9 @@ from dissector.stream.columns import (
     OPEN,
     RETRANSMITTED,
 )
+from dissector.stream.records import Sides
 from dissector.stream.state import StreamOptions
-from dissector.stream.streams import SideRows, Streams
+from dissector.stream.streams import Streams
 from tests.wire.packets import ACK, RST, SYN, tcp
 from tests.wire.packets import FIN as FIN_FLAG
 
@@ -252,7 +253,7 @@ def _collect_connections(found: Released, streams: Streams) -> None:
             "history": rows.history[row],
             "ports": [int(port[row]) for port in rows.port],
             "sides": [
-                {name: int(getattr(side, name)[row]) for name in SideRows._fields}
+                {name: int(getattr(side, name)[row]) for name in Sides._fields}
                 for side in rows.sides
             ],
         } | {
