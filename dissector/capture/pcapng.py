@@ -7,21 +7,20 @@ and their statistics. Those are few and are read by `dissector.capture.interface
 
 from typing import Final, NamedTuple
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.capture.columns import (
     BLOCK,
     CAPTURED_LONGER,
     CORRUPT,
     FULL,
     INTERFACE_LIMIT,
-    LAST_TS_NS,
     NEED_DATA,
     NO_INTERFACE,
-    PACKET_DROPS,
     UNTIMED,
     UNUSABLE_TIMES,
     InterfaceColumns,
     ScanProgress,
+    ScanState,
     count_oddity,
     load32,
 )
@@ -81,7 +80,7 @@ def _enhanced(data: ByteArray, position: int, order: int) -> _Packet:
 
 
 @inlined
-def _old(data: ByteArray, position: int, order: int, state: Int64Array) -> _Packet:
+def _old(data: ByteArray, position: int, order: int, state: ScanState) -> _Packet:
     if order:
         interface_id = be16(data, position + 8)
         drops = be16(data, position + 10)
@@ -89,7 +88,7 @@ def _old(data: ByteArray, position: int, order: int, state: Int64Array) -> _Pack
         interface_id = le16(data, position + 8)
         drops = le16(data, position + 10)
     if drops != _NO_DROP_COUNT:
-        state[PACKET_DROPS] += drops
+        state.packet_drops[0] += drops
     return _Packet(
         interface_id,
         load32(data, position + 12, order),
@@ -150,13 +149,13 @@ def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -
 
 
 @inlined
-def _place(
+def _put_packet(
     packet: _Packet,
     section: Section,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
     row: int,
-    state: Int64Array,
+    state: ScanState,
 ) -> None:
     """Write interface, time and lengths of one packet; ts_ns is NULL without a time."""
     interface = section.first_interface + packet.interface_id
@@ -173,7 +172,7 @@ def _place(
     else:
         count_oddity(state, UNTIMED, row)
     if ts_ns != NULL:
-        state[LAST_TS_NS] = ts_ns
+        state.last_ts_ns[0] = ts_ns
     if packet.captured > packet.wire:
         count_oddity(state, CAPTURED_LONGER, row)
     packets.interface[row] = interface
@@ -189,13 +188,13 @@ def scan_pcapng(
     section: Section,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
-    state: Int64Array,
+    state: ScanState,
 ) -> ScanProgress:
     """Find whole packet blocks in data, skipping what carries no packet.
 
     Args:
         bounds: where in data to start and to end.
-        packets: written from row 0. state: scan state, updated.
+        packets: written from row 0.
 
     Returns:
         Rows, the position of the first block not taken, and FULL, CORRUPT, NEED_DATA or BLOCK.
@@ -235,7 +234,7 @@ def scan_pcapng(
         if packet.captured > size - 4 - packet.data_offset:
             return ScanProgress(row, position, CORRUPT)
         packets.offset[row] = position + packet.data_offset
-        _place(packet, section, interfaces, packets, row, state)
+        _put_packet(packet, section, interfaces, packets, row, state)
         row += 1
         position += size
     return ScanProgress(row, position, FULL)

@@ -1,7 +1,6 @@
 """The shared state of the scans."""
 
 from dissector.capture.columns import (
-    LAST_TS_NS,
     CaptureNotice,
     load32,
     new_interface_columns,
@@ -13,7 +12,7 @@ from tests.dissector.codecs.test_integers import as_array
 
 
 def test_no_time_was_seen_at_first():
-    assert new_scan_state()[LAST_TS_NS] == NULL
+    assert new_scan_state().last_ts_ns[0] == NULL
 
 
 def test_interfaces_start_without_usable_time():
