@@ -1,14 +1,19 @@
-"""Where in packets addresses lie, and where begins what nobody reads: places for who changes them.
+"""Where the headers of packets lie that hold addresses, and where what nobody reads begins.
 
-The walk is that of `unwrap`, so every header that leads to a segment is found, in tunnels too.
+For those who change packets in place. Headers are found by the walk of `unwrap`: all that lead to a
+segment, in tunnels too.
 """
 
 from typing import Final
 
+import numpy as np
+
 from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle, Records
 from dissector.codecs.integers import byte
-from dissector.jit import kernel
+from dissector.jit import inlined, kernel
 from dissector.packet.columns import PacketColumns
+from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINUX_SLL, LINUX_SLL2
 from dissector.packet.reasons import ICMP, IP_CUT, IP_MALFORMED, TUNNEL_DEPTH
 from dissector.packet.unwrap import MAX_STEPS, begin, step_on
@@ -24,31 +29,48 @@ from dissector.packet.walk import (
     Walk,
 )
 
-# Kinds of places.
+# Kinds of headers.
 MACS: Final = 0  # two hardware addresses of six bytes
 MAC: Final = 1  # one, six bytes
-IP4: Final = 2  # a header
+IP4: Final = 2
 IP6: Final = 3
 UDP_HEADER: Final = 4
-REST: Final = 5  # of a packet without a segment: from here on
+REST: Final = 5  # not a header: from here on, a packet without a segment
 SEGMENT: Final = 6  # a TCP header
 PIECE: Final = 7  # the IP header of a fragment
 
-# Columns of places.
-PACKET_ROW: Final = 0
-KIND: Final = 1
-AT: Final = 2
-CELLS: Final = 3
-
-_UDP_PROTOCOL: Final = 17
 # Of a header that cannot be read its addresses go, too: they begin here, at the earliest.
 _BEFORE_ADDRESSES: Final = 8
-PLACES_OF_PACKET: Final = 2 * MAX_STEPS + 2
+HEADERS_OF_PACKET: Final = 2 * MAX_STEPS + 2
+
+
+class Headers(Bundle):
+    """Headers in order; int64[headers] each. row: of the packet; offset: in the data."""
+
+    row: Int64Array
+    kind: Int64Array
+    offset: Int64Array
+
+    def first(self, count: int) -> "Headers":
+        """A copy of the first of them."""
+        return Headers(self.matrix[:, :count].copy())
+
+
+class PacketsLeft(Records):
+    """Packets still to be gone over, one record. row: of the next one; rows: how many there are."""
+
+    row: Int64Array
+    rows: Int64Array
+
+    @classmethod
+    def all_of(cls, rows: int) -> "PacketsLeft":
+        """So many packets, from the first on."""
+        return cls(np.array([[0, rows]], np.int64))
 
 
 @kernel
-def _link_place(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
-    """Kind and place of the hardware addresses of a link header, -1 if it has none."""
+def _hardware_addresses(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
+    """Kind and offset of the hardware addresses of a link header, -1 if it has none."""
     position = walk.position
     offset = position.offset[0]
     if position.kind[0] == ETHERNET and offset + 12 <= end:
@@ -61,13 +83,13 @@ def _link_place(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
 
 
 @kernel
-def _place(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
-    """Kind and place of what the walk stands at, -1 if it has no address."""
+def _header_here(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
+    """Kind and offset of the header that the walk stands at, -1 if it has no address."""
     position = walk.position
     layer = position.layer[0]
     offset = position.offset[0]
     if layer == AT_LINK:
-        return _link_place(data, walk, end)
+        return _hardware_addresses(data, walk, end)
     if layer == AT_ETHERNET and offset + 12 <= end:
         return MACS, offset
     is_ip = layer == AT_IP or (
@@ -79,14 +101,14 @@ def _place(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
             return IP4, offset
         if version == 6 and offset + 40 <= end:
             return IP6, offset
-    if layer == AT_PROTOCOL and position.kind[0] == _UDP_PROTOCOL and offset + 8 <= end:
+    if layer == AT_PROTOCOL and position.kind[0] == UDP_PROTOCOL and offset + 8 <= end:
         return UDP_HEADER, offset
     return -1, 0
 
 
 @kernel
-def _end_place(walk: Walk, said: int) -> tuple[int, int]:
-    """Kind and place of what the walk ended with."""
+def _header_at_end(walk: Walk, said: int) -> tuple[int, int]:
+    """Kind and offset of what the walk ended with."""
     offset = walk.position.offset[0]
     if said == FOUND_TCP:
         return SEGMENT, offset
@@ -99,42 +121,47 @@ def _end_place(walk: Walk, said: int) -> tuple[int, int]:
     return REST, offset
 
 
+@inlined
+def _add(headers: Headers, count: int, row: int, kind: int, offset: int) -> int:
+    headers.row[count] = row
+    headers.kind[count] = kind
+    headers.offset[count] = offset
+    return count + 1
+
+
 @kernel
-def find_places(
-    data: ByteArray, packets: PacketColumns, bounds: Int64Array, link_types: Int64Array,
-    walk: Walk, places: Int64Array,
+def find_headers(
+    data: ByteArray, packets: PacketColumns, left: PacketsLeft, link_types: Int64Array,
+    walk: Walk, headers: Headers,
 ) -> int:  # fmt: skip
-    """Fill places: int64[rows, CELLS].
+    """Fill headers, from the first on.
 
     Args:
-        bounds: int64[2], the next packet, which moves on, and how many there are. link_types: by
-            interface.
+        left: moves on. link_types: by interface.
 
     Returns:
-        How many places there are; the caller goes on while packets are left.
+        How many headers there are; the caller goes on while packets are left.
     """
     count = 0
-    while bounds[0] < bounds[1] and count + PLACES_OF_PACKET <= len(places):
-        row = bounds[0]
-        bounds[0] += 1
-        offset = packets.offset[row]
-        end = offset + packets.captured_bytes[row]
+    room = len(headers.row) - HEADERS_OF_PACKET
+    while left.row[0] < left.rows[0] and count <= room:
+        row = left.row[0]
+        left.row[0] += 1
+        start = packets.offset[row]
+        end = start + packets.captured_bytes[row]
         interface = packets.interface[row]
-        said = TUNNEL_DEPTH
         if interface < 0:
-            places[count, PACKET_ROW], places[count, KIND], places[count, AT] = row, REST, offset
-            count += 1
+            count = _add(headers, count, row, REST, start)
             continue
+        said = TUNNEL_DEPTH
         begin(walk, packets, row, link_types[interface])
         for _ in range(MAX_STEPS):
-            kind, at = _place(data, walk, end)
+            kind, offset = _header_here(data, walk, end)
             if kind >= 0:
-                places[count, PACKET_ROW], places[count, KIND], places[count, AT] = row, kind, at
-                count += 1
+                count = _add(headers, count, row, kind, offset)
             said = step_on(data, walk)
             if said != GO_ON:
                 break
-        kind, at = _end_place(walk, said)
-        places[count, PACKET_ROW], places[count, KIND], places[count, AT] = row, kind, at
-        count += 1
+        kind, offset = _header_at_end(walk, said)
+        count = _add(headers, count, row, kind, offset)
     return count

@@ -16,7 +16,9 @@ from dissector.packet.reasons import (
     USED,
 )
 
-_TCP: Final = 6
+# Protocols that an IP packet carries.
+TCP_PROTOCOL: Final = 6
+UDP_PROTOCOL: Final = 17
 _AUTHENTICATION: Final = 51
 _FRAGMENT: Final = 44
 # IPv6 headers whose second byte counts units of 8 bytes beyond the first: hop-by-hop options,
@@ -83,7 +85,7 @@ def _ipv4(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         protocol = byte(data, inner)
         inner += (byte(data, inner + 1) + 2) * 4
     return Network(
-        USED if protocol == _TCP else LOOK_CLOSER,
+        USED if protocol == TCP_PROTOCOL else LOOK_CLOSER,
         protocol,
         inner,
         offset + total,
@@ -154,7 +156,7 @@ def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         wire_end = offset + 40 + length
     upper = _skip_extensions(data, byte(data, offset + 6), offset + 40, end)
     reason = upper.reason
-    if reason == USED and upper.protocol != _TCP:
+    if reason == USED and upper.protocol != TCP_PROTOCOL:
         reason = LOOK_CLOSER
     return Network(
         reason,
