@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import Records
+from dissector.bundles import Bundle, Records
 from dissector.codecs.integers import be32, le32
 from dissector.jit import inlined
 from dissector.limits import NULL
@@ -74,7 +74,7 @@ class CaptureNotice(NamedTuple):
         return NOTICE_NUMBER[self.code]
 
 
-class InterfaceColumns(NamedTuple):
+class InterfaceColumns(Bundle):
     """The interfaces of a capture, int64[rows] each.
 
     link_type: number of the link layer; snaplen: 0 = no limit. A time of u units is
@@ -88,11 +88,6 @@ class InterfaceColumns(NamedTuple):
     divisor: Int64Array
     shift: Int64Array
     offset_ns: Int64Array
-
-
-def new_interface_columns(rows: int) -> InterfaceColumns:
-    """Room for interfaces, all zero."""
-    return InterfaceColumns(*(np.zeros(rows, np.int64) for _ in InterfaceColumns._fields))
 
 
 def new_scan_state() -> ScanState:

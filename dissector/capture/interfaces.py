@@ -8,9 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns, new_interface_columns
+from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
 
 _BYTE_ORDER_MAGIC: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
@@ -86,7 +84,7 @@ class Interfaces:
     """
 
     def __init__(self) -> None:
-        self.columns: InterfaceColumns = new_interface_columns(16)
+        self.columns: InterfaceColumns = InterfaceColumns.new(16)
         self.count = 0
         self.texts: dict[int, InterfaceTexts] = {}
         self._dropped: dict[tuple[int, int], int] = {}
@@ -106,9 +104,7 @@ class Interfaces:
             return INTERFACE_LIMIT
         number = self.count
         if number == len(self.columns.link_type):
-            self.columns = InterfaceColumns(
-                *(np.concatenate([column, np.zeros_like(column)]) for column in self.columns)
-            )
+            self.columns = self.columns.grown(2 * number)
         self.count += 1
         columns = self.columns
         columns.link_type[number] = link_type & 0xFFFF  # the upper half tells of frame checksums

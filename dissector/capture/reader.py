@@ -34,7 +34,7 @@ from dissector.capture.pcapng import (
 from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
 from dissector.capture.untimed import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
-from dissector.packet.columns import PacketColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns
 
 PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
@@ -132,7 +132,7 @@ class CaptureReader:
     """
 
     def __init__(self, block_rows: int = PACKET_BLOCK_ROWS, max_packets: int | None = None) -> None:
-        self.packets = new_packet_columns(block_rows)
+        self.packets = PacketColumns.new(block_rows)
         self._max_packets = max_packets or 1 << 62
         self.is_full = False
         self.interfaces = Interfaces()

@@ -163,10 +163,10 @@ class ConnectionTable:
     def _roles(self, rows: ConnectionRows) -> _Roles:
         """Which side is the client, how that was told, and what the framing knows."""
         known = self._framing.state.connections
-        slot = self._slots_of(rows.connection_id)
+        slot = self._slots_of(rows.connections.connection_id)
         is_kept = slot >= 0
         is_decided = is_kept & (known.role[slot] == ROLE_DECIDED)
-        is_syn = rows.started_by_syn == 1
+        is_syn = rows.connections.from_syn == 1
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
         is_by_port = hinted[0] != hinted[1]
@@ -195,10 +195,10 @@ class ConnectionTable:
         Args:
             facts: what their frames say of them, by connection.
         """
-        connections = rows.connection_id
+        connections = rows.connections.connection_id.copy()
         roles = self._roles(rows)
         columns = {
-            "connection_id": connections.copy(),
+            "connection_id": connections,
             **self._whos(rows, roles),
             **self._told(rows, roles),
             **self._said(connections.tolist(), facts),
@@ -219,37 +219,38 @@ class ConnectionTable:
             _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
         )  # fmt: skip
         texts = end_texts(ends)
-        tunnels, places = np.unique(rows.tunnel, return_inverse=True)
+        tunnels, places = np.unique(rows.connections.tunnel, return_inverse=True)
         names = [self._tunnel_name(number) for number in tunnels.tolist()]
         codes = np.array([NULL if name is None else n for n, name in enumerate(names)], np.int64)
         tunnel = Coded(codes[places], [name or "" for name in names])
         return {
-            "connection_key": _with_tunnel(texts.key, tunnel, rows.native),
+            "connection_key": _with_tunnel(texts.key, tunnel, rows.connections.is_native),
             "community_id": texts.community_id,
             "client_ip": texts.address,
             "client_port": ends.port,
             "broker_ip": texts.other_address,
             "broker_port": ends.other_port,
             "role_source": Coded(roles.source, ROLE_SOURCE_NAMES),
-            "vlan_ids": _vlans(rows.vlans),
+            "vlan_ids": _vlans(rows.connections.vlans),
             "tunnel_id": tunnel,
         }
 
     def _told(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """What became of connections."""
-        first = rows.closed_first
-        closer = np.where(first == NULL, NULL, (first == roles.client).astype(np.int64))
-        ended_packet = self._ends_at(rows.connection_id, np.full(len(first), 2))
-        is_cut = rows.ended == ENDED_CAPTURE_END
+        known = rows.connections
+        first = known.closed_first
+        closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
+        ended_packet = self._ends_at(known.connection_id, np.full(len(first), 2))
+        is_cut = known.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),
-            "started": Coded(rows.started_by_syn, _STARTED_NAMES),
-            "ended": Coded(rows.ended, ENDED_NAMES),
+            "started": Coded(known.from_syn.copy(), _STARTED_NAMES),
+            "ended": Coded(known.closing.copy(), ENDED_NAMES),
             "closed_first_by": Coded(closer, _CLOSER_NAMES),
             # Copies: these are views of all that is known of the connections.
-            "first_ts_ns": rows.first_ts_ns.copy(),
-            "last_ts_ns": rows.last_ts_ns.copy(),
-            "handshake_rtt_ns": rows.handshake_rtt_ns.copy(),
+            "first_ts_ns": known.first_ts_ns.copy(),
+            "last_ts_ns": known.last_ts_ns.copy(),
+            "handshake_rtt_ns": known.handshake_rtt_ns.copy(),
             "history": self._history(rows.history),
             "ended_packet": np.where(is_cut, NULL, ended_packet),
         }
@@ -294,6 +295,7 @@ class ConnectionTable:
         self, rows: ConnectionRows, slot: Int64Array, side: Int64Array, suffix: str
     ) -> dict[str, Column]:
         """The columns of one direction. side: which one it is, by row."""
+        connections = rows.connections.connection_id
         one, other = rows.sides
         found = {
             name: _of_side((getattr(one, name), getattr(other, name)), side)
@@ -303,7 +305,7 @@ class ConnectionTable:
         is_kept, way = slot >= 0, 2 * slot + side
         decoded = np.where(is_kept, ways.decoded_bytes[way], 0)
         if self._malformed:
-            keys = (2 * rows.connection_id + side).tolist()
+            keys = (2 * connections + side).tolist()
             decoded -= np.array([self._malformed.pop(key, 0) for key in keys], np.int64)
         there = found["stream_bytes"] - found["gap_bytes"] - found["snaplen_cut_bytes"]
         return {
@@ -311,7 +313,7 @@ class ConnectionTable:
             f"decoded_bytes_{suffix}": decoded,
             f"frames_{suffix}": np.where(is_kept, ways.frames[way], 0),
             f"unparsed_bytes_{suffix}": there - decoded,
-            f"fin_packet_{suffix}": self._ends_at(rows.connection_id, side),
+            f"fin_packet_{suffix}": self._ends_at(connections, side),
         }
 
     def _ends_at(self, connections: Int64Array, side: Int64Array) -> Int64Array:

@@ -390,7 +390,8 @@ class Dissection:
             self._settle()
         for first in range(0, len(slots), _CLOSED_ROWS):
             over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
-            rows, findings = self._connections.close(over, self._said_of(over.connection_id))
+            said = self._said_of(over.connections.connection_id)
+            rows, findings = self._connections.close(over, said)
             self._out.append(rows)
             self._findings.add(findings)
         self._streams.recycle()

@@ -16,7 +16,7 @@ from dissector.evidence.pieces import KeptPieces
 from dissector.evidence.streams import Side, Streams, all_packets
 from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet import rewriting
-from dissector.packet.columns import PacketColumns, SegmentColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.fragments import fragment_at
 from dissector.packet.header_offsets import (
     HEADERS_OF_PACKET,
@@ -299,7 +299,7 @@ class Rewriter:
             kept.place(block.packets.offset, block.first_packet)
             side = block.side.copy()
             links = np.array([RAW], np.int64)
-            rows = new_packet_columns(len(kept.rebuilt))
+            rows = PacketColumns.new(len(kept.rebuilt))
             for row, (start, end) in enumerate(kept.rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0

@@ -7,7 +7,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
-from dissector.packet.columns import PacketColumns, SegmentColumns, new_segment_columns
+from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.decode import AT_FRAGMENT, read_packets, read_walk
 from dissector.packet.fragments import REBUILT, Fragments
 from dissector.packet.reasons import (
@@ -72,7 +72,7 @@ class PacketReader:
         fragments: Fragments | None = None,
     ) -> None:
         """fragments: what puts fragments together, None for the usual."""
-        self.segments: SegmentColumns = new_segment_columns(block_rows)
+        self.segments: SegmentColumns = SegmentColumns.new(block_rows)
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
         self._fragments = fragments or Fragments()

@@ -10,15 +10,12 @@ import numpy as np
 
 from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import spread_rows
 from dissector.jit import kernel
 from dissector.states import State
 from dissector.stream.columns import (
     DATA,
     NoticeColumns,
     RangeColumns,
-    new_notice_columns,
-    new_range_columns,
 )
 from dissector.stream.duplicates import Signatures, new_signatures
 from dissector.stream.index import grown_index, leave
@@ -107,7 +104,6 @@ class StreamState(State):
 
 def new_state(options: StreamOptions) -> StreamState:
     """An empty state with little room; it grows with what is seen."""
-    rows = spread_rows(options.block_rows)
     state = StreamState(
         connections=Connections.new(0),
         sides=Sides.new(0),
@@ -127,8 +123,8 @@ def new_state(options: StreamOptions) -> StreamState:
         signatures=new_signatures(),
         registers=_new_registers(),
         settings=_settings(options),
-        ranges=new_range_columns(rows),
-        notices=new_notice_columns(rows),
+        ranges=RangeColumns.new(options.block_rows),
+        notices=NoticeColumns.new(options.block_rows),
         retired=np.empty(0, np.int64),
     )
     add_nodes(state, _FIRST_NODES)

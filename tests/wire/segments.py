@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.limits import NULL
 from dissector.notices import NOTICES
-from dissector.packet.columns import PacketBuffers, new_segment_columns
+from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import (
     CLOSE,
     DATA,
@@ -130,7 +130,7 @@ class Released:
 
 def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
     """Segments and the buffer that holds their payloads."""
-    segments = new_segment_columns(max(1, len(packets)))
+    segments = SegmentColumns.new(max(1, len(packets)))
     data = bytearray(b"\0")
     for row, packet in enumerate(packets):
         payload = packet.payload[: packet.captured]
@@ -206,7 +206,7 @@ def streamed(
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(packets)}), len(packets)]
     all_segments, all_buffers = columns_of(packets)
     for start, end in itertools.pairwise(edges):
-        segments = new_segment_columns(end - start)
+        segments = SegmentColumns.new(end - start)
         segments.matrix[:, : end - start] = all_segments.matrix[:, start:end]
         # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
         buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.side)
@@ -246,10 +246,11 @@ def _collect(
 def _collect_connections(found: Released, streams: Streams) -> None:
     slots = streams.retired()
     rows = streams.connection_rows(slots)
+    known = rows.connections
     for row in range(len(slots)):
-        ended = int(rows.ended[row])
-        found.connections[int(rows.connection_id[row])] = {
-            "ended": ENDED_NAMES[ended] if ended != NULL else None,
+        ended = int(known.closing[row])
+        found.connections[int(known.connection_id[row])] = {
+            "ended": ENDED_NAMES[ended] if ended >= 0 else None,
             "history": rows.history[row],
             "ports": [int(port[row]) for port in rows.port],
             "sides": [
@@ -257,9 +258,9 @@ def _collect_connections(found: Released, streams: Streams) -> None:
                 for side in rows.sides
             ],
         } | {
-            name: int(getattr(rows, name)[row])
+            name: int(getattr(known, name)[row])
             for name in (
-                "started_by_syn", "closed_first", "opener", "first_ts_ns", "last_ts_ns",
+                "from_syn", "closed_first", "opener", "first_ts_ns", "last_ts_ns",
                 "first_packet", "last_packet", "handshake_rtt_ns", "vlans",
             )
         }  # fmt: skip

@@ -2,8 +2,8 @@
 
 from dissector.capture.columns import (
     CaptureNotice,
+    InterfaceColumns,
     load32,
-    new_interface_columns,
     new_scan_state,
 )
 from dissector.limits import NULL
@@ -16,7 +16,7 @@ def test_no_time_was_seen_at_first():
 
 
 def test_interfaces_start_without_usable_time():
-    assert new_interface_columns(3).multiplier.tolist() == [0, 0, 0]
+    assert InterfaceColumns.new(3).multiplier.tolist() == [0, 0, 0]
 
 
 def test_load_follows_the_byte_order():

@@ -101,9 +101,9 @@ def test_what_is_no_segment_is_emptied_behind_its_headers() -> None:
 def test_headers_are_found_in_the_order_of_the_headers() -> None:
     packet = packets.ethernet(tunnels.over_udp(tunnels.vxlan(tape().records()[0].data), 4789))
     data = np.frombuffer(bytearray(packet), np.uint8)
-    from dissector.packet.columns import new_packet_columns
+    from dissector.packet.columns import PacketColumns
 
-    columns = new_packet_columns(1)
+    columns = PacketColumns.new(1)
     columns.offset[0], columns.captured_bytes[0], columns.wire_bytes[0] = 0, len(data), len(data)
     columns.ts_ns[0], columns.interface[0] = 0, 0
     headers = offsets.Headers.new(2 * offsets.HEADERS_OF_PACKET)
