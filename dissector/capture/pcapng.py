@@ -29,6 +29,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES, NULL
 from dissector.packet.columns import PacketColumns
 
+# Kinds of blocks.
 SECTION_HEADER: Final = 0x0A0D0D0A  # reads the same in both byte orders
 INTERFACE_DESCRIPTION: Final = 1
 OLD_PACKET: Final = 2
@@ -36,8 +37,20 @@ SIMPLE_PACKET: Final = 3
 INTERFACE_STATISTICS: Final = 5
 ENHANCED_PACKET: Final = 6
 
+BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
+SHORTEST_SECTION_BYTES: Final = 28  # of a section header block
 PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
+# Options, with the block in which they stand.
+OPTION_END: Final = 0
+OPTION_COMMENT: Final = 1  # any
+OPTION_NAME: Final = 2  # interface description
+OPTION_APPLICATION: Final = 4  # section header
+OPTION_DROPPED: Final = 5  # interface statistics: by the interface
+OPTION_OS_DROPPED: Final = 7  # interface statistics: by the operating system
+OPTION_RESOLUTION: Final = 9  # interface description
+OPTION_FILTER: Final = 11  # interface description
+OPTION_OFFSET: Final = 14  # interface description
 _LARGEST: Final = 0x7FFF_FFFF_FFFF_FFFF
 _LARGEST_TIME_NS: Final = 1 << 62  # from 1823 to 2116: differences of such times fit in 64 bits
 _NO_DROP_COUNT: Final = 0xFFFF

@@ -28,6 +28,7 @@ from dissector.capture.pcapng import (
     OLD_PACKET,
     PACKET_OFFSET,
     SECTION_HEADER,
+    SHORTEST_SECTION_BYTES,
     Section,
     scan_pcapng,
 )
@@ -41,7 +42,6 @@ PCAPNG: Final = "pcapng"
 LIVE: Final = "live"  # packets of a network interface
 HEAD_BYTES: Final = 12  # enough to tell the format
 
-_SECTION_BYTES: Final = 28  # shortest section header block
 _LONGEST_HEADER: Final = 28  # of a pcap file
 
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
@@ -220,12 +220,12 @@ class CaptureReader:
         return self._file.phase == _OVER
 
     def start_live(self) -> None:
-        """The file that began is none: its packets come through `take`."""
+        """The file that began is none: `count_packets` is told of its packets."""
         self._file.format = LIVE
         self._file.phase = _OVER
 
-    def take(self, times_ns: Int64Array) -> int:
-        """Count packets that a driver found itself; gives the number of the first."""
+    def count_packets(self, times_ns: Int64Array) -> int:
+        """Number packets that a driver found itself, from their times; gives the first number."""
         first_packet = self.next_packet
         if len(times_ns):
             self._note_times(times_ns, self.untimed.fill(times_ns, first_packet))
@@ -396,9 +396,9 @@ class CaptureReader:
     def _start_section(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
         """Take a section header: its interfaces are numbered anew, its byte order is its own."""
         file = self._file
-        if end - position < _SECTION_BYTES:
+        if end - position < SHORTEST_SECTION_BYTES:
             return position, False
-        found = read_section(data[position : position + _SECTION_BYTES].tobytes())
+        found = read_section(data[position : position + SHORTEST_SECTION_BYTES].tobytes())
         if found is None:
             return self._start_search(position)
         after = position + found.block_bytes

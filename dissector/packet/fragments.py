@@ -174,6 +174,9 @@ class _Waiting:
         self.is_dropped = True
 
 
+_NOTICES: Final = ("fragments_limit", "fragments_missing", "fragments_conflict")
+
+
 class Fragments:
     """Fragments of one capture on their way to packets.
 
@@ -190,15 +193,14 @@ class Fragments:
         self._held = 0
         self._packet_limit, self._byte_limit = packets, held_bytes
         self._clock = NULL
-        self._missing = self._given_up = self._conflicts = 0
-        self._first_missing = self._first_given_up = self._first_conflict = NULL
+        self._notices: dict[str, CaptureNotice] = {}
 
     def start_block(self) -> None:
         """What was rebuilt before is not needed any more."""
         self._used = 0
 
-    def take(self, data: ByteArray, walk: Walk) -> int:
-        """Take the fragment whose IP header the walk stands at.
+    def add(self, data: ByteArray, walk: Walk) -> int:
+        """Add the fragment whose IP header the walk stands at.
 
         Args:
             data: the array that is walked.
@@ -241,12 +243,12 @@ class Fragments:
         for waiting in self._waiting.values():
             self._count_missing(waiting)
         self._waiting.clear()
-        told = (
-            ("fragments_limit", self._given_up, self._first_given_up),
-            ("fragments_missing", self._missing, self._first_missing),
-            ("fragments_conflict", self._conflicts, self._first_conflict),
-        )
-        return [CaptureNotice(code, packet, value=count) for code, count, packet in told if count]
+        return [self._notices[code] for code in _NOTICES if code in self._notices]
+
+    def _note(self, code: str, packet: int) -> None:
+        """One more finding of a kind; its notice names the first packet."""
+        before = self._notices.get(code, CaptureNotice(code, packet, value=0))
+        self._notices[code] = before._replace(value=before.value + 1)
 
     def _waiting_for(self, piece: Fragment, packet: int) -> _Waiting:
         """The packet that a fragment belongs to, dropped if the fragment contradicts it."""
@@ -261,9 +263,7 @@ class Fragments:
                     self._held -= waiting.charge
                     waiting.clear()
                     self._held += waiting.charge
-                    self._conflicts += 1
-                    if self._first_conflict == NULL:
-                        self._first_conflict = packet
+                    self._note("fragments_conflict", packet)
         if waiting is None:
             waiting = self._waiting[piece.key] = _Waiting(self._clock, packet)
             self._held += waiting.charge
@@ -318,9 +318,7 @@ class Fragments:
             key, oldest = next(iter(self._waiting.items()))
             self._held -= oldest.charge
             del self._waiting[key]
-            self._given_up += 1
-            if self._first_given_up == NULL:
-                self._first_given_up = oldest.first_packet
+            self._note("fragments_limit", oldest.first_packet)
 
     def _give_up(self, key: Key) -> None:
         waiting = self._waiting.pop(key)
@@ -329,9 +327,7 @@ class Fragments:
 
     def _count_missing(self, waiting: _Waiting) -> None:
         if not waiting.is_dropped:
-            self._missing += 1
-            if self._first_missing == NULL:
-                self._first_missing = waiting.first_packet
+            self._note("fragments_missing", waiting.first_packet)
 
     def _forget(self, key: Key) -> None:
         self._held -= self._complete.pop(key).charge

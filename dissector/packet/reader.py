@@ -172,7 +172,7 @@ class PacketReader:
     def _fragment(self, data: ByteArray) -> int:
         """The packet at hand is a fragment: its reason, or that of the packet it completes."""
         for _ in range(_NESTED_FRAGMENTS):
-            reason = self._fragments.take(data, self._state.walk)
+            reason = self._fragments.add(data, self._state.walk)
             if reason != REBUILT:
                 return reason
             data = self._fragments.side

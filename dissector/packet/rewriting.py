@@ -10,6 +10,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle, Records
+from dissector.capture.pcapng import ENHANCED_PACKET, PACKET_OFFSET
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.codecs.pseudonyms import permute
@@ -422,12 +423,12 @@ def pack_packets(
         row = left.row[0]
         size = packets.captured_bytes[row]
         padded = (size + 3) & ~3
-        whole = padded + 32
+        whole = PACKET_OFFSET + padded + 4
         if at + whole > len(out):
             break
         left.row[0] += 1
         time = max(packets.ts_ns[row], 0)
-        _put_le32(out, at, 6)
+        _put_le32(out, at, ENHANCED_PACKET)
         _put_le32(out, at + 4, whole)
         interface = packets.interface[row]
         _put_le32(out, at + 8, numbers[interface] if interface >= 0 else -1)
@@ -436,11 +437,12 @@ def pack_packets(
         _put_le32(out, at + 20, size)
         _put_le32(out, at + 24, packets.wire_bytes[row])
         start = packets.offset[row]
+        body = at + PACKET_OFFSET
         for place in range(size):
-            out[at + 28 + place] = data[start + place]
+            out[body + place] = data[start + place]
         for place in range(size, padded):
-            out[at + 28 + place] = 0
-        _put_le32(out, at + 28 + padded, whole)
+            out[body + place] = 0
+        _put_le32(out, body + padded, whole)
         at += whole
     return at
 

@@ -101,7 +101,7 @@ class Streams:
                 return
             self._make_room(status, segments)
 
-    def take_notices(self) -> tuple[NoticeColumns, int]:
+    def notices(self) -> tuple[NoticeColumns, int]:
         """The notices that came with the block last yielded, and how many there are."""
         return self._state.notices, int(self._state.registers.notices[0])
 

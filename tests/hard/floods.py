@@ -275,7 +275,7 @@ class Outcome:
             self.kinds += np.bincount(kinds, minlength=6)
             np.add.at(self.lengths, kinds, ranges.length[:rows])
             self.held = max(self.held, streams.held_bytes)
-            notices, count = streams.take_notices()
+            notices, count = streams.notices()
             self.notices |= set(notices.kind[:count].tolist())
             self.closed += len(streams.retired())
             streams.recycle()

@@ -235,7 +235,7 @@ def _collect(
             sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
         )
         found.ranges.append(cells)
-    notices, count = streams.take_notices()
+    notices, count = streams.notices()
     for row in range(count):
         said = {name: int(getattr(notices, name)[row]) for name in notices._fields}
         found.notices.append(said | {"code": NOTICES[said["kind"]].code})
