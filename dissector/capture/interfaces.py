@@ -146,7 +146,7 @@ class Interfaces:
         return True
 
     def count_drops(self, block: bytes, order: str, first_interface: int) -> None:
-        """Take the drop counts of an interface statistics block: totals, so that the last holds.
+        """Keep the drop counts of an interface statistics block: totals, so the last one holds.
 
         Args:
             first_interface: number of the first interface of the block's section.
@@ -174,7 +174,7 @@ class Interfaces:
 
 
 def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
-    """The texts with that of one more option."""
+    """The texts, with what one more option says."""
     if code == OPTION_COMMENT:
         said = value.decode(errors="replace")
         return texts._replace(comment=f"{texts.comment}\n{said}" if texts.comment else said)
@@ -197,7 +197,7 @@ def packet_comments(data: bytes, order: str) -> list[str]:
 
 
 def _resolution(resolution: int) -> tuple[int, int, int]:
-    """Multiplier, divisor and shift (see InterfaceColumns) of an if_tsresol byte."""
+    """What an if_tsresol byte means: multiplier, divisor and shift of InterfaceColumns."""
     if resolution & 0x80:
         shift = resolution & 0x7F
         if shift == 0:

@@ -128,7 +128,7 @@ def _simple(
 
 @kernel
 def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -> int:
-    """Units since 1970, in two halves of 32 bits, as whole nanoseconds; NULL if not to be said."""
+    """Whole ns of a time in units since 1970, given in two halves; NULL if 64 bits are too few."""
     multiplier: int = interfaces.multiplier[interface]
     if high >= 1 << 31 or multiplier == 0:
         return NULL

@@ -220,7 +220,7 @@ class CaptureReader:
         return self._file.phase == _OVER
 
     def start_live(self) -> None:
-        """The file that began is none: `count_packets` is told of its packets."""
+        """What began is no file but a live capture: `count_packets` is told of its packets."""
         self._file.format = LIVE
         self._file.phase = _OVER
 
@@ -348,7 +348,7 @@ class CaptureReader:
         return position + size, True
 
     def _scan(self, data: ByteArray, position: int, end: int) -> tuple[int, int, bool]:
-        """One call of the compiled scan and what it left to Python."""
+        """Call the compiled scan once, and do what it leaves to Python."""
         file = self._file
         self._state.next_packet[0] = self.next_packet
         if file.layout is not None:
@@ -374,7 +374,7 @@ class CaptureReader:
     def _read_block(
         self, data: ByteArray, position: int, end: int, section: Section
     ) -> tuple[int, bool]:
-        """Take a block that describes; returns the position after it and whether to go on."""
+        """Read a block that describes; returns the position after it and whether to go on."""
         file = self._file
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[position : position + 8].tobytes())
@@ -394,7 +394,7 @@ class CaptureReader:
         return position + size, True
 
     def _start_section(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
-        """Take a section header: its interfaces are numbered anew, its byte order is its own."""
+        """Read a section header: it sets the byte order, and interfaces are numbered anew."""
         file = self._file
         if end - position < SHORTEST_SECTION_BYTES:
             return position, False
@@ -415,7 +415,7 @@ class CaptureReader:
         return after, True
 
     def _start_search(self, position: int) -> tuple[int, bool]:
-        """A record is damaged: reading goes on where records are credible again."""
+        """Begin to search behind a damaged record for where records are credible again."""
         file = self._file
         file.phase = _SEARCH
         file.lost_section, file.section = file.section, None
@@ -462,7 +462,7 @@ class CaptureReader:
         return self._found(data, position + 1, end, True).answer == NOT_HERE
 
     def _note_times(self, times: Int64Array, is_timed: np.ndarray) -> None:
-        """Earliest and latest time of the file, and steps back, over the packets just read."""
+        """Note the earliest and latest time of the packets just read, and steps back in time."""
         file = self._file
         said = times if is_timed.all() else times[is_timed]
         if not len(said):

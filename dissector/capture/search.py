@@ -49,7 +49,7 @@ class Place(NamedTuple):
 def _record_bytes(
     data: ByteArray, position: int, layout: PcapLayout, last_seconds: int
 ) -> tuple[int, int]:
-    """Length with its header and second of the record at a place, or -1 if it is not credible."""
+    """Bytes of the record at a place, header included (-1: not credible), and its second."""
     order = layout.is_big_endian
     seconds = load32(data, position, order)
     fraction = load32(data, position + 4, order)

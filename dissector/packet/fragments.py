@@ -148,7 +148,7 @@ class _Waiting:
         return bool((is_other & (self.state[there] == _KNOWN)).any())
 
     def put(self, piece: Fragment) -> None:
-        """Take a fragment that contradicts nothing."""
+        """Put a fragment in that contradicts nothing."""
         if piece.end > len(self.content):
             size = max(_FIRST_BYTES, 1 << (piece.end - 1).bit_length())
             for name in ("content", "state"):
@@ -196,7 +196,7 @@ class Fragments:
         self._notices: dict[str, CaptureNotice] = {}
 
     def start_block(self) -> None:
-        """What was rebuilt before is not needed any more."""
+        """Forget the packets rebuilt for the block before."""
         self._used = 0
 
     def add(self, data: ByteArray, walk: Walk) -> int:
@@ -310,7 +310,7 @@ class Fragments:
             self._forget(key)
 
     def _bound(self) -> None:
-        """Keep to the limits, complete packets going first."""
+        """Forget packets until the limits hold, complete ones first."""
         while self._held > self._byte_limit or len(self._waiting) > self._packet_limit:
             if self._complete:
                 self._forget(next(iter(self._complete)))

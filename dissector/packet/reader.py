@@ -182,7 +182,7 @@ class PacketReader:
         return TUNNEL_DEPTH
 
     def _make_room(self, rows: int) -> None:
-        """Room for a tunnel more with every packet of a block, up to the limit."""
+        """Make room for one more tunnel per packet of a block, up to the limit."""
         state = self._state
         used = int(state.tunnels.used[0])
         most = min(used + rows, MAX_TUNNELS)

@@ -172,7 +172,7 @@ def add_addresses(data: ByteArray, headers: Headers, first: int, state: Rewritin
 
 
 def double_room(state: Rewriting) -> None:
-    """Twice the room for addresses."""
+    """Double the room for addresses."""
     before = state.addresses
     after = Addresses.new(2 * len(before.matrix))
     for row in before.matrix[before.version != 0]:
@@ -198,7 +198,7 @@ def _put64(data: ByteArray, at: int, value: int) -> None:
 
 @kernel
 def _rename_mac(data: ByteArray, at: int, state: Rewriting) -> None:
-    """Another hardware address; whether it is of a group, and who gave it, stays."""
+    """Replace a hardware address; the bits for group and local administration stay."""
     bits = 0
     for place in range(6):
         bits += int(byte(data, at + place) == 0xFF) + 8 * int(byte(data, at + place) == 0)
@@ -241,7 +241,7 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
 def readdress(
     data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting
 ) -> None:
-    """Put the answers of the table into headers, and other hardware addresses into theirs."""
+    """Replace IP addresses by the table's, and hardware addresses by permuted ones."""
     table = state.addresses
     for number in range(len(headers.row)):
         kind = headers.kind[number]
@@ -286,7 +286,7 @@ def blank(data: ByteArray, packets: PacketColumns, headers: Headers) -> int:
 def _patch(
     data: ByteArray, start: int, end: int, stream: int, offset: int, runs: Runs, state: Rewriting
 ) -> None:
-    """What the stream holds now for data[start:end], which begins at an offset of it."""
+    """Replace data[start:end] by what the stream holds now from an offset on."""
     place = start
     row = runs.first[stream] if stream >= 0 else 0
     last = runs.last[stream] if stream >= 0 else 0
@@ -323,7 +323,7 @@ def _patch(
 def _rewrite_segment(
     data: ByteArray, bounds: _Bounds, stream: int, offset: int, runs: Runs, state: Rewriting
 ) -> None:
-    """Another payload for a segment, and the sum of TCP that belongs to it.
+    """Replace the payload of a segment, and put in the checksum that belongs to it.
 
     Args:
         stream: -1: of none. offset: of the payload.
@@ -410,7 +410,7 @@ def blank_behind(
 def pack_packets(
     data: ByteArray, packets: PacketColumns, left: PacketsLeft, numbers: Int64Array, out: ByteArray
 ) -> int:
-    """Enhanced packet blocks of pcapng, little-endian, times in ns.
+    """Write packets as enhanced packet blocks of pcapng, little-endian, times in ns.
 
     Args:
         left: moves on. numbers: of interfaces in what is written, by interface.

@@ -84,7 +84,7 @@ def _bucket(value: int) -> int:
 
 @kernel
 def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
-    """How far, in ns, the packet of this signature lies whose capture was nearest; NULL: none."""
+    """How many ns the nearest packet of this signature is away; NULL: there is none."""
     start = _bucket(value)
     nearest = NULL
     for row in range(start, start + _BUCKET_ROWS):

@@ -111,7 +111,7 @@ class Streams:
         yield from self.advance(self._no_segments, 0, self._no_buffers)
 
     def retired(self) -> Int64Array:
-        """Slots of connections that are over, in the order in which they were; see `recycle`."""
+        """Slots of connections that are over, in the order in which they ended; see `recycle`."""
         return self._state.retired[: int(self._state.registers.retired[0])]
 
     def recycle(self) -> None:
