@@ -31,16 +31,15 @@ _MICROSECONDS: Final = 6
 _SECTION_VERSION: Final = 1
 
 
-class SectionStart:
+class SectionStart(NamedTuple):
     """A section header block.
 
     order: "<" or ">"; block_bytes: its length; is_known: whether its version is one we read.
     """
 
-    def __init__(self, order: str, block_bytes: int, is_known: bool) -> None:
-        self.order = order
-        self.block_bytes = block_bytes
-        self.is_known = is_known
+    order: str
+    block_bytes: int
+    is_known: bool
 
 
 def read_section(block: bytes) -> SectionStart | None:

@@ -10,6 +10,7 @@ from dissector.dissection.endpoint_texts import Ends, end_texts
 from dissector.endpoints import Endpoint
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.notice_log import Notice
+from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, UNKNOWN_DIRECTION, FrameColumns
 from dissector.protocols.framing import (
     OPAQUE_NAMES,
@@ -34,8 +35,6 @@ _CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
 EndsOf = Callable[[int], tuple[str, str]]
-_VLAN_BITS: Final = 12
-_VLAN_COUNT_AT: Final = 48
 
 
 class AddressCodes:
@@ -402,9 +401,9 @@ def _endpoint(rows: ConnectionRows, row: int, side: int) -> Endpoint:
 
 def _vlans(packed: Int64Array) -> Lists:
     """VLAN ids, outermost first; null where there are none."""
-    counts = packed >> _VLAN_COUNT_AT & 7
+    counts = packed >> VLAN_COUNT_SHIFT & 7
     most = int(counts.max(initial=0))
-    ids = np.stack([packed >> (_VLAN_BITS * n) & 0xFFF for n in range(most or 1)], axis=1)
+    ids = np.stack([packed >> (VLAN_ID_BITS * n) & 0xFFF for n in range(most or 1)], axis=1)
     return Lists(
         ids.reshape(-1),
         np.arange(len(packed)) * ids.shape[1],

@@ -28,6 +28,7 @@ from dissector.limits import (
     MAX_FRAGMENTED_PACKETS,
     NULL,
 )
+from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
 from dissector.packet.walk import (
     AT_IP,
@@ -42,10 +43,9 @@ _TIMEOUT_NS: Final = FRAGMENT_TIMEOUT_MS * _NS_PER_MS
 _LONGEST: Final = 65_535  # bytes of an IP packet
 _FIRST_BYTES: Final = 2048
 _CHARGE: Final = 64
-_FRAGMENT_HEADER: Final = 44
-_AUTHENTICATION: Final = 51
 _THERE: Final = 1  # on the wire, not captured
 _KNOWN: Final = 2
+_NOTICES: Final = ("fragments_limit", "fragments_missing", "fragments_conflict")
 
 Key = tuple[int, bytes, int, int]
 
@@ -84,10 +84,10 @@ def _fragment_v6(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragme
     """The fragment whose IPv6 header, known to be whole, is at offset; or a reason."""
     protocol, at = int(data[offset + 6]), offset + 40
     for _ in range(MAX_EXTENSION_HEADERS):
-        if protocol == _FRAGMENT_HEADER or end - at < 2:
+        if protocol == FRAGMENT_HEADER or end - at < 2:
             break
         words = int(data[at + 1])
-        size = (words + 2) * 4 if protocol == _AUTHENTICATION else (words + 1) * 8
+        size = (words + 2) * 4 if protocol == AUTHENTICATION else (words + 1) * 8
         protocol, at = int(data[at]), at + size
     if end - at < 8:
         return IP_CUT
@@ -172,9 +172,6 @@ class _Waiting:
         """Forget its bytes."""
         self.content = self.state = np.zeros(0, np.uint8)
         self.is_dropped = True
-
-
-_NOTICES: Final = ("fragments_limit", "fragments_missing", "fragments_conflict")
 
 
 class Fragments:

@@ -177,7 +177,6 @@ def enter(walk: Walk, kind: int, number: int) -> int:
         GO_ON or TUNNEL_DEPTH.
     """
     position = walk.position
-    position = walk.position
     tunnels = walk.tunnels
     depth = position.depth[0]
     if depth == MAX_TUNNEL_DEPTH:

@@ -31,6 +31,7 @@ from dissector.stream.sequence import distance, mix
 
 BUCKETS: Final = 1 << 14
 _BUCKET_ROWS: Final = 4
+SIGNATURES: Final = BUCKETS * _BUCKET_ROWS
 WINDOW_NS: Final = DUPLICATE_WINDOW_MS * 1_000_000
 
 # Odd multipliers without structure, one per part of a packet.
@@ -48,11 +49,6 @@ class Signatures(Records):
 
     hash: Int64Array
     ts_ns: Int64Array
-
-
-def new_signatures() -> Signatures:
-    """Nothing was seen yet."""
-    return Signatures.new(BUCKETS * _BUCKET_ROWS)
 
 
 @inlined

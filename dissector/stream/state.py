@@ -17,7 +17,7 @@ from dissector.stream.columns import (
     NoticeColumns,
     RangeColumns,
 )
-from dissector.stream.duplicates import Signatures, new_signatures
+from dissector.stream.duplicates import SIGNATURES, Signatures
 from dissector.stream.index import grown_index, leave
 from dissector.stream.queue import Queue, grown_queue, new_queue
 from dissector.stream.records import (
@@ -120,7 +120,7 @@ def new_state(options: StreamOptions) -> StreamState:
         successors=np.empty((0, LEVELS), np.int64),
         predecessors=np.full(LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
-        signatures=new_signatures(),
+        signatures=Signatures.new(SIGNATURES),
         registers=_new_registers(),
         settings=_settings(options),
         ranges=RangeColumns.new(options.block_rows),
