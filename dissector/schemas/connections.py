@@ -22,8 +22,8 @@ class EachWay(NamedTuple):
 class TcpColumns:
     """Columns of each direction that TCP fills, in their order.
 
-    A side of a connection remembers exactly these under the same names, 0 at first: `Sides` of
-    `stream/records.py` has them as fields, for the rules in `stream` to count in.
+    Each side of a connection has them as fields of the same names (`Sides` of `stream/records.py`),
+    for the rules in `stream` to count in: 0 at first, sequence numbers null.
     """
 
     packets: Annotated["Int64Array", EachWay("packets", "Packets {way}.")]
