@@ -37,6 +37,10 @@ def _filled(shape: tuple[int, int], value: int) -> Int64Array:
     return np.zeros(shape, np.int64) if value == 0 else np.full(shape, value, np.int64)
 
 
+def _columns_of(base: type) -> Sequence[str]:
+    return base._fields if issubclass(base, Bundle) else tuple(get_annotations(base))
+
+
 class Bundle:
     """Base of all matrix bundles; a subclass lists its columns as annotations, behind its base's.
 
@@ -49,9 +53,12 @@ class Bundle:
     matrix: Int64Array
 
     def __init_subclass__(cls, more: Sequence[str] = (), **options: Any) -> None:
-        """Columns are those of the bases, those that the class annotates, and `more`."""
+        """Columns are those of the bases, those that the class annotates, and `more`.
+
+        A base that is no bundle gives the columns that it annotates.
+        """
         super().__init_subclass__(**options)
-        inherited = [name for base in cls.__bases__ for name in getattr(base, "_fields", ())]
+        inherited = [name for base in cls.__bases__ for name in _columns_of(base)]
         own = [name for name in get_annotations(cls) if name[0] != "_"]
         cls._fields = (*inherited, *own, *more)
         cls._kind = (cls._letter, cls.__module__, cls.__qualname__)

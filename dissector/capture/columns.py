@@ -1,14 +1,16 @@
-"""What the record scans share: interfaces, scan state, how far a scan came, findings."""
+"""What both record scans share: interfaces, their state, how far a scan came, findings."""
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle, Records
 from dissector.codecs.integers import be32, le32
 from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
+from dissector.states import State
 
 # Why a scan came back.
 NEED_DATA: Final = 0  # what is left is no whole record
@@ -20,21 +22,32 @@ BLOCK: Final = 3  # pcapng: `consumed` is the first byte of a block that describ
 NO_INTERFACE: Final = -1  # never described in its section
 INTERFACE_LIMIT: Final = -2  # described after limits.MAX_INTERFACES others
 
-# Places in the scan state, an int64 array that lives as long as a capture.
-LAST_TS_NS: Final = 0  # of the last packet with a time stamp; NULL before
-PACKET_DROPS: Final = 1  # drops counted in packet blocks of the old kind
-# Oddities of packets: how many, and in the next place the row of the first one, -1 before.
-CAPTURED_LONGER: Final = 2  # claim more captured bytes than the wire had
-UNUSABLE_TIMES: Final = 4  # of the years beyond those that 64-bit nanoseconds can say
-LONG_FRACTIONS: Final = 6  # the fraction of a second is a second or more
-UNTIMED: Final = 8  # of a kind without a time stamp
-SCAN_STATE_ROWS: Final = 10
-ODDITIES: Final = (
-    (CAPTURED_LONGER, "captured_longer"),
-    (UNUSABLE_TIMES, "unusable_time"),
-    (LONG_FRACTIONS, "long_fraction"),
-    (UNTIMED, "untimed_packets"),
-)
+# Oddities of packets, by number; their notices.
+CAPTURED_LONGER: Final = 0  # claim more captured bytes than the wire had
+UNUSABLE_TIMES: Final = 1  # of the years beyond those that 64-bit nanoseconds can say
+LONG_FRACTIONS: Final = 2  # the fraction of a second is a second or more
+UNTIMED: Final = 3  # of a kind without a time stamp
+ODDITY_CODES: Final = ("captured_longer", "unusable_time", "long_fraction", "untimed_packets")
+
+
+class Oddities(Records):
+    """What was odd about packets, a record per oddity: how many, and the number of the first."""
+
+    packets: Int64Array
+    first_packet: Int64Array
+
+
+class ScanState(State):
+    """What scans know of a capture; int64[1] each.
+
+    next_packet: number of the packet of row 0; last_ts_ns: of the last packet with a time stamp,
+    NULL before; packet_drops: counted in packet blocks of the old kind.
+    """
+
+    next_packet: Int64Array
+    last_ts_ns: Int64Array
+    packet_drops: Int64Array
+    oddities: Oddities
 
 
 class ScanProgress(NamedTuple):
@@ -61,7 +74,7 @@ class CaptureNotice(NamedTuple):
         return NOTICE_NUMBER[self.code]
 
 
-class InterfaceColumns(NamedTuple):
+class InterfaceColumns(Bundle):
     """The interfaces of a capture, int64[rows] each.
 
     link_type: number of the link layer; snaplen: 0 = no limit. A time of u units is
@@ -77,26 +90,23 @@ class InterfaceColumns(NamedTuple):
     offset_ns: Int64Array
 
 
-def new_interface_columns(rows: int) -> InterfaceColumns:
-    """Room for interfaces, all zero."""
-    return InterfaceColumns(*(np.zeros(rows, np.int64) for _ in InterfaceColumns._fields))
-
-
-def new_scan_state() -> Int64Array:
+def new_scan_state() -> ScanState:
     """The state before the first packet of a capture."""
-    state = np.zeros(SCAN_STATE_ROWS, np.int64)
-    state[LAST_TS_NS] = NULL
-    for oddity, _ in ODDITIES:
-        state[oddity + 1] = -1
-    return state
+    return ScanState(
+        next_packet=np.ones(1, np.int64),
+        last_ts_ns=np.full(1, NULL, np.int64),
+        packet_drops=np.zeros(1, np.int64),
+        oddities=Oddities.new(len(ODDITY_CODES)),
+    )
 
 
 @inlined
-def count_oddity(state: Int64Array, oddity: int, row: int) -> None:
-    """One more odd packet; the row of the first is kept."""
-    if state[oddity + 1] < 0:
-        state[oddity + 1] = row
-    state[oddity] += 1
+def count_oddity(state: ScanState, oddity: int, row: int) -> None:
+    """One more odd packet; the number of the first is kept."""
+    oddities = state.oddities
+    if oddities.packets[oddity] == 0:
+        oddities.first_packet[oddity] = state.next_packet[0] + row
+    oddities.packets[oddity] += 1
 
 
 @inlined

@@ -8,34 +8,38 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns, new_interface_columns
+from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns
+from dissector.capture.pcapng import (
+    BYTE_ORDER_MAGIC,
+    OPTION_COMMENT,
+    OPTION_DROPPED,
+    OPTION_FILTER,
+    OPTION_NAME,
+    OPTION_OFFSET,
+    OPTION_OS_DROPPED,
+    OPTION_RESOLUTION,
+    SHORTEST_SECTION_BYTES,
+)
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
 
-_BYTE_ORDER_MAGIC: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
-_OPTION_COMMENT: Final = 1  # of any block
-_OPTION_NAME: Final = 2  # of an interface description
-_OPTION_FILTER: Final = 11  # of an interface description
-_OPTION_DROPPED: Final = 5  # of interface statistics: by the interface
-_OPTION_OS_DROPPED: Final = 7  # of interface statistics: by the operating system
-_OPTION_RESOLUTION: Final = 9  # of an interface description
-_OPTION_OFFSET: Final = 14  # of an interface description
+_BYTE_ORDERS: Final = {
+    BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
+    BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
+}
 _LARGEST_OFFSET_SECONDS: Final = 1 << 33  # further from 1970 than 64-bit nanoseconds reach
 _MICROSECONDS: Final = 6
 _SECTION_VERSION: Final = 1
 
 
-class SectionStart:
+class SectionStart(NamedTuple):
     """A section header block.
 
     order: "<" or ">"; block_bytes: its length; is_known: whether its version is one we read.
     """
 
-    def __init__(self, order: str, block_bytes: int, is_known: bool) -> None:
-        self.order = order
-        self.block_bytes = block_bytes
-        self.is_known = is_known
+    order: str
+    block_bytes: int
+    is_known: bool
 
 
 def read_section(block: bytes) -> SectionStart | None:
@@ -43,11 +47,11 @@ def read_section(block: bytes) -> SectionStart | None:
 
     The bytes may be cut: what is there of the block must then be right.
     """
-    order = _BYTE_ORDER_MAGIC.get(block[8:12])
+    order = _BYTE_ORDERS.get(block[8:12])
     if order is None:
         return None
     (size,) = struct.unpack_from(f"{order}I", block, 4)
-    if size < 28 or size > MAX_RECORD_BYTES or size % 4:
+    if size < SHORTEST_SECTION_BYTES or size > MAX_RECORD_BYTES or size % 4:
         return None
     if len(block) >= size and block[size - 4 : size] != block[4:8]:
         return None
@@ -86,7 +90,7 @@ class Interfaces:
     """
 
     def __init__(self) -> None:
-        self.columns: InterfaceColumns = new_interface_columns(16)
+        self.columns: InterfaceColumns = InterfaceColumns.new(16)
         self.count = 0
         self.texts: dict[int, InterfaceTexts] = {}
         self._dropped: dict[tuple[int, int], int] = {}
@@ -106,9 +110,7 @@ class Interfaces:
             return INTERFACE_LIMIT
         number = self.count
         if number == len(self.columns.link_type):
-            self.columns = InterfaceColumns(
-                *(np.concatenate([column, np.zeros_like(column)]) for column in self.columns)
-            )
+            self.columns = self.columns.grown(2 * number)
         self.count += 1
         columns = self.columns
         columns.link_type[number] = link_type & 0xFFFF  # the upper half tells of frame checksums
@@ -131,9 +133,9 @@ class Interfaces:
         resolution, offset_seconds = _MICROSECONDS, 0
         texts = InterfaceTexts()
         for code, value in _options(block[:-4], 16, order):
-            if code == _OPTION_RESOLUTION and len(value) == 1:
+            if code == OPTION_RESOLUTION and len(value) == 1:
                 resolution = value[0]
-            elif code == _OPTION_OFFSET and len(value) == 8:
+            elif code == OPTION_OFFSET and len(value) == 8:
                 (offset_seconds,) = struct.unpack(f"{order}q", value)
             else:
                 texts = _with_text(texts, code, value)
@@ -143,7 +145,7 @@ class Interfaces:
         return True
 
     def count_drops(self, block: bytes, order: str, first_interface: int) -> None:
-        """Take the drop counts of an interface statistics block: totals, so that the last holds.
+        """Keep the drop counts of an interface statistics block: totals, so the last one holds.
 
         Args:
             first_interface: number of the first interface of the block's section.
@@ -152,7 +154,7 @@ class Interfaces:
             return
         (interface_id,) = struct.unpack_from(f"{order}I", block, 8)
         for code, value in _options(block[:-4], 20, order):
-            if code in (_OPTION_DROPPED, _OPTION_OS_DROPPED) and len(value) == 8:
+            if code in (OPTION_DROPPED, OPTION_OS_DROPPED) and len(value) == 8:
                 (drops,) = struct.unpack(f"{order}Q", value)
                 if drops < 1 << 62:  # all bits set is how some writers say "unknown"
                     self._dropped[first_interface + interface_id, code] = drops
@@ -171,13 +173,13 @@ class Interfaces:
 
 
 def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
-    """The texts with that of one more option."""
-    if code == _OPTION_COMMENT:
+    """The texts, with what one more option says."""
+    if code == OPTION_COMMENT:
         said = value.decode(errors="replace")
         return texts._replace(comment=f"{texts.comment}\n{said}" if texts.comment else said)
-    if code == _OPTION_NAME:
+    if code == OPTION_NAME:
         return texts._replace(name=value.decode(errors="replace"))
-    if code == _OPTION_FILTER:
+    if code == OPTION_FILTER:
         is_text = value[:1] == b"\0"
         said = value[1:].decode(errors="replace") if is_text else value[1:].hex()
         return texts._replace(capture_filter=said)
@@ -189,12 +191,12 @@ def packet_comments(data: bytes, order: str) -> list[str]:
     return [
         value.decode(errors="replace")
         for code, value in _options(data, 0, order)
-        if code == _OPTION_COMMENT
+        if code == OPTION_COMMENT
     ]
 
 
 def _resolution(resolution: int) -> tuple[int, int, int]:
-    """Multiplier, divisor and shift (see InterfaceColumns) of an if_tsresol byte."""
+    """What an if_tsresol byte means: multiplier, divisor and shift of InterfaceColumns."""
     if resolution & 0x80:
         shift = resolution & 0x7F
         if shift == 0:

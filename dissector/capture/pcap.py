@@ -3,15 +3,15 @@
 import struct
 from typing import Final, NamedTuple
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.capture.columns import (
     CAPTURED_LONGER,
     CORRUPT,
     FULL,
-    LAST_TS_NS,
     LONG_FRACTIONS,
     NEED_DATA,
     ScanProgress,
+    ScanState,
     count_oddity,
     load32,
 )
@@ -125,7 +125,7 @@ def scan_pcap(
     end: int,
     layout: PcapLayout,
     packets: PacketColumns,
-    state: Int64Array,
+    state: ScanState,
 ) -> ScanProgress:
     """Find whole records in data[start:end].
 
@@ -133,7 +133,7 @@ def scan_pcap(
     its end in a crash), is damaged: where the next one begins must be searched for.
 
     Args:
-        packets: written from row 0. state: scan state, updated.
+        packets: written from row 0.
 
     Returns:
         Rows, the position of the first record not taken, and FULL, CORRUPT or NEED_DATA.
@@ -143,7 +143,7 @@ def scan_pcap(
     row = 0
     position = start
     status = NEED_DATA
-    last_ts_ns = state[LAST_TS_NS]
+    last_ts_ns = state.last_ts_ns[0]
     while True:
         if row == len(packets.offset):
             status = FULL
@@ -174,5 +174,5 @@ def scan_pcap(
         packets.interface[row] = layout.interface
         row += 1
         position += header_bytes + captured
-    state[LAST_TS_NS] = last_ts_ns
+    state.last_ts_ns[0] = last_ts_ns
     return ScanProgress(row, position, status)

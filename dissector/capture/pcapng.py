@@ -7,21 +7,20 @@ and their statistics. Those are few and are read by `dissector.capture.interface
 
 from typing import Final, NamedTuple
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.capture.columns import (
     BLOCK,
     CAPTURED_LONGER,
     CORRUPT,
     FULL,
     INTERFACE_LIMIT,
-    LAST_TS_NS,
     NEED_DATA,
     NO_INTERFACE,
-    PACKET_DROPS,
     UNTIMED,
     UNUSABLE_TIMES,
     InterfaceColumns,
     ScanProgress,
+    ScanState,
     count_oddity,
     load32,
 )
@@ -30,6 +29,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES, NULL
 from dissector.packet.columns import PacketColumns
 
+# Kinds of blocks.
 SECTION_HEADER: Final = 0x0A0D0D0A  # reads the same in both byte orders
 INTERFACE_DESCRIPTION: Final = 1
 OLD_PACKET: Final = 2
@@ -37,8 +37,20 @@ SIMPLE_PACKET: Final = 3
 INTERFACE_STATISTICS: Final = 5
 ENHANCED_PACKET: Final = 6
 
+BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
+SHORTEST_SECTION_BYTES: Final = 28  # of a section header block
 PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
+# Options, with the block in which they stand.
+OPTION_END: Final = 0
+OPTION_COMMENT: Final = 1  # any
+OPTION_NAME: Final = 2  # interface description
+OPTION_APPLICATION: Final = 4  # section header
+OPTION_DROPPED: Final = 5  # interface statistics: by the interface
+OPTION_OS_DROPPED: Final = 7  # interface statistics: by the operating system
+OPTION_RESOLUTION: Final = 9  # interface description
+OPTION_FILTER: Final = 11  # interface description
+OPTION_OFFSET: Final = 14  # interface description
 _LARGEST: Final = 0x7FFF_FFFF_FFFF_FFFF
 _LARGEST_TIME_NS: Final = 1 << 62  # from 1823 to 2116: differences of such times fit in 64 bits
 _NO_DROP_COUNT: Final = 0xFFFF
@@ -81,7 +93,7 @@ def _enhanced(data: ByteArray, position: int, order: int) -> _Packet:
 
 
 @inlined
-def _old(data: ByteArray, position: int, order: int, state: Int64Array) -> _Packet:
+def _old(data: ByteArray, position: int, order: int, state: ScanState) -> _Packet:
     if order:
         interface_id = be16(data, position + 8)
         drops = be16(data, position + 10)
@@ -89,7 +101,7 @@ def _old(data: ByteArray, position: int, order: int, state: Int64Array) -> _Pack
         interface_id = le16(data, position + 8)
         drops = le16(data, position + 10)
     if drops != _NO_DROP_COUNT:
-        state[PACKET_DROPS] += drops
+        state.packet_drops[0] += drops
     return _Packet(
         interface_id,
         load32(data, position + 12, order),
@@ -116,7 +128,7 @@ def _simple(
 
 @kernel
 def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -> int:
-    """Units since 1970, in two halves of 32 bits, as whole nanoseconds; NULL if not to be said."""
+    """Whole ns of a time in units since 1970, given in two halves; NULL if 64 bits are too few."""
     multiplier: int = interfaces.multiplier[interface]
     if high >= 1 << 31 or multiplier == 0:
         return NULL
@@ -150,13 +162,13 @@ def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -
 
 
 @inlined
-def _place(
+def _put_packet(
     packet: _Packet,
     section: Section,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
     row: int,
-    state: Int64Array,
+    state: ScanState,
 ) -> None:
     """Write interface, time and lengths of one packet; ts_ns is NULL without a time."""
     interface = section.first_interface + packet.interface_id
@@ -173,7 +185,7 @@ def _place(
     else:
         count_oddity(state, UNTIMED, row)
     if ts_ns != NULL:
-        state[LAST_TS_NS] = ts_ns
+        state.last_ts_ns[0] = ts_ns
     if packet.captured > packet.wire:
         count_oddity(state, CAPTURED_LONGER, row)
     packets.interface[row] = interface
@@ -189,13 +201,13 @@ def scan_pcapng(
     section: Section,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
-    state: Int64Array,
+    state: ScanState,
 ) -> ScanProgress:
     """Find whole packet blocks in data, skipping what carries no packet.
 
     Args:
         bounds: where in data to start and to end.
-        packets: written from row 0. state: scan state, updated.
+        packets: written from row 0.
 
     Returns:
         Rows, the position of the first block not taken, and FULL, CORRUPT, NEED_DATA or BLOCK.
@@ -235,7 +247,7 @@ def scan_pcapng(
         if packet.captured > size - 4 - packet.data_offset:
             return ScanProgress(row, position, CORRUPT)
         packets.offset[row] = position + packet.data_offset
-        _place(packet, section, interfaces, packets, row, state)
+        _put_packet(packet, section, interfaces, packets, row, state)
         row += 1
         position += size
     return ScanProgress(row, position, FULL)

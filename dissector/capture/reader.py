@@ -15,9 +15,7 @@ from dissector.capture.columns import (
     BLOCK,
     CORRUPT,
     FULL,
-    LAST_TS_NS,
-    ODDITIES,
-    PACKET_DROPS,
+    ODDITY_CODES,
     CaptureNotice,
     ScanProgress,
     new_scan_state,
@@ -30,20 +28,20 @@ from dissector.capture.pcapng import (
     OLD_PACKET,
     PACKET_OFFSET,
     SECTION_HEADER,
+    SHORTEST_SECTION_BYTES,
     Section,
     scan_pcapng,
 )
 from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
 from dissector.capture.untimed import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
-from dissector.packet.columns import PacketColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns
 
 PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
 LIVE: Final = "live"  # packets of a network interface
 HEAD_BYTES: Final = 12  # enough to tell the format
 
-_SECTION_BYTES: Final = 28  # shortest section header block
 _LONGEST_HEADER: Final = 28  # of a pcap file
 
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
@@ -134,7 +132,7 @@ class CaptureReader:
     """
 
     def __init__(self, block_rows: int = PACKET_BLOCK_ROWS, max_packets: int | None = None) -> None:
-        self.packets = new_packet_columns(block_rows)
+        self.packets = PacketColumns.new(block_rows)
         self._max_packets = max_packets or 1 << 62
         self.is_full = False
         self.interfaces = Interfaces()
@@ -146,13 +144,12 @@ class CaptureReader:
         self._largest_step = CaptureNotice("clock_step", value=0)
         self._previous_ts_ns: int | None = None
         self._dropped: int | None = None
-        self._first_odd: dict[int, int] = {}
         self._files = 0
         self._file = _File(0, 1, 0, 0)
 
     def start_file(self) -> None:
         """Begin the next file of the capture."""
-        drops = int(self._state[PACKET_DROPS])
+        drops = int(self._state.packet_drops[0])
         self._file = _File(self._files, self.next_packet, self.interfaces.count, drops)
         self._files += 1
 
@@ -186,7 +183,6 @@ class CaptureReader:
                 rows, position, is_more = 0, end, False
         if rows:
             times = self.packets.ts_ns[:rows]
-            self._note_oddities()
             self._note_times(times, self.untimed.fill(times, self.next_packet))
         first_packet = self.next_packet
         self.next_packet += rows
@@ -224,12 +220,12 @@ class CaptureReader:
         return self._file.phase == _OVER
 
     def start_live(self) -> None:
-        """The file that began is none: its packets come through `take`."""
+        """What began is no file but a live capture: `count_packets` is told of its packets."""
         self._file.format = LIVE
         self._file.phase = _OVER
 
-    def take(self, times_ns: Int64Array) -> int:
-        """Count packets that a driver found itself; gives the number of the first."""
+    def count_packets(self, times_ns: Int64Array) -> int:
+        """Number packets that a driver found itself, from their times; gives the first number."""
         first_packet = self.next_packet
         if len(times_ns):
             self._note_times(times_ns, self.untimed.fill(times_ns, first_packet))
@@ -241,7 +237,7 @@ class CaptureReader:
         facts = self.finish_file()
         file = self._file
         file.first_packet = self.next_packet
-        file.drops_before = int(self._state[PACKET_DROPS])
+        file.drops_before = int(self._state.packet_drops[0])
         file.drops_told = self.interfaces.dropped_from(file.first_interface) or 0
         file.first_ts_ns = file.last_ts_ns = None
         file.clock_steps = 0
@@ -257,7 +253,7 @@ class CaptureReader:
         dropped = self.interfaces.dropped_from(first)
         if dropped is not None:
             dropped -= file.drops_told
-        packet_drops = int(self._state[PACKET_DROPS]) - file.drops_before
+        packet_drops = int(self._state.packet_drops[0]) - file.drops_before
         if packet_drops:
             dropped = (dropped or 0) + packet_drops
         if dropped is not None:
@@ -305,10 +301,12 @@ class CaptureReader:
         """All notices of the capture, those that concern it as a whole last."""
         if self.clock_steps:
             self.notices.append(self._largest_step._replace(value2=self.clock_steps))
-        for oddity, code in ODDITIES:
-            if self._state[oddity]:
-                count = int(self._state[oddity])
-                self.notices.append(CaptureNotice(code, self._first_odd[oddity], value=count))
+        found = self._state.oddities
+        for code, first, count in zip(
+            ODDITY_CODES, found.first_packet.tolist(), found.packets.tolist(), strict=True
+        ):
+            if count:
+                self.notices.append(CaptureNotice(code, first, value=count))
         if self._dropped:
             self.notices.append(CaptureNotice("interface_drops", value=self._dropped))
         return self.notices
@@ -319,7 +317,7 @@ class CaptureReader:
             CaptureNotice(
                 code,
                 packet=self.next_packet - 1 if self.next_packet > 1 else NULL,
-                ts_ns=int(self._state[LAST_TS_NS]),
+                ts_ns=int(self._state.last_ts_ns[0]),
                 value=offset,
                 value2=self._file.index,
                 bytes=size,
@@ -350,8 +348,9 @@ class CaptureReader:
         return position + size, True
 
     def _scan(self, data: ByteArray, position: int, end: int) -> tuple[int, int, bool]:
-        """One call of the compiled scan and what it left to Python."""
+        """Call the compiled scan once, and do what it leaves to Python."""
         file = self._file
+        self._state.next_packet[0] = self.next_packet
         if file.layout is not None:
             done: ScanProgress = scan_pcap(
                 data, position, end, file.layout, self.packets, self._state
@@ -375,7 +374,7 @@ class CaptureReader:
     def _read_block(
         self, data: ByteArray, position: int, end: int, section: Section
     ) -> tuple[int, bool]:
-        """Take a block that describes; returns the position after it and whether to go on."""
+        """Read a block that describes; returns the position after it and whether to go on."""
         file = self._file
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[position : position + 8].tobytes())
@@ -395,11 +394,11 @@ class CaptureReader:
         return position + size, True
 
     def _start_section(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
-        """Take a section header: its interfaces are numbered anew, its byte order is its own."""
+        """Read a section header: it sets the byte order, and interfaces are numbered anew."""
         file = self._file
-        if end - position < _SECTION_BYTES:
+        if end - position < SHORTEST_SECTION_BYTES:
             return position, False
-        found = read_section(data[position : position + _SECTION_BYTES].tobytes())
+        found = read_section(data[position : position + SHORTEST_SECTION_BYTES].tobytes())
         if found is None:
             return self._start_search(position)
         after = position + found.block_bytes
@@ -416,7 +415,7 @@ class CaptureReader:
         return after, True
 
     def _start_search(self, position: int) -> tuple[int, bool]:
-        """A record is damaged: reading goes on where records are credible again."""
+        """Begin to search behind a damaged record for where records are credible again."""
         file = self._file
         file.phase = _SEARCH
         file.lost_section, file.section = file.section, None
@@ -448,7 +447,7 @@ class CaptureReader:
             order = -1 if file.lost_section is None else file.lost_section.is_big_endian
             found: Place = find_blocks(data, bounds, order, int(is_last))
             return found
-        last_ts_ns = int(self._state[LAST_TS_NS])
+        last_ts_ns = int(self._state.last_ts_ns[0])
         last = NULL if last_ts_ns == NULL else last_ts_ns // 1_000_000_000
         found = find_records(data, bounds, file.layout, last, int(is_last))
         return found
@@ -462,14 +461,8 @@ class CaptureReader:
         file.lost_section = file.section
         return self._found(data, position + 1, end, True).answer == NOT_HERE
 
-    def _note_oddities(self) -> None:
-        """Remember the number of the first packet of each oddity in the rows just read."""
-        for oddity, _ in ODDITIES:
-            if oddity not in self._first_odd and self._state[oddity]:
-                self._first_odd[oddity] = self.next_packet + int(self._state[oddity + 1])
-
     def _note_times(self, times: Int64Array, is_timed: np.ndarray) -> None:
-        """Earliest and latest time of the file, and steps back, over the packets just read."""
+        """Note the earliest and latest time of the packets just read, and steps back in time."""
         file = self._file
         said = times if is_timed.all() else times[is_timed]
         if not len(said):

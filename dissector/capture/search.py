@@ -12,6 +12,15 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray
 from dissector.capture.columns import load32
 from dissector.capture.pcap import IN_ORDER, LONGEST_WITHOUT_SNAPLEN, SWAPPED, PcapLayout
+from dissector.capture.pcapng import (
+    BLOCK_OVERHEAD_BYTES,
+    BYTE_ORDER_MAGIC,
+    ENHANCED_PACKET,
+    OLD_PACKET,
+    SECTION_HEADER,
+    SHORTEST_SECTION_BYTES,
+    SIMPLE_PACKET,
+)
 from dissector.codecs.integers import be32, le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
@@ -24,13 +33,9 @@ UNDECIDED: Final = 2  # more bytes are needed
 _CONFIRMING: Final = 4  # credible records in a row: 16 bytes each that chance does not give
 _DAY_SECONDS: Final = 86_400  # neighbours in a capture are closer in time
 _CONFIRMING_BLOCKS: Final = 3
-_BLOCK_OVERHEAD_BYTES: Final = 12
 _LONGEST_BLOCK: Final = LONGEST_WITHOUT_SNAPLEN + 4096  # of those that a search believes in
-_SECTION_HEADER: Final = 0x0A0D0D0A
-_BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 _SWAPPED_ORDER_MAGIC: Final = 0x4D3C2B1A
-_SHORTEST_SECTION: Final = 28
-_PACKET_KINDS: Final = (2, 3, 6)
+_PACKET_KINDS: Final = (OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
 
 
 class Place(NamedTuple):
@@ -44,7 +49,7 @@ class Place(NamedTuple):
 def _record_bytes(
     data: ByteArray, position: int, layout: PcapLayout, last_seconds: int
 ) -> tuple[int, int]:
-    """Length with its header and second of the record at a place, or -1 if it is not credible."""
+    """Bytes of the record at a place, header included (-1: not credible), and its second."""
     order = layout.is_big_endian
     seconds = load32(data, position, order)
     fraction = load32(data, position + 4, order)
@@ -114,17 +119,17 @@ def _block_bytes(data: ByteArray, position: int, left: int, order: int) -> int:
     """Length of the block at a place, 0 if more bytes are needed to say, -1 if none is credible."""
     if left < 8:
         return 0
-    if load32(data, position, order) == _SECTION_HEADER:
+    if load32(data, position, order) == SECTION_HEADER:
         if left < 12:
             return 0
         magic = be32(data, position + 8)
-        if magic not in (_BYTE_ORDER_MAGIC, _SWAPPED_ORDER_MAGIC):
+        if magic not in (BYTE_ORDER_MAGIC, _SWAPPED_ORDER_MAGIC):
             return -1
-        order = 1 if magic == _BYTE_ORDER_MAGIC else 0
-        if load32(data, position + 4, order) < _SHORTEST_SECTION:
+        order = 1 if magic == BYTE_ORDER_MAGIC else 0
+        if load32(data, position + 4, order) < SHORTEST_SECTION_BYTES:
             return -1
     size = load32(data, position + 4, order)
-    if size < _BLOCK_OVERHEAD_BYTES or size > _LONGEST_BLOCK or size & 3 != 0:
+    if size < BLOCK_OVERHEAD_BYTES or size > _LONGEST_BLOCK or size & 3 != 0:
         return -1
     if size > left:
         return 0
@@ -147,7 +152,7 @@ def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: 
         if size < 0:
             return NOT_HERE
         kind = load32(data, position, order)
-        if kind == _SECTION_HEADER:
+        if kind == SECTION_HEADER:
             return HERE
         if kind in _PACKET_KINDS:
             has_packet = 1
@@ -169,7 +174,7 @@ def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: i
         # Nor is a block of no bytes, whatever its kind is.
         while end - position >= 16 and le64(data, position) | le64(data, position + 8) == 0:
             position += 8
-        is_section = end - position < 4 or load32(data, position, 0) == _SECTION_HEADER
+        is_section = end - position < 4 or load32(data, position, 0) == SECTION_HEADER
         if is_section or order >= 0:
             answer = _blocks_here(data, (position, end), max(order, 0), is_last)
             if answer != NOT_HERE:

@@ -93,7 +93,7 @@ def walk_block(
     is_ethernet: int,
     packets: PacketColumns,
 ) -> Walk:
-    """Find the packets of a block, from one on.
+    """Find the packets of a block, starting at one of them.
 
     Args:
         data: the rings. bounds: where the header of the first packet lies, and where the block

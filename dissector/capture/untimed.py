@@ -30,7 +30,7 @@ class NumberRanges:
         return bool(self._starts)
 
     def add(self, numbers: Int64Array) -> None:
-        """Take more numbers, in order, none less than those before."""
+        """Add numbers in ascending order, none less than those before."""
         if not len(numbers):
             return
         edges = np.flatnonzero(np.diff(numbers) > 1)
@@ -66,7 +66,7 @@ class UntimedPackets(NumberRanges):
         self._last_ts_ns = NULL
 
     def fill(self, times: Int64Array, first_packet: int) -> BoolArray:
-        """Put the time of the packet before in the place of NULL, and keep the packets' numbers.
+        """Replace NULL by the time of the packet before, and keep the numbers of these packets.
 
         Args:
             times: of packets in order, changed. first_packet: number of the first of them.

@@ -5,21 +5,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from dissector.capture.pcapng import (
+    BLOCK_OVERHEAD_BYTES,
+    BYTE_ORDER_MAGIC,
     ENHANCED_PACKET,
     INTERFACE_DESCRIPTION,
     INTERFACE_STATISTICS,
+    OPTION_APPLICATION,
+    OPTION_COMMENT,
+    OPTION_DROPPED,
+    OPTION_END,
+    OPTION_NAME,
+    OPTION_RESOLUTION,
     SECTION_HEADER,
 )
 
-_BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 _VERSION: Final = (1, 0)
 _LENGTH_UNKNOWN: Final = -1
-_OPTION_END: Final = 0
-_OPTION_COMMENT: Final = 1
-_OPTION_INTERFACE_NAME: Final = 2
-_OPTION_APPLICATION: Final = 4  # of a section header
-_OPTION_RESOLUTION: Final = 9
-_OPTION_DROPPED: Final = 5  # of statistics: by the interface
 _NANOSECONDS: Final = b"\x09"
 _LONGEST_OPTION: Final = 0xFFFF
 
@@ -34,7 +35,7 @@ def _options(options: list[tuple[int, bytes]]) -> bytes:
         return b""
     out = [
         struct.pack("<HH", code, len(value)) + _padded(value)
-        for code, value in [*options, (_OPTION_END, b"")]
+        for code, value in [*options, (OPTION_END, b"")]
     ]
     return b"".join(out)
 
@@ -46,21 +47,21 @@ def _text(code: int, text: str) -> list[tuple[int, bytes]]:
 
 
 def _block(kind: int, body: bytes) -> bytes:
-    size = len(body) + 12
+    size = len(body) + BLOCK_OVERHEAD_BYTES
     return struct.pack("<II", kind, size) + body + struct.pack("<I", size)
 
 
 def section_block(comment: str = "", application: str = "") -> bytes:
     """The header with which a file begins."""
-    options = _text(_OPTION_COMMENT, comment) + _text(_OPTION_APPLICATION, application)
-    head = struct.pack("<IHHq", _BYTE_ORDER_MAGIC, *_VERSION, _LENGTH_UNKNOWN)
+    options = _text(OPTION_COMMENT, comment) + _text(OPTION_APPLICATION, application)
+    head = struct.pack("<IHHq", BYTE_ORDER_MAGIC, *_VERSION, _LENGTH_UNKNOWN)
     return _block(SECTION_HEADER, head + _options(options))
 
 
 def interface_block(link_type: int, snaplen: int = 0, name: str = "", comment: str = "") -> bytes:
     """The next interface, which packets name by its number from 0; snaplen 0 = no limit."""
-    options = _text(_OPTION_COMMENT, comment) + _text(_OPTION_INTERFACE_NAME, name)
-    options.append((_OPTION_RESOLUTION, _NANOSECONDS))
+    options = _text(OPTION_COMMENT, comment) + _text(OPTION_NAME, name)
+    options.append((OPTION_RESOLUTION, _NANOSECONDS))
     head = struct.pack("<HHI", link_type, 0, snaplen)
     return _block(INTERFACE_DESCRIPTION, head + _options(options))
 
@@ -71,7 +72,7 @@ def packet_block(
     """One packet. ts_ns: since 1970, not negative; wire_bytes: its length before it was cut."""
     units = max(ts_ns, 0)
     head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFF_FFFF, len(data), wire_bytes)
-    options = [option for each in comments for option in _text(_OPTION_COMMENT, each)]
+    options = [option for each in comments for option in _text(OPTION_COMMENT, each)]
     return _block(ENHANCED_PACKET, head + _padded(data) + _options(options))
 
 
@@ -79,5 +80,5 @@ def statistics_block(interface: int, dropped: int) -> bytes:
     """How many packets an interface dropped."""
     head = struct.pack("<III", interface, 0, 0)
     return _block(
-        INTERFACE_STATISTICS, head + _options([(_OPTION_DROPPED, struct.pack("<Q", dropped))])
+        INTERFACE_STATISTICS, head + _options([(OPTION_DROPPED, struct.pack("<Q", dropped))])
     )

@@ -66,7 +66,7 @@ def _run_everything() -> None:
     from dissector.cli.reading import Reading
     from dissector.cli.terminal import no_progress
     from dissector.lake.land import land_chains
-    from dissector.packet.columns import new_packet_columns
+    from dissector.packet.columns import PacketColumns
     from dissector.schemas.spans import gather_spans
     from dissector.tap.facts import FactSums
 
@@ -82,7 +82,7 @@ def _run_everything() -> None:
         list(land_chains(reading.chains, Path(lake), options, None, 1, no_progress))
     bounds = np.array([0, 2], np.int64), np.array([1, 1], np.int64)
     gather_spans(np.zeros(3, np.uint8), *bounds, np.zeros(2, np.uint8))
-    walk_block(np.zeros(64, np.uint8), (0, 64), 0, 0, 1, new_packet_columns(1))
+    walk_block(np.zeros(64, np.uint8), (0, 64), 0, 0, 1, PacketColumns.new(1))
 
 
 def main() -> None:

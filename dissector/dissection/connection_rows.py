@@ -10,6 +10,7 @@ from dissector.dissection.endpoint_texts import Ends, end_texts
 from dissector.endpoints import Endpoint
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.notice_log import Notice
+from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, UNKNOWN_DIRECTION, FrameColumns
 from dissector.protocols.framing import (
     OPAQUE_NAMES,
@@ -23,21 +24,17 @@ from dissector.protocols.framing import (
     find_slots,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
-from dissector.schemas import TABLES
+from dissector.schemas.connections import TCP_COLUMNS
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
-from dissector.stream.streams import ConnectionRows, SideRows, Streams
+from dissector.stream.streams import ConnectionRows, Streams
 
 _NO_FACTS: Final = ConnectionFacts()
-_COLUMNS: Final = {column.name for column in TABLES["connections"].columns}
-_SIDE_COLUMNS: Final = tuple(name for name in SideRows._fields if f"{name}_to_broker" in _COLUMNS)
 _MAX_HISTORIES: Final = 1 << 12  # distinct ones in one list; then a new list begins
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
 EndsOf = Callable[[int], tuple[str, str]]
-_VLAN_BITS: Final = 12
-_VLAN_COUNT_AT: Final = 48
 
 
 class AddressCodes:
@@ -165,10 +162,10 @@ class ConnectionTable:
     def _roles(self, rows: ConnectionRows) -> _Roles:
         """Which side is the client, how that was told, and what the framing knows."""
         known = self._framing.state.connections
-        slot = self._slots_of(rows.connection_id)
+        slot = self._slots_of(rows.connections.connection_id)
         is_kept = slot >= 0
         is_decided = is_kept & (known.role[slot] == ROLE_DECIDED)
-        is_syn = rows.started_by_syn == 1
+        is_syn = rows.connections.from_syn == 1
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
         is_by_port = hinted[0] != hinted[1]
@@ -197,10 +194,10 @@ class ConnectionTable:
         Args:
             facts: what their frames say of them, by connection.
         """
-        connections = rows.connection_id
+        connections = rows.connections.connection_id.copy()
         roles = self._roles(rows)
         columns = {
-            "connection_id": connections.copy(),
+            "connection_id": connections,
             **self._whos(rows, roles),
             **self._told(rows, roles),
             **self._said(connections.tolist(), facts),
@@ -221,37 +218,38 @@ class ConnectionTable:
             _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
         )  # fmt: skip
         texts = end_texts(ends)
-        tunnels, places = np.unique(rows.tunnel, return_inverse=True)
+        tunnels, places = np.unique(rows.connections.tunnel, return_inverse=True)
         names = [self._tunnel_name(number) for number in tunnels.tolist()]
         codes = np.array([NULL if name is None else n for n, name in enumerate(names)], np.int64)
         tunnel = Coded(codes[places], [name or "" for name in names])
         return {
-            "connection_key": _with_tunnel(texts.key, tunnel, rows.native),
+            "connection_key": _with_tunnel(texts.key, tunnel, rows.connections.is_native),
             "community_id": texts.community_id,
             "client_ip": texts.address,
             "client_port": ends.port,
             "broker_ip": texts.other_address,
             "broker_port": ends.other_port,
             "role_source": Coded(roles.source, ROLE_SOURCE_NAMES),
-            "vlan_ids": _vlans(rows.vlans),
+            "vlan_ids": _vlans(rows.connections.vlans),
             "tunnel_id": tunnel,
         }
 
     def _told(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """What became of connections."""
-        first = rows.closed_first
-        closer = np.where(first == NULL, NULL, (first == roles.client).astype(np.int64))
-        ended_packet = self._ends_at(rows.connection_id, np.full(len(first), 2))
-        is_cut = rows.ended == ENDED_CAPTURE_END
+        known = rows.connections
+        first = known.closed_first
+        closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
+        ended_packet = self._ends_at(known.connection_id, np.full(len(first), 2))
+        is_cut = known.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),
-            "started": Coded(rows.started_by_syn, _STARTED_NAMES),
-            "ended": Coded(rows.ended, ENDED_NAMES),
+            "started": Coded(known.from_syn.copy(), _STARTED_NAMES),
+            "ended": Coded(known.closing.copy(), ENDED_NAMES),
             "closed_first_by": Coded(closer, _CLOSER_NAMES),
             # Copies: these are views of all that is known of the connections.
-            "first_ts_ns": rows.first_ts_ns.copy(),
-            "last_ts_ns": rows.last_ts_ns.copy(),
-            "handshake_rtt_ns": rows.handshake_rtt_ns.copy(),
+            "first_ts_ns": known.first_ts_ns.copy(),
+            "last_ts_ns": known.last_ts_ns.copy(),
+            "handshake_rtt_ns": known.handshake_rtt_ns.copy(),
             "history": self._history(rows.history),
             "ended_packet": np.where(is_cut, NULL, ended_packet),
         }
@@ -296,16 +294,17 @@ class ConnectionTable:
         self, rows: ConnectionRows, slot: Int64Array, side: Int64Array, suffix: str
     ) -> dict[str, Column]:
         """The columns of one direction. side: which one it is, by row."""
+        connections = rows.connections.connection_id
         one, other = rows.sides
         found = {
             name: _of_side((getattr(one, name), getattr(other, name)), side)
-            for name in _SIDE_COLUMNS
+            for name in TCP_COLUMNS
         }
         ways = self._framing.state.flows
         is_kept, way = slot >= 0, 2 * slot + side
         decoded = np.where(is_kept, ways.decoded_bytes[way], 0)
         if self._malformed:
-            keys = (2 * rows.connection_id + side).tolist()
+            keys = (2 * connections + side).tolist()
             decoded -= np.array([self._malformed.pop(key, 0) for key in keys], np.int64)
         there = found["stream_bytes"] - found["gap_bytes"] - found["snaplen_cut_bytes"]
         return {
@@ -313,7 +312,7 @@ class ConnectionTable:
             f"decoded_bytes_{suffix}": decoded,
             f"frames_{suffix}": np.where(is_kept, ways.frames[way], 0),
             f"unparsed_bytes_{suffix}": there - decoded,
-            f"fin_packet_{suffix}": self._ends_at(rows.connection_id, side),
+            f"fin_packet_{suffix}": self._ends_at(connections, side),
         }
 
     def _ends_at(self, connections: Int64Array, side: Int64Array) -> Int64Array:
@@ -402,9 +401,9 @@ def _endpoint(rows: ConnectionRows, row: int, side: int) -> Endpoint:
 
 def _vlans(packed: Int64Array) -> Lists:
     """VLAN ids, outermost first; null where there are none."""
-    counts = packed >> _VLAN_COUNT_AT & 7
+    counts = packed >> VLAN_COUNT_SHIFT & 7
     most = int(counts.max(initial=0))
-    ids = np.stack([packed >> (_VLAN_BITS * n) & 0xFFF for n in range(most or 1)], axis=1)
+    ids = np.stack([packed >> (VLAN_ID_BITS * n) & 0xFFF for n in range(most or 1)], axis=1)
     return Lists(
         ids.reshape(-1),
         np.arange(len(packed)) * ids.shape[1],

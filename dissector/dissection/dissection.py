@@ -200,7 +200,8 @@ class Dissection:
         """
         self._repeated = (set(), self._repeated[0])
         if rows:
-            self._take_packets(data, packets, rows, self.capture.take(packets.ts_ns[:rows]))
+            first_packet = self.capture.count_packets(packets.ts_ns[:rows])
+            self._take_packets(data, packets, rows, first_packet)
         self._framing.flush()
         return self._taken()
 
@@ -352,7 +353,7 @@ class Dissection:
 
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""
-        found, rows = self._streams.take_notices()
+        found, rows = self._streams.notices()
         for cell in found.matrix[:, :rows].T.tolist():
             kind, ts_ns, connection, side, frame_no, packet, offset, size, value, value2 = cell
             finding = Notice(
@@ -390,7 +391,8 @@ class Dissection:
             self._settle()
         for first in range(0, len(slots), _CLOSED_ROWS):
             over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
-            rows, findings = self._connections.close(over, self._said_of(over.connection_id))
+            said = self._said_of(over.connections.connection_id)
+            rows, findings = self._connections.close(over, said)
             self._out.append(rows)
             self._findings.add(findings)
         self._streams.recycle()

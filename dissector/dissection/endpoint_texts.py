@@ -12,11 +12,11 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array, Spans
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
+from dissector.packet.ip import TCP_PROTOCOL
 
 _ROOM: Final = 256  # bytes of one connection: two addresses of 45, a key of 104, an id of 30
 _WORDS: Final = 80  # of the schedule of SHA-1
 _LOW_32: Final = 0xFFFF_FFFF
-_TCP: Final = 6
 _DIGEST_BYTES: Final = 20
 _DIGITS: Final = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
 _BASE64: Final = np.frombuffer(
@@ -237,7 +237,7 @@ def _write_community_id(room: _Room, at: int, size: int, port: int, other_port: 
     size: bytes of the block with the seed, two zeros, and the addresses.
     """
     block, digest, text = room.block, room.digest, room.text
-    block[size] = _TCP
+    block[size] = TCP_PROTOCOL
     block[size + 1] = 0
     block[size + 2] = port >> 8
     block[size + 3] = port & 255

@@ -16,19 +16,18 @@ from dissector.evidence.pieces import KeptPieces
 from dissector.evidence.streams import Side, Streams, all_packets
 from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet import rewriting
-from dissector.packet.columns import PacketColumns, SegmentColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.fragments import fragment_at
-from dissector.packet.link import RAW
-from dissector.packet.places import (
-    AT,
-    KIND,
-    PACKET_ROW,
+from dissector.packet.header_offsets import (
+    HEADERS_OF_PACKET,
     PIECE,
-    PLACES_OF_PACKET,
     REST,
     SEGMENT,
-    find_places,
+    Headers,
+    PacketsLeft,
+    find_headers,
 )
+from dissector.packet.link import RAW
 from dissector.packet.reasons import USED
 from dissector.packet.tcp import SYN
 from dissector.packet.walk import new_walk
@@ -40,7 +39,7 @@ _WAYS: Final = (
     *("source_high", "source_low", "source_port"),
     *("destination_high", "destination_low", "destination_port"),
 )
-_PLACES: Final = 1 << 16
+_HEADERS: Final = 1 << 16
 _OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
 _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
 _APPLICATION: Final = "pulsar-dissector"
@@ -112,9 +111,9 @@ class Survey:
             after=after,
         )
 
-    def streams_of(self, segments: SegmentColumns, count: int) -> Int64Array:
-        """int64[3, count]: the stream of each segment, -1 for none, its base, and room."""
-        of = np.full((3, max(count, 1)), -1, np.int64)
+    def streams_of(self, segments: SegmentColumns, count: int) -> rewriting.SegmentStreams:
+        """The stream of each segment, -1 for none, and its base; headers are to be filled in."""
+        of = rewriting.SegmentStreams.new(max(count, 1), -1)
         if not count:
             return of
         columns = np.stack([getattr(segments, name)[:count] for name in _WAYS], axis=1)
@@ -129,8 +128,8 @@ class Survey:
             for each in sorted(found, key=lambda one: one.first):
                 mine = rows
                 if each is not found[0] or len(found) > 1:
-                    mine = rows[self._is_of(each, packets[rows], of[0, rows], found)]
-                of[0, mine], of[1, mine] = each.stream, each.base
+                    mine = rows[self._is_of(each, packets[rows], of.stream[rows], found)]
+                of.stream[mine], of.base[mine] = each.stream, each.base
         return of
 
     @staticmethod
@@ -171,7 +170,7 @@ class Rewriter:
             np.array(disguise.names, np.int64), np.array(disguise.noise, np.int64)
         )
         self._walk = new_walk()
-        self._places = np.zeros((_PLACES + PLACES_OF_PACKET, 3), np.int64)
+        self._headers = Headers.new(_HEADERS + HEADERS_OF_PACKET)
         self._out = np.zeros(_OUT_BYTES, np.uint8)
         self._numbers: Int64Array = np.zeros(0, np.int64)
         self._interfaces = 0
@@ -207,74 +206,73 @@ class Rewriter:
         data, packets = block.data, block.packets
         of = survey.streams_of(block.segments, block.segment_count)
         found = self._found(data, packets, block.rows, block.reader.interfaces.columns.link_type)
-        headers = np.zeros(block.rows, np.int64)
-        for places in found:
-            self._learn(data, places)
-            heads = places[places[:, KIND] == SEGMENT]
-            headers[heads[:, PACKET_ROW]] = heads[:, AT]
+        tcp_at = np.zeros(block.rows, np.int64)
+        for headers in found:
+            self._learn(data, headers)
+            is_tcp = headers.kind == SEGMENT
+            tcp_at[headers.row[is_tcp]] = headers.offset[is_tcp]
         own = block.segments.packet[: block.segment_count] - block.first_packet
-        of[2, : block.segment_count] = headers[own]
-        counts = np.zeros(16, np.int64)
-        counts[0] = block.segment_count
-        rewriting.rewrite_segments(data, block.segments, counts, of, self._runs, self._state)
+        of.header[: block.segment_count] = tcp_at[own]
+        rewriting.rewrite_segments(
+            data, block.segments, block.segment_count, of, self._runs, self._state
+        )
         rewriting.blank_behind(
             data, packets, block.segments, block.segment_count, block.first_packet
         )
-        for places in found:
-            self._refine(block, places)
-            self._apply(data, packets, places)
+        for headers in found:
+            self._refine(block, headers)
+            self._apply(data, packets, headers)
 
     def _found(
         self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
-    ) -> list[Int64Array]:
-        """The places of some packets, int64[places, 3] each."""
-        bounds = np.array([0, rows], np.int64)
+    ) -> list[Headers]:
+        """The headers of some packets, in parts."""
+        left = PacketsLeft.all_of(rows)
         found = []
-        while bounds[0] < rows:
-            count = find_places(data, packets, bounds, link_types, self._walk, self._places)
-            found.append(self._places[:count].copy())
+        while left.row[0] < rows:
+            count = find_headers(data, packets, left, link_types, self._walk, self._headers)
+            found.append(self._headers.first(count))
         return found
 
-    def _learn(self, data: ByteArray, places: Int64Array) -> None:
+    def _learn(self, data: ByteArray, headers: Headers) -> None:
         """Have an answer for every address in headers."""
         if self._disguise.keeping.addresses:
             return
         at = 0
-        while at < len(places):
-            rest = np.ascontiguousarray(places[at:])
-            at += rewriting.note_addresses(data, rest, len(rest), self._state)
+        while at < len(headers.row):
+            at = rewriting.add_addresses(data, headers, at, self._state)
             self._answer()
-            if at < len(places):
-                rewriting.grown(self._state)
+            if at < len(headers.row):
+                rewriting.double_room(self._state)
 
     def _answer(self) -> None:
         state = self._state
-        rows = state.missing[: state.counts[1]]
+        rows = state.missing[: state.counts.missing[0]]
         table = state.addresses
         for version, size in ((4, 4), (6, 16)):
-            mine = rows[table[rows, 0] == version]
+            mine = rows[table.version[rows] == version]
             whole = [
-                b"".join(int(half).to_bytes(8, "big", signed=True) for half in table[row, 1:3])
+                b"".join(int(half[row]).to_bytes(8, "big", signed=True)
+                         for half in (table.high, table.low))
                 for row in mine
-            ]
+            ]  # fmt: skip
             for row, new in zip(
                 mine, self._disguise.addresses([w[-size:] for w in whole]), strict=True
             ):
                 longer = new.rjust(16, b"\0")
-                table[row, 3] = int.from_bytes(longer[:8], "big", signed=True)
-                table[row, 4] = int.from_bytes(longer[8:], "big", signed=True)
-                table[row, 5] = 1
-        state.counts[1] = 0
+                table.new_high[row] = int.from_bytes(longer[:8], "big", signed=True)
+                table.new_low[row] = int.from_bytes(longer[8:], "big", signed=True)
+                table.is_known[row] = 1
+        state.counts.missing[0] = 0
 
-    def _refine(self, block: PacketBlock, places: Int64Array) -> None:
+    def _refine(self, block: PacketBlock, headers: Headers) -> None:
         """What the walk took for a segment, and the reader of packets did not, goes; of fragments
         what their packet holds now."""
-        is_odd = (places[:, KIND] == SEGMENT) & (block.reasons[places[:, PACKET_ROW]] != USED)
-        places[is_odd, KIND] = REST
-        places[is_odd, AT] += _TCP_KEPT
-        for row in np.flatnonzero(places[:, KIND] == PIECE).tolist():
-            packet = int(places[row, PACKET_ROW])
-            self._fill_piece(block, packet, int(places[row, AT]))
+        is_odd = (headers.kind == SEGMENT) & (block.reasons[headers.row] != USED)
+        headers.kind[is_odd] = REST
+        headers.offset[is_odd] += _TCP_KEPT
+        for number in np.flatnonzero(headers.kind == PIECE).tolist():
+            self._fill_piece(block, int(headers.row[number]), int(headers.offset[number]))
 
     def _fill_piece(self, block: PacketBlock, packet: int, at: int) -> None:
         data, start = block.data, int(block.packets.offset[packet])
@@ -287,10 +285,10 @@ class Rewriter:
         for offset, content in self._pieces.get(block.first_packet + packet, ()):
             data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
 
-    def _apply(self, data: ByteArray, packets: PacketColumns, places: Int64Array) -> None:
+    def _apply(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         if not self._disguise.keeping.addresses:
-            rewriting.readdress(data, packets, places, len(places), self._state)
-        self.told.emptied += rewriting.blank(data, packets, places, len(places))
+            rewriting.readdress(data, packets, headers, self._state)
+        self.told.emptied += rewriting.blank(data, packets, headers)
 
     # -- packets in pieces
 
@@ -301,24 +299,25 @@ class Rewriter:
             kept.place(block.packets.offset, block.first_packet)
             side = block.side.copy()
             links = np.array([RAW], np.int64)
-            rows = new_packet_columns(len(kept.rebuilt))
+            rows = PacketColumns.new(len(kept.rebuilt))
             for row, (start, end) in enumerate(kept.rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
             found = self._found(side, rows, len(kept.rebuilt), links)
-            for places in found:
-                self._learn(side, places)
+            for headers in found:
+                self._learn(side, headers)
             of = survey.streams_of(block.segments, block.segment_count)
             self._rewrite_rebuilt(side, block, of)
-            for places in found:
-                for row in np.flatnonzero(places[:, KIND] == PIECE).tolist():
-                    places[row, KIND] = REST
-                self._apply(side, rows, places)
+            for headers in found:
+                headers.kind[headers.kind == PIECE] = REST
+                self._apply(side, rows, headers)
             kept.rewritten(side)
             for packet, offset, content in kept.contents():
                 self._pieces.setdefault(packet, []).append((offset, content))
 
-    def _rewrite_rebuilt(self, side: ByteArray, block: PacketBlock, of: Int64Array) -> None:
+    def _rewrite_rebuilt(
+        self, side: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
+    ) -> None:
         segments = block.segments
         rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
         if not len(rows):
@@ -326,11 +325,9 @@ class Rewriter:
         # As if they lay in the input.
         mine = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
         mine.source[:] = 0
-        counts = np.zeros(16, np.int64)
-        counts[0] = len(rows)
-        chosen = np.ascontiguousarray(of[:, rows])
-        chosen[2] = mine.offset[: len(rows)] - 4 * ((mine.flags[: len(rows)] >> 12) & 15)
-        rewriting.rewrite_segments(side, mine, counts, chosen, self._runs, self._state)
+        chosen = rewriting.SegmentStreams(np.ascontiguousarray(of.matrix[:, rows]))
+        chosen.header[:] = mine.offset - 4 * ((mine.flags >> 12) & 15)
+        rewriting.rewrite_segments(side, mine, len(rows), chosen, self._runs, self._state)
 
     # -- out
 
@@ -350,9 +347,9 @@ class Rewriter:
             self._write_with_comments(block, self._comments)
             return
         numbers = np.arange(max(self._interfaces, 1), dtype=np.int64)
-        bounds = np.array([0, block.rows], np.int64)
-        while bounds[0] < block.rows:
-            size = rewriting.pack_packets(block.data, block.packets, bounds, numbers, self._out)
+        left = PacketsLeft.all_of(block.rows)
+        while left.row[0] < block.rows:
+            size = rewriting.pack_packets(block.data, block.packets, left, numbers, self._out)
             self._sink.write(self._out[:size].data)
 
     def _write_with_comments(

@@ -45,14 +45,14 @@ class KeptPieces(Fragments):
         super().start_block()
         self._found, self.rebuilt, self._repeats = [], [], []
 
-    def take(self, data: ByteArray, walk: Walk) -> int:
+    def add(self, data: ByteArray, walk: Walk) -> int:
         """As it is, and note the place of the fragment."""
         position = walk.position
         offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
         packet, is_of_input = int(position.packet[0]), int(position.source[0]) == 0
         piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
         was_complete = not isinstance(piece, int) and piece.key in self._complete
-        said = super().take(data, walk)
+        said = super().add(data, walk)
         if isinstance(piece, int):
             return said
         first = piece.payload.ctypes.data - data.ctypes.data

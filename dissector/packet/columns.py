@@ -2,10 +2,8 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import Bundle, spread_rows
+from dissector.bundles import Bundle
 
 
 class PacketColumns(Bundle):
@@ -70,13 +68,3 @@ class PacketBuffers(NamedTuple):
 
     block: ByteArray
     side: ByteArray
-
-
-def new_packet_columns(rows: int) -> PacketColumns:
-    """Room for at least so many packets; the arrays hold nothing yet."""
-    return PacketColumns(np.empty((len(PacketColumns._fields), spread_rows(rows)), np.int64))
-
-
-def new_segment_columns(rows: int) -> SegmentColumns:
-    """Room for at least so many segments; the arrays hold nothing yet."""
-    return SegmentColumns(np.empty((len(SegmentColumns._fields), spread_rows(rows)), np.int64))

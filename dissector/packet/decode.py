@@ -57,7 +57,7 @@ def _write(
     segments: SegmentColumns,
     row: int,
 ) -> None:
-    """Fill one row of segments but for number, time, source, VLAN ids and tunnel."""
+    """Fill one row of segments, except number, time, source, VLAN ids and tunnel."""
     tcp = network.offset
     stop = min(end, network.wire_end)
     segments.offset[row] = min(transport.payload, stop)
@@ -85,7 +85,7 @@ def _write(
 def _is_refused(
     data: ByteArray, end: int, network: Network, packet: int, block_pass: BlockPass
 ) -> bool:
-    """Look at the checksum of a segment that is all there: whether it may not be used.
+    """Whether a segment that was captured whole may not be used, for its checksum.
 
     A packet captured before its card put the checksum in is not damaged, and counted.
     """
@@ -127,7 +127,7 @@ def _tunnel(state: PacketState) -> int:
 
 @kernel
 def read_walk(data: ByteArray, state: PacketState) -> int:
-    """Walk on from where the walk is; what is TCP becomes the next segment.
+    """Walk on through the packet; if it ends at TCP, that becomes the next segment.
 
     Returns:
         A reason with its detail, or FOUND_FRAGMENT: the IP header of a fragment begins at the

@@ -28,6 +28,7 @@ from dissector.limits import (
     MAX_FRAGMENTED_PACKETS,
     NULL,
 )
+from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
 from dissector.packet.walk import (
     AT_IP,
@@ -42,10 +43,9 @@ _TIMEOUT_NS: Final = FRAGMENT_TIMEOUT_MS * _NS_PER_MS
 _LONGEST: Final = 65_535  # bytes of an IP packet
 _FIRST_BYTES: Final = 2048
 _CHARGE: Final = 64
-_FRAGMENT_HEADER: Final = 44
-_AUTHENTICATION: Final = 51
 _THERE: Final = 1  # on the wire, not captured
 _KNOWN: Final = 2
+_NOTICES: Final = ("fragments_limit", "fragments_missing", "fragments_conflict")
 
 Key = tuple[int, bytes, int, int]
 
@@ -84,10 +84,10 @@ def _fragment_v6(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragme
     """The fragment whose IPv6 header, known to be whole, is at offset; or a reason."""
     protocol, at = int(data[offset + 6]), offset + 40
     for _ in range(MAX_EXTENSION_HEADERS):
-        if protocol == _FRAGMENT_HEADER or end - at < 2:
+        if protocol == FRAGMENT_HEADER or end - at < 2:
             break
         words = int(data[at + 1])
-        size = (words + 2) * 4 if protocol == _AUTHENTICATION else (words + 1) * 8
+        size = (words + 2) * 4 if protocol == AUTHENTICATION else (words + 1) * 8
         protocol, at = int(data[at]), at + size
     if end - at < 8:
         return IP_CUT
@@ -148,7 +148,7 @@ class _Waiting:
         return bool((is_other & (self.state[there] == _KNOWN)).any())
 
     def put(self, piece: Fragment) -> None:
-        """Take a fragment that contradicts nothing."""
+        """Put a fragment in that contradicts nothing."""
         if piece.end > len(self.content):
             size = max(_FIRST_BYTES, 1 << (piece.end - 1).bit_length())
             for name in ("content", "state"):
@@ -190,15 +190,14 @@ class Fragments:
         self._held = 0
         self._packet_limit, self._byte_limit = packets, held_bytes
         self._clock = NULL
-        self._missing = self._given_up = self._conflicts = 0
-        self._first_missing = self._first_given_up = self._first_conflict = NULL
+        self._notices: dict[str, CaptureNotice] = {}
 
     def start_block(self) -> None:
-        """What was rebuilt before is not needed any more."""
+        """Forget the packets rebuilt for the block before."""
         self._used = 0
 
-    def take(self, data: ByteArray, walk: Walk) -> int:
-        """Take the fragment whose IP header the walk stands at.
+    def add(self, data: ByteArray, walk: Walk) -> int:
+        """Add the fragment whose IP header the walk stands at.
 
         Args:
             data: the array that is walked.
@@ -241,12 +240,12 @@ class Fragments:
         for waiting in self._waiting.values():
             self._count_missing(waiting)
         self._waiting.clear()
-        told = (
-            ("fragments_limit", self._given_up, self._first_given_up),
-            ("fragments_missing", self._missing, self._first_missing),
-            ("fragments_conflict", self._conflicts, self._first_conflict),
-        )
-        return [CaptureNotice(code, packet, value=count) for code, count, packet in told if count]
+        return [self._notices[code] for code in _NOTICES if code in self._notices]
+
+    def _note(self, code: str, packet: int) -> None:
+        """One more finding of a kind; its notice names the first packet."""
+        before = self._notices.get(code, CaptureNotice(code, packet, value=0))
+        self._notices[code] = before._replace(value=before.value + 1)
 
     def _waiting_for(self, piece: Fragment, packet: int) -> _Waiting:
         """The packet that a fragment belongs to, dropped if the fragment contradicts it."""
@@ -261,9 +260,7 @@ class Fragments:
                     self._held -= waiting.charge
                     waiting.clear()
                     self._held += waiting.charge
-                    self._conflicts += 1
-                    if self._first_conflict == NULL:
-                        self._first_conflict = packet
+                    self._note("fragments_conflict", packet)
         if waiting is None:
             waiting = self._waiting[piece.key] = _Waiting(self._clock, packet)
             self._held += waiting.charge
@@ -310,7 +307,7 @@ class Fragments:
             self._forget(key)
 
     def _bound(self) -> None:
-        """Keep to the limits, complete packets going first."""
+        """Forget packets until the limits hold, complete ones first."""
         while self._held > self._byte_limit or len(self._waiting) > self._packet_limit:
             if self._complete:
                 self._forget(next(iter(self._complete)))
@@ -318,9 +315,7 @@ class Fragments:
             key, oldest = next(iter(self._waiting.items()))
             self._held -= oldest.charge
             del self._waiting[key]
-            self._given_up += 1
-            if self._first_given_up == NULL:
-                self._first_given_up = oldest.first_packet
+            self._note("fragments_limit", oldest.first_packet)
 
     def _give_up(self, key: Key) -> None:
         waiting = self._waiting.pop(key)
@@ -329,9 +324,7 @@ class Fragments:
 
     def _count_missing(self, waiting: _Waiting) -> None:
         if not waiting.is_dropped:
-            self._missing += 1
-            if self._first_missing == NULL:
-                self._first_missing = waiting.first_packet
+            self._note("fragments_missing", waiting.first_packet)
 
     def _forget(self, key: Key) -> None:
         self._held -= self._complete.pop(key).charge

@@ -16,9 +16,11 @@ from dissector.packet.reasons import (
     USED,
 )
 
-_TCP: Final = 6
-_AUTHENTICATION: Final = 51
-_FRAGMENT: Final = 44
+# Protocols that an IP packet carries.
+TCP_PROTOCOL: Final = 6
+UDP_PROTOCOL: Final = 17
+AUTHENTICATION: Final = 51
+FRAGMENT_HEADER: Final = 44
 # IPv6 headers whose second byte counts units of 8 bytes beyond the first: hop-by-hop options,
 # routing, destination options, mobility, host identity, shim6.
 _HOP_BY_HOP: Final = 0
@@ -77,13 +79,13 @@ def _ipv4(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         return _not_read(FRAGMENT)
     protocol = byte(data, offset + 9)
     inner = offset + header_bytes
-    if protocol == _AUTHENTICATION:
+    if protocol == AUTHENTICATION:
         if end - inner < 2:
             return _not_read(IP_CUT)
         protocol = byte(data, inner)
         inner += (byte(data, inner + 1) + 2) * 4
     return Network(
-        USED if protocol == _TCP else LOOK_CLOSER,
+        USED if protocol == TCP_PROTOCOL else LOOK_CLOSER,
         protocol,
         inner,
         offset + total,
@@ -113,11 +115,11 @@ def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _
             if end - offset < 2:
                 return _Upper(IP_CUT, protocol, offset)
             size = (byte(data, offset + 1) + 1) * 8
-        elif protocol == _AUTHENTICATION:
+        elif protocol == AUTHENTICATION:
             if end - offset < 2:
                 return _Upper(IP_CUT, protocol, offset)
             size = (byte(data, offset + 1) + 2) * 4
-        elif protocol == _FRAGMENT:
+        elif protocol == FRAGMENT_HEADER:
             if end - offset < 4:
                 return _Upper(IP_CUT, protocol, offset)
             # A fragment header on a packet that is whole ("atomic") changes nothing.
@@ -154,7 +156,7 @@ def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         wire_end = offset + 40 + length
     upper = _skip_extensions(data, byte(data, offset + 6), offset + 40, end)
     reason = upper.reason
-    if reason == USED and upper.protocol != _TCP:
+    if reason == USED and upper.protocol != TCP_PROTOCOL:
         reason = LOOK_CLOSER
     return Network(
         reason,

@@ -104,7 +104,7 @@ def link_type_name(number: int) -> str:
 
 @inlined
 def after_type(data: ByteArray, offset: int, end: int) -> Link:
-    """From the ethertype at offset on: VLAN tags of any depth up to the limit, SNAP, IP."""
+    """Read on from the ethertype at offset: VLAN tags up to the limit, SNAP, IP."""
     vlans = 0
     count = 0
     while offset + 2 <= end:

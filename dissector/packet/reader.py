@@ -7,7 +7,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
-from dissector.packet.columns import PacketColumns, SegmentColumns, new_segment_columns
+from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.decode import AT_FRAGMENT, read_packets, read_walk
 from dissector.packet.fragments import REBUILT, Fragments
 from dissector.packet.reasons import (
@@ -72,7 +72,7 @@ class PacketReader:
         fragments: Fragments | None = None,
     ) -> None:
         """fragments: what puts fragments together, None for the usual."""
-        self.segments: SegmentColumns = new_segment_columns(block_rows)
+        self.segments: SegmentColumns = SegmentColumns.new(block_rows)
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
         self._fragments = fragments or Fragments()
@@ -172,7 +172,7 @@ class PacketReader:
     def _fragment(self, data: ByteArray) -> int:
         """The packet at hand is a fragment: its reason, or that of the packet it completes."""
         for _ in range(_NESTED_FRAGMENTS):
-            reason = self._fragments.take(data, self._state.walk)
+            reason = self._fragments.add(data, self._state.walk)
             if reason != REBUILT:
                 return reason
             data = self._fragments.side
@@ -182,7 +182,7 @@ class PacketReader:
         return TUNNEL_DEPTH
 
     def _make_room(self, rows: int) -> None:
-        """Room for a tunnel more with every packet of a block, up to the limit."""
+        """Make room for one more tunnel per packet of a block, up to the limit."""
         state = self._state
         used = int(state.tunnels.used[0])
         most = min(used + rows, MAX_TUNNELS)

@@ -4,11 +4,13 @@ A sum that was right is right again, one that was wrong is wrong, and says nothi
 there; one that a network card was to put in later is what a system leaves there.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.bundles import Bundle, Records
+from dissector.capture.pcapng import ENHANCED_PACKET, PACKET_OFFSET
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.codecs.pseudonyms import permute
@@ -16,34 +18,82 @@ from dissector.codecs.siphash import fill_noise, following, siphash
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.places import AT, IP4, IP6, KIND, MAC, MACS, PACKET_ROW, REST, UDP_HEADER
-from dissector.packet.tcp import SYN
+from dissector.packet.header_offsets import (
+    IP4,
+    IP6,
+    MAC,
+    MACS,
+    REST,
+    UDP_HEADER,
+    Headers,
+    PacketsLeft,
+)
+from dissector.packet.tcp import CHECKSUM_AT, SYN, address_sum
 from dissector.states import State
 
-_TCP: Final = 6
-_TCP_HEADER: Final = 20
-_SUM_AT: Final = 16
 _FACTOR: Final = 0x2545_F491_4F6C_DD1D
 _NO_OPTION: Final = 1
 _HALF: Final = 1 << 31
 _WHOLE: Final = 1 << 32
 _POSITIVE: Final = (1 << 62) - 1
-# Columns of the table of addresses: version (0: free), halves before, halves after, is it known.
-_CELLS: Final = 6
+
+
+class Addresses(Records):
+    """Addresses and what stands for them, a hash table of 2^n records.
+
+    version: 4 or 6, 0 where free; high, low: halves before; new_high, new_low: after, if is_known.
+    """
+
+    version: Int64Array
+    high: Int64Array
+    low: Int64Array
+    new_high: Int64Array
+    new_low: Int64Array
+    is_known: Int64Array
+
+
+class AddressCounts(Records):
+    """One record. all: addresses in the table; missing: those without an answer."""
+
+    all: Int64Array
+    missing: Int64Array
 
 
 class Rewriting(State):
-    """addresses: int64[2^n, 6], hash table; counts: int64[2], addresses in it, and those without an
-    answer; missing: int64[rows], their rows; key, noise_key: int64[2]; cells: int64[16]; scratch:
-    uint8[256]."""
+    """missing: int64[rows], rows of addresses without an answer; key, noise_key: int64[2]; digits,
+    radixes: int64[8], scratch: uint8[256], of what is being permuted."""
 
-    addresses: Int64Array
-    counts: Int64Array
+    addresses: Addresses
+    counts: AddressCounts
     missing: Int64Array
     key: Int64Array
     noise_key: Int64Array
-    cells: Int64Array
+    digits: Int64Array
+    radixes: Int64Array
     scratch: ByteArray
+
+
+class SegmentStreams(Bundle):
+    """Of segments, int64[segments] each: their stream, -1 for none; base: sequence number of its
+    offset 0; header: where their TCP header begins."""
+
+    stream: Int64Array
+    base: Int64Array
+    header: Int64Array
+
+
+class _Bounds(NamedTuple):
+    """Where a segment lies: TCP header, payload, its end, the end it had on the wire.
+
+    sum_before, sum_after: of its addresses, see `tcp.address_sum`.
+    """
+
+    header: int
+    payload: int
+    end: int
+    wire_end: int
+    sum_before: int
+    sum_after: int
 
 
 class Runs(State):
@@ -64,81 +114,74 @@ class Runs(State):
 def new_rewriting(names: Int64Array, noise: Int64Array, rows: int = 1 << 10) -> Rewriting:
     """A table for addresses under these keys; rows: a power of two."""
     return Rewriting(
-        addresses=np.zeros((rows, _CELLS), np.int64),
-        counts=np.zeros(2, np.int64),
+        addresses=Addresses.new(rows),
+        counts=AddressCounts.new(1),
         missing=np.zeros(rows, np.int64),
         key=names,
         noise_key=noise,
-        cells=np.zeros(16, np.int64),
+        digits=np.zeros(8, np.int64),
+        radixes=np.zeros(8, np.int64),
         scratch=np.zeros(256, np.uint8),
     )
 
 
 @kernel
-def _row_of(table: Int64Array, version: int, high: int, low: int) -> int:
+def _row_of(table: Addresses, version: int, high: int, low: int) -> int:
     """The row of an address, or the free one where it belongs."""
     value = product(total(high ^ version, _FACTOR), _FACTOR)
     value = product(total(value ^ (value >> 31) ^ low, _FACTOR), _FACTOR)
-    mask = len(table) - 1
+    mask = len(table.version) - 1
     at = (value >> 20) & mask
-    while table[at, 0] != 0:
-        if table[at, 0] == version and table[at, 1] == high and table[at, 2] == low:
+    while table.version[at] != 0:
+        if table.version[at] == version and table.high[at] == high and table.low[at] == low:
             break
         at = (at + 1) & mask
     return int(at)
 
 
 @kernel
-def _note(state: Rewriting, version: int, high: int, low: int) -> None:
+def _add_address(state: Rewriting, version: int, high: int, low: int) -> None:
     table = state.addresses
+    counts = state.counts
     row = _row_of(table, version, high, low)
-    if table[row, 0] == 0:
-        table[row, 0] = version
-        table[row, 1] = high
-        table[row, 2] = low
-        state.missing[state.counts[1]] = row
-        state.counts[0] += 1
-        state.counts[1] += 1
+    if table.version[row] == 0:
+        table.version[row] = version
+        table.high[row] = high
+        table.low[row] = low
+        state.missing[counts.missing[0]] = row
+        counts.all[0] += 1
+        counts.missing[0] += 1
 
 
 @kernel
-def note_addresses(data: ByteArray, places: Int64Array, count: int, state: Rewriting) -> int:
-    """Put the addresses of headers into the table; returns how many places were looked at: fewer
-    than `count` when the table is half full."""
-    for row in range(count):
-        if 2 * (state.counts[0] + 4) > len(state.addresses):
-            return row
-        at = places[row, AT]
-        if places[row, KIND] == IP4:
-            _note(state, 4, 0, be32(data, at + 12))
-            _note(state, 4, 0, be32(data, at + 16))
-        elif places[row, KIND] == IP6:
-            _note(state, 6, be64(data, at + 8), be64(data, at + 16))
-            _note(state, 6, be64(data, at + 24), be64(data, at + 32))
-    return count
+def add_addresses(data: ByteArray, headers: Headers, first: int, state: Rewriting) -> int:
+    """Put the addresses of headers into the table, from one header on; returns the next one, which
+    is not the end when the table is half full."""
+    table = state.addresses
+    for number in range(first, len(headers.row)):
+        if 2 * (state.counts.all[0] + 4) > len(table.version):
+            return number
+        at = headers.offset[number]
+        if headers.kind[number] == IP4:
+            _add_address(state, 4, 0, be32(data, at + 12))
+            _add_address(state, 4, 0, be32(data, at + 16))
+        elif headers.kind[number] == IP6:
+            _add_address(state, 6, be64(data, at + 8), be64(data, at + 16))
+            _add_address(state, 6, be64(data, at + 24), be64(data, at + 32))
+    return len(headers.row)
 
 
-def grown(state: Rewriting) -> None:
-    """Twice the room for addresses."""
+def double_room(state: Rewriting) -> None:
+    """Double the room for addresses."""
     before = state.addresses
-    after = np.zeros((2 * len(before), _CELLS), np.int64)
-    for row in before[before[:, 0] != 0]:
-        after[_row_of(after, int(row[0]), int(row[1]), int(row[2]))] = row
-    missing = np.zeros(len(after), np.int64)
-    waiting = np.flatnonzero((after[:, 0] != 0) & (after[:, 5] == 0))
+    after = Addresses.new(2 * len(before.matrix))
+    for row in before.matrix[before.version != 0]:
+        after.matrix[_row_of(after, *row[:3].tolist())] = row
+    missing = np.zeros(len(after.matrix), np.int64)
+    waiting = np.flatnonzero((after.version != 0) & (after.is_known == 0))
     missing[: len(waiting)] = waiting
-    state.counts[1] = len(waiting)
+    state.counts.missing[0] = len(waiting)
     state.grow(addresses=after, missing=missing)
-
-
-@inlined
-def _words_of(high: int, low: int) -> int:
-    """Sum of the 16-bit words of an address."""
-    value = 0
-    for shift in (0, 16, 32, 48):
-        value += (high >> shift) & 0xFFFF
-        value += (low >> shift) & 0xFFFF
-    return value
 
 
 @inlined
@@ -155,14 +198,14 @@ def _put64(data: ByteArray, at: int, value: int) -> None:
 
 @kernel
 def _rename_mac(data: ByteArray, at: int, state: Rewriting) -> None:
-    """Another hardware address; whether it is of a group, and who gave it, stays."""
+    """Replace a hardware address; the bits for group and local administration stay."""
     bits = 0
     for place in range(6):
         bits += int(byte(data, at + place) == 0xFF) + 8 * int(byte(data, at + place) == 0)
     if bits in (6, 48):  # everybody, nobody
         return
-    values = state.cells[:8]
-    radixes = state.cells[8:]
+    values = state.digits
+    radixes = state.radixes
     values[0] = byte(data, at) >> 2
     radixes[0] = 64
     for place in range(1, 6):
@@ -182,7 +225,7 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
     is_right = is_there and folded(ones_sum(data, at, at + size)) == 0xFFFF
     table = state.addresses
     for place in (at + 12, at + 16):
-        value = table[_row_of(table, 4, 0, be32(data, place)), 4]
+        value = table.new_low[_row_of(table, 4, 0, be32(data, place))]
         _put16(data, place, value >> 16)
         _put16(data, place + 2, value)
     for place in range(at + 20, min(at + size, end)):
@@ -196,43 +239,43 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
 
 @kernel
 def readdress(
-    data: ByteArray, packets: PacketColumns, places: Int64Array, count: int, state: Rewriting
+    data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting
 ) -> None:
-    """Put the answers of the table into headers, and other hardware addresses into theirs."""
+    """Replace IP addresses by the table's, and hardware addresses by permuted ones."""
     table = state.addresses
-    for row in range(count):
-        kind = places[row, KIND]
-        at = places[row, AT]
+    for number in range(len(headers.row)):
+        kind = headers.kind[number]
+        at = headers.offset[number]
         if kind == MACS:
             _rename_mac(data, at, state)
             _rename_mac(data, at + 6, state)
         elif kind == MAC:
             _rename_mac(data, at, state)
         elif kind == IP4:
-            packet = places[row, PACKET_ROW]
+            packet = headers.row[number]
             _readdress4(data, at, packets.offset[packet] + packets.captured_bytes[packet], state)
         elif kind == IP6:
             for place in (at + 8, at + 24):
                 found = _row_of(table, 6, be64(data, place), be64(data, place + 8))
-                _put64(data, place, table[found, 3])
-                _put64(data, place + 8, table[found, 4])
+                _put64(data, place, table.new_high[found])
+                _put64(data, place + 8, table.new_low[found])
 
 
 @kernel
-def blank(data: ByteArray, packets: PacketColumns, places: Int64Array, count: int) -> int:
+def blank(data: ByteArray, packets: PacketColumns, headers: Headers) -> int:
     """Empty what is behind the headers of packets without a segment, and sums of UDP: 0 is none.
 
     Returns:
         How many bytes were emptied.
     """
     emptied = 0
-    for row in range(count):
-        at = places[row, AT]
-        packet = places[row, PACKET_ROW]
+    for number in range(len(headers.row)):
+        at = headers.offset[number]
+        packet = headers.row[number]
         end = packets.offset[packet] + packets.captured_bytes[packet]
-        if places[row, KIND] == UDP_HEADER:
+        if headers.kind[number] == UDP_HEADER:
             _put16(data, at + 6, 0)
-        elif places[row, KIND] == REST:
+        elif headers.kind[number] == REST:
             for place in range(at, end):
                 emptied += int(data[place] != 0)
                 data[place] = 0
@@ -243,7 +286,7 @@ def blank(data: ByteArray, packets: PacketColumns, places: Int64Array, count: in
 def _patch(
     data: ByteArray, start: int, end: int, stream: int, offset: int, runs: Runs, state: Rewriting
 ) -> None:
-    """What the stream holds now for data[start:end], which begins at an offset of it."""
+    """Replace data[start:end] by what the stream holds now from an offset on."""
     place = start
     row = runs.first[stream] if stream >= 0 else 0
     last = runs.last[stream] if stream >= 0 else 0
@@ -277,77 +320,77 @@ def _patch(
 
 
 @kernel
-def rewrite_segment(
-    data: ByteArray, ends: Int64Array, stream: int, offset: int, runs: Runs, state: Rewriting
+def _rewrite_segment(
+    data: ByteArray, bounds: _Bounds, stream: int, offset: int, runs: Runs, state: Rewriting
 ) -> None:
-    """Another payload for a segment, and the sum of TCP that belongs to it.
+    """Replace the payload of a segment, and put in the checksum that belongs to it.
 
     Args:
-        ends: int64[], TCP header, payload, its end there, its end on the wire, sums of the words of
-            the addresses before and after. stream: -1: of none. offset: of the payload.
+        stream: -1: of none. offset: of the payload.
     """
-    header, payload, end, wire_end = ends[0], ends[1], ends[2], ends[3]
-    size = wire_end - header
-    fixed = _TCP + (size & 0xFFFF) + (size >> 16)
-    pseudo = ends[4] + fixed
-    stored = be16(data, header + _SUM_AT) if header + 18 <= end else -1
-    is_right = end < wire_end or folded(pseudo + ones_sum(data, header, end)) == 0xFFFF
-    is_unfinished = not is_right and stored in (folded(pseudo), folded(ends[4] + _TCP))
-    _patch(data, payload, end, stream, offset, runs, state)
+    header, end = bounds.header, bounds.end
+    at = header + CHECKSUM_AT
+    size = bounds.wire_end - header
+    length = (size & 0xFFFF) + (size >> 16)
+    pseudo = bounds.sum_before + length
+    stored = be16(data, at) if at + 2 <= end else -1
+    is_right = end < bounds.wire_end or folded(pseudo + ones_sum(data, header, end)) == 0xFFFF
+    is_unfinished = not is_right and stored in (folded(pseudo), folded(bounds.sum_before))
+    _patch(data, bounds.payload, end, stream, offset, runs, state)
     if stored < 0 or (stored == 0 and not is_right):
         return
-    pseudo = ends[5] + fixed
+    pseudo = bounds.sum_after + length
     if is_unfinished:
-        _put16(data, header + _SUM_AT, folded(pseudo))
+        _put16(data, at, folded(pseudo))
         return
-    _put16(data, header + _SUM_AT, 0)
+    _put16(data, at, 0)
     value = 0xFFFF - folded(pseudo + ones_sum(data, header, end))
-    _put16(data, header + _SUM_AT, value if is_right else (value + 1) & 0xFFFF)
+    _put16(data, at, value if is_right else (value + 1) & 0xFFFF)
 
 
 @kernel
-def address_sum(version: int, high: int, low: int, state: Rewriting) -> int:
-    """The sum of the words of what stands for an address now."""
-    if state.counts[0] == 0:  # addresses stay
-        return _words_of(high, low)
-    row = _row_of(state.addresses, version, high, low)
-    return _words_of(state.addresses[row, 3], state.addresses[row, 4])
+def _new_address(state: Rewriting, version: int, high: int, low: int) -> tuple[int, int]:
+    """The halves of what stands for an address now."""
+    if state.counts.all[0] == 0:  # addresses stay
+        return high, low
+    table = state.addresses
+    row = _row_of(table, version, high, low)
+    return table.new_high[row], table.new_low[row]
 
 
 @kernel
 def rewrite_segments(
-    data: ByteArray, segments: SegmentColumns, bounds: Int64Array, of: Int64Array, runs: Runs,
+    data: ByteArray, segments: SegmentColumns, count: int, of: SegmentStreams, runs: Runs,
     state: Rewriting,
 ) -> None:  # fmt: skip
-    """Rewrite the segments that lie in data, from their columns.
-
-    Args:
-        bounds: int64[16], how many there are, then room. of: int64[3, rows], stream of each, -1 for
-            none, the sequence number of that stream's offset 0, where its TCP header begins.
-    """
-    for row in range(bounds[0]):
+    """Rewrite those of the first `count` segments that lie in data, from their columns."""
+    for row in range(count):
         if segments.source[row] != 0:
             continue
-        ends = bounds[1:]
-        ends[1] = segments.offset[row]
-        ends[0] = of[2, row]
-        ends[2] = ends[1] + segments.captured_bytes[row]
-        ends[3] = ends[1] + segments.wire_bytes[row]
+        payload = segments.offset[row]
         version = segments.ip_version[row]
-        source = segments.source_high[row], segments.source_low[row]
-        target = segments.destination_high[row], segments.destination_low[row]
-        ends[4] = _words_of(source[0], source[1]) + _words_of(target[0], target[1])
-        ends[5] = address_sum(version, source[0], source[1], state)
-        ends[5] += address_sum(version, target[0], target[1], state)
-        stream = of[0, row]
+        high, low = segments.source_high[row], segments.source_low[row]
+        other_high, other_low = segments.destination_high[row], segments.destination_low[row]
+        before = address_sum(high, low, other_high, other_low)
+        high, low = _new_address(state, version, high, low)
+        other_high, other_low = _new_address(state, version, other_high, other_low)
+        bounds = _Bounds(
+            of.header[row],
+            payload,
+            payload + segments.captured_bytes[row],
+            payload + segments.wire_bytes[row],
+            before,
+            address_sum(high, low, other_high, other_low),
+        )
+        stream = of.stream[row]
         offset = 0
         if stream >= 0:
-            near = runs.near[stream]
             # A SYN counts as a byte before those that come with it.
             sequence = segments.sequence[row] + ((segments.flags[row] & SYN) >> 1)
-            offset = near + (sequence - of[1, row] - near + _HALF) % _WHOLE - _HALF
+            near = runs.near[stream]
+            offset = near + (sequence - of.base[row] - near + _HALF) % _WHOLE - _HALF
             runs.near[stream] = offset
-        rewrite_segment(data, ends, stream, offset, runs, state)
+        _rewrite_segment(data, bounds, stream, offset, runs, state)
 
 
 @kernel
@@ -365,28 +408,27 @@ def blank_behind(
 
 @kernel
 def pack_packets(
-    data: ByteArray, packets: PacketColumns, bounds: Int64Array, numbers: Int64Array, out: ByteArray
+    data: ByteArray, packets: PacketColumns, left: PacketsLeft, numbers: Int64Array, out: ByteArray
 ) -> int:
-    """Enhanced packet blocks of pcapng, little-endian, times in ns.
+    """Write packets as enhanced packet blocks of pcapng, little-endian, times in ns.
 
     Args:
-        bounds: int64[2], the next packet, which moves on, and how many there are. numbers: of
-            interfaces in what is written, by interface.
+        left: moves on. numbers: of interfaces in what is written, by interface.
 
     Returns:
         How many bytes of `out` were written.
     """
     at = 0
-    while bounds[0] < bounds[1]:
-        row = bounds[0]
+    while left.row[0] < left.rows[0]:
+        row = left.row[0]
         size = packets.captured_bytes[row]
         padded = (size + 3) & ~3
-        whole = padded + 32
+        whole = PACKET_OFFSET + padded + 4
         if at + whole > len(out):
             break
-        bounds[0] += 1
+        left.row[0] += 1
         time = max(packets.ts_ns[row], 0)
-        _put_le32(out, at, 6)
+        _put_le32(out, at, ENHANCED_PACKET)
         _put_le32(out, at + 4, whole)
         interface = packets.interface[row]
         _put_le32(out, at + 8, numbers[interface] if interface >= 0 else -1)
@@ -395,11 +437,12 @@ def pack_packets(
         _put_le32(out, at + 20, size)
         _put_le32(out, at + 24, packets.wire_bytes[row])
         start = packets.offset[row]
+        body = at + PACKET_OFFSET
         for place in range(size):
-            out[at + 28 + place] = data[start + place]
+            out[body + place] = data[start + place]
         for place in range(size, padded):
-            out[at + 28 + place] = 0
-        _put_le32(out, at + 28 + padded, whole)
+            out[body + place] = 0
+        _put_le32(out, body + padded, whole)
         at += whole
     return at
 

@@ -6,7 +6,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
-from dissector.packet.ip import Network
+from dissector.packet.ip import TCP_PROTOCOL, Network
 from dissector.packet.reasons import TCP_CUT, TCP_MALFORMED, USED
 
 HEADER_BYTES: Final = 20
@@ -17,7 +17,6 @@ _OPTION_END: Final = 0
 _OPTION_NOTHING: Final = 1
 _OPTION_TIME_STAMPS: Final = 8
 _TIME_STAMPS_ALIGNED: Final = 0x0101_080A  # two fillers, then time stamps: what everyone sends
-_PROTOCOL: Final = 6
 SYN: Final = 2
 
 CHECKSUM_RIGHT: Final = 0
@@ -104,7 +103,7 @@ def _words_of(half: int) -> int:
 def address_sum(high: int, low: int, other_high: int, other_low: int) -> int:
     """What addresses and protocol add to every TCP checksum of a connection."""
     one = _words_of(high) + _words_of(low)
-    return _PROTOCOL + one + _words_of(other_high) + _words_of(other_low)
+    return TCP_PROTOCOL + one + _words_of(other_high) + _words_of(other_low)
 
 
 @kernel

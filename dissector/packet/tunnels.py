@@ -6,6 +6,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import kernel
 from dissector.limits import MAX_EXTENSION_HEADERS
+from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_TAGS
 from dissector.packet.reasons import (
     ESP,
@@ -298,7 +299,7 @@ def protocol_step(data: ByteArray, walk: Walk) -> int:
     position = walk.position
     protocol = position.kind[0]
     offset = position.offset[0]
-    if protocol == 17:
+    if protocol == UDP_PROTOCOL:
         return _udp(data, walk)
     if protocol in (4, 41):
         return _enter_at(walk, IP_KIND, NO_ID, AT_IP, offset)

@@ -139,7 +139,7 @@ def _log_record(data: ByteArray, walk: Walk) -> int:
 
 @kernel
 def _other_link(data: ByteArray, walk: Walk) -> int:
-    """Link types that are too rare for the short way."""
+    """Read a link type that is too rare for the short way."""
     position = walk.position
     link_type = position.kind[0]
     offset = position.offset[0]
@@ -385,7 +385,7 @@ def step_on(data: ByteArray, walk: Walk) -> int:
 
 @kernel
 def unwrap(data: ByteArray, walk: Walk) -> int:
-    """Walk on from where the walk is.
+    """Read header after header from where the walk stands.
 
     Returns:
         FOUND_TCP: a TCP header begins at OFFSET; FOUND_FRAGMENT: a fragment's IP header does; else

@@ -133,13 +133,13 @@ class PacketState(State):
 
 
 def new_walk() -> Walk:
-    """A walk that was not begun."""
+    """A walk that has not begun."""
     return Walk(position=Position.new(1), tunnels=TunnelStack.new(MAX_TUNNEL_DEPTH))
 
 
 @inlined
 def step(walk: Walk, layer: int, offset: int) -> int:
-    """The next layer begins at offset."""
+    """Say that the next layer begins at offset."""
     position = walk.position
     position.layer[0] = layer
     position.offset[0] = offset
@@ -148,7 +148,7 @@ def step(walk: Walk, layer: int, offset: int) -> int:
 
 @inlined
 def step_type(walk: Walk, ethertype: int, offset: int) -> int:
-    """At offset begins what an ethertype announces."""
+    """Say that at offset begins what an ethertype announces."""
     position = walk.position
     position.kind[0] = ethertype
     position.layer[0] = AT_TYPE
@@ -171,12 +171,11 @@ def add_vlans(walk: Walk, vlans: int) -> None:
 
 @kernel
 def enter(walk: Walk, kind: int, number: int) -> int:
-    """A tunnel begins. number: its id; NO_ID: the addresses around it say which it is.
+    """Enter a tunnel. number: its id, or NO_ID: the addresses around it say which it is.
 
     Returns:
         GO_ON or TUNNEL_DEPTH.
     """
-    position = walk.position
     position = walk.position
     tunnels = walk.tunnels
     depth = position.depth[0]

@@ -1,41 +1,94 @@
 """The table connections."""
 
-from typing import Final
+from collections.abc import Iterator
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from dissector.schemas.column import Column, Table, integers, name, names, number, text
+from dissector.schemas.column import NEVER, Column, Table, integers, name, names, number, text
 from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
 from dissector.schemas.words import ENDED, listed
 
-# One column for each direction: name without its suffix, unit, meaning, when it is null.
-_EACH_DIRECTION: Final = (
-    ("packets", "packets", "Packets {way}.", "never"),
-    ("payload_bytes", "bytes", "TCP payload {way}, everything sent again included.", "never"),
-    ("stream_bytes", "bytes", "Bytes of the stream {way}, holes included.", "never"),
-    ("decoded_bytes", "bytes", "Stream bytes {way} in complete frames.", "never"),
-    ("frames", "frames", "Frames {way}.", "never"),
-    ("retransmitted_packets", "packets", "Packets {way} whose bytes were there already.", "never"),
-    ("duplicate_packets", "packets", "Second copies {way} that the capture made.", "never"),
-    ("out_of_order_packets", "packets", "Packets {way} that came after later bytes.", "never"),
-    ("keepalive_packets", "packets", "TCP keep-alives {way}.", "never"),
-    ("gaps", "", "Holes in the stream {way}.", "never"),
-    ("gap_bytes", "bytes", "Bytes {way} that were never captured.", "never"),
-    ("snaplen_cut_bytes", "bytes", "Bytes {way} that the snap length cut off.", "never"),
-    ("conflict_bytes", "bytes", "Bytes {way} that came twice with different content.", "never"),
-    ("unparsed_bytes", "bytes", "Bytes {way} that are in no complete frame.", "never"),
-    ("zero_window_ns", "ns", "How long the receiver of what goes {way} had no room.", "never"),
-    ("isn", "", "Initial sequence number {way}.", "the SYN is not in the capture"),
-    ("first_seq", "", "First TCP sequence number of payload {way}.", "no payload"),
-    ("last_seq", "", "TCP sequence number after the last payload byte {way}.", "no payload"),
-)
+if TYPE_CHECKING:
+    from dissector.blocks import Int64Array
+
+class EachWay(NamedTuple):
+    """Two columns, one a direction: unit, meaning with {way} in it, when the value is null."""
+
+    unit: str
+    meaning: str
+    null: str = NEVER
+
+
+class TcpColumns:
+    """Columns of each direction that TCP fills, in their order.
+
+    Each side of a connection has them as fields of the same names (`Sides` of `stream/records.py`),
+    for the rules in `stream` to count in: 0 at first, sequence numbers null.
+    """
+
+    packets: Annotated["Int64Array", EachWay("packets", "Packets {way}.")]
+    payload_bytes: Annotated[
+        "Int64Array", EachWay("bytes", "TCP payload {way}, everything sent again included.")
+    ]
+    stream_bytes: Annotated[
+        "Int64Array", EachWay("bytes", "Bytes of the stream {way}, holes included.")
+    ]
+    retransmitted_packets: Annotated[
+        "Int64Array", EachWay("packets", "Packets {way} whose bytes were there already.")
+    ]
+    duplicate_packets: Annotated[
+        "Int64Array", EachWay("packets", "Second copies {way} that the capture made.")
+    ]
+    out_of_order_packets: Annotated[
+        "Int64Array", EachWay("packets", "Packets {way} that came after later bytes.")
+    ]
+    keepalive_packets: Annotated["Int64Array", EachWay("packets", "TCP keep-alives {way}.")]
+    gaps: Annotated["Int64Array", EachWay("", "Holes in the stream {way}.")]
+    gap_bytes: Annotated["Int64Array", EachWay("bytes", "Bytes {way} that were never captured.")]
+    snaplen_cut_bytes: Annotated[
+        "Int64Array", EachWay("bytes", "Bytes {way} that the snap length cut off.")
+    ]
+    conflict_bytes: Annotated[
+        "Int64Array", EachWay("bytes", "Bytes {way} that came twice with different content.")
+    ]
+    zero_window_ns: Annotated[
+        "Int64Array", EachWay("ns", "How long the receiver of what goes {way} had no room.")
+    ]
+    isn: Annotated[
+        "Int64Array",
+        EachWay("", "Initial sequence number {way}.", "the SYN is not in the capture"),
+    ]
+    first_seq: Annotated[
+        "Int64Array", EachWay("", "First TCP sequence number of payload {way}.", "no payload")
+    ]
+    last_seq: Annotated[
+        "Int64Array",
+        EachWay("", "TCP sequence number after the last payload byte {way}.", "no payload"),
+    ]
+
+
+TCP_COLUMNS: Final[dict[str, EachWay]] = {
+    name: annotation.__metadata__[0] for name, annotation in get_annotations(TcpColumns).items()
+}
+# Columns that frames fill, by the name of the column of TCP behind which they stand.
+_OF_FRAMES: Final = {
+    "stream_bytes": {
+        "decoded_bytes": EachWay("bytes", "Stream bytes {way} in complete frames."),
+        "frames": EachWay("frames", "Frames {way}."),
+    },
+    "conflict_bytes": {
+        "unparsed_bytes": EachWay("bytes", "Bytes {way} that are in no complete frame."),
+    },
+}
 _DIRECTIONS: Final = (("to_broker", "to the broker"), ("to_client", "to the client"))
 
 
-def _both_directions() -> tuple[Column, ...]:
-    return tuple(
-        number(f"{stem}_{suffix}", unit, meaning.format(way=way), null)
-        for stem, unit, meaning, null in _EACH_DIRECTION
-        for suffix, way in _DIRECTIONS
-    )
+def _both_directions() -> Iterator[Column]:
+    for place, column in TCP_COLUMNS.items():
+        for stem, each in {place: column, **_OF_FRAMES.get(place, {})}.items():
+            for suffix, way in _DIRECTIONS:
+                meaning = each.meaning.format(way=way)
+                yield number(f"{stem}_{suffix}", each.unit, meaning, each.null)
 
 
 TABLE: Final = Table(

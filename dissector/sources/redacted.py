@@ -241,7 +241,7 @@ class _KeptFragments(Fragments):
         """Places and lengths of the fragments of packets that were never whole."""
         return [piece[1:] for pieces in self._pieces.values() for piece in pieces]
 
-    def take(self, data: ByteArray, walk: Walk) -> int:
+    def add(self, data: ByteArray, walk: Walk) -> int:
         """As it is, and note the place of the fragment."""
         position = walk.position
         offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
@@ -250,7 +250,7 @@ class _KeptFragments(Fragments):
             first = piece.payload.ctypes.data - data.ctypes.data
             place = (piece.start, first, len(piece.payload))
             self._pieces.setdefault(piece.key, []).append(place)
-        said = super().take(data, walk)
+        said = super().add(data, walk)
         if said < 0 and not isinstance(piece, int):
             at = int(position.offset[0])
             first_byte = int(self.side[at])

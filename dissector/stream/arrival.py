@@ -72,7 +72,7 @@ _FAR_SEGMENTS: Final = 3  # that follow on each other move a stream there
 
 @kernel
 def _count_packet(state: StreamState, side: int, segment: Segment) -> None:
-    """What every packet of a connection adds to, whatever it is."""
+    """Count what every packet adds to its connection, whatever it is."""
     connections = state.connections
     sides = state.sides
     connection = side >> 1
@@ -179,7 +179,7 @@ def receive_segment(
 
 @kernel
 def _receive_damaged(state: StreamState, side: int, segment: Segment, data: ByteArray) -> None:
-    """A damaged segment: its payload waits for a better copy, nothing else of it counts."""
+    """Let the payload of a damaged segment wait for a better copy; nothing else of it counts."""
     sides = state.sides
     offset = offset_near(segment.sequence, sides.origin[side], sides.released[side])
     note_side(state, side, _WRONG_CHECKSUM, offset, segment.wire_bytes)
@@ -206,7 +206,7 @@ def _is_last_number(sides: Sides, side: int, offset: int) -> bool:
 
 @inlined
 def _count_late(sides: Sides, side: int, segment: Segment) -> None:
-    """A packet of a closed connection: its bytes belong to no stream."""
+    """Count a packet of a closed connection: its bytes belong to no stream."""
     if segment.wire_bytes == 0:
         return
     start = offset_near(segment.sequence, sides.origin[side], sides.released[side])
@@ -399,7 +399,7 @@ def _queue_bytes(
 
 @kernel
 def _receive_far(state: StreamState, side: int, segment: Segment) -> int:
-    """A segment far away from its stream: damage, or the capture was interrupted for long.
+    """Judge a segment far from its stream: damage, or the capture was interrupted for long.
 
     Segments that follow on each other there move the stream: everything between is a gap (counted
     forward, modulo 2^32). The first two of them are lost in it.

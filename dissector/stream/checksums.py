@@ -34,7 +34,7 @@ _GOOD_PER_BAD: Final = 8  # a card that joins segments leaves stale checksums am
 
 @kernel
 def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
-    """Whether a segment's checksum is RIGHT or WRONG, or UNKNOWN. addresses: see address_sum."""
+    """RIGHT, WRONG or UNKNOWN: what a segment's checksum is. addresses: see address_sum."""
     start = segment.offset - segment.header_bytes
     if (
         segment.header_bytes < HEADER_BYTES
@@ -52,7 +52,7 @@ def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
 
 @inlined
 def is_damaged(sides: Sides, side: int, addresses: int, segment: Segment, data: ByteArray) -> bool:
-    """Whether a segment was damaged, as far as its side's checksums tell; counts its own.
+    """Whether a segment was damaged, judged by all checksums of its side; counts this one.
 
     addresses: see address_sum.
     """

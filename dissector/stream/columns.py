@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import numpy as np
-
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.schemas.words import ENDED
@@ -78,13 +76,3 @@ class NoticeColumns(Bundle):
     bytes: Int64Array
     value: Int64Array
     value2: Int64Array
-
-
-def new_range_columns(rows: int) -> RangeColumns:
-    """Room for ranges; the arrays hold nothing yet."""
-    return RangeColumns(np.empty((len(RangeColumns._fields), rows), np.int64))
-
-
-def new_notice_columns(rows: int) -> NoticeColumns:
-    """Room for notices; the arrays hold nothing yet."""
-    return NoticeColumns(np.empty((len(NoticeColumns._fields), rows), np.int64))

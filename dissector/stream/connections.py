@@ -36,7 +36,7 @@ from dissector.stream.records import (
     side_at,
 )
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import mix
+from dissector.stream.sequence import mix, sequence_at
 from dissector.stream.state import StreamState
 from dissector.tables import list_append, list_unlink, take_row
 
@@ -186,11 +186,16 @@ def make_ready(state: StreamState, connection: int) -> None:
 
 @kernel
 def retire(state: StreamState, connection: int) -> None:
-    """A connection is over and nothing more can come for it: its row may be written."""
+    """Give a connection out to be written: it is over and nothing more can come for it."""
     _detach(state, connection)
     leave_list(state, connection)
+    sides = state.sides
     for side_no in range(2):
-        queue_remove(state.timers, state.sides.timer_place, side_at(connection, side_no))
+        side = side_at(connection, side_no)
+        queue_remove(state.timers, sides.timer_place, side)
+        is_known = sides.has_origin[side]
+        last_seq = sequence_at(sides.origin[side], sides.released[side]) if is_known else NULL
+        sides.last_seq[side] = last_seq
     state.retired[state.registers.retired[0]] = connection
     state.registers.retired[0] += 1
 
@@ -304,7 +309,7 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
 
 @kernel
 def _set_up(state: StreamState, row: int, segment: Segment) -> None:
-    """Set everything of a connection to what holds before its first packet."""
+    """Set all fields of a connection to what they are before its first packet."""
     connections = state.connections
     sides = state.sides
     clear_connection(connections, sides, row)
@@ -339,7 +344,7 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
 
 @inlined
 def touch(state: StreamState, connection: int) -> None:
-    """A packet of the connection was seen: move it to the recent end, once per second."""
+    """Move a connection whose packet was seen to the recent end, once per second."""
     connections = state.connections
     kind = connections.lru_list[connection]
     if connections.last_second[connection] != state.registers.second[0] and kind >= 0:

@@ -67,7 +67,7 @@ def _first_packet(state: StreamState, side: int) -> int:
 
 @inlined
 def _settle_start(state: StreamState, side: int) -> None:
-    """Nothing earlier is waited for any more: the stream begins with what is there."""
+    """Stop waiting for earlier bytes: the stream begins with what is there."""
     sides = state.sides
     nodes = state.nodes
     heads = state.heads

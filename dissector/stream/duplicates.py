@@ -31,6 +31,7 @@ from dissector.stream.sequence import distance, mix
 
 BUCKETS: Final = 1 << 14
 _BUCKET_ROWS: Final = 4
+SIGNATURES: Final = BUCKETS * _BUCKET_ROWS
 WINDOW_NS: Final = DUPLICATE_WINDOW_MS * 1_000_000
 
 # Odd multipliers without structure, one per part of a packet.
@@ -48,11 +49,6 @@ class Signatures(Records):
 
     hash: Int64Array
     ts_ns: Int64Array
-
-
-def new_signatures() -> Signatures:
-    """Nothing was seen yet."""
-    return Signatures.new(BUCKETS * _BUCKET_ROWS)
 
 
 @inlined
@@ -84,7 +80,7 @@ def _bucket(value: int) -> int:
 
 @kernel
 def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
-    """How far, in ns, the packet of this signature lies whose capture was nearest; NULL: none."""
+    """How many ns the nearest packet of this signature is away; NULL: there is none."""
     start = _bucket(value)
     nearest = NULL
     for row in range(start, start + _BUCKET_ROWS):

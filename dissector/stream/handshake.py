@@ -116,7 +116,7 @@ def _move_origin(state: StreamState, side: int, origin: int) -> None:
 
 @kernel
 def _begin(state: StreamState, side: int, isn: int) -> None:
-    """A side's initial sequence number became known."""
+    """Begin a side's stream at its initial sequence number, which became known."""
     sides = state.sides
     origin = sequence_at(isn, 1)
     if not sides.has_origin[side]:
@@ -128,7 +128,7 @@ def _begin(state: StreamState, side: int, isn: int) -> None:
 
 @kernel
 def receive_syn(state: StreamState, side: int, segment: Segment) -> None:
-    """A SYN or SYN-ACK that belongs to the connection."""
+    """Receive a SYN or SYN-ACK that belongs to the connection."""
     connections = state.connections
     sides = state.sides
     connection = side >> 1
@@ -163,7 +163,7 @@ def receive_syn(state: StreamState, side: int, segment: Segment) -> None:
 
 @inlined
 def measure_handshake(connections: Connections, side: int, segment: Segment) -> None:
-    """The opener's first packet after the SYN-ACK ends the handshake."""
+    """Measure the handshake if this is the opener's first packet after the SYN-ACK, its end."""
     connection = side >> 1
     if not connections.rtt_pending[connection]:
         return
@@ -176,7 +176,7 @@ def measure_handshake(connections: Connections, side: int, segment: Segment) -> 
 
 @kernel
 def start_midstream(state: StreamState, side: int, segment: Segment) -> None:
-    """The first packet of a side is no SYN: its sequence number is offset 0.
+    """Begin the stream of a side whose first packet is no SYN: offset 0 is its sequence number.
 
     Earlier bytes may have been overtaken on the way to the tap, so the start stays open for the
     reorder window: nothing leaves, and bytes before offset 0 are welcome.

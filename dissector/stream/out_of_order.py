@@ -298,7 +298,7 @@ def _replace_bytes(state: StreamState, node: int, span: Span, data: ByteArray) -
 def _overlap(
     state: StreamState, side: int, node: int, span: Span, data: ByteArray, edges: Edges
 ) -> int:
-    """A range of a span is waiting already, in a node; returns the bytes that differ.
+    """Settle which copy of a range wins that already waits in a node; returns bytes that differ.
 
     Where the new copy is preferred its bytes take the place of the waiting ones. The position last
     searched is then behind everything up to the range's end.

@@ -115,7 +115,7 @@ def _room_for(state: StreamState, segment: Segment) -> int:
 
 @inlined
 def _connection_of(state: StreamState, key: Key, segment: Segment) -> tuple[int, bool]:
-    """The row of the connection that a segment belongs to; closes and opens ones as needed.
+    """The row of a segment's connection; closes and opens connections as needed.
 
     Returns:
         The row, and whether the segment is a SYN that says nothing about the connection.
@@ -148,7 +148,7 @@ def _connection_of(state: StreamState, key: Key, segment: Segment) -> tuple[int,
 def _receive_slow(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
 ) -> int:
-    """Bring one segment in; what it lets out is released afterwards. DONE or what stops it."""
+    """Bring one segment in, for `release` to let out what can leave; DONE or what stops it."""
     registers = state.registers
     segment = segment_at(segments, row)
     stop = _room_for(state, segment)
@@ -263,7 +263,7 @@ def _receive_fast(
 
 @inlined
 def _pass_through(state: StreamState, side: int, segment: Segment) -> None:
-    """The payload of a plain segment leaves as it came, where it lies."""
+    """Let the payload of a plain segment leave from where it lies."""
     sides = state.sides
     length = segment.wire_bytes
     start = sides.released[side]
@@ -319,7 +319,7 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
 
 @kernel
 def end_all(state: StreamState) -> None:
-    """The capture ends: nothing more is waited for; what is closed may be written."""
+    """End the capture: nothing more is waited for, what is closed may be written."""
     while state.lru.first[LRU_LINGERING] >= 0:
         retire(state, state.lru.first[LRU_LINGERING])
     for kind in range(LRU_LINGERING):

@@ -9,6 +9,7 @@ from typing import Final
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.jit import inlined, kernel
+from dissector.schemas.connections import TcpColumns
 
 
 class Connections(Records):
@@ -73,9 +74,12 @@ class Connections(Records):
     id_hash: Int64Array
 
 
-class Sides(Records):
+class Sides(TcpColumns, Records):
     """Sides of connections: the stream of bytes that each sent; int64[rows] each.
 
+    Beside what is declared here, the columns that TCP fills (`schemas/connections.TcpColumns`):
+    stream_bytes = data + gap_bytes + snaplen_cut_bytes, all of what left; payload_bytes: of all
+    packets, copies included; isn, first_seq: NULL before; last_seq: set by `retire`.
     origin: sequence number of stream offset 0, if has_origin. released: offset after the last byte
     or gap that left; highest: after the highest byte seen or given up; acked: highest offset that
     the peer acknowledged (without an origin: the sequence number itself, if has_raw_ack).
@@ -108,9 +112,6 @@ class Sides(Records):
     tag: Int64Array
     range_packet: Int64Array
     range_ts_ns: Int64Array
-    packets: Int64Array
-    payload_bytes: Int64Array
-    stream_bytes: Int64Array
     acked_since: Int64Array
     timer_place: Int64Array
     last_tsval: Int64Array
@@ -137,18 +138,7 @@ class Sides(Records):
     fin_seen: Int64Array
     fin_released: Int64Array
     reset_offset: Int64Array
-    isn: Int64Array
-    first_seq: Int64Array
     zero_window_since: Int64Array
-    zero_window_ns: Int64Array
-    retransmitted_packets: Int64Array
-    duplicate_packets: Int64Array
-    out_of_order_packets: Int64Array
-    keepalive_packets: Int64Array
-    gaps: Int64Array
-    gap_bytes: Int64Array
-    snaplen_cut_bytes: Int64Array
-    conflict_bytes: Int64Array
     late_packets: Int64Array
     late_bytes: Int64Array
     stray_packets: Int64Array

@@ -81,7 +81,7 @@ def _put_segment(state: StreamState, side: int) -> None:
 
 @inlined
 def _drop_rest(state: StreamState, side: int) -> None:
-    """Data beyond the end of its stream is counted and forgotten."""
+    """Count and forget data beyond the end of its stream."""
     while state.heads[side, 0] >= 0:
         state.sides.late_packets[side] += 1
         state.sides.late_bytes[side] += state.nodes.length[state.heads[side, 0]]
@@ -145,7 +145,7 @@ def _put_open(state: StreamState, connection: int) -> None:
 
 @kernel
 def _put_close(state: StreamState, connection: int) -> None:
-    """The connection is over: its last row; it lingers unless its addresses are in use already."""
+    """Put the last row of a connection; it lingers unless its addresses are in use already."""
     connections = state.connections
     sides = state.sides
     last_ts_ns = connections.last_ts_ns[connection]
@@ -209,13 +209,13 @@ def _set_timer(state: StreamState, side: int, due: int) -> None:
 
 @kernel
 def await_missing_end(state: StreamState, side: int) -> None:
-    """The peer acknowledged bytes not seen yet: look again after the reorder window."""
+    """Look again after the reorder window: the peer acknowledged bytes not seen yet."""
     _set_timer(state, side, state.registers.clock[0] + state.settings.reorder_window_ns[0])
 
 
 @kernel
 def give_up_oldest(state: StreamState, connection: int) -> bool:
-    """Too many bytes wait: mark the oldest hole of a connection to be given up now.
+    """Mark the oldest hole of a connection to be given up now: too many bytes wait.
 
     Returns:
         Whether there is one; the start of a mid-stream side counts as one but is no loss.
@@ -339,7 +339,7 @@ def fire_timers(state: StreamState) -> None:
 
 @kernel
 def relieve(state: StreamState) -> int:
-    """Too many bytes wait in all: give up the holes that are due first until an eighth is free.
+    """Give up the holes that are due first until an eighth of the room for bytes is free.
 
     Goes through the timers in the order of their queue, which starts with the earliest; every
     connection with waiting bytes has one.

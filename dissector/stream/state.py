@@ -10,17 +10,14 @@ import numpy as np
 
 from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import spread_rows
 from dissector.jit import kernel
 from dissector.states import State
 from dissector.stream.columns import (
     DATA,
     NoticeColumns,
     RangeColumns,
-    new_notice_columns,
-    new_range_columns,
 )
-from dissector.stream.duplicates import Signatures, new_signatures
+from dissector.stream.duplicates import SIGNATURES, Signatures
 from dissector.stream.index import grown_index, leave
 from dissector.stream.queue import Queue, grown_queue, new_queue
 from dissector.stream.records import (
@@ -107,7 +104,6 @@ class StreamState(State):
 
 def new_state(options: StreamOptions) -> StreamState:
     """An empty state with little room; it grows with what is seen."""
-    rows = spread_rows(options.block_rows)
     state = StreamState(
         connections=Connections.new(0),
         sides=Sides.new(0),
@@ -124,11 +120,11 @@ def new_state(options: StreamOptions) -> StreamState:
         successors=np.empty((0, LEVELS), np.int64),
         predecessors=np.full(LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
-        signatures=new_signatures(),
+        signatures=Signatures.new(SIGNATURES),
         registers=_new_registers(),
         settings=_settings(options),
-        ranges=new_range_columns(rows),
-        notices=new_notice_columns(rows),
+        ranges=RangeColumns.new(options.block_rows),
+        notices=NoticeColumns.new(options.block_rows),
         retired=np.empty(0, np.int64),
     )
     add_nodes(state, _FIRST_NODES)

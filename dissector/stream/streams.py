@@ -6,14 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.limits import NULL
-from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_columns
+from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import NoticeColumns, RangeColumns
 from dissector.stream.connections import find_slots
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
 from dissector.stream.records import Connections, Sides
-from dissector.stream.sequence import SEQUENCE_MASK
 from dissector.stream.state import (
     DONE,
     NEED_HEAP,
@@ -30,63 +28,20 @@ from dissector.stream.state import (
 _SMALLEST_BLOCK = 64
 
 
-class SideRows(NamedTuple):
-    """One direction of connections, int64[rows] each; limits.NULL where not known.
-
-    stream_bytes = data + gap_bytes + snaplen_cut_bytes, all of what left. payload_bytes: of all
-    packets, those sent again and copies included. first_seq: sequence number of the first packet
-    captured; last_seq: of the byte after the last one that left. late_*: data of closed streams;
-    stray_packets: far outside the stream, old SYNs, RSTs from outside the window.
-    """
-
-    packets: Int64Array
-    payload_bytes: Int64Array
-    stream_bytes: Int64Array
-    retransmitted_packets: Int64Array
-    duplicate_packets: Int64Array
-    out_of_order_packets: Int64Array
-    keepalive_packets: Int64Array
-    gaps: Int64Array
-    gap_bytes: Int64Array
-    snaplen_cut_bytes: Int64Array
-    conflict_bytes: Int64Array
-    zero_window_ns: Int64Array
-    isn: Int64Array
-    first_seq: Int64Array
-    last_seq: Int64Array
-    late_packets: Int64Array
-    late_bytes: Int64Array
-    stray_packets: Int64Array
-
-
 class ConnectionRows(NamedTuple):
-    """Connections, int64[rows] each unless said otherwise; limits.NULL where not known.
+    """Connections, copied: what is remembered of them, and what that says of both sides.
 
-    Endpoints are those of side 0 (opened it, or seen first) and side 1: addresses as in
-    SegmentColumns. tunnel: number of the first one seen, 0 none; native: 1 if a packet was seen
-    outside any; started_by_syn: 0 or 1; ended: ENDED_* or NULL; closed_first, opener: side or
-    NULL. history: one text per row. sides: side 0, side 1.
+    connections, sides: their records, of side 0 (opened it, or seen first) and side 1. The others
+    are int64[rows] each: addresses as in SegmentColumns. history: one text per row.
     """
 
-    connection_id: Int64Array
+    connections: Connections
+    sides: tuple[Sides, Sides]
     ip_version: Int64Array
     address_high: tuple[Int64Array, Int64Array]
     address_low: tuple[Int64Array, Int64Array]
     port: tuple[Int64Array, Int64Array]
-    tunnel: Int64Array
-    native: Int64Array
-    vlans: Int64Array
-    started_by_syn: Int64Array
-    ended: Int64Array
-    closed_first: Int64Array
-    opener: Int64Array
-    first_ts_ns: Int64Array
-    last_ts_ns: Int64Array
-    first_packet: Int64Array
-    last_packet: Int64Array
-    handshake_rtt_ns: Int64Array
     history: list[str]
-    sides: tuple[SideRows, SideRows]
 
 
 class Streams:
@@ -101,7 +56,7 @@ class Streams:
     def __init__(self, options: StreamOptions | None = None) -> None:
         chosen = StreamOptions() if options is None else options
         self._state = new_state(chosen._replace(block_rows=max(chosen.block_rows, _SMALLEST_BLOCK)))
-        self._no_segments = new_segment_columns(0)
+        self._no_segments = SegmentColumns.new(0)
         self._no_buffers = PacketBuffers(np.empty(0, np.uint8), np.empty(0, np.uint8))
 
     @property
@@ -146,7 +101,7 @@ class Streams:
                 return
             self._make_room(status, segments)
 
-    def take_notices(self) -> tuple[NoticeColumns, int]:
+    def notices(self) -> tuple[NoticeColumns, int]:
         """The notices that came with the block last yielded, and how many there are."""
         return self._state.notices, int(self._state.registers.notices[0])
 
@@ -156,7 +111,7 @@ class Streams:
         yield from self.advance(self._no_segments, 0, self._no_buffers)
 
     def retired(self) -> Int64Array:
-        """Slots of connections that are over, in the order in which they were; see `recycle`."""
+        """Slots of connections that are over, in the order in which they ended; see `recycle`."""
         return self._state.retired[: int(self._state.registers.retired[0])]
 
     def recycle(self) -> None:
@@ -183,8 +138,9 @@ class Streams:
         return int(one[0]), int(other[0])
 
     def connection_rows(self, slots: Int64Array) -> ConnectionRows:
-        """What is known of connections, copied. slots: as `retired` gives them."""
+        """What is known of connections. slots: as `retired` gives them."""
         rows = Connections(self._state.connections.matrix[slots])
+        sides = self._state.sides.matrix
         histories = zip(
             rows.history.tolist(),
             rows.history_more.tolist(),
@@ -192,33 +148,14 @@ class Streams:
             strict=True,
         )
         return ConnectionRows(
-            connection_id=rows.connection_id,
+            connections=rows,
+            sides=(Sides(sides[2 * slots]), Sides(sides[2 * slots + 1])),
             ip_version=rows.ports >> 32,
             address_high=_by_side(rows, rows.lower_high, rows.upper_high),
             address_low=_by_side(rows, rows.lower_low, rows.upper_low),
             port=_ports(rows),
-            tunnel=rows.tunnel,
-            native=rows.is_native,
-            vlans=rows.vlans,
-            started_by_syn=rows.from_syn,
-            ended=_null_if_negative(rows.closing),
-            closed_first=_null_if_negative(rows.closed_first),
-            opener=_null_if_negative(rows.opener),
-            first_ts_ns=rows.first_ts_ns,
-            last_ts_ns=rows.last_ts_ns,
-            first_packet=rows.first_packet,
-            last_packet=rows.last_packet,
-            handshake_rtt_ns=rows.handshake_rtt_ns,
             history=[history_text(*history) for history in histories],
-            sides=(self._side_rows(2 * slots), self._side_rows(2 * slots + 1)),
         )
-
-    def _side_rows(self, rows: Int64Array) -> SideRows:
-        sides = Sides(self._state.sides.matrix[rows])
-        last = (sides.origin + sides.released) & SEQUENCE_MASK
-        last_seq = np.where(sides.has_origin, last, NULL)
-        names = (name for name in SideRows._fields if name != "last_seq")
-        return SideRows(last_seq=last_seq, **{name: getattr(sides, name) for name in names})
 
     def _make_room(self, status: int, segments: SegmentColumns) -> None:
         state = self._state
@@ -228,10 +165,6 @@ class Streams:
             add_nodes(state, len(state.nodes.matrix))
         elif status == NEED_ROWS:
             add_rows(state, len(state.connections.matrix) // 2)  # memory, not time, is short
-
-
-def _null_if_negative(values: Int64Array) -> Int64Array:
-    return np.where(values < 0, NULL, values)
 
 
 def _by_side(

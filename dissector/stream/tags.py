@@ -133,8 +133,8 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
 
 @kernel
 def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> None:
-    """A connection was opened: it knows the tags of the one before it, and of others of its
-    addresses a notice tells.
+    """Give a new connection the tags of the one before it; a notice tells of other open ones of
+    its addresses.
 
     before: the row of the connection that it follows, or -1.
     """

@@ -21,7 +21,7 @@ from dissector.stream.state import StreamState
 
 @kernel
 def receive_fin(state: StreamState, side: int, segment: Segment, at: int) -> None:
-    """A FIN. at: the stream offset after the last byte."""
+    """Let a FIN wait for all before it. at: the stream offset after the last byte."""
     connections = state.connections
     sides = state.sides
     connection = side >> 1
@@ -56,7 +56,7 @@ def _is_in_window(sides: Sides, side: int, peer: int, at: int) -> bool:
 
 @kernel
 def receive_rst(state: StreamState, side: int, segment: Segment) -> None:
-    """An RST."""
+    """Close the connection unless the RST lies outside the window; see above."""
     connections = state.connections
     sides = state.sides
     connection = side >> 1

@@ -19,7 +19,7 @@ from dissector.dissection import Dissection
 from dissector.limits import PACKET_BLOCK_ROWS
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
-from dissector.packet.columns import PacketColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.filters import ALL, Program, of_tagged
 from dissector.tap.interfaces import Interface, is_up
@@ -137,7 +137,7 @@ class Live:
         self._feeds = [_Feed(ring, number) for number, ring in enumerate(rings)]
         self._tagged = _TaggedCount(interfaces) if is_filtered else None
         self._memory = map_rings(rings)
-        self._room = new_packet_columns(PACKET_BLOCK_ROWS)
+        self._room = PacketColumns.new(PACKET_BLOCK_ROWS)
         self._is_ending = False
         self._checked = 0.0
         self._findings: list[Notice] = []

@@ -10,7 +10,7 @@ from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection
 from dissector.limits import NULL
 from dissector.notice_log import Notice
-from dissector.packet.columns import PacketColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns
 from dissector.sources.files import Buffer, ChainReader, FileStart, raise_if_nothing
 from dissector.sources.rings import Chain
 from dissector.tap.pieces import Cuts, Idle, Part, Piece, rows_before
@@ -42,7 +42,7 @@ class Replay:
         self._speed = speed
         self._stop = threading.Event()
         self._start: tuple[float, int] | None = None
-        self._empty = new_packet_columns(1)
+        self._empty = PacketColumns.new(1)
         self.is_damaged = False
 
     def dropped(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.packet.columns import PacketBuffers, SegmentColumns, new_segment_columns
+from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -32,7 +32,7 @@ def columns(
 ) -> Flood:
     """Packets of clients to a broker, a microsecond apart; all bytes are 0."""
     count = len(sequences)
-    found = new_segment_columns(count)
+    found = SegmentColumns.new(count)
     wide = found.matrix.shape[1]
     assert wide >= count
     found = SegmentColumns(np.zeros((len(SegmentColumns._fields), count), np.int64))
@@ -260,7 +260,7 @@ class Outcome:
         rows = len(segments.packet)
         for start in range(0, rows, 4096):
             count = min(4096, rows - start)
-            part = new_segment_columns(count)
+            part = SegmentColumns.new(count)
             part.matrix[:, :count] = segments.matrix[:, start : start + count]
             self._collect(streams, streams.advance(part, count, buffers))
         self._collect(streams, streams.finish())
@@ -275,7 +275,7 @@ class Outcome:
             self.kinds += np.bincount(kinds, minlength=6)
             np.add.at(self.lengths, kinds, ranges.length[:rows])
             self.held = max(self.held, streams.held_bytes)
-            notices, count = streams.take_notices()
+            notices, count = streams.notices()
             self.notices |= set(notices.kind[:count].tolist())
             self.closed += len(streams.retired())
             streams.recycle()

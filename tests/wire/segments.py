@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.limits import NULL
 from dissector.notices import NOTICES
-from dissector.packet.columns import PacketBuffers, new_segment_columns
+from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import (
     CLOSE,
     DATA,
@@ -25,8 +25,9 @@ from dissector.stream.columns import (
     OPEN,
     RETRANSMITTED,
 )
+from dissector.stream.records import Sides
 from dissector.stream.state import StreamOptions
-from dissector.stream.streams import SideRows, Streams
+from dissector.stream.streams import Streams
 from tests.wire.packets import ACK, RST, SYN, tcp
 from tests.wire.packets import FIN as FIN_FLAG
 
@@ -129,7 +130,7 @@ class Released:
 
 def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
     """Segments and the buffer that holds their payloads."""
-    segments = new_segment_columns(max(1, len(packets)))
+    segments = SegmentColumns.new(max(1, len(packets)))
     data = bytearray(b"\0")
     for row, packet in enumerate(packets):
         payload = packet.payload[: packet.captured]
@@ -205,7 +206,7 @@ def streamed(
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(packets)}), len(packets)]
     all_segments, all_buffers = columns_of(packets)
     for start, end in itertools.pairwise(edges):
-        segments = new_segment_columns(end - start)
+        segments = SegmentColumns.new(end - start)
         segments.matrix[:, : end - start] = all_segments.matrix[:, start:end]
         # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
         buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.side)
@@ -234,7 +235,7 @@ def _collect(
             sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
         )
         found.ranges.append(cells)
-    notices, count = streams.take_notices()
+    notices, count = streams.notices()
     for row in range(count):
         said = {name: int(getattr(notices, name)[row]) for name in notices._fields}
         found.notices.append(said | {"code": NOTICES[said["kind"]].code})
@@ -245,20 +246,21 @@ def _collect(
 def _collect_connections(found: Released, streams: Streams) -> None:
     slots = streams.retired()
     rows = streams.connection_rows(slots)
+    known = rows.connections
     for row in range(len(slots)):
-        ended = int(rows.ended[row])
-        found.connections[int(rows.connection_id[row])] = {
-            "ended": ENDED_NAMES[ended] if ended != NULL else None,
+        ended = int(known.closing[row])
+        found.connections[int(known.connection_id[row])] = {
+            "ended": ENDED_NAMES[ended] if ended >= 0 else None,
             "history": rows.history[row],
             "ports": [int(port[row]) for port in rows.port],
             "sides": [
-                {name: int(getattr(side, name)[row]) for name in SideRows._fields}
+                {name: int(getattr(side, name)[row]) for name in Sides._fields}
                 for side in rows.sides
             ],
         } | {
-            name: int(getattr(rows, name)[row])
+            name: int(getattr(known, name)[row])
             for name in (
-                "started_by_syn", "closed_first", "opener", "first_ts_ns", "last_ts_ns",
+                "from_syn", "closed_first", "opener", "first_ts_ns", "last_ts_ns",
                 "first_packet", "last_packet", "handshake_rtt_ns", "vlans",
             )
         }  # fmt: skip

@@ -1,10 +1,9 @@
 """The shared state of the scans."""
 
 from dissector.capture.columns import (
-    LAST_TS_NS,
     CaptureNotice,
+    InterfaceColumns,
     load32,
-    new_interface_columns,
     new_scan_state,
 )
 from dissector.limits import NULL
@@ -13,11 +12,11 @@ from tests.dissector.codecs.test_integers import as_array
 
 
 def test_no_time_was_seen_at_first():
-    assert new_scan_state()[LAST_TS_NS] == NULL
+    assert new_scan_state().last_ts_ns[0] == NULL
 
 
 def test_interfaces_start_without_usable_time():
-    assert new_interface_columns(3).multiplier.tolist() == [0, 0, 0]
+    assert InterfaceColumns.new(3).multiplier.tolist() == [0, 0, 0]
 
 
 def test_load_follows_the_byte_order():

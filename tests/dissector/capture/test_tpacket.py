@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dissector.capture.tpacket import BLOCK_HEADER_BYTES, PACKET_HEADER_BYTES, walk_block
-from dissector.packet.columns import new_packet_columns
+from dissector.packet.columns import PacketColumns
 
 ROOM = 32  # in front of each packet: address of the sender, and the reserve
 VLAN_VALID, TPID_VALID = 1 << 4, 1 << 6
@@ -38,7 +38,7 @@ def block_of(packets: list[Sent], size: int = 1 << 16) -> np.ndarray:
 
 
 def walked(data: np.ndarray, count: int, room: int = 64, is_ethernet: int = 1) -> list[tuple]:
-    packets = new_packet_columns(room)
+    packets = PacketColumns.new(room)
     packets = type(packets)(packets.matrix[:, :room].copy())
     position, left, found = BLOCK_HEADER_BYTES, count, []
     while left > 0:

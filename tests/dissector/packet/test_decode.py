@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.packet.columns import PacketColumns, new_packet_columns
+from dissector.packet.columns import PacketColumns
 from dissector.packet.link import LINK_TYPE_NAMES
 from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import IGNORED_REASONS, USED
@@ -42,7 +42,7 @@ def test_real_captures_read_as_another_decoder_reads_them(path):
 
 def place(packets: list[bytes], filler: int) -> tuple[np.ndarray, PacketColumns]:
     """Packets in one buffer, each between bytes that are none of its own."""
-    columns = new_packet_columns(len(packets))
+    columns = PacketColumns.new(len(packets))
     data = bytes([filler]) * 3
     for row, packet in enumerate(packets):
         columns.offset[row] = len(data)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dissector.evidence.disguise import Disguise
-from dissector.packet import places, rewriting
+from dissector.packet import header_offsets as offsets
+from dissector.packet import rewriting
 from dissector.packet.link import ETHERNET
 from dissector.packet.walk import new_walk
 from tests.dissector.evidence.copies import anonymous
@@ -97,22 +98,24 @@ def test_what_is_no_segment_is_emptied_behind_its_headers() -> None:
     assert secret[:8] not in data and len(packets_of(data)) == 3
 
 
-def test_places_are_found_in_the_order_of_the_headers() -> None:
+def test_headers_are_found_in_the_order_of_the_headers() -> None:
     packet = packets.ethernet(tunnels.over_udp(tunnels.vxlan(tape().records()[0].data), 4789))
     data = np.frombuffer(bytearray(packet), np.uint8)
-    from dissector.packet.columns import new_packet_columns
+    from dissector.packet.columns import PacketColumns
 
-    columns = new_packet_columns(1)
+    columns = PacketColumns.new(1)
     columns.offset[0], columns.captured_bytes[0], columns.wire_bytes[0] = 0, len(data), len(data)
     columns.ts_ns[0], columns.interface[0] = 0, 0
-    room = np.zeros((2 * places.PLACES_OF_PACKET, places.CELLS), np.int64)
-    count = places.find_places(
-        data, columns, np.array([0, 1]), np.array([ETHERNET]), new_walk(), room
+    headers = offsets.Headers.new(2 * offsets.HEADERS_OF_PACKET)
+    left = offsets.PacketsLeft.all_of(1)
+    count = offsets.find_headers(
+        data, columns, left, np.array([ETHERNET]), new_walk(), headers
     )
-    assert room[:count, places.KIND].tolist() == [
-        places.MACS, places.IP4, places.UDP_HEADER, places.MACS, places.IP4, places.SEGMENT,
+    assert headers.kind[:count].tolist() == [
+        offsets.MACS, offsets.IP4, offsets.UDP_HEADER, offsets.MACS, offsets.IP4, offsets.SEGMENT,
     ]  # fmt: skip
-    assert room[:count, places.AT].tolist() == [0, 14, 34, 50, 64, 84]
+    assert headers.offset[:count].tolist() == [0, 14, 34, 50, 64, 84]
+    assert left.row[0] == 1
 
 
 def test_the_table_of_addresses_grows() -> None:
@@ -120,14 +123,13 @@ def test_the_table_of_addresses_grows() -> None:
     state = rewriting.new_rewriting(np.array(disguise.names), np.array(disguise.noise), rows=8)
     headers = b"".join(bytes(12) + bytes([10, 0, 0, n]) + bytes([10, 0, 1, n]) for n in range(40))
     data = np.frombuffer(bytearray(headers), np.uint8)
-    rows = np.array([[0, places.IP4, 20 * n] for n in range(40)], np.int64)
+    packets_at = [[0] * 40, [offsets.IP4] * 40, [20 * n for n in range(40)]]
+    rows = offsets.Headers(np.array(packets_at, np.int64))
     at = 0
-    while at < len(rows):
-        rest = np.ascontiguousarray(rows[at:])
-        at += rewriting.note_addresses(data, rest, len(rest), state)
-        if at < len(rows):
-            rewriting.grown(state)
-    assert state.counts[0] == 80 and len(state.addresses) >= 160
-    assert (
-        sorted(state.missing[: state.counts[1]]) == np.flatnonzero(state.addresses[:, 0]).tolist()
-    )
+    while at < 40:
+        at = rewriting.add_addresses(data, rows, at, state)
+        if at < 40:
+            rewriting.double_room(state)
+    assert state.counts.all[0] == 80 and len(state.addresses.matrix) >= 160
+    missing = sorted(state.missing[: state.counts.missing[0]])
+    assert missing == np.flatnonzero(state.addresses.version).tolist()

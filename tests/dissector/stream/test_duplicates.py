@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from dissector.limits import DUPLICATE_WINDOW_MS, NULL
-from dissector.stream.duplicates import new_signatures, remember, remembered, signature
+from dissector.stream.duplicates import (
+    SIGNATURES,
+    Signatures,
+    remember,
+    remembered,
+    signature,
+)
 from dissector.stream.segment import Segment
 from tests.wire.segments import MS, Packet, handshake, streamed
 
@@ -31,7 +37,7 @@ def test_anything_else_is_another_packet(change: dict[str, int]) -> None:
 
 
 def test_a_signature_is_remembered_with_its_time() -> None:
-    signatures = new_signatures()
+    signatures = Signatures.new(SIGNATURES)
     value = signature(ONE, 3, DATA)
     assert remembered(signatures, value, 1000) == NULL
     remember(signatures, value, 5000)
@@ -42,7 +48,7 @@ def test_a_signature_is_remembered_with_its_time() -> None:
 
 
 def test_a_bucket_keeps_the_last_four() -> None:
-    signatures = new_signatures()
+    signatures = Signatures.new(SIGNATURES)
     same_bucket = [1 + number for number in range(5)]
     for value in same_bucket:
         remember(signatures, value, 1000)

@@ -2,7 +2,7 @@
 
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.columns import DATA, new_notice_columns, new_range_columns
+from dissector.stream.columns import DATA, NoticeColumns, RangeColumns
 from dissector.stream.output import Range, note, put_range
 from dissector.stream.state import StreamState, new_state
 from tests.wire.segments import SMALL
@@ -53,5 +53,5 @@ def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:
 
 
 def test_columns_have_the_room_that_was_asked_for() -> None:
-    for columns in (new_range_columns(9), new_notice_columns(9)):
+    for columns in (RangeColumns.new(9), NoticeColumns.new(9)):
         assert columns.matrix.shape == (len(columns._fields), 9)

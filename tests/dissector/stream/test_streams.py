@@ -39,14 +39,14 @@ def test_slots_are_known_from_the_first_packet_to_the_recycling() -> None:
         (40000, 6650), (40001, 6650), (40002, 6650)
     ]  # fmt: skip
     rows = streams.connection_rows(slots[:3])
-    assert rows.connection_id.tolist() == [0, 1, 2]
-    assert rows.ended.tolist() == [NULL] * 3
+    assert rows.connections.connection_id.tolist() == [0, 1, 2]
+    assert rows.connections.closing.tolist() == [-1] * 3
     for ranges, count in streams.finish():
         kinds = ranges.kind[:count].tolist()
         assert kinds == [CLOSE] * 3
         retired = streams.retired()
         assert sorted(retired.tolist()) == sorted(slots[:3].tolist())
-        assert (streams.connection_rows(retired).ended == ENDED_CAPTURE_END).all()
+        assert (streams.connection_rows(retired).connections.closing == ENDED_CAPTURE_END).all()
     streams.recycle()
     assert streams.retired().tolist() == []
     assert streams.slots_of(np.array([0, 1, 2])).tolist() == [-1, -1, -1]
@@ -118,7 +118,7 @@ def test_a_closed_connection_keeps_counting_until_it_is_forgotten() -> None:
     advanced(streams, packets)
     advanced(streams, [Packet(12, 0, 1002, b"", 5002)])
     rows = streams.connection_rows(streams.slots_of(np.array([0])))
-    assert rows.ended.tolist() == [ENDED_FIN]
+    assert rows.connections.closing.tolist() == [ENDED_FIN]
     assert rows.sides[0].packets.tolist() == [4]
 
 

@@ -7,7 +7,7 @@ from dissector.limits import FRAME_BLOCK_ROWS, NULL
 from dissector.protocols.framing.block_output import ARENA_BYTES, FrameOutput
 from dissector.protocols.framing.state import CHAIN, COUNTER_ARENA_USED, COUNTER_FRAME_NO
 from dissector.protocols.framing.unsynchronised import SOURCE_ARENA, Replay
-from dissector.stream.columns import new_range_columns
+from dissector.stream.columns import RangeColumns
 from tests.wire.ranges import Collected
 
 
@@ -77,7 +77,7 @@ def test_a_larger_arena_keeps_unfinished_frames_and_replays(wanted: int) -> None
         flows.mode[flow] = CHAIN
         flows.have[flow] = len(data)
         flows.arena_at[flow] = out.keep(b"garbage" + data) + 7
-    ranges = new_range_columns(1)
+    ranges = RangeColumns.new(1)
     at = out.keep(b"replayed")
     ranges.offset[0] = at + 2
     out.replays.append(Replay(ranges, 1, at, 8))
