@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue, prelude
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS
-from tests.dissector.queries.query_desk import QueryDesk
+from tests.dissector.queries.query_engine import QueryEngine
 from tests.dissector.report.made import RandomCapture, batch
 from tests.numbers import Numbers
 
@@ -30,9 +30,9 @@ OF_ALL_SECTIONS = {"not_judged", "not_applicable", "latency_ms"}
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[QueryDesk]:
-    with Desk(threads=1) as desk:
-        yield QueryDesk(engine=desk)
+def db() -> Iterator[QueryEngine]:
+    with DuckdbEngine(threads=1) as db:
+        yield QueryEngine(engine=db)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_every_query_is_taken_by_a_section(parts: Parts) -> None:
 
 
 @pytest.mark.parametrize("name", catalogue())
-def test_a_query_gives_the_columns_that_its_header_declares(name: str, desk: QueryDesk) -> None:
-    query, columns = catalogue()[name], desk.gives(name)
+def test_a_query_gives_the_columns_that_its_header_declares(name: str, db: QueryEngine) -> None:
+    query, columns = catalogue()[name], db.gives(name)
     assert len(set(columns.names)) == len(columns.names) and columns.names[0] == "capture"
     assert query.row, "the header says what a row is"
     if query.is_list:

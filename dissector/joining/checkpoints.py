@@ -8,7 +8,7 @@ Arrays are exact, and their size has the bounds of `dissector.limits`. Beside th
 of what SQL knows: places of connections, connections that go on, incarnations.
 
 Kernels trust their memory. So whoever reads one must know that it is what this program wrote
-(`dissector.report.stretched` seals it); here is only its form: a Parquet file of arrays and tables.
+(`increment_cache` seals it); here is only its form: a Parquet file of arrays and tables.
 """
 
 import os

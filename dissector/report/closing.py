@@ -25,7 +25,7 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
         captures: their names.
         found: changes, cut and skipped of those that were joined (see `dissector.joining.merged`).
     """
-    seams = {(seam.before, seam.after) for seam in plan.seams}
+    handovers = {(handover.before, handover.after) for handover in plan.handovers}
     straddling = _straddling(plan, found["cut"], found["skipped"])
     lost = [row for row in straddling if row["fate"] == "lost"]
     made: dict[str, Any] = {
@@ -33,8 +33,8 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
             "captures": len(set(captures)),
             "captures_joined": len(plan.captures),
             "groups": len(plan.groups),
-            "connections_continued": len(seams),
-            "bytes_missing_between": sum(max(0, seam.missing or 0) for seam in plan.seams),
+            "connections_continued": len(handovers),
+            "bytes_missing_between": sum(max(0, each.missing or 0) for each in plan.handovers),
             "frames_straddling": len(straddling),
             "frames_lost": len(lost),
             **_changed(found["changes"]),
@@ -80,10 +80,10 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     others = {name for spec in PROTOCOLS if not spec.is_ordered for name in spec.commands}
     ordered = {name for spec in PROTOCOLS if spec.is_ordered for name in spec.commands} - others
     found = []
-    for seam in sorted(plan.seams):
-        begun = begun_at.get((*seam.before, seam.direction))
-        rest = rest_at.get((*seam.after, seam.direction))
-        if begun is None and (rest or 0) <= max(0, -(seam.missing or 0)):
+    for handover in sorted(plan.handovers):
+        begun = begun_at.get((*handover.before, handover.direction))
+        rest = rest_at.get((*handover.after, handover.direction))
+        if begun is None and (rest or 0) <= max(0, -(handover.missing or 0)):
             continue  # what was skipped is in a frame that the first capture has
         command = begun["command"] if begun else None
         is_named = begun is not None and (
@@ -92,9 +92,9 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
         is_counted = command in ordered or (command in ("SEND", "MESSAGE") and is_named)
         found.append(
             {
-                "capture": seam.before[0], "connection_id": seam.before[1],
-                "next_capture": seam.after[0], "next_connection_id": seam.after[1],
-                "direction": seam.direction, "command": command,
+                "capture": handover.before[0], "connection_id": handover.before[1],
+                "next_capture": handover.after[0], "next_connection_id": handover.after[1],
+                "direction": handover.direction, "command": command,
                 "frame_no": begun["frame_no"] if begun else None,
                 "frame_bytes": begun["frame_bytes"] if begun else None,
                 "skipped_bytes": rest,

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.report.crc_errors import Difference, difference, of_checksum_field
 from dissector.report.numbers import (
     Row,
     applicable,
@@ -13,7 +14,6 @@ from dissector.report.numbers import (
     share,
 )
 from dissector.report.parts import MAX_FAILURES, Parts, is_without_permits
-from dissector.report.syndromes import Difference, difference, of_checksum_field
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")

@@ -1,6 +1,6 @@
 """DuckDB as the engine of reports: tables of a lake in, Arrow tables out, within a bound of memory.
 
-`engine` is its twin for queries of users, which must not reach anything else.
+`sandbox` runs queries of users, which must not reach anything else.
 """
 
 import re
@@ -69,7 +69,7 @@ def connect() -> "duckdb.DuckDBPyConnection":
     return connection
 
 
-class Desk:
+class DuckdbEngine:
     """A connection to DuckDB over tables that the caller names.
 
     Args:
@@ -237,6 +237,14 @@ def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:
     """Parquet files, as what a query reads from. is_old: the folder's name has the capture."""
     how = "true" if is_old else "false"
     return f"read_parquet({_listed(paths)}, hive_partitioning = {how})"
+
+
+def parquet_files(folder: Path, name: str) -> list[str]:
+    """<name>.parquet of a folder, or the files of the folder <name>, in order; none if neither:
+    what an engine wrote for a query, whichever engine it was."""
+    single = folder / f"{name}.parquet"
+    files = [single] if single.is_file() else sorted((folder / name).glob("*.parquet"))
+    return [str(file) for file in files]
 
 
 def _listed(paths: Sequence[str]) -> str:

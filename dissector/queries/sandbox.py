@@ -1,4 +1,4 @@
-"""The SQL engine of a desk: DuckDB in this process, over the Parquet files of a lake.
+"""Queries of users: DuckDB in this process, shut in with the Parquet files of a lake.
 
 The tables are views over files that the caller names, and so are the views of `views.sql`. Before a
 query of a user runs, the engine is shut in: no file but those is readable, no extension loadable,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import InputError, UsageError
 from dissector.queries.catalogue import View, prelude, used_views, views, words
-from dissector.queries.desk import all_rows, connect, one_line, quoted, reading
+from dissector.queries.duckdb_engine import all_rows, connect, one_line, quoted, reading
 from dissector.queries.tables import table_views
 from dissector.schemas import TABLES
 
@@ -69,7 +69,7 @@ def _definition(view: View) -> str:
 class Answer:
     """What a statement gave: column names, and rows as Arrow record batches, read once."""
 
-    def __init__(self, reader: "pa.RecordBatchReader", engine: "Engine") -> None:
+    def __init__(self, reader: "pa.RecordBatchReader", engine: "Sandbox") -> None:
         self.schema = reader.schema
         self._reader = reader
         self._engine = engine
@@ -87,7 +87,7 @@ class Answer:
             self._reader.close()  # else the next statement is refused
 
 
-class Engine:
+class Sandbox:
     """A connection to DuckDB with the tables of a lake as views.
 
     Args:
@@ -195,7 +195,7 @@ class Engine:
             )
 
 
-def engine_over(lake: "Lake") -> Engine:
+def sandbox_over(lake: "Lake") -> Sandbox:
     """An engine over the captures of a lake."""
     from dissector.schemas.arrow import arrow_schema
 
@@ -204,7 +204,7 @@ def engine_over(lake: "Lake") -> Engine:
         return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
 
     columns = {table: arrow_schema(table).empty_table() for table in TABLES}
-    return Engine(files(is_old=False), files(is_old=True), columns)
+    return Sandbox(files(is_old=False), files(is_old=True), columns)
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
