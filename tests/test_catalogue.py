@@ -57,8 +57,8 @@ class Watched(dict[str, Any]):
 
 def test_every_query_is_taken_by_a_section(parts: Parts) -> None:
     tables = Watched(parts.tables)
-    for make in SECTIONS.values():
-        make(parts._replace(tables=tables))
+    for section in SECTIONS.values():
+        section.build(parts._replace(tables=tables))
     assert catalogue().keys() - tables.seen == USED_ELSEWHERE.keys()
 
 
@@ -95,7 +95,7 @@ def test_keys_of_a_total_are_explained_in_the_part_about_its_section(
     begin = PAGE.index(f"\n## {section}\n")
     end = PAGE.find("\n## ", begin + 1)
     words = set(re.findall(r"\w+", PAGE[begin:end]))
-    made = SECTIONS[section](parts)
+    made = SECTIONS[section].build(parts)
     assert not made.get("total", {}).keys() - words - OF_ALL_SECTIONS
     assert not made.keys() - words - {"total"}
 
@@ -108,7 +108,7 @@ from tests.dissector.report.made import batch, publish
 from tests.numbers import Numbers
 numbers = Numbers()
 numbers.add("exchanges", batch("exchanges", [publish(chunk_id=0), publish(chunk_id=1), publish()]))
-print(SECTIONS["send_latency"](numbers.parts())["total"]["chunks"])
+print(SECTIONS["send_latency"].build(numbers.parts())["total"]["chunks"])
 """, "2"),
     "schemas/frames.py": (1, """
 from dissector.dissection import Options

@@ -10,7 +10,7 @@ from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.links import Plan
 from dissector.joining.merged import COUNTERS
 from dissector.protocols import PROTOCOLS
-from dissector.report.explained import joined_about
+from dissector.report.words import many
 
 Row = dict[str, Any]
 MAX_STRADDLING: Final = 10_000
@@ -45,7 +45,35 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
         "copies": [{"capture": name} for name in plan.copies],
         "straddling": straddling[:MAX_STRADDLING],
     }
-    return {"about": joined_about(made), **made}
+    return {"about": about(made), **made}
+
+
+def about(section: Row) -> str:
+    """What the section speaks of."""
+    total = section["total"]
+    counted = total["frames_straddling"] - total["frames_lost"]
+    found = [
+        "What captures know only together: a connection that goes on in the next one, a message "
+        "that is published in one and delivered in another. "
+        f"{many(total['captures_joined'], 'capture', 'captures')} of {total['captures']} "
+        f"were read as {total['groups']}."
+    ]
+    if total["frames_straddling"]:
+        frames = many(total["frames_straddling"], "frame", "frames")
+        found.append(
+            f"{frames} begin in one capture and end in the next: {counted} counted, being sends "
+            f"and deliveries that say whose they are, and {total['frames_lost']} lost."
+        )
+    if total["bytes_missing_between"]:
+        missing = many(total["bytes_missing_between"], "byte", "bytes")
+        found.append(f"{missing} are missing between captures.")
+    if section["copies"]:
+        copies = many(len(section["copies"]), "capture", "captures")
+        found.append(
+            f"{copies} with the same traffic as another one: what both hold counts once, but in "
+            "coverage."
+        )
+    return " ".join(found)
 
 
 def of_nothing() -> dict[str, Any]:

@@ -26,15 +26,15 @@ STEPS_MS: Final = (
 )  # fmt: skip
 MAX_POINTS: Final = 480
 
+# Of sends and requests of which the capture does not tell whether they were confirmed.
+UNKNOWN: Final = {
+    "lost_in_gap": "the answer may lie in bytes that are missing",
+    "response_cut": "the answer is not whole in the capture",
+    "other_side_not_captured": "the direction of the answers was not captured",
+    "evicted": "too many waited for an answer, these were given up",
+}
 # Outcomes of requests whose latency exists or not, but not for us to know.
-NOT_JUDGED: Final = (
-    "unanswered_at_end",
-    "lost_in_gap",
-    "response_cut",
-    "other_side_not_captured",
-    "evicted",
-    "orphan_response",
-)
+NOT_JUDGED: Final = ("unanswered_at_end", *UNKNOWN, "orphan_response")
 
 
 def rounded(numerator: int, denominator: int) -> int:

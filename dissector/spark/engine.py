@@ -22,8 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dissector.errors import InputError
-from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
-from dissector.queries.catalogue import prelude
+from dissector.queries.catalogue import BUCKET, OCTAVE, prelude
 from dissector.queries.duckdb_engine import MEMORY
 from dissector.spark.schemas import spark_schema
 from dissector.spark.uris import to_read, to_write
@@ -31,15 +30,11 @@ from dissector.spark.uris import to_read, to_write
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# What `queries.duckdb_engine` says of the octave holds for Java's log2, too. (That of 0 is null,
-# which greatest passes over.)
 FUNCTIONS: Final = (
     "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN "
     "a div b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
-    "histogram_octave(a BIGINT) RETURNS INT RETURN "
-    f"greatest(CAST(log2(a) AS INT) - {SUB_BUCKET_BITS}, 0)",
-    "histogram_bucket(a BIGINT) RETURNS BIGINT RETURN CASE WHEN a >= 0 THEN "
-    f"{SUB_BUCKETS} * histogram_octave(a) + shiftright(a, histogram_octave(a)) END",
+    f"histogram_octave(a BIGINT) RETURNS BIGINT RETURN {OCTAVE}",
+    f"histogram_bucket(a BIGINT) RETURNS BIGINT RETURN {BUCKET}",
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
 )

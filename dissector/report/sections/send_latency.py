@@ -27,6 +27,8 @@ from dissector.report.numbers import (
     unseen,
 )
 from dissector.report.parts import MAX_PASSED_OVER, Parts, is_blind
+from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.words import duration_text, many
 
 GROUPINGS: Final = {
     "total": (),
@@ -116,12 +118,12 @@ class _Lists:
 
 
 def _messages(parts: Parts, grouping: str, keys: Group) -> dict[Group, int]:
-    found = parts.rows("messages", ["grouping", *keys])
-    return {
-        tuple(row[key] for key in keys): row["messages"]
-        for row in found
-        if row["grouping"] == grouping
-    }
+    counts: dict[Group, int] = {}
+    for row in parts.rows("messages", ["grouping", *keys]):
+        if row["grouping"] == grouping:
+            key = tuple(row[name] for name in keys)
+            counts[key] = counts.get(key, 0) + row["messages"]
+    return counts
 
 
 def _group(lists: _Lists, key: Group) -> Row:
@@ -229,6 +231,39 @@ def send_latency(parts: Parts) -> dict[str, Any]:
                 unseen(found, *keys) if name == "total" else [unseen(row, *keys) for row in found]
             )
     return section
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["send_latency"]["total"]
+    trip = report["connecting"]["total"]["network_round_trip_ms"]
+    nearer = report["requests"]["total"]["tap_nearer_to"]
+    place = (
+        f"certainly nearer to the {nearer}"
+        if nearer
+        else "whether nearer to client or broker is not certain"
+    )
+    path = (
+        f" The whole path took {duration_text(trip['p50'])} there and back (median of "
+        f"{many(trip['count'], 'handshake')})."
+        if trip["count"]
+        else ""
+    )
+    return (
+        "Time from the last byte of a SEND to the last byte of its receipt, where the capture was "
+        f"taken ({place}): the broker's work and the part of the network behind that place.{path}"
+        f" It speaks of {many(total['latency_ms']['count'], 'receipt')} for "
+        f"{counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
+        f"latencies.{not_judged(report, total['not_judged'])}"
+    )
+
+
+def _unconfirmed(total: Row) -> int:
+    found: int = (total["sends"] or 0) - total["outcomes"].get("ok", 0)
+    return found or total["resent"]
+
+
+SECTION: Final = Section("send_latency", send_latency, about, Judged("sends", _unconfirmed))
 
 
 # -- percentiles from the values themselves (`--exact`), which do not add up as sums do: nothing of
