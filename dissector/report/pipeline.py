@@ -186,18 +186,21 @@ def make_report(
     names = {name: query.digest for name, query in catalogue().items()}
     exactly = ExactPercentiles() if scope.is_exact else None
     found = kept if scope.is_kept else None
-    maker = TallyCache(read, found, work, engine, scope.selection, exactly)
-    maker.make(names)
-    progress.log(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
+    cache = TallyCache(read, found, work, engine, scope.selection, exactly)
+    cache.make(names)
+    progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
     is_whole = set(scope.sections) >= set(SECTIONS)
     with DuckdbEngine(work) as db:
         if is_whole:
-            _judge(db, maker, names, read)
+            _judge(db, cache, names, read)
         progress.step(2, _STEPS, "all captures together")
-        parts = _parts(db, maker, read)
+        parts = _parts(db, cache, read)
         if exactly is not None:
             parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
-        verdicts = _verdicts(db, maker) if is_whole else None
+        verdicts = None
+        if is_whole:
+            judged = rows_of(db, cache.sources[VERDICTS], judging.KEPT)
+            verdicts = judging.section(judged.to_pylist())
         report = build(parts, scope.sections, verdicts)
         if not scope.selection.is_everything:
             report["selection"] = scope.selection.as_json()
@@ -207,13 +210,13 @@ def make_report(
             ]
         if is_whole and len(read.captures) > 1:
             changes = {
-                name: rows_of(db, maker.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
+                name: rows_of(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
                 for name in CHANGED
             }
             report["closing"] = closing.section(read.plan, read.captures, changes)
     if scope.is_kept and not scope.captures:
-        maker.tidy()
-    return Report(report, _closed_tables(maker) if is_whole else {})
+        cache.tidy()
+    return Report(report, _closed_tables(cache) if is_whole else {})
 
 
 class ExactPercentiles:
@@ -250,10 +253,10 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
             make_report(there, work, engine, Scope())
 
 
-def _parts(db: DuckdbEngine, maker: TallyCache, read: Inputs) -> Parts:
+def _parts(db: DuckdbEngine, cache: TallyCache, read: Inputs) -> Parts:
     tables = {"files": read.known.files}
     for name, query in catalogue().items():
-        tables[name] = settled(db.table(query.merged(f"({union(maker.sources[name])})")))
+        tables[name] = settled(db.table(query.merged(f"({union(cache.sources[name])})")))
     return Parts(tables, *_steps(read))
 
 
@@ -264,14 +267,10 @@ def _steps(read: Inputs) -> tuple[int, dict[str | None, int]]:
     return step_ns(*widest), {name: step_ns(*span) for name, span in read.spans.items()}
 
 
-def _verdicts(db: DuckdbEngine, maker: TallyCache) -> Row:
-    return judging.section(rows_of(db, maker.sources[VERDICTS], judging.KEPT).to_pylist())
-
-
-def _judge(db: DuckdbEngine, maker: TallyCache, names: Mapping[str, str], read: Inputs) -> None:
+def _judge(db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: Inputs) -> None:
     """Find or make the verdict of every capture."""
     digest = hashlib.sha256("\n".join([_program(), *names.values()]).encode()).hexdigest()
-    missing = maker.without(VERDICTS, digest)
+    missing = cache.find(VERDICTS, digest)
     if not missing:
         return
     captures = sorted(name for unit in missing for name in unit.captures)
@@ -281,7 +280,7 @@ def _judge(db: DuckdbEngine, maker: TallyCache, names: Mapping[str, str], read: 
         db.register("judged", pa.table({"capture": some}))
         tables = {
             name: settled(db.table(judging.rows_to_judge(query, (
-                f"(SELECT * FROM ({union(maker.sources[name])}) AS kept "
+                f"(SELECT * FROM ({union(cache.sources[name])}) AS kept "
                 "WHERE capture IN (SELECT capture FROM judged)) AS mine"
             ))))
             for name, query in catalogue().items()
@@ -289,18 +288,18 @@ def _judge(db: DuckdbEngine, maker: TallyCache, names: Mapping[str, str], read: 
         tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
         rows.append(judging.all_judged(tables))
     db.register("verdict_rows", pa.concat_tables(rows))
-    folder = maker.folder()
+    folder = cache.folder()
     db.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
-    maker.keep(folder, missing, {VERDICTS: digest})
+    cache.keep(folder, missing, {VERDICTS: digest})
 
 
-def _closed_tables(maker: TallyCache) -> dict[str, Callable[[Path], None]]:
+def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
     """What puts the closed rows of each table into a folder of its own."""
 
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
-            sources = maker.sources.get(f"{JOINED}{name}", ())
+            sources = cache.sources.get(f"{JOINED}{name}", ())
             query = union(sources)
             if not query:
                 empty = CLOSED_SCHEMAS[name].empty_table()

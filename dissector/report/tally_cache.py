@@ -221,7 +221,7 @@ class TallyCache:
         wanted = {**digests, **joined}
         runs: dict[tuple[Unit, ...], list[str]] = {}
         for name, digest in wanted.items():
-            self.sources[name], missing = self._found(name, digest)
+            missing = self.find(name, digest)
             # Whoever runs queries over joined captures has joined them.
             together = (each for each in runs if name.startswith(JOINED) and {*missing} <= {*each})
             if missing:
@@ -230,21 +230,21 @@ class TallyCache:
             folder = self._run(units, names)
             self.keep(folder, units, {name: wanted[name] for name in names})
 
-    def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
+    def find(self, name: str, digest: str) -> list[Unit]:
+        """The units of which no rows of a table are kept; those that are become its sources."""
         units = self._units_of(name)
         self._digests[name] = digest
-        return ([], list(units)) if self._kept is None else self._kept.sources(name, digest, units)
+        if self._kept is None:
+            self.sources[name] = []
+            return list(units)
+        self.sources[name], missing = self._kept.sources(name, digest, units)
+        return missing
 
     def _units_of(self, name: str) -> tuple[Unit, ...]:
         """The units that have rows of a table: what joining closed is of captures joined."""
         units = self._read.units
         is_joined = name.startswith(JOINED)
         return tuple(unit for unit in units if len(unit.captures) > 1) if is_joined else units
-
-    def without(self, name: str, digest: str) -> list[Unit]:
-        """The units of which no rows of a table are kept; those that are become its sources."""
-        self.sources[name], missing = self._found(name, digest)
-        return missing
 
     def folder(self) -> Path:
         """A new folder for rows that are made."""
