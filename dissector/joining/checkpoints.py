@@ -76,7 +76,10 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
         names.append(name)
         shapes.append(list(array.shape))
         data.append(_without_last_zeros(array.reshape(-1)).tobytes())
-    tables = {f"text {name}": _texts(found) for name, found in checkpoint.texts.items()}
+    tables = {
+        f"text {name}": pa.table([pa.array(list(found), pa.binary())], ["text"])
+        for name, found in checkpoint.texts.items()
+    }
     tables |= {f"table {name}": found for name, found in checkpoint.tables.items()}
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
@@ -117,10 +120,6 @@ def read(path: Path) -> Checkpoint:
         else:
             tables[name] = table
     return Checkpoint(arrays, texts, tables)
-
-
-def _texts(found: Sequence[bytes]) -> pa.Table:
-    return pa.table([pa.array(list(found), pa.binary())], ["text"])
 
 
 def _without_last_zeros(flat: Int64Array) -> Int64Array:

@@ -267,14 +267,10 @@ def placed_rows(table: str, rows: pa.Table, places: Places) -> pa.Table:
         )
     schema = SCHEMAS[table]
     return pa.table(
-        [_cast(columns.get(name, rows.column(name) if name in rows.schema.names else None), kind)
+        [(columns[name] if name in columns else rows.column(name)).cast(kind)
          for name, kind in zip(schema.names, schema.types, strict=True)],
         schema=schema,
     )  # fmt: skip
-
-
-def _cast(column: Any, kind: pa.DataType) -> Any:
-    return column.cast(kind) if column.type != kind else column
 
 
 def _column(rows: pa.Table, name: str) -> Int64Array:

@@ -23,7 +23,7 @@ tally that says so keeps all rows of each capture, and of the merged ones the fi
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
@@ -220,14 +220,10 @@ def _read(name: str, content: str) -> Query:
     )
 
 
-def _files() -> Iterator[tuple[str, str]]:
-    folder = resources.files("dissector.queries").joinpath("tallies")
-    for file in sorted(folder.iterdir(), key=lambda each: each.name):
-        if file.name.endswith(".sql"):
-            yield file.name.removesuffix(".sql"), file.read_text("utf-8")
-
-
 @cache
 def catalogue() -> Mapping[str, Query]:
     """All queries by name."""
-    return {name: _read(name, content) for name, content in _files()}
+    folder = resources.files("dissector.queries").joinpath("tallies")
+    files = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
+    names = sorted(name.removesuffix(".sql") for name in files)
+    return {name: _read(name, files[f"{name}.sql"].read_text("utf-8")) for name in names}

@@ -118,9 +118,10 @@ class Sandbox:
             raise
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {_definition(view)}")
-        self._shut_in(
-            [path for each in (files, old_files) for some in each.values() for path in some]
-        )
+        paths = (path for each in (files, old_files) for some in each.values() for path in some)
+        self._connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
 
     def _make_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
@@ -131,11 +132,6 @@ class Sandbox:
         self._connection.unregister("lent")
         rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
         self._connection.execute(f"CREATE VIEW {table} AS {rows}")
-
-    def _shut_in(self, paths: Sequence[str]) -> None:
-        self._connection.execute(f"SET allowed_paths = {_list(paths)}")
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
 
     def __enter__(self) -> Self:
         return self
@@ -218,10 +214,6 @@ def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
         cell = f"CAST(#{place} AS VARCHAR)" if is_odd else f"#{place}"
         chosen.append(f'{cell} AS "{quoted}"')
     return rows.project(", ".join(chosen))
-
-
-def _list(texts: Sequence[str]) -> str:
-    return f"[{', '.join(map(quoted, texts))}]"
 
 
 class _complaints:

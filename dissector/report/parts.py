@@ -114,14 +114,10 @@ def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Pa
 
     for capture in sorted(split("files"), key=nulls_last):
         mine = _OfOne(split, capture)
-        step = _span_step_ns(mine["files"])
+        first = low(row["first_ts_ns"] for row in mine["files"])
+        last = high(row["last_ts_ns"] for row in mine["files"])
+        step = step_ns(first or 0, last or 0)
         yield capture, Parts(mine, step, {capture: step}, only_totals=True)
-
-
-def _span_step_ns(files: list[Row]) -> int:
-    """The step of series over time, from the span of files."""
-    first, last = low(row["first_ts_ns"] for row in files), high(row["last_ts_ns"] for row in files)
-    return step_ns(first or 0, last or 0)
 
 
 # -- what was captured
