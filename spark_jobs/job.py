@@ -1,6 +1,6 @@
 """What all jobs share: their options, a session, and one report over a lake made with Spark.
 
-A job names the sections that it writes; how they are made is `dissector.report.making`.
+A job names the sections that it writes; how they are made is `dissector.report.pipeline`.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from dissector.errors import DissectorError
 from dissector.lake.reader import open_lake
 from dissector.places import local
 from dissector.queries.selection import selection_of
-from dissector.report.making import Progress, Scope, write
+from dissector.report.pipeline import Progress, Scope, write
 from dissector.report.result import SECTIONS
 from dissector.spark import session
-from dissector.spark.engine import SparkDesk
+from dissector.spark.engine import SparkEngine
 
 PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be read
 
@@ -84,7 +84,7 @@ def main(
             write(
                 Path(args.lake),
                 Path(args.output),
-                partial(SparkDesk, spark),
+                partial(SparkEngine, spark),
                 Scope(tuple(args.capture), what, args.exact, tuple(sections)),
                 Progress(_log, _log_step),
                 has_page=has_page,

@@ -19,7 +19,7 @@ LONGEST = (
     "tap",
     "tests/hard/test_accounting.py",
     "tests/hard/test_ways.py",
-    "tests/dissector/report/test_making.py",
+    "tests/dissector/report/test_pipeline.py",
     "tests/dissector/report/test_page.py",
     "tests/dissector/test_accounts.py",
     "tests/hard/test_sources.py",

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from dissector.blocks import TableBlock
 from dissector.queries.catalogue import catalogue
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
 from dissector.report.captures import all_judged, section
 from dissector.report.numbers import step_ns
 from dissector.report.parts import Parts, of_captures
 from dissector.report.result import build
-from dissector.report.tallied import settled
+from dissector.report.tally_cache import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.rows import arrow_batch
@@ -59,9 +59,9 @@ class Numbers:
 
     def asked_of(self, query: str, rows: pa.Table) -> pa.Table:
         """What a query says about rows, which it calls kept_rows."""
-        with Desk(threads=1) as desk:
-            desk.register("kept_rows", rows)
-            return settled(desk.table(query))
+        with DuckdbEngine(threads=1) as db:
+            db.register("kept_rows", rows)
+            return settled(db.table(query))
 
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
@@ -92,13 +92,13 @@ class Numbers:
             for name in TABLES
         }
 
-    def opened(self) -> Desk:
+    def opened(self) -> DuckdbEngine:
         """The engine of all tests with these rows; the next that asks for it replaces them."""
-        tables, desk = self.tables(), _desk()
-        desk.expect(sum(rows.num_rows for rows in tables.values()))
+        tables, db = self.tables(), _engine()
+        db.expect(sum(rows.num_rows for rows in tables.values()))
         names = {name for rows in tables.values() for name in rows.column("capture").to_pylist()}
-        _open(desk, tables, dict.fromkeys(sorted(names), 1))
-        return desk
+        _open(db, tables, dict.fromkeys(sorted(names), 1))
+        return db
 
     def _make(self) -> Made:
         tables = self.tables()
@@ -107,17 +107,17 @@ class Numbers:
         )
         files = tables["capture_files"]
         spans = dict.fromkeys(captures, (0, 0)) | _spans(files)
-        desk = _desk()
-        desk.expect(sum(rows.num_rows for rows in tables.values()))
-        _open(desk, tables, {name: step_ns(*span) for name, span in spans.items()})
+        db = _engine()
+        db.expect(sum(rows.num_rows for rows in tables.values()))
+        _open(db, tables, {name: step_ns(*span) for name, span in spans.items()})
         queries = catalogue()
         tallies = {
-            name: settled(desk.table(query.per_capture())) for name, query in queries.items()
+            name: settled(db.table(query.per_capture())) for name, query in queries.items()
         }
         merged = {**tallies, "files": files}
         for name, query in queries.items() if len(captures) > 1 else ():
-            desk.register("kept_rows", tallies[name])
-            merged[name] = settled(desk.table(query.merged("kept_rows")))
+            db.register("kept_rows", tallies[name])
+            merged[name] = settled(db.table(query.merged("kept_rows")))
         known = [span for span in spans.values() if span != (0, 0)]
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}
@@ -125,21 +125,21 @@ class Numbers:
 
 
 @cache
-def _desk() -> Desk:
+def _engine() -> DuckdbEngine:
     """One for all tests of a process: to open it costs as much as some queries."""
-    return Desk(threads=1)
+    return DuckdbEngine(threads=1)
 
 
-def _open(desk: Desk, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) -> None:
+def _open(db: DuckdbEngine, tables: Mapping[str, pa.Table], steps: Mapping[str, int]) -> None:
     names = pa.array(list(steps), pa.string())
     for name, rows in tables.items():
-        desk.register(f"lake_{name}", rows)
-    desk.register("units", pa.table({"capture": names, "unit": names}))
+        db.register(f"lake_{name}", rows)
+    db.register("units", pa.table({"capture": names, "unit": names}))
     widths = pa.array(list(steps.values()), pa.int64())
-    desk.register("steps", pa.table({"capture": names, "step_ns": widths}))
+    db.register("steps", pa.table({"capture": names, "step_ns": widths}))
     for name, query in table_views(has_others=False):
-        desk.view(name, query)
-    desk.prelude()
+        db.view(name, query)
+    db.prelude()
 
 
 def _spans(files: pa.Table) -> dict[str, tuple[int, int]]:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from dissector.cli.main import run
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import selection_of
-from dissector.report import making
-from dissector.report.shares import Engine
+from dissector.report import pipeline
+from dissector.report.partitions import Engine
 
 
 def reported(
     lake: Path,
     output: Path,
-    engine: Callable[[Path], AbstractContextManager[Engine]] = Desk,
+    engine: Callable[[Path], AbstractContextManager[Engine]] = DuckdbEngine,
     *,
     captures: tuple[str, ...] = (),
     since: str | None = None,
@@ -27,9 +27,9 @@ def reported(
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What report.json says about a lake."""
-    scope = making.Scope(captures, selection_of(since, until, topics), exact)
-    words = making.Progress(tell, lambda *_: None)
-    making.write(lake, output, engine, scope, words, has_page=False)
+    scope = pipeline.Scope(captures, selection_of(since, until, topics), exact)
+    words = pipeline.Progress(tell, lambda *_: None)
+    pipeline.write(lake, output, engine, scope, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
     return content
 

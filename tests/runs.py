@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dissector.compare.measured import Clock, taken
+from dissector.compare.lake_run import Clock, taken
 from dissector.compare.runs import Run
 from dissector.report.numbers import NS_PER_S
 from tests.numbers import Numbers

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue, prelude
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS
-from tests.dissector.queries.query_desk import QueryDesk
+from tests.dissector.queries.query_engine import QueryEngine
 from tests.dissector.report.made import RandomCapture, batch
 from tests.numbers import Numbers
 
@@ -30,9 +30,9 @@ OF_ALL_SECTIONS = {"not_judged", "not_applicable", "latency_ms"}
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[QueryDesk]:
-    with Desk(threads=1) as desk:
-        yield QueryDesk(engine=desk)
+def db() -> Iterator[QueryEngine]:
+    with DuckdbEngine(threads=1) as db:
+        yield QueryEngine(engine=db)
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +57,14 @@ class Watched(dict[str, Any]):
 
 def test_every_query_is_taken_by_a_section(parts: Parts) -> None:
     tables = Watched(parts.tables)
-    for make in SECTIONS.values():
-        make(parts._replace(tables=tables))
+    for section in SECTIONS.values():
+        section.build(parts._replace(tables=tables))
     assert catalogue().keys() - tables.seen == USED_ELSEWHERE.keys()
 
 
 @pytest.mark.parametrize("name", catalogue())
-def test_a_query_gives_the_columns_that_its_header_declares(name: str, desk: QueryDesk) -> None:
-    query, columns = catalogue()[name], desk.gives(name)
+def test_a_query_gives_the_columns_that_its_header_declares(name: str, db: QueryEngine) -> None:
+    query, columns = catalogue()[name], db.gives(name)
     assert len(set(columns.names)) == len(columns.names) and columns.names[0] == "capture"
     assert query.row, "the header says what a row is"
     if query.is_list:
@@ -95,7 +95,7 @@ def test_keys_of_a_total_are_explained_in_the_part_about_its_section(
     begin = PAGE.index(f"\n## {section}\n")
     end = PAGE.find("\n## ", begin + 1)
     words = set(re.findall(r"\w+", PAGE[begin:end]))
-    made = SECTIONS[section](parts)
+    made = SECTIONS[section].build(parts)
     assert not made.get("total", {}).keys() - words - OF_ALL_SECTIONS
     assert not made.keys() - words - {"total"}
 
@@ -108,7 +108,7 @@ from tests.dissector.report.made import batch, publish
 from tests.numbers import Numbers
 numbers = Numbers()
 numbers.add("exchanges", batch("exchanges", [publish(chunk_id=0), publish(chunk_id=1), publish()]))
-print(SECTIONS["send_latency"](numbers.parts())["total"]["chunks"])
+print(SECTIONS["send_latency"].build(numbers.parts())["total"]["chunks"])
 """, "2"),
     "schemas/frames.py": (1, """
 from dissector.dissection import Options

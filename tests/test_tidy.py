@@ -145,7 +145,7 @@ TESTED_THROUGH = {
     "dissector/packet/test_unwrap.py": "walk",
     f"{_CURSUS}/test_facts.py": "bodies correlation effects groups messages readings rows",
     "dissector/cli/test_sql.py": "opening",
-    "dissector/report/test_making.py": "tallied workspace",
+    "dissector/report/test_pipeline.py": "tally_cache workspace",
     "dissector/report/test_counting.py": "parts",
     "dissector/compare/test_comparing.py": "questions runs",
     "dissector/compare/test_words.py": "facts markdown page",

@@ -113,11 +113,12 @@ def _text_table(table: "pa.Table") -> str:
 
 def numbers(lake: "Lake") -> dict[str, Any]:
     """The numbers of a report of a lake, without sentences and names of files."""
-    from dissector.queries.desk import Desk
-    from dissector.report.making import ALL, make_report
+    from dissector.queries.duckdb_engine import DuckdbEngine
+    from dissector.report.pipeline import ALL, make_report
 
     with TemporaryDirectory(prefix="dissector-") as work:
-        made = make_report(lake, Path(work), partial(Desk, threads=1), ALL, has_memory=False)
+        engine = partial(DuckdbEngine, threads=1)
+        made = make_report(lake, Path(work), engine, ALL, has_memory=False)
     return {name: value for name, value in made.report.items() if name not in _NO_NUMBERS}
 
 

@@ -145,20 +145,20 @@ def _run(name: str, topics: Sequence[str], common: Common, chain: str) -> tuple[
     Raises:
         InputError: it cannot be read, or holds nothing. UsageError: nothing is about the topics.
     """
-    from dissector.compare.measured import measured
-    from dissector.compare.reported import report_file, reported
+    from dissector.compare.lake_run import run_of_lake
+    from dissector.compare.report_run import report_file, run_of_report
     from dissector.queries.selection import selection_of
 
     what = selection_of(topics=topics)
     lake = _lake(Path(name)) if name != STDIN else None
     report = report_file(Path(name)) if name != STDIN and lake is None else None
     if report is not None:
-        return reported(report, safe_text(name), what.topics), 0
+        return run_of_report(report, safe_text(name), what.topics), 0
     with (
         opened_lake((name,), lake, common, chain) as opened,
         tempfile.TemporaryDirectory(prefix="dissector-") as work,
     ):
-        run = measured(opened.lake, safe_text(name), Path(work), common.jobs, what)
+        run = run_of_lake(opened.lake, safe_text(name), Path(work), common.jobs, what)
         return run, opened.end(common)
 
 

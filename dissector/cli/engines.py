@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from dissector.errors import DependencyError, UsageError
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 
 if TYPE_CHECKING:
-    from dissector.report.shares import Engine
+    from dissector.report.partitions import Engine
 
 Name = Literal["auto", "duckdb", "spark"]
 # A lake of more rows than this is shared out: below it, Spark starts while DuckDB is through.
@@ -67,14 +67,14 @@ def opened(
         DependencyError: Spark is missing. What is yielded raises it where Java is.
     """
     if name == "duckdb":
-        yield partial(Desk, threads=jobs)
+        yield partial(DuckdbEngine, threads=jobs)
         return
     with needs_spark("--engine duckdb and `dissector summary` work without"):
-        from dissector.spark.engine import SparkDesk
+        from dissector.spark.engine import SparkEngine
         from dissector.spark.session import started
     with ExitStack() as stack:
         # A session that runs is used again.
-        yield lambda work: SparkDesk(
+        yield lambda work: SparkEngine(
             stack.enter_context(started(master, rows, "dissector-report")), work
         )
 

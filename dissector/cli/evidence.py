@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dissector.evidence.disguise import Disguise
     from dissector.evidence.showing import Cut
     from dissector.lake.reader import Lake
-    from dissector.queries.engine import Engine
+    from dissector.queries.sandbox import Sandbox
     from dissector.sources.rings import Chain
 
 # Kept here as well, so that the help needs no library; a test holds both equal.
@@ -74,7 +74,7 @@ class _Source(NamedTuple):
     """A capture that evidence is taken from: its rows, its packets, what was said of it."""
 
     lake: "Lake"
-    engine: "Engine"
+    engine: "Sandbox"
     chains: dict[str, "Chain"]
     reading: "Reading | None"
 
@@ -187,9 +187,9 @@ def _opened(
 ) -> Iterator[_Source]:
     """Rows and packets of what the user named."""
     from dissector.evidence.source_files import chains_of
-    from dissector.queries.engine import engine_over
+    from dissector.queries.sandbox import sandbox_over
 
-    with opened_lake(inputs, lake, common, mode) as opened, engine_over(opened.lake) as engine:
+    with opened_lake(inputs, lake, common, mode) as opened, sandbox_over(opened.lake) as engine:
         if opened.reading is None:
             chains = chains_of(opened.lake, inputs)
         else:
@@ -204,7 +204,7 @@ def _made(
     from dissector.evidence.anonymizing import anonymize
     from dissector.evidence.choosing import choose, with_partners
     from dissector.evidence.showing import cut, keys_of, landed, memory_file, numbers_in, path_of
-    from dissector.queries.engine import engine_over
+    from dissector.queries.sandbox import sandbox_over
     from dissector.sources.bundled import PACKETS
     from dissector.sources.rings import Chain
 
@@ -225,7 +225,7 @@ def _made(
         slice = Chain((path_of(part.data),), "packets")
         done = anonymize(slice, options, disguise, file, comments)
     file.flush()
-    with file, landed(file, options) as lake, engine_over(lake) as own:
+    with file, landed(file, options) as lake, sandbox_over(lake) as own:
         numbers = numbers_in(own, part.taken)
         roles: dict[str, list[int]] = {}
         for number, key in keys_of(source.engine, chosen).items():
@@ -251,7 +251,7 @@ def _parts(
     return parts
 
 
-def _comments(engine: "Engine", chosen: "Chosen", part: "Cut") -> dict[int, list[str]]:
+def _comments(engine: "Sandbox", chosen: "Chosen", part: "Cut") -> dict[int, list[str]]:
     """What stands on each packet: its number in the capture, and frames that end in it."""
     from dissector.evidence.facts import sentences
 

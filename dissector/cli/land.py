@@ -257,12 +257,12 @@ def land(common: Common, landing: Landing) -> int:
 
 def _tally(lake: Path, common: Common) -> None:
     """Make and keep what reports need of the captures of a lake."""
-    from dissector.queries.desk import Desk
-    from dissector.report.making import tally
+    from dissector.queries.duckdb_engine import DuckdbEngine
+    from dissector.report.pipeline import tally
     from dissector.report.workspace import temporary
 
     with temporary() as work:
-        tally(lake, work, partial(Desk, threads=common.jobs))
+        tally(lake, work, partial(DuckdbEngine, threads=common.jobs))
 
 
 def end_landing(

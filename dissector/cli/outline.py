@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
 from dissector.report.commands import Commands
 from dissector.report.meanings import NO_CODE, NOTICE_SENTENCES, STATUSES
-from dissector.report.verdict import BAD, GOOD, LOOK, UNKNOWN, Remark, spoken
+from dissector.report.numbers import UNKNOWN
+from dissector.report.verdict import BAD, GOOD, LOOK, Remark, spoken
 from dissector.report.verdicts import remarks
 from dissector.report.verdicts.consuming import causes_text
 from dissector.report.verdicts.publishing import READABLE, answered

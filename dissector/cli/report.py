@@ -42,7 +42,7 @@ from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
-    from dissector.report.making import Scope
+    from dissector.report.pipeline import Scope
 
 _capture_option = capture_option("Read this capture of the lake only. Repeatable.")
 _output_option = click.option(
@@ -90,7 +90,7 @@ def _make_report(
         DependencyError: the engine is missing.
     """
     from dissector.lake.reader import open_lake
-    from dissector.report import making
+    from dissector.report import pipeline
 
     with open_lake(lake) as there:
         rows = there.rows()
@@ -100,8 +100,8 @@ def _make_report(
         steps_bar("report", common.is_progress_shown) as step,
         opened(name, master, rows, common.jobs) as engine_in,
     ):
-        progress = making.Progress(common.words.say, step)
-        return making.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
+        progress = pipeline.Progress(common.words.say, step)
+        return pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
 
 
 def check_output(folder: Path, *, is_forced: bool) -> None:
@@ -173,8 +173,8 @@ def summary(
         raise UsageError("name captures, or a lake with --lake")
     need_inputs_or_lake(inputs, lake, captures)
     from dissector.cli.outline import outline
-    from dissector.queries.desk import Desk
-    from dissector.report import making
+    from dissector.queries.duckdb_engine import DuckdbEngine
+    from dissector.report import pipeline
     from dissector.report.commands import Commands
     from dissector.report.output import report_text
     from dissector.report.workspace import temporary
@@ -182,11 +182,11 @@ def summary(
     with opened_lake(inputs, lake, common, chain, may_be_partial=True) as opened:
         reading = opened.reading
         with temporary() as work:
-            result = making.make_report(
+            result = pipeline.make_report(
                 opened.lake,
                 work,
-                partial(Desk, threads=common.jobs),
-                making.Scope(captures, is_exact=exact),
+                partial(DuckdbEngine, threads=common.jobs),
+                pipeline.Scope(captures, is_exact=exact),
                 has_memory=reading is None,
             ).report
             code = opened.end(common)
@@ -245,7 +245,7 @@ def report(
     check_paths(conditions, is_of_lake=True)
     from dissector.lake.reader import open_lake
     from dissector.queries.selection import selection_of
-    from dissector.report.making import Scope
+    from dissector.report.pipeline import Scope
 
     scope = Scope(captures, selection_of(since, until, topics), exact)
     with open_lake(lake) as there:  # what is wrong with it is said before anything starts
@@ -298,7 +298,7 @@ def analyze(
     check_output(output / "report", is_forced=force)
     from dissector.cli.outline import outline
     from dissector.report.commands import Commands
-    from dissector.report.making import Scope
+    from dissector.report.pipeline import Scope
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:

@@ -31,7 +31,7 @@ from dissector.outputs import new_file, written
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dissector.queries.engine import Answer, Engine
+    from dissector.queries.sandbox import Answer, Sandbox
 
     Show = Callable[[Answer], None]
 
@@ -149,13 +149,13 @@ def _engine(
     captures: Sequence[str],
     common: Common,
     mode: str,
-) -> Iterator[tuple["Engine", Callable[[], int]]]:
+) -> Iterator[tuple["Sandbox", Callable[[], int]]]:
     """An engine over a lake, or over captures that land in one which is gone afterwards.
 
     Yields:
         The engine, and what says at the end what was read and gives the exit code.
     """
-    from dissector.queries.engine import engine_over
+    from dissector.queries.sandbox import sandbox_over
 
     with opened_lake(inputs, lake, common, mode, {"properties": True}) as opened:
         found = opened.lake
@@ -163,7 +163,7 @@ def _engine(
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
             raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
-        with engine_over(found._replace(captures=tuple(chosen))) as engine:
+        with sandbox_over(found._replace(captures=tuple(chosen))) as engine:
             yield engine, partial(opened.end, common)
 
 
@@ -282,7 +282,7 @@ def _show_table(answer: "Answer", most_rows: int, common: Common) -> None:
 # -- the prompt
 
 
-def _converse(engine: "Engine", show: "Show", words: Words) -> None:
+def _converse(engine: "Sandbox", show: "Show", words: Words) -> None:
     """Read statements from a terminal until its end; a wrong one does not end it."""
     history = _history()
     words.say(_PROMPT_HELP.replace("\n", " "))
@@ -320,7 +320,7 @@ def _shorthand(words: Sequence[str], out: Words) -> str:
     return ""
 
 
-def _ask(engine: "Engine", text: str, show: "Show", words: Words) -> None:
+def _ask(engine: "Sandbox", text: str, show: "Show", words: Words) -> None:
     try:
         for answer in engine.answers(text):
             show(answer)

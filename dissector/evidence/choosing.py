@@ -13,7 +13,7 @@ from dissector.queries.selection import Selection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dissector.queries.engine import Engine
+    from dissector.queries.sandbox import Sandbox
 
 # By what is found: the frames that show it, as capture, connection_id, frame_no.
 FINDINGS: Final = {
@@ -121,7 +121,7 @@ class Chosen(NamedTuple):
         return sorted(number for number, (_, own) in self.roles.items() if own == role)
 
 
-def rows(engine: "Engine", query: str) -> list[dict[str, Any]]:
+def rows(engine: "Sandbox", query: str) -> list[dict[str, Any]]:
     """All rows of a query, or of the last of several statements."""
     found: list[dict[str, Any]] = []
     for answer in engine.answers(query):
@@ -134,7 +134,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def choose(engine: "Engine", filters: Filters) -> dict[str, list[tuple[int, int]]]:
+def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int]]]:
     """Connection and number of the selected frames, by capture.
 
     Raises:
@@ -190,7 +190,7 @@ def _conditions(filters: Filters) -> str:
 
 
 def _slowest(
-    engine: "Engine", found: dict[str, list[tuple[int, int]]], count: int
+    engine: "Sandbox", found: dict[str, list[tuple[int, int]]], count: int
 ) -> dict[str, list[tuple[int, int]]]:
     """Requests and answers of the slowest exchanges one frame of which is selected."""
     selected = {(capture, number) for capture, frames in found.items() for _, number in frames}
@@ -213,7 +213,7 @@ def _slowest(
     return chosen
 
 
-def with_partners(engine: "Engine", capture: str, frames: list[tuple[int, int]]) -> Chosen:
+def with_partners(engine: "Sandbox", capture: str, frames: list[tuple[int, int]]) -> Chosen:
     """The frames with those that they belong to: answers, repetitions, acknowledgements, and what
     opened their connections, producers and consumers."""
     roles = {number: (connection, SELECTED) for connection, number in frames}
@@ -229,7 +229,7 @@ def with_partners(engine: "Engine", capture: str, frames: list[tuple[int, int]])
     return Chosen(capture, roles)
 
 
-def _add(engine: "Engine", roles: dict[int, tuple[int, str]], role: str, query: str) -> None:
+def _add(engine: "Sandbox", roles: dict[int, tuple[int, str]], role: str, query: str) -> None:
     new = {
         row["frame_no"]: (row["connection_id"], role)
         for row in rows(engine, query)
@@ -239,7 +239,7 @@ def _add(engine: "Engine", roles: dict[int, tuple[int, str]], role: str, query: 
     _put(engine, list(new.items()))
 
 
-def _put(engine: "Engine", frames: list[tuple[int, tuple[int, str]]]) -> None:
+def _put(engine: "Sandbox", frames: list[tuple[int, tuple[int, str]]]) -> None:
     for start in range(0, len(frames), _AT_ONCE):
         some = frames[start : start + _AT_ONCE]
         values = ", ".join(f"({connection}, {number})" for number, (connection, _) in some)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dissector.evidence.choosing import Chosen, quoted, rows
 
 if TYPE_CHECKING:
-    from dissector.queries.engine import Engine
+    from dissector.queries.sandbox import Sandbox
 
 _FILE: Final = (
     *("sha256", "file_bytes", "format", "compressed", "packets", "link_types", "snaplen"),
@@ -21,7 +21,7 @@ _IDS: Final = (
 )
 
 
-def capture_facts(engine: "Engine", capture: str) -> dict[str, Any]:
+def capture_facts(engine: "Sandbox", capture: str) -> dict[str, Any]:
     """What the manifest says of the capture's files."""
     found = rows(
         engine,
@@ -31,7 +31,7 @@ def capture_facts(engine: "Engine", capture: str) -> dict[str, Any]:
     return {"sources": found}
 
 
-def sentences(engine: "Engine", chosen: Chosen) -> dict[int, list[str]]:
+def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
     """What stands on the packets that complete chosen frames: numbers, words of the protocol."""
     name = quoted(chosen.capture)
     ids = ", ".join(f"f.{column}" for column in _IDS)
@@ -55,7 +55,7 @@ def sentences(engine: "Engine", chosen: Chosen) -> dict[int, list[str]]:
     return said
 
 
-def whole(engine: "Engine", capture: str) -> dict[str, Any]:
+def whole(engine: "Sandbox", capture: str) -> dict[str, Any]:
     """How often things are in the whole capture, and what it could not see."""
     name = quoted(capture)
     (totals,) = rows(
@@ -76,7 +76,7 @@ def whole(engine: "Engine", capture: str) -> dict[str, Any]:
     }
 
 
-def _often(engine: "Engine", name: str) -> list[str]:
+def _often(engine: "Sandbox", name: str) -> list[str]:
     counts = rows(
         engine,
         "SELECT request_command, outcome, count(*) AS n FROM exchanges "

@@ -16,13 +16,13 @@ from dissector.dissection import Options
 from dissector.evidence.choosing import SELECTED, SET_UP, Chosen, quoted, rows
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
-from dissector.queries.engine import engine_over
+from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
 from dissector.sources.slice import EndPoints, Span, Wanted, end_points, write_slice
 
 if TYPE_CHECKING:
-    from dissector.queries.engine import Engine
+    from dissector.queries.sandbox import Sandbox
 
 BASE_NAME: Final = "packets"
 FRAMES_ONLY: Final = 0
@@ -87,7 +87,7 @@ def path_of(file: BinaryIO) -> str:
 
 
 def cut(
-    engine: "Engine", chain: Chain, chosen: Chosen, options: Options, *, has_permits: bool
+    engine: "Sandbox", chain: Chain, chosen: Chosen, options: Options, *, has_permits: bool
 ) -> Cut:
     """Cut out of a capture what shows the chosen frames.
 
@@ -106,7 +106,7 @@ def cut(
         file = memory_file()
         write_slice(chain, wanted, file, False)
         file.flush()
-        with landed(file, options) as lake, engine_over(lake) as own:
+        with landed(file, options) as lake, sandbox_over(lake) as own:
             after = _facts_of_slice(own, wanted.taken)
         differing = {
             key for key in wanted_keys if not _is_shown(before[key], after.get(key), has_permits)
@@ -127,13 +127,13 @@ def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits:
     return all(before[name] == after[name] for name in names)
 
 
-def numbers_in(engine: "Engine", taken: tuple[int, ...]) -> dict[Key, int]:
+def numbers_in(engine: "Sandbox", taken: tuple[int, ...]) -> dict[Key, int]:
     """Numbers of the frames of a slice, by the packets that they had in the capture."""
     query = _NUMBERED.format("true")
     return {_key(row, taken): row["frame_no"] for row in rows(engine, query)}
 
 
-def keys_of(engine: "Engine", chosen: Chosen) -> dict[int, Key]:
+def keys_of(engine: "Sandbox", chosen: Chosen) -> dict[int, Key]:
     """The same the other way round for chosen frames: their packets, by their number."""
     found = {row["frame_no"]: _key(row) for row in _rows_of(engine, chosen)}
     return {number: found[number] for number in chosen.roles if number in found}
@@ -150,7 +150,7 @@ def _selected(chosen: Chosen) -> set[int]:
     return set(chosen.of_role(SELECTED))
 
 
-def _frames(engine: "Engine", chosen: Chosen) -> list[dict[str, Any]]:
+def _frames(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
     """Where the chosen frames lie."""
     return rows(
         engine,
@@ -160,7 +160,7 @@ def _frames(engine: "Engine", chosen: Chosen) -> list[dict[str, Any]]:
     )
 
 
-def _connections(engine: "Engine", chosen: Chosen) -> dict[int, dict[str, Any]]:
+def _connections(engine: "Sandbox", chosen: Chosen) -> dict[int, dict[str, Any]]:
     """The connections of the chosen frames."""
     found = rows(
         engine,
@@ -182,7 +182,7 @@ _NUMBERED: Final = (
 )
 
 
-def _rows_of(engine: "Engine", chosen: Chosen) -> list[dict[str, Any]]:
+def _rows_of(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
     """What the capture says of the frames in the packets of chosen ones."""
     name = quoted(chosen.capture)
     condition = (
@@ -193,7 +193,7 @@ def _rows_of(engine: "Engine", chosen: Chosen) -> list[dict[str, Any]]:
     return rows(engine, _NUMBERED.format(condition))
 
 
-def _facts(engine: "Engine", chosen: Chosen) -> dict[Key, dict[str, Any]]:
+def _facts(engine: "Sandbox", chosen: Chosen) -> dict[Key, dict[str, Any]]:
     """The same by key; with the number of the frame."""
     return {
         _key(row): {name: row[name] for name in row if name not in _OWN[1:]}
@@ -201,7 +201,7 @@ def _facts(engine: "Engine", chosen: Chosen) -> dict[Key, dict[str, Any]]:
     }
 
 
-def _facts_of_slice(engine: "Engine", taken: Sequence[int]) -> dict[Key, dict[str, Any]]:
+def _facts_of_slice(engine: "Sandbox", taken: Sequence[int]) -> dict[Key, dict[str, Any]]:
     """The same of packets that were cut out, by the numbers that they had."""
     return {
         _key(row, taken): {name: row[name] for name in row if name not in _OWN}

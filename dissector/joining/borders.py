@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.joining.links import Place, Row, Seam, begin_of, distance, end_of
+from dissector.joining.links import Handover, Place, Row, begin_of, distance, end_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,15 +54,15 @@ class Overlap(NamedTuple):
         }
 
 
-def overlaps(seams: Iterable[Seam], connections: Iterable[Row]) -> list[Overlap]:
+def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[Overlap]:
     """Where two captures of a connection have the same bytes."""
     rows = {(row["capture"], row["connection_id"]): row for row in connections}
     found = []
-    for seam in seams:
-        if seam.missing is None or seam.missing >= 0:
+    for handover in handovers:
+        if handover.missing is None or handover.missing >= 0:
             continue
-        before, after = rows[seam.before], rows[seam.after]
-        way = seam.direction
+        before, after = rows[handover.before], rows[handover.after]
+        way = handover.direction
         origin = before[f"isn_{way}"]
         origin = before[f"first_seq_{way}"] if origin is None else (origin + 1) % _WRAP
         end = _unwrapped(distance(origin, end_of(before, way)), before[f"stream_bytes_{way}"])
@@ -73,7 +73,9 @@ def overlaps(seams: Iterable[Seam], connections: Iterable[Row]) -> list[Overlap]
             continue
         shift = end - border
         found.append(
-            Overlap(seam.before, seam.after, way, (first + shift, end), (first, border), shift)
+            Overlap(
+                handover.before, handover.after, way, (first + shift, end), (first, border), shift
+            )
         )
     return found
 
@@ -143,28 +145,28 @@ def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row
 
 
 def find_left_out(
-    db: "duckdb.DuckDBPyConnection", seams: Sequence[Seam], *, has_near: bool = False
+    db: "duckdb.DuckDBPyConnection", handovers: Sequence[Handover], *, has_near: bool = False
 ) -> None:
     """Make the table left_out: the frames that are there twice.
 
     Args:
-        db: with connections and seams of the group, and all_frames.
+        db: with connections and handovers of the group, and all_frames.
         has_near: whether there are near_connections and near_frames, of captures of other
-            stretches (see `stretches`) that share connections with these.
+            increments (see `increments`) that share connections with these.
     """
     connections, frames = (
         f"(FROM {own} UNION ALL BY NAME FROM near_{table})" if has_near else own
         for own, table in (("connections", "connections"), ("all_frames", "frames"))
     )
     found = []
-    if any(seam.missing is not None and seam.missing < 0 for seam in seams):
+    if any(handover.missing is not None and handover.missing < 0 for handover in handovers):
         rows = db.sql(
             f"SELECT c.* FROM {connections} AS c SEMI JOIN (SELECT before_capture AS capture, "
-            "before_connection_id AS connection_id FROM seams WHERE missing < 0 UNION ALL "
-            "SELECT after_capture, after_connection_id FROM seams WHERE missing < 0) "
+            "before_connection_id AS connection_id FROM handovers WHERE missing < 0 UNION ALL "
+            "SELECT after_capture, after_connection_id FROM handovers WHERE missing < 0) "
             "USING (capture, connection_id)"
         )
-        found = overlaps(seams, rows.to_arrow_table().to_pylist())
+        found = overlaps(handovers, rows.to_arrow_table().to_pylist())
     windows = {way: window for one in found for way, window in one.windows().items()}
     left_out: list[Frame] = []
     if windows:
@@ -188,7 +190,8 @@ SELECT capture, connection_id,
 FROM (
   SELECT c.capture, c.connection_id, min(coalesce(b.chain, p.chain)) AS chain
   FROM near_connections AS c
-  LEFT JOIN seams AS s ON s.after_capture = c.capture AND s.after_connection_id = c.connection_id
+  LEFT JOIN handovers AS s
+    ON s.after_capture = c.capture AND s.after_connection_id = c.connection_id
   LEFT JOIN placed AS b
     ON b.capture = s.before_capture AND b.connection_id = s.before_connection_id
   LEFT JOIN placed AS p ON p.capture = c.capture AND p.connection_id = c.connection_id
@@ -201,14 +204,14 @@ def find_message_counts(db: "duckdb.DuckDBPyConnection", *, has_near: bool = Fal
     """Make the table message_counts: what deliveries cost that end in the next capture.
 
     Args:
-        db: with frames, deliveries, exchanges, seams and placed.
+        db: with frames, deliveries, exchanges, handovers and placed.
         has_near: as for `find_left_out`, of near_exchanges and near_deliveries, too.
     """
     db.execute(
         """
         CREATE TABLE unread AS
         WITH border AS (
-          SELECT before_capture AS capture, before_connection_id AS connection_id FROM seams
+          SELECT before_capture AS capture, before_connection_id AS connection_id FROM handovers
           WHERE direction = 'to_client'
         ),
         cut AS (

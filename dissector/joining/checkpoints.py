@@ -8,7 +8,7 @@ Arrays are exact, and their size has the bounds of `dissector.limits`. Beside th
 of what SQL knows: places of connections, connections that go on, incarnations.
 
 Kernels trust their memory. So whoever reads one must know that it is what this program wrote
-(`dissector.report.stretched` seals it); here is only its form: a Parquet file of arrays and tables.
+(`increment_cache` seals it); here is only its form: a Parquet file of arrays and tables.
 """
 
 import os
@@ -76,7 +76,10 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
         names.append(name)
         shapes.append(list(array.shape))
         data.append(_without_last_zeros(array.reshape(-1)).tobytes())
-    tables = {f"text {name}": _texts(found) for name, found in checkpoint.texts.items()}
+    tables = {
+        f"text {name}": pa.table([pa.array(list(found), pa.binary())], ["text"])
+        for name, found in checkpoint.texts.items()
+    }
     tables |= {f"table {name}": found for name, found in checkpoint.tables.items()}
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
@@ -117,10 +120,6 @@ def read(path: Path) -> Checkpoint:
         else:
             tables[name] = table
     return Checkpoint(arrays, texts, tables)
-
-
-def _texts(found: Sequence[bytes]) -> pa.Table:
-    return pa.table([pa.array(list(found), pa.binary())], ["text"])
 
 
 def _without_last_zeros(flat: Int64Array) -> Int64Array:

@@ -19,22 +19,22 @@ import pyarrow.parquet as pq
 
 from dissector.blocks import Int64Array
 from dissector.joining import borders, checkpoints, merged, replay, subjects
+from dissector.joining.encodings import numbers
 from dissector.joining.endings import find_events
 from dissector.joining.files import Settings, Source, database, make_views, text, write
 from dissector.joining.holes import find_holes
 from dissector.joining.links import Place, Plan
 from dissector.joining.places import (
-    NOTHING_BEFORE,
+    NO_PRIOR_STATE,
     OPENED,
     PLACED,
-    Before,
     Places,
+    PriorState,
     nullable,
     place,
 )
 from dissector.joining.replay_input import input_rows
 from dissector.joining.replays import Replays
-from dissector.joining.serials import numbers
 from dissector.limits import NULL, REORDER_WINDOW_MS
 from dissector.schemas.arrow import arrow_schema
 
@@ -91,11 +91,13 @@ class Target(NamedTuple):
         return self.folder / table / f"{self.name}.parquet"
 
 
-class Around(NamedTuple):
-    """What is around a stretch of a group: captures of the stretches before, in order, and the file
-    of what they left; the files of near captures; connections that are known to go on behind it, by
-    their heads, and where to write what it leaves, which is nothing if it is the last. See
-    `stretches`."""
+class IncrementContext(NamedTuple):
+    """What is around an increment of a group (see `increments`).
+
+    captures: of the increments before, in order; before: the checkpoint that they left; near: files
+    of near captures; later: heads of connections that are known to go on behind it; leaves: where
+    to write its own checkpoint, None for the last one, which leaves none.
+    """
 
     captures: tuple[str, ...] = ()
     before: Path | None = None
@@ -104,18 +106,18 @@ class Around(NamedTuple):
     leaves: Path | None = None
 
 
-ALONE: Final = Around()
+ALONE: Final = IncrementContext()
 
 
 def close_group(
-    source: Source, part: Plan, target: Target, settings: Settings, around: Around = ALONE
+    source: Source, part: Plan, target: Target, settings: Settings, around: IncrementContext = ALONE
 ) -> dict[str, int]:
     """Read a group of captures and write its rows, closed; returns the rows of each table.
 
     Args:
         source: the files of the group's captures.
         part: the plan of this group alone.
-        around: of a stretch of a group, which alone has anything around it.
+        around: of an increment of a group, which alone has anything around it.
 
     Raises:
         DependencyError: DuckDB is not there.
@@ -127,7 +129,7 @@ def close_group(
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
         place(db, part, _before(around, left))
-        borders.find_left_out(db, part.seams, has_near=around.near is not None)
+        borders.find_left_out(db, part.handovers, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
         find_events(db)
         find_holes(db)
@@ -150,18 +152,18 @@ def close_group(
     return counts
 
 
-def _before(around: Around, left: checkpoints.Checkpoint | None) -> Before:
+def _before(around: IncrementContext, left: checkpoints.Checkpoint | None) -> PriorState:
     if left is None:
-        return NOTHING_BEFORE
+        return NO_PRIOR_STATE
     placed, opened = left.tables["placed"].cast(PLACED), left.tables["opened"].cast(OPENED)
-    return Before(around.captures, placed, opened)
+    return PriorState(around.captures, placed, opened)
 
 
 def _write_others(
     db: "duckdb.DuckDBPyConnection",
     target: Target,
     replayed: Mapping[str, Sequence[pa.Table]],
-    around: Around,
+    around: IncrementContext,
     before: Mapping[str, pa.Table],
 ) -> dict[str, int]:
     """Write the rows of all tables but CLOSED, which are written already."""
@@ -265,14 +267,10 @@ def placed_rows(table: str, rows: pa.Table, places: Places) -> pa.Table:
         )
     schema = SCHEMAS[table]
     return pa.table(
-        [_cast(columns.get(name, rows.column(name) if name in rows.schema.names else None), kind)
+        [(columns[name] if name in columns else rows.column(name)).cast(kind)
          for name, kind in zip(schema.names, schema.types, strict=True)],
         schema=schema,
     )  # fmt: skip
-
-
-def _cast(column: Any, kind: pa.DataType) -> Any:
-    return column.cast(kind) if column.type != kind else column
 
 
 def _column(rows: pa.Table, name: str) -> Int64Array:

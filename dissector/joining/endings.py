@@ -69,12 +69,12 @@ UNION ALL BY NAME
 SELECT p.rank, p.chain, p.read_by, 'gap' AS event, 0 AS frame_no, {EVENT_GAP} AS event_code,
   s.direction, 1 AS frames_missing, -s.missing AS stream_offset, s.missing AS frame_bytes,
   CASE s.direction WHEN '{WAYS[0]}' THEN 1 ELSE 2 END AS place
-FROM seams AS s
+FROM handovers AS s
 JOIN placed AS p ON p.capture = s.after_capture AND p.connection_id = s.after_connection_id
 WHERE p.read_by IS NOT NULL AND s.missing > 0
 """
 
 
 def find_events(db: "duckdb.DuckDBPyConnection") -> None:
-    """Make the table events. db: with connections, seams and placed."""
+    """Make the table events. db: with connections, handovers and placed."""
     db.execute(_EVENTS)

@@ -19,7 +19,7 @@ Place = tuple[str, int]
 WAYS: Final = ("to_broker", "to_client")
 _WRAP: Final = 1 << 32
 # Bytes that may be missing, or be there twice, between two captures of one connection.
-MAX_SEAM_BYTES: Final = 1 << 24
+MAX_HANDOVER_BYTES: Final = 1 << 24
 # How far the clocks of two files may disagree, and how long a connection may be silent between
 # them if no sequence number tells whether it is the same.
 SLACK_NS: Final = 1_000_000_000
@@ -33,7 +33,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Seam(NamedTuple):
+class Handover(NamedTuple):
     """Where a connection goes over from one capture to the next; missing: bytes of the direction
     between both, negative if some are in both, null where it is not known."""
 
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
     groups: tuple[Group, ...]
     moved: dict[Place, Place]
-    seams: tuple[Seam, ...]
+    handovers: tuple[Handover, ...]
     copies: tuple[str, ...]
     twins: frozenset[Place] = frozenset()
 
@@ -109,7 +109,7 @@ def begin_of(row: Row, way: str) -> int | None:
         return first
     least: int = (last - length) % _WRAP
     ahead = distance(least, first)
-    return least if ahead is not None and 0 < ahead <= MAX_SEAM_BYTES else first
+    return least if ahead is not None and 0 < ahead <= MAX_HANDOVER_BYTES else first
 
 
 def missing(before: Row, after: Row, way: str) -> int | None:
@@ -133,7 +133,7 @@ def continues(before: Row, after: Row) -> bool:
         return is_tail and all(abs(found) <= 1 for found in known)
     if not known:
         return bool(silence <= MAX_SILENCE_NS)
-    return all(abs(found) <= MAX_SEAM_BYTES for found in known)
+    return all(abs(found) <= MAX_HANDOVER_BYTES for found in known)
 
 
 def is_copy(one: Row, other: Row) -> bool:
@@ -207,7 +207,7 @@ def find_twins(connections: Iterable[Row]) -> set[Place]:
     return found
 
 
-def find_seams(connections: Iterable[Row]) -> list[Seam]:
+def find_handovers(connections: Iterable[Row]) -> list[Handover]:
     """Where connections go over from one capture to the next, both directions of each."""
     found = []
     for rows in _by_key(connections):
@@ -221,7 +221,7 @@ def find_seams(connections: Iterable[Row]) -> list[Seam]:
                 first, second = ((each["capture"], each["connection_id"]) for each in (before, row))
                 is_over = before["ended"] != "capture_end"
                 found += [
-                    Seam(first, second, way, None if is_over else missing(before, row, way))
+                    Handover(first, second, way, None if is_over else missing(before, row, way))
                     for way in WAYS
                 ]
             waiting.append(row)
@@ -281,8 +281,8 @@ def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dic
     captures that were made at once stand for themselves, as they may show the same traffic."""
     copies = {place[0] for place in find_twins(connections)}
     sets = _Sets()
-    for seam in find_seams([row for row in connections if row["capture"] not in copies]):
-        sets.join(seam.before[0], seam.after[0])
+    for handover in find_handovers([row for row in connections if row["capture"] not in copies]):
+        sets.join(handover.before[0], handover.after[0])
     members: dict[str, list[str]] = defaultdict(list)
     for name in sorted(spans, key=lambda name: spans[name]):
         members[sets.top(name)].append(name)
@@ -316,12 +316,12 @@ def plan(
     again = find_twins(connections).union(place for place in twins if place[0] in seen_twice)
     copies = seen_twice | {place[0] for place in again}
     rows = [row for row in connections if row["capture"] not in copies]
-    seams = find_seams(rows)
+    handovers = find_handovers(rows)
     sets = _Sets()
     after: dict[str, set[str]] = defaultdict(set)
-    for seam in seams:
-        sets.join(seam.before[0], seam.after[0])
-        after[seam.after[0]].add(seam.before[0])
+    for handover in handovers:
+        sets.join(handover.before[0], handover.after[0])
+        after[handover.after[0]].add(handover.before[0])
     for names in shared:
         known = [name for name in names if name not in copies]
         for name in known[1:]:
@@ -335,13 +335,13 @@ def plan(
             sorted((top, names) for top, names in members.items() if len(names) > 1)
         )
     ]
-    moved = _moved(groups, seams)
-    return Plan(tuple(groups), moved, tuple(seams), tuple(sorted(copies)), frozenset(again))
+    moved = _moved(groups, handovers)
+    return Plan(tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again))
 
 
-def _moved(groups: Sequence[Group], seams: Iterable[Seam]) -> dict[Place, Place]:
+def _moved(groups: Sequence[Group], handovers: Iterable[Handover]) -> dict[Place, Place]:
     """The head of each connection that continues one of a capture that is read before it."""
-    before = {seam.after: seam.before for seam in seams}
+    before = {handover.after: handover.before for handover in handovers}
     ranks = {name: rank for group in groups for rank, name in enumerate(group.captures)}
     moved: dict[Place, Place] = {}
     for place in sorted(before, key=lambda place: (ranks[place[0]], place)):

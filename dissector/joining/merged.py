@@ -72,7 +72,7 @@ SELECT head_capture AS capture, head_connection_id AS connection_id,
   {", ".join(_one(name) for name in _NAMES if name not in _PLACE)}
 FROM parts WHERE count > 1 GROUP BY head_capture, head_connection_id
 """
-# Those that go on behind a stretch: whose end was not seen, or that are known to (later).
+# Those that go on behind an increment: whose end was not seen, or that are known to (later).
 GOING_ON: Final = """
 CREATE TABLE going_on AS
 SELECT capture, connection_id FROM merged WHERE ended = 'capture_end' UNION FROM later

@@ -34,8 +34,8 @@ PLACED: Final = pa.schema(
         )),
     ]
 )  # fmt: skip
-# Connections that go on behind a stretch, one row each under its head. rank: of the last capture so
-# far; was_read: whether the replay knows it.
+# Connections that go on behind an increment, one row each under its head. rank: of the last capture
+# so far; was_read: whether the replay knows it.
 OPENED: Final = pa.schema(
     [*arrow_schema("connections"), ("rank", _NUMBER), ("was_read", pa.bool_())]
 )
@@ -64,13 +64,13 @@ onward AS (
   SELECT before_capture AS capture, before_connection_id AS connection_id,
     bool_or(direction = 'to_broker') AS goes_on_to_broker,
     bool_or(direction = 'to_client') AS goes_on_to_client
-  FROM seams WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
+  FROM handovers WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
 ),
 backward AS (
   SELECT after_capture AS capture, after_connection_id AS connection_id,
     bool_or(direction = 'to_broker') AS comes_from_to_broker,
     bool_or(direction = 'to_client') AS comes_from_to_client
-  FROM seams WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
+  FROM handovers WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
 ),
 found AS (
   SELECT each.*, head_client_ip, head_broker_ip, chain,
@@ -88,8 +88,8 @@ SELECT * REPLACE (min(read_by) OVER (PARTITION BY chain) AS read_by) FROM found
 """
 
 
-class Before(NamedTuple):
-    """What is known of the stretches of a group that come before one (see `stretches`).
+class PriorState(NamedTuple):
+    """What is known of the increments of a group that come before one (see `increments`).
 
     captures: in their order; placed: rows of PLACED; opened: of OPENED, connections that go on.
     """
@@ -99,20 +99,20 @@ class Before(NamedTuple):
     opened: pa.Table
 
 
-NOTHING_BEFORE: Final = Before((), PLACED.empty_table(), OPENED.empty_table())
+NO_PRIOR_STATE: Final = PriorState((), PLACED.empty_table(), OPENED.empty_table())
 
 
-def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: Before = NOTHING_BEFORE) -> None:
-    """Make the tables ranks, seams and placed.
+def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_PRIOR_STATE) -> None:
+    """Make the tables ranks, handovers and placed.
 
     Args:
         db: with connections of the group.
-        part: the plan of one group, or of a stretch of it.
+        part: the plan of one group, or of an increment of it.
     """
     (group,) = part.groups
     db.register("placed_before", before.placed)
     db.register("opened_before", before.opened)
-    seams = sorted(part.seams)
+    handovers = sorted(part.handovers)
     moved = sorted(part.moved.items())
     tables = {
         "ranks": {
@@ -120,13 +120,13 @@ def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: Before = NOTHING_
             "rank": pa.array(range(len(before.captures) + len(group.captures)), _NUMBER),
             "floor_ns": pa.array([*(0 for _ in before.captures), *group.floors], _NUMBER),
         },
-        "seams": {
-            "before_capture": pa.array([seam.before[0] for seam in seams], _TEXT),
-            "before_connection_id": pa.array([seam.before[1] for seam in seams], _NUMBER),
-            "after_capture": pa.array([seam.after[0] for seam in seams], _TEXT),
-            "after_connection_id": pa.array([seam.after[1] for seam in seams], _NUMBER),
-            "direction": pa.array([seam.direction for seam in seams], _TEXT),
-            "missing": pa.array([seam.missing for seam in seams], _NUMBER),
+        "handovers": {
+            "before_capture": pa.array([each.before[0] for each in handovers], _TEXT),
+            "before_connection_id": pa.array([each.before[1] for each in handovers], _NUMBER),
+            "after_capture": pa.array([each.after[0] for each in handovers], _TEXT),
+            "after_connection_id": pa.array([each.after[1] for each in handovers], _NUMBER),
+            "direction": pa.array([each.direction for each in handovers], _TEXT),
+            "missing": pa.array([each.missing for each in handovers], _NUMBER),
         },
         "moved": {
             "capture": pa.array([each[0][0] for each in moved], _TEXT),

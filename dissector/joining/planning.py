@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import Place, Plan, Seam
+from dissector.joining.links import Handover, Place, Plan
 from dissector.joining.survey import capture_spans
 
 
@@ -25,17 +25,17 @@ class Unit(NamedTuple):
 def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
     """All captures, given with their digests, in units."""
     found = []
-    seams: dict[str, list[Seam]] = defaultdict(list)
-    for seam in whole.seams:
-        seams[seam.after[0]].append(seam)
+    handovers: dict[str, list[Handover]] = defaultdict(list)
+    for handover in whole.handovers:
+        handovers[handover.after[0]].append(handover)
     for group in whole.groups:
         content = [
             [(name, captures[name]) for name in group.captures],
             [list(group.floors), group.is_in_turn],
             sorted(
-                (seam.before, seam.after, seam.direction, seam.missing or 0, seam.missing is None)
+                (*each[:3], each.missing or 0, each.missing is None)
                 for name in group.captures
-                for seam in seams[name]
+                for each in handovers[name]
             ),
         ]
         found.append(Unit(group.captures, digest_of(content)))
@@ -53,12 +53,12 @@ def parts_of(whole: Plan) -> list[Plan]:
     moved: list[dict[Place, Place]] = [{} for _ in whole.groups]
     for place, head in whole.moved.items():
         moved[numbers[place[0]]][place] = head
-    seams: list[list[Seam]] = [[] for _ in whole.groups]
-    for seam in whole.seams:
-        seams[numbers[seam.after[0]]].append(seam)
+    handovers: list[list[Handover]] = [[] for _ in whole.groups]
+    for handover in whole.handovers:
+        handovers[numbers[handover.after[0]]].append(handover)
     return [
         Plan((group,), heads, tuple(some), ())
-        for group, heads, some in zip(whole.groups, moved, seams, strict=True)
+        for group, heads, some in zip(whole.groups, moved, handovers, strict=True)
     ]
 
 

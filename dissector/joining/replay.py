@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
+from dissector.joining.encodings import FrameNumbers, Names, by_text, numbers, place_in
 from dissector.joining.places import nullable
-from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protobuf.descriptors import descriptors, enum_names
@@ -222,7 +222,7 @@ class Replay:
         self._consumption = PulsarConsumption(place)
         self._commands = CommandNames()
         self._findings = NoticeLog()
-        self._serials = Serials()
+        self._serials = FrameNumbers()
         self._rules = rule_columns()
         self._held: pa.Table | None = None
 
@@ -230,7 +230,7 @@ class Replay:
     def resumed(cls, window_ns: int, checkpoint: Checkpoint) -> "Replay":
         """A replay that goes on where another one was left."""
         found = cls(window_ns)
-        found._serials = Serials.resumed(checkpoint.arrays[_SERIALS])
+        found._serials = FrameNumbers.resumed(checkpoint.arrays[_SERIALS])
         found._names = Names.resumed(checkpoint.texts["names"])
         names = found._names.texts
         for name, each in found._passes().items():

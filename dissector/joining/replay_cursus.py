@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from dissector.codecs.names import NameTable
 from dissector.joining import replay
+from dissector.joining.encodings import FrameNumbers, by_text
 from dissector.joining.replay import COST, EVENT, Told
-from dissector.joining.serials import Serials, by_text
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols import PROTOCOLS
@@ -125,7 +125,7 @@ class CursusReplay(replay.Replay):
         self._again = Readings(names, self._protocol, False, "none")
         self._codes = self._again.codes
         self._correlation = Correlation(names, self._again, NoticeLog(), self._protocol)
-        self._serials = Serials()
+        self._serials = FrameNumbers()
         self._held: pa.Table | None = None
 
     def finish(self) -> Iterator[Told]:

@@ -145,7 +145,14 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
         _IN_TURN if is_in_turn else _BY_TIME,
     ):
         db.execute(query)
-    parts = [_frames(), _ids(), _costs(), *_batches(), _message_counts(), _others()]
+    parts = [
+        _frames(),
+        _beside("acks", replay.ID, ("ledger_id", "entry_id", "partition", "batch_size", "ack_set")),
+        f"{_beside('deliveries', replay.COST, ('message_count', 'ack_set'))} WHERE {_COSTLY}",
+        *_batches(),
+        _beside("message_counts", replay.COST, ("message_count",), place="NULL"),
+        _others(),
+    ]
     query = (
         f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL '.join(parts)}) "
         "ORDER BY time, rank, turn, frame_no, kind, place"
@@ -186,15 +193,6 @@ def _beside(table: str, kind: int, own: Iterable[str], **more: str) -> str:
     return _BESIDE.format(columns=columns, table=table, frame=frame)
 
 
-def _ids() -> str:
-    own = ("ledger_id", "entry_id", "partition", "batch_size", "ack_set")
-    return _beside("acks", replay.ID, own)
-
-
-def _costs() -> str:
-    return f"{_beside('deliveries', replay.COST, ('message_count', 'ack_set'))} WHERE {_COSTLY}"
-
-
 def _batches() -> list[str]:
     """Of batches of Cursus: offsets and the first record of those for clients, and how those for
     brokers were answered (permits: whether an answer was wanted)."""
@@ -211,10 +209,6 @@ def _batches() -> list[str]:
         f"{got} {_RECORDS} WHERE p.read_by IN ({_ORDERED})",
         f"{sent} WHERE p.read_by IN ({_ORDERED}) AND f.request_command = 'BATCH'",
     ]
-
-
-def _message_counts() -> str:
-    return _beside("message_counts", replay.COST, ("message_count",), place="NULL")
 
 
 def _others() -> str:

@@ -43,7 +43,7 @@ SELECT {{columns}}{{more}} FROM replayed_{{table}} AS t
 JOIN placed AS p ON p.chain = t.connection_id AND {_IS_HEAD}
 LEFT JOIN placed AS c ON c.chain = t.connection_id AND c.rank = t.rank
 """
-# Of the stretches before: incarnations, and the rows of others that may be named again.
+# Of the increments before: incarnations, and the rows of others that may be named again.
 _OWN: Final = f"""
 SELECT {{columns}}
 FROM (
@@ -70,7 +70,7 @@ def queries(
     Args:
         db: with placed, see `places`.
         replayed: tables of the replay: producers, consumers, and incarnations.
-        before: what `checkpoint` gave of the stretch before.
+        before: what `checkpoint` gave of the increment before.
     """
     found = {}
     for name, schema in CHECKPOINT.items():
@@ -97,7 +97,7 @@ def queries(
 
 
 def checkpoint(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
-    """What the next stretch must know: incarnations that have no row yet, and the rows
+    """What the next increment must know: incarnations that have no row yet, and the rows
     of connections that go on.
 
     Args:

@@ -23,11 +23,12 @@ tally that says so keeps all rows of each capture, and of the merged ones the fi
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
+from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.schemas import SCHEMA_VERSION
 
 # What every engine has beside the functions that DuckDB and Spark share.
@@ -39,18 +40,37 @@ FUNCTIONS: Final = (
     "try_multiply",  # the same
     "items",  # (array): how many; null for null
 )
+# The bucket of a duration, as `dissector.buckets` numbers them, in the SQL of all engines. A
+# rounded logarithm may be one octave off beside a power of two, where either octave gives the same
+# bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
+OCTAVE: Final = (
+    f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)"
+)
+BUCKET: Final = (
+    f"CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
+    "+ shiftright(a, CAST(histogram_octave(a) AS INT)) END"
+)
 # Further columns of listed rows: their rank within their capture, and of all.
 RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
+_MATERIALIZED: Final = "-- materialized: "
 _COMMENT: Final = re.compile(r"--.*")
 
 
+# When DuckDB makes the rows of a view once, before they are read.
+ALWAYS: Final = "always"  # few rows, which many queries read
+IF_READ: Final = "if read"  # few rows, but all of a large table are read to find them
+IF_SHARED: Final = "if shared"  # dearer to make than to write down: on disk
+
+
 class View(NamedTuple):
-    """A view: its name, what one row of it is, and its query."""
+    """A view: its name, what one row of it is, and its query; materialized: when its rows are made
+    before they are read, ALWAYS, IF_READ or IF_SHARED; empty: never."""
 
     name: str
     row: str
     query: str
+    materialized: str = ""
 
 
 class Query(NamedTuple):
@@ -79,18 +99,26 @@ class Query(NamedTuple):
         return self.first > 0 and not self.keys
 
     @property
+    def merging(self) -> dict[str, str]:
+        """How the numbers of several rows become one: sum, min or max, by column."""
+        return {
+            **dict.fromkeys(self.sums, "sum"),
+            **dict.fromkeys(self.least, "min"),
+            **dict.fromkeys(self.greatest, "max"),
+        }
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a tally, in order."""
         keys = tuple(name for name in self.keys if name != "capture")
-        return ("capture", *keys, *self.sums, *self.least, *self.greatest)
+        return ("capture", *keys, *self.merging)
 
     def per_capture(self) -> str:
         """The query as it is run over the tables of a lake."""
         if self.is_list:
             return self._foremost(f"(\n{self.text}\n)", ("capture", *self.of), RANKS[0])
-        numbers = {*self.sums, *self.least, *self.greatest}
         cells = (
-            f"TRY_CAST({name} AS BIGINT) AS {name}" if name in numbers else name
+            f"TRY_CAST({name} AS BIGINT) AS {name}" if name in self.merging else name
             for name in self.columns
         )
         return f"SELECT {', '.join(cells)} FROM (\n{self.text}\n) AS found"
@@ -104,10 +132,10 @@ class Query(NamedTuple):
 
     def added_up(self, source: str, keys: tuple[str, ...]) -> str:
         """The sums of sums, the least of the least, by some of the keys."""
-        cells = list(keys)
-        cells += [f"TRY_CAST(sum({name}) AS BIGINT) AS {name}" for name in self.sums]
-        cells += [f"min({name}) AS {name}" for name in self.least]
-        cells += [f"max({name}) AS {name}" for name in self.greatest]
+        cells = [
+            *keys,
+            *(f"TRY_CAST({how}({name}) AS BIGINT) AS {name}" for name, how in self.merging.items()),
+        ]
         grouping = f" GROUP BY {', '.join(keys)}" if keys else ""
         return f"SELECT {', '.join(cells)} FROM {source}{grouping}"
 
@@ -129,7 +157,10 @@ def views(file: str) -> tuple[View, ...]:
     for piece in text.split("\n\n-- ")[1:]:
         head, _, query = piece.partition("\n")
         name, _, row = head.partition(": ")
-        found.append(View(name, row, query.strip().rstrip(";")))
+        when = ""
+        if query.startswith(_MATERIALIZED):
+            when, _, query = query.removeprefix(_MATERIALIZED).partition("\n")
+        found.append(View(name, row, query.strip().rstrip(";"), when))
     return tuple(found)
 
 
@@ -189,14 +220,10 @@ def _read(name: str, content: str) -> Query:
     )
 
 
-def _files() -> Iterator[tuple[str, str]]:
-    folder = resources.files("dissector.queries").joinpath("tallies")
-    for file in sorted(folder.iterdir(), key=lambda each: each.name):
-        if file.name.endswith(".sql"):
-            yield file.name.removesuffix(".sql"), file.read_text("utf-8")
-
-
 @cache
 def catalogue() -> Mapping[str, Query]:
     """All queries by name."""
-    return {name: _read(name, content) for name, content in _files()}
+    folder = resources.files("dissector.queries").joinpath("tallies")
+    files = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
+    names = sorted(name.removesuffix(".sql") for name in files)
+    return {name: _read(name, files[f"{name}.sql"].read_text("utf-8")) for name in names}

@@ -1,10 +1,13 @@
 -- Views that the queries of reports share, in the SQL that DuckDB and Spark have in common.
--- Each begins with a line `-- name: what one row is`; a view may use those above it.
+-- Each begins with a line `-- name: what one row is`; a view may use those above it. A line
+-- `-- materialized: when` says when DuckDB makes its rows before they are read (catalogue.View).
 
 -- twins: a connection whose frames another one has, too: the broker's leg of a proxied pair
+-- materialized: always
 SELECT capture, connection_id FROM legs WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
 
 -- late_producers: a producer, with names that may have been learnt behind its first rows
+-- materialized: always
 SELECT
   capture, connection_id, producer_id, incarnation,
   min(topic) AS late_topic, min(name) AS late_name
@@ -12,6 +15,7 @@ FROM producer_names
 GROUP BY capture, connection_id, producer_id, incarnation;
 
 -- late_consumers: the same of a consumer
+-- materialized: always
 SELECT
   capture, connection_id, consumer_id, incarnation,
   min(topic) AS late_topic, min(subscription) AS late_subscription,
@@ -51,6 +55,7 @@ LEFT JOIN late_producers AS n
 WHERE e.kind = 'publish';
 
 -- senders: a producer incarnation that sends under one name of each kind, a leaf, with numbers
+-- materialized: if read
 -- To tell half a million messages apart by names takes ten times as long. producer_no, client_no and
 -- broker_no say what messages are distinct within (see the query messages). A producer mostly is
 -- one leaf (not is_shared), and so is what sends under one incarnation (is_all).
@@ -88,6 +93,7 @@ SELECT
 FROM owned AS o;
 
 -- passed_sends: a send that was never answered although a later one of its producer was
+-- materialized: if read
 -- A broker answers the sends of a producer in order: what is missing in between was dropped, or its
 -- answer was. A refusal overtakes receipts; only these say that what was sent before is settled.
 WITH answered AS (
@@ -116,9 +122,11 @@ WHERE
   AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered;
 
 -- mismatched_frames: a frame whose checksum does not match
+-- materialized: if read
 SELECT f.* FROM frames AS f WHERE f.checksum = 'mismatch';
 
 -- mismatches: a frame whose checksum does not match, and what that is worth
+-- materialized: if read
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
 -- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
 -- without an id proves nothing (drops are answered before the check). A consumer confirms by the
@@ -221,6 +229,7 @@ UNION ALL
 SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
 
 -- refusals: an answer that refuses something, under the place of the answer
+-- materialized: if read
 -- Equal request_of, error_code, topic, subscription and of_... tell repeats of one request, also by
 -- several clients of one topic; publishes are refused one by one, and a request without a topic is
 -- told apart by its client. Clients repeat a refused request with growing pauses, at most a minute
@@ -281,6 +290,7 @@ SELECT
 FROM begun AS b;
 
 -- chains: from a client's first question for a topic to the producer or consumer open on it
+-- materialized: if read
 -- A chain is what one client asked for one topic, and the CONNECT of the connection on which it
 -- then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed. A
 -- step as old as two minutes belongs to another attempt: clients wait a minute at most between two.
@@ -387,6 +397,7 @@ SELECT
 FROM connections AS c;
 
 -- storms: a client and a broker, and the most connections between them opened within ten seconds
+-- materialized: if read
 -- Going back in time a connection is within ten seconds of the present from its own time on, and no
 -- more so ten seconds before it.
 WITH changes AS (
@@ -435,6 +446,7 @@ FROM ranked AS r
 WHERE r.place = 1;
 
 -- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
+-- materialized: if read
 SELECT
   'producer' AS what, p.capture, p.connection_id, p.topic, p.name,
   CAST(NULL AS STRING) AS subscription, p.closed_frame_no

@@ -17,24 +17,13 @@ import pyarrow as pa
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.parts import MAX_VERDICTS, Parts, of_captures
-from dissector.report.result import SECTIONS, sources
+from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 from dissector.report.verdicts import remarks
 
 # Verdicts in words, the worst first.
 _ORDER: Final = (BAD, LOOK, GOOD, PLAIN)
 WORDS: Final = tuple(VERDICTS[mark] for mark in _ORDER)
-# The sections that verdicts stand in.
-JUDGED: Final = (
-    "coverage",
-    "send_latency",
-    "permit_utilization",
-    "redelivery",
-    "checksum_failures",
-    "errors",
-    "ack_latency",
-    "connecting",
-)
 _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
@@ -52,27 +41,13 @@ KEPT: Final = pa.schema(
 
 def _numbers(report: Row) -> Row:
     """The number that decides in each section, and when, how much and how fast was sent."""
-    total = {name: report[name]["total"] for name in JUDGED}
-    sends, stalls = total["send_latency"], total["permit_utilization"]["stalls"]
-    closed = total["connecting"]["closed_by_broker"]
-    stuck = stalls["open_at_end"]["count"]
+    sends = report["send_latency"]["total"]
     return {
-        "first_ts": total["coverage"]["first_ts"],
+        "first_ts": report["coverage"]["total"]["first_ts"],
         "sends": sends["sends"],
         "latency_p50_ms": sends["latency_ms"]["p50"],
         "latency_p99_ms": sends["latency_ms"]["p99"],
-        "decided_by": {
-            "coverage": total["coverage"]["decoded_share"],
-            "send_latency": (sends["sends"] or 0) - sends["outcomes"].get("ok", 0)
-            or sends["resent"],
-            "permit_utilization": None if stalls["count"] is None else stalls["count"] + stuck,
-            "redelivery": total["redelivery"]["redelivered"],
-            "checksum_failures": total["checksum_failures"]["mismatch"],
-            "errors": total["errors"]["answers"],
-            "ack_latency": total["ack_latency"]["passed_over"],
-            "connecting": closed["producers"] + closed["consumers"]
-            or total["connecting"]["not_established"],
-        },
+        "decided_by": {name: each.number(report[name]["total"]) for name, each in JUDGED.items()},
     }
 
 
@@ -113,7 +88,7 @@ def judged(parts: Parts, capture: str | None) -> Row:
     """
     report: Row = {"sources": sources(parts)}
     for name in (*JUDGED, "requests"):
-        report[name] = SECTIONS[name](parts)
+        report[name] = SECTIONS[name].build(parts)
     row = _verdict(capture, report)
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}

@@ -10,7 +10,7 @@ from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.links import Plan
 from dissector.joining.merged import COUNTERS
 from dissector.protocols import PROTOCOLS
-from dissector.report.explained import joined_about
+from dissector.report.words import many
 
 Row = dict[str, Any]
 MAX_STRADDLING: Final = 10_000
@@ -25,7 +25,7 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
         captures: their names.
         found: changes, cut and skipped of those that were joined (see `dissector.joining.merged`).
     """
-    seams = {(seam.before, seam.after) for seam in plan.seams}
+    handovers = {(handover.before, handover.after) for handover in plan.handovers}
     straddling = _straddling(plan, found["cut"], found["skipped"])
     lost = [row for row in straddling if row["fate"] == "lost"]
     made: dict[str, Any] = {
@@ -33,8 +33,8 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
             "captures": len(set(captures)),
             "captures_joined": len(plan.captures),
             "groups": len(plan.groups),
-            "connections_continued": len(seams),
-            "bytes_missing_between": sum(max(0, seam.missing or 0) for seam in plan.seams),
+            "connections_continued": len(handovers),
+            "bytes_missing_between": sum(max(0, each.missing or 0) for each in plan.handovers),
             "frames_straddling": len(straddling),
             "frames_lost": len(lost),
             **_changed(found["changes"]),
@@ -45,7 +45,35 @@ def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) 
         "copies": [{"capture": name} for name in plan.copies],
         "straddling": straddling[:MAX_STRADDLING],
     }
-    return {"about": joined_about(made), **made}
+    return {"about": about(made), **made}
+
+
+def about(section: Row) -> str:
+    """What the section speaks of."""
+    total = section["total"]
+    counted = total["frames_straddling"] - total["frames_lost"]
+    found = [
+        "What captures know only together: a connection that goes on in the next one, a message "
+        "that is published in one and delivered in another. "
+        f"{many(total['captures_joined'], 'capture', 'captures')} of {total['captures']} "
+        f"were read as {total['groups']}."
+    ]
+    if total["frames_straddling"]:
+        frames = many(total["frames_straddling"], "frame", "frames")
+        found.append(
+            f"{frames} begin in one capture and end in the next: {counted} counted, being sends "
+            f"and deliveries that say whose they are, and {total['frames_lost']} lost."
+        )
+    if total["bytes_missing_between"]:
+        missing = many(total["bytes_missing_between"], "byte", "bytes")
+        found.append(f"{missing} are missing between captures.")
+    if section["copies"]:
+        copies = many(len(section["copies"]), "capture", "captures")
+        found.append(
+            f"{copies} with the same traffic as another one: what both hold counts once, but in "
+            "coverage."
+        )
+    return " ".join(found)
 
 
 def of_nothing() -> dict[str, Any]:
@@ -80,10 +108,10 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     others = {name for spec in PROTOCOLS if not spec.is_ordered for name in spec.commands}
     ordered = {name for spec in PROTOCOLS if spec.is_ordered for name in spec.commands} - others
     found = []
-    for seam in sorted(plan.seams):
-        begun = begun_at.get((*seam.before, seam.direction))
-        rest = rest_at.get((*seam.after, seam.direction))
-        if begun is None and (rest or 0) <= max(0, -(seam.missing or 0)):
+    for handover in sorted(plan.handovers):
+        begun = begun_at.get((*handover.before, handover.direction))
+        rest = rest_at.get((*handover.after, handover.direction))
+        if begun is None and (rest or 0) <= max(0, -(handover.missing or 0)):
             continue  # what was skipped is in a frame that the first capture has
         command = begun["command"] if begun else None
         is_named = begun is not None and (
@@ -92,9 +120,9 @@ def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
         is_counted = command in ordered or (command in ("SEND", "MESSAGE") and is_named)
         found.append(
             {
-                "capture": seam.before[0], "connection_id": seam.before[1],
-                "next_capture": seam.after[0], "next_connection_id": seam.after[1],
-                "direction": seam.direction, "command": command,
+                "capture": handover.before[0], "connection_id": handover.before[1],
+                "next_capture": handover.after[0], "next_connection_id": handover.after[1],
+                "direction": handover.direction, "command": command,
                 "frame_no": begun["frame_no"] if begun else None,
                 "frame_bytes": begun["frame_bytes"] if begun else None,
                 "skipped_bytes": rest,

@@ -4,8 +4,10 @@ Sums stay integers until the last step. Durations are printed in milliseconds wi
 shares with six. A share of nothing and a percentile of nothing are None, never 0.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from dissector.buckets import bucket_middle
@@ -26,15 +28,15 @@ STEPS_MS: Final = (
 )  # fmt: skip
 MAX_POINTS: Final = 480
 
+# Of sends and requests of which the capture does not tell whether they were confirmed.
+UNKNOWN: Final = {
+    "lost_in_gap": "the answer may lie in bytes that are missing",
+    "response_cut": "the answer is not whole in the capture",
+    "other_side_not_captured": "the direction of the answers was not captured",
+    "evicted": "too many waited for an answer, these were given up",
+}
 # Outcomes of requests whose latency exists or not, but not for us to know.
-NOT_JUDGED: Final = (
-    "unanswered_at_end",
-    "lost_in_gap",
-    "response_cut",
-    "other_side_not_captured",
-    "evicted",
-    "orphan_response",
-)
+NOT_JUDGED: Final = ("unanswered_at_end", *UNKNOWN, "orphan_response")
 
 
 def rounded(numerator: int, denominator: int) -> int:
@@ -45,11 +47,6 @@ def rounded(numerator: int, denominator: int) -> int:
 def milliseconds(duration_ns: int | None) -> float | None:
     """Nanoseconds as milliseconds with three decimals."""
     return None if duration_ns is None else rounded(duration_ns, NS_PER_US) / 1000
-
-
-def mean_milliseconds(sum_ns: int, count: int) -> float | None:
-    """The mean of durations, divided once, at the end."""
-    return None if count == 0 else rounded(sum_ns, count * NS_PER_US) / 1000
 
 
 def share(part: int, whole: int) -> float | None:
@@ -78,15 +75,16 @@ def step_ns(first_ns: int, last_ns: int) -> int:
     return STEPS_MS[-1] * NS_PER_MS
 
 
-def quantile_ns(buckets: Mapping[int, int], count: int, permille: int) -> int:
-    """The middle of the bucket in which the value of this rank lies. count: of all buckets, > 0."""
-    rank = max(1, -(-count * permille // 1000))
-    passed = 0
-    for bucket in sorted(buckets):
-        passed += buckets[bucket]
-        if passed >= rank:
-            return bucket_middle(bucket)
-    raise AssertionError("fewer values in the buckets than counted")
+def quantiles_ns(buckets: Mapping[int, int], permilles: Sequence[int]) -> list[int]:
+    """For each rank the middle of the bucket in which the value of this rank lies.
+
+    Args:
+        buckets: number of values per histogram bucket, not all 0.
+    """
+    ordered = sorted(buckets)
+    passed = list(accumulate(buckets[bucket] for bucket in ordered))
+    ranks = (max(1, -(-passed[-1] * permille // 1000)) for permille in permilles)
+    return [bucket_middle(ordered[bisect_left(passed, rank)]) for rank in ranks]
 
 
 def durations(
@@ -107,15 +105,17 @@ def durations(
     if count == 0 or low_ns is None or high_ns is None:
         names = ("min", *(name for name, _ in PERCENTILES), "max", "mean")
         return {"count": 0, **dict.fromkeys(names)}
+    if exact is None:
+        middles = quantiles_ns(buckets, [permille for _, permille in PERCENTILES])
+        values = [min(max(middle, low_ns), high_ns) for middle in middles]
+    else:
+        values = [int(exact[name]) for name, _ in PERCENTILES]
     found: Row = {"count": count, "min": milliseconds(low_ns)}
-    for name, permille in PERCENTILES:
-        if exact is not None:
-            value = int(exact[name])
-        else:
-            value = min(max(quantile_ns(buckets, count, permille), low_ns), high_ns)
+    for (name, _), value in zip(PERCENTILES, values, strict=True):
         found[name] = milliseconds(value)
     found["max"] = milliseconds(high_ns)
-    found["mean"] = mean_milliseconds(sum_ns, count)
+    # The mean is divided once, at the end.
+    found["mean"] = rounded(sum_ns, count * NS_PER_US) / 1000
     return found
 
 
@@ -128,13 +128,14 @@ def histogram(found: Iterable[Row], count: str) -> dict[int, int]:
     return buckets
 
 
-def timed(found: Sequence[Row], count: str, what: str) -> Row:
+def timed(found: Sequence[Row], count: str, what: str, exact: Row | None = None) -> Row:
     """`durations` of rows of a tally. count: its sum of timed values; what: what was timed, ns."""
     return durations(
         histogram(found, count),
         sum(row[what] for row in found),
         low(row[f"{what}_min"] for row in found),
         high(row[f"{what}_max"] for row in found),
+        exact,
     )
 
 

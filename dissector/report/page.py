@@ -19,23 +19,13 @@ from markupsafe import Markup, escape
 from dissector.report import meanings, plots, words
 from dissector.report.captures import WORDS
 from dissector.report.numbers import Row
+from dissector.report.result import JUDGED
 from dissector.report.verdict import spoken
 from dissector.report.verdicts import remarks
 from dissector.report.words import many
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 MIN_FOLD: Final = 3  # rows that say the same become one
-# The sections with a verdict of each capture: what their column is called, how its number is said.
-JUDGED_SECTIONS: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
-    ("coverage", "coverage", lambda share: words.share_text(share) if share < 0.99 else ""),
-    ("send_latency", "sends", words.count_text),
-    ("permit_utilization", "permits", words.count_text),
-    ("redelivery", "redelivery", words.count_text),
-    ("checksum_failures", "checksums", words.count_text),
-    ("errors", "errors", words.count_text),
-    ("ack_latency", "acks", words.count_text),
-    ("connecting", "connecting", words.count_text),
-)
 UNKNOWN: Final = "not known"
 _DATA: Final = "dissector.data"
 
@@ -188,7 +178,7 @@ def _environment(places: Places) -> Environment:
     found.globals |= {
         "figure": figure,
         "folded": folded,
-        "judged_sections": JUDGED_SECTIONS,
+        "judged_sections": JUDGED,
         "mark_words": WORDS,
         "many": many,
         "spoken": spoken,

@@ -7,7 +7,6 @@ would then say less than happened, or nothing at all.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +27,7 @@ MAX_PASSED_OVER: Final = 1000
 MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
-# Up to this many rows, sums in Python are made sooner than Arrow's.
+# Up to this many rows, sections add up sooner than Arrow does.
 _FEW: Final = 50
 
 
@@ -51,22 +50,20 @@ class Parts(NamedTuple):
         """Rows of a query, which are the caller's to change.
 
         Args:
-            keys: columns of a tally to sum up by; None: the rows as they are. A sum over nothing is
-                0, a least or greatest value of nothing None.
+            keys: columns of a tally by which the caller adds rows up. Many rows are merged by them
+                before, which is quicker; few come as they are.
         """
         query = catalogue().get(name)
         table = self.tables[name]
         if isinstance(table, pa.Table):
             if keys is not None and query is not None and table.num_rows > _FEW:
-                table, keys = _added_up(table, list(keys), query), None
+                table = _merged(table, list(keys), query)
             table = table.to_pylist()
         else:
             table = [row.copy() for row in table]
         if query is None:
             return table
-        if keys is not None:
-            return _summed(table, keys, query)
-        for column in query.sums:
+        for column in query.sums:  # a sum over nothing
             for row in table:
                 row[column] = row[column] or 0
         for column in RANKS if query.is_list else ():
@@ -75,49 +72,17 @@ class Parts(NamedTuple):
         return table
 
 
-def _summed(rows: list[Row], keys: Sequence[str], query: Query) -> list[Row]:
-    """What `_added_up` makes of few rows, in the order in which their keys come first."""
-    found: dict[Any, Row] = {}
-    key_of = itemgetter(*keys) if keys else (lambda row: None)
-    for row in rows:
-        key = key_of(row)
-        mine = found.get(key)
-        if mine is None:
-            mine = found[key] = {name: row[name] for name in keys}
-            for name in query.sums:
-                mine[name] = row[name] or 0
-            for name in query.least + query.greatest:
-                mine[name] = row[name]
-            continue
-        for name in query.sums:
-            mine[name] += row[name] or 0
-        for name in query.least:
-            mine[name] = _chosen(min, mine[name], row[name])
-        for name in query.greatest:
-            mine[name] = _chosen(max, mine[name], row[name])
-    return list(found.values())
-
-
-def _chosen(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """The least or greatest of two values, either of which may be unknown."""
-    if one is None or other is None:
-        return other if one is None else one
-    return choose(one, other)
-
-
 def no_parts() -> Parts:
     """The parts of nothing."""
     return Parts({"files": [], **{name: [] for name in catalogue()}}, 1_000_000)
 
 
-def _added_up(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
-    wanted = [(name, "sum") for name in query.sums]
-    wanted += [(name, "min") for name in query.least]
-    wanted += [(name, "max") for name in query.greatest]
-    grouped = table.group_by(keys, use_threads=False).aggregate(wanted)
+def _merged(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
+    """What `Query.added_up` gives, of a table that is in memory."""
+    grouped = table.group_by(keys, use_threads=False).aggregate([*query.merging.items()])
     columns = [grouped.column(name) for name in keys]
-    columns += [grouped.column(f"{name}_{how}") for name, how in wanted]
-    return pa.table(columns, names=keys + [name for name, _ in wanted])
+    columns += [grouped.column(f"{name}_{how}") for name, how in query.merging.items()]
+    return pa.table(columns, names=[*keys, *query.merging])
 
 
 class _OfOne(dict[str, list[Row]]):
@@ -149,14 +114,10 @@ def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Pa
 
     for capture in sorted(split("files"), key=nulls_last):
         mine = _OfOne(split, capture)
-        step = _span_step_ns(mine["files"])
+        first = low(row["first_ts_ns"] for row in mine["files"])
+        last = high(row["last_ts_ns"] for row in mine["files"])
+        step = step_ns(first or 0, last or 0)
         yield capture, Parts(mine, step, {capture: step}, only_totals=True)
-
-
-def _span_step_ns(files: list[Row]) -> int:
-    """The step of series over time, from the span of files."""
-    first, last = low(row["first_ts_ns"] for row in files), high(row["last_ts_ns"] for row in files)
-    return step_ns(first or 0, last or 0)
 
 
 # -- what was captured
@@ -189,9 +150,9 @@ def twin_count(parts: Parts) -> int:
     return sum(row["twins"] for row in parts.rows("ways"))
 
 
-def unread(parts: Parts, *commands: str) -> int:
-    """Frames of some commands without a row in the table that they should be in."""
-    return sum(row["unread"] for row in parts.rows("unread") if row["command"] in commands)
+def unread(parts: Parts, *kinds: str) -> int:
+    """Frames of some kinds without a row in the table that they should be in: see unread.sql."""
+    return sum(row["unread"] for row in parts.rows("unread") if row["kind"] in kinds)
 
 
 def with_unread(section: Row, reason: str, count: int, counted: str, keys: Iterable[str]) -> Row:

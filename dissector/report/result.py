@@ -1,37 +1,48 @@
 """From the parts of a report to its JSON, section by section."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
-from dissector.report.explained import explained
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.parts import Parts
-from dissector.report.sections.ack_latency import ack_latency
-from dissector.report.sections.checksum_failures import checksum_failures
-from dissector.report.sections.connecting import connecting
-from dissector.report.sections.coverage import coverage
-from dissector.report.sections.errors import errors
-from dissector.report.sections.permit_utilization import permit_utilization
-from dissector.report.sections.publish_to_delivery import publish_to_delivery
-from dissector.report.sections.redelivery import redelivery
-from dissector.report.sections.requests import requests
-from dissector.report.sections.send_latency import send_latency
-from dissector.report.sections.slowest import slowest
+from dissector.report.section import Section
+from dissector.report.sections import (
+    ack_latency,
+    checksum_failures,
+    connecting,
+    coverage,
+    errors,
+    permit_utilization,
+    publish_to_delivery,
+    redelivery,
+    requests,
+    send_latency,
+    slowest,
+)
+from dissector.report.verdict import spoken
 
 REPORT_VERSION: Final = 1
 
-SECTIONS: Final[dict[str, Callable[[Parts], dict[str, Any]]]] = {
-    "coverage": coverage,
-    "send_latency": send_latency,
-    "permit_utilization": permit_utilization,
-    "redelivery": redelivery,
-    "checksum_failures": checksum_failures,
-    "errors": errors,
-    "publish_to_delivery": publish_to_delivery,
-    "ack_latency": ack_latency,
-    "requests": requests,
-    "connecting": connecting,
-    "slowest": slowest,
+# In the order in which they stand in the report.
+SECTIONS: Final[dict[str, Section]] = {
+    module.SECTION.name: module.SECTION
+    for module in (
+        coverage,
+        send_latency,
+        permit_utilization,
+        redelivery,
+        checksum_failures,
+        errors,
+        publish_to_delivery,
+        ack_latency,
+        requests,
+        connecting,
+        slowest,
+    )
+}
+# Those that verdicts of captures are made from.
+JUDGED: Final = {
+    name: section.judged for name, section in SECTIONS.items() if section.judged is not None
 }
 
 
@@ -50,14 +61,20 @@ def build(
 ) -> dict[str, Any]:
     """The report: {schema_version, sources, and per section its total and lists, verdicts}.
 
+    A report of all sections has their sentences, too: `about` in each.
+
     Args:
         verdicts: the section of that name (`dissector.report.captures.section`), if it is wanted.
     """
     found: dict[str, Any] = {
         "schema_version": REPORT_VERSION,
         "sources": sources(parts),
-        **{name: SECTIONS[name](parts) for name in sections},
+        **{name: SECTIONS[name].build(parts) for name in sections},
     }
     if verdicts is not None:
         found["verdicts"] = verdicts
-    return explained(found)
+    if any(name not in found for name in SECTIONS):
+        return found  # sentences speak of numbers of other sections, too
+    for name, section in SECTIONS.items():
+        found[name] = {"about": spoken(found, section.about(found)), **found[name]}
+    return found

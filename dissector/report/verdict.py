@@ -18,13 +18,6 @@ PLAIN = "plain"
 VERDICTS: Final = {GOOD: "ok", LOOK: "look", BAD: "bad", PLAIN: "note"}
 
 NAMED: Final = 3  # codes that a sentence names
-# Of sends and requests of which the capture does not tell whether they were confirmed.
-UNKNOWN: Final = {
-    "lost_in_gap": "the answer may lie in bytes that are missing",
-    "response_cut": "the answer is not whole in the capture",
-    "other_side_not_captured": "the direction of the answers was not captured",
-    "evicted": "too many waited for an answer, these were given up",
-}
 
 # Captures whole packets of the port on which Pulsar's traffic is plain.
 WHOLE: Final = "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"

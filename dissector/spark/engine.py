@@ -1,11 +1,11 @@
 """Spark as the engine of reports: the tables of a lake in, Parquet files out.
 
 Captures that are counted by themselves are shared out: each task opens the files of its own and
-runs the queries as `dissector.queries.desk` does in one process (`dissector.report.shares`). That
-costs a tenth of what Spark SQL does for the same rows, and nothing is shuffled. What is too large
-for one task, and what asks for all rows at once, are queries of Spark SQL, with the same text. What
-they give is written by Spark's tasks; only `table`, for what is known to be small, brings rows to
-the driver.
+runs the queries as `dissector.queries.duckdb_engine` does in one process
+(`dissector.report.partitions`). That costs a tenth of what Spark SQL does for the same rows, and
+nothing is shuffled. What is too large for one task, and what asks for all rows at once, are queries
+of Spark SQL, with the same text. What they give is written by Spark's tasks; only `table`, for what
+is known to be small, brings rows to the driver.
 """
 
 import re
@@ -22,24 +22,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dissector.errors import InputError
-from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
-from dissector.queries.catalogue import prelude
-from dissector.queries.desk import MEMORY
+from dissector.queries.catalogue import BUCKET, OCTAVE, prelude
+from dissector.queries.duckdb_engine import MEMORY
 from dissector.spark.schemas import spark_schema
 from dissector.spark.uris import to_read, to_write
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# What `dissector.queries.desk` says of the octave holds for Java's log2, too. (That of 0 is null,
-# which greatest passes over.)
 FUNCTIONS: Final = (
     "floor_div(a BIGINT, b BIGINT) RETURNS BIGINT RETURN "
     "a div b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
-    "histogram_octave(a BIGINT) RETURNS INT RETURN "
-    f"greatest(CAST(log2(a) AS INT) - {SUB_BUCKET_BITS}, 0)",
-    "histogram_bucket(a BIGINT) RETURNS BIGINT RETURN CASE WHEN a >= 0 THEN "
-    f"{SUB_BUCKETS} * histogram_octave(a) + shiftright(a, histogram_octave(a)) END",
+    f"histogram_octave(a BIGINT) RETURNS BIGINT RETURN {OCTAVE}",
+    f"histogram_bucket(a BIGINT) RETURNS BIGINT RETURN {BUCKET}",
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
 )
@@ -58,8 +53,8 @@ TASK_ROWS_SETTING: Final = "spark.dissector.taskRows"
 TASK_MEMORY: Final = "1GB"  # where several run on one machine; then they go on in their folder
 
 
-class SparkDesk:
-    """A session over tables that the caller names; `Desk` does the same with DuckDB.
+class SparkEngine:
+    """A session over tables that the caller names; `DuckdbEngine` does the same with DuckDB.
 
     Args:
         spark: the session; it is the caller's, and goes on.

@@ -72,7 +72,7 @@ def spark_sql(spark: Any) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Of captures that were cut, landed apart and are joined; of whole ones; of rows by chance."""
-    from dissector.spark.engine import SparkDesk
+    from dissector.spark.engine import SparkEngine
 
     root = tmp_path_factory.mktemp("both")
     lake = root / "lake [1] n\u00e4chte 100%"
@@ -83,5 +83,5 @@ def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     for name, how in (("tasks", nullcontext()), ("spark {2}", spark_sql(spark))):
         shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
         with default_elsewhere(spark), how:
-            report = reported(lake, root / name, partial(SparkDesk, spark))
+            report = reported(lake, root / name, partial(SparkEngine, spark))
     return Both(lake, root / "spark {2}", root / "tasks", root / "duckdb", report)

@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.lake.reader import open_lake
-from dissector.queries.desk import Desk, parquet
-from dissector.queries.written import written
+from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files
 from spark_jobs import archive
 from tests.dissector.joining.cutting import closed, land_cut, planned
 from tests.dissector.report.apart import CUTS
@@ -61,8 +60,8 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
     for name, rows in expected.items():
         (path,) = (work / "closed" / name).glob("*.parquet")
         assert pq.ParquetFile(path).read().equals(rows), name
-    with Desk(work / "spill") as desk:
-        found = desk.table(f"FROM {parquet(written(work / 'made-1', 'sends'))}")
+    with DuckdbEngine(work / "spill") as db:
+        found = db.table(f"FROM {parquet(parquet_files(work / 'made-1', 'sends'))}")
     assert sum(found.column("resent").to_pylist()) > 0
     attempts = Counter(expected["exchanges"].column("attempt").to_pylist())
     assert attempts[1] > 0 and attempts[2] > 0
@@ -78,17 +77,17 @@ from dissector.joining.files import digests
 from dissector.lake.reader import open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
-from dissector.report.tallied import Maker, closed_groups, surveyed
+from dissector.report.tally_cache import TallyCache, closed_groups, surveyed
 from spark_jobs import land
-from dissector.spark.engine import SparkDesk
+from dissector.spark.engine import SparkEngine
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
 code = land.main()
 work = Path({work!r})
-with SparkDesk(SparkSession.getActiveSession(), work) as desk, open_lake(Path({lake!r})) as lake:
+with SparkEngine(SparkSession.getActiveSession(), work) as db, open_lake(Path({lake!r})) as lake:
     read = surveyed(lake, digests(lake.captures), None, work)
-    closed_groups(desk, read, read.captures, work)
+    closed_groups(db, read, read.captures, work)
     names = {{name: query.digest for name, query in catalogue().items()}}
-    Maker(read, None, work, lambda folder: desk, Selection()).make(names)
+    TallyCache(read, None, work, lambda folder: db, Selection()).make(names)
 stop(SparkSession.getActiveSession())
 sys.exit(code)
 """

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from dissector.spark.engine import SparkDesk
-from tests.dissector.queries.query_desk import QueryDesk
+from dissector.spark.engine import SparkEngine
+from tests.dissector.queries.query_engine import QueryEngine
 from tests.dissector.queries.test_permits import CONFIRM_US, SECOND, rows_of, tables_of
 
 QUERIES = ("consumers", "stalls", "balances")
@@ -26,9 +26,9 @@ def test_spark_walks_permits_as_duckdb_does(spark: Any, tmp_path: Path) -> None:
     ends_us = [rows[-1]["ts"] + 2 * SECOND if rows and n % 3 else None
                for n, rows in enumerate(consumers)]  # fmt: skip
     tables = tables_of(consumers, ends_us)
-    here = QueryDesk(tables)
-    with SparkDesk(spark, tmp_path) as engine:
-        there = QueryDesk(tables, engine)
+    here = QueryEngine(tables)
+    with SparkEngine(spark, tmp_path) as engine:
+        there = QueryEngine(tables, engine)
         for query in QUERIES:
-            mine, others = (sorted(map(repr, desk.per_capture(query))) for desk in (here, there))
+            mine, others = (sorted(map(repr, db.per_capture(query))) for db in (here, there))
             assert mine == others and mine

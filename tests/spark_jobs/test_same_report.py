@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.joining.closing import CLOSED
-from dissector.spark.engine import SparkDesk
+from dissector.spark.engine import SparkEngine
 from tests.reports import differences, reported
 from tests.spark_jobs.conftest import Both
 
@@ -61,7 +61,7 @@ def test_the_report_of_a_topic_and_a_time_with_exact_percentiles(
     asked: dict[str, Any] = {"since": SINCE, "topics": topics[::2], "exact": True}
     asked["captures"] = captures
     theirs = reported(both.lake, tmp_path / "duckdb", **asked)
-    mine = reported(both.lake, tmp_path / "spark", partial(SparkDesk, spark), **asked)
+    mine = reported(both.lake, tmp_path / "spark", partial(SparkEngine, spark), **asked)
     assert differences(mine, theirs) == []
     texts = [(tmp_path / name / "report.json").read_bytes() for name in ("spark", "duckdb")]
     assert texts[0] == texts[1]

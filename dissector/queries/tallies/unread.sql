@@ -1,19 +1,28 @@
--- unread: frames of Pulsar whose command is known and what it was about is not, by command
--- keys: command
+-- unread: frames of Pulsar whose command is known and what it was about is not, by kind
+-- keys: kind
 -- sums: unread
 -- A packet that was cut short may show that a MESSAGE passed and not to whom: no table but frames
 -- has a row of it. They are the frames of a connection less the rows that they should have made.
-WITH seen AS (
-  SELECT f.capture, f.connection_id, f.command, count(*) AS number
+-- kind: delivery, ack, setup (a client finds its broker and opens something there), or request.
+WITH named AS (
+  SELECT
+    f.capture, f.connection_id, f.command,
+    CASE
+      WHEN f.command = 'MESSAGE' THEN 'delivery'
+      WHEN f.command = 'ACK' THEN 'ack'
+      WHEN f.command IN ('CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')
+        THEN 'setup'
+      WHEN f.command IN ('UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA') THEN 'request'
+    END AS kind
   FROM frames AS f
   ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
-  WHERE
-    f.protocol = 'pulsar'
-    AND f.command IN (
-      'MESSAGE', 'ACK', 'CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE',
-      'UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA'
-    )
-  GROUP BY f.capture, f.connection_id, f.command
+  WHERE f.protocol = 'pulsar'
+),
+seen AS (
+  SELECT capture, connection_id, command, kind, count(*) AS number
+  FROM named
+  WHERE kind IS NOT NULL
+  GROUP BY capture, connection_id, command, kind
 ),
 told AS (
   SELECT own_capture, own_connection_id, 'MESSAGE' AS command, count(*) AS number
@@ -34,9 +43,9 @@ known AS (
   FROM told
   GROUP BY own_capture, own_connection_id, command
 )
-SELECT s.capture, s.command, sum(s.number - coalesce(k.number, 0)) AS unread
+SELECT s.capture, s.kind, sum(s.number - coalesce(k.number, 0)) AS unread
 FROM seen AS s
 LEFT JOIN known AS k
   ON k.own_capture = s.capture AND k.own_connection_id = s.connection_id AND k.command = s.command
 WHERE s.number > coalesce(k.number, 0)
-GROUP BY s.capture, s.command
+GROUP BY s.capture, s.kind

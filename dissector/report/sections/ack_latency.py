@@ -17,6 +17,8 @@ from dissector.report.numbers import (
     unseen,
 )
 from dissector.report.parts import Parts, is_blind, unread, with_unread
+from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.words import count_text, duration_text
 
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
@@ -137,9 +139,9 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
         "total": {**_group(deliveries, commands), **_lags(lags)},
         "by_subscription": listed,
     }
-    count = unread(parts, "MESSAGE")
+    count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
-    count = unread(parts, "ACK")
+    count = unread(parts, "ack")
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
     for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
         if is_blind(parts, way):
@@ -150,3 +152,32 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     section["total"]["passed_over_by_outcome"] = dict(sorted(passed.items()))
     section["passed_over"] = by_time(parts.rows("passed_deliveries"), _PASSED)
     return section
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["ack_latency"]["total"]
+    floor = total["grouping_floor_ms"]
+    gathered = {
+        None: "Whether clients kept acks back to send them together is not known.",
+        0.0: "Every ack wanted an answer, so none was kept back.",
+    }.get(
+        floor,
+        f"Clients gathered acks and sent them together, by default for up to "
+        f"{duration_text(floor or 0)}: that much of the time may be waiting in the client.",
+    )
+    return (
+        "Time from the last byte of a MESSAGE to the first byte of the ACK that consumes it: the "
+        f"queue of the client, its application and the network. {gathered} It speaks of "
+        f"{count_text(total['ack_latency_ms']['count'])} of "
+        f"{counted(total['deliveries'], 'delivery', 'deliveries')}."
+        f"{not_judged(report, total['not_judged'])}"
+    )
+
+
+SECTION: Final = Section(
+    "ack_latency",
+    ack_latency,
+    about,
+    Judged("acks", lambda total: total["passed_over"]),
+)

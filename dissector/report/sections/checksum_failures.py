@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.report.crc_errors import Difference, difference, of_checksum_field
 from dissector.report.numbers import (
     Row,
     applicable,
@@ -13,7 +14,8 @@ from dissector.report.numbers import (
     share,
 )
 from dissector.report.parts import MAX_FAILURES, Parts, is_without_permits
-from dissector.report.syndromes import Difference, difference, of_checksum_field
+from dissector.report.section import Judged, Section, not_judged
+from dissector.report.words import count_text, many
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
@@ -121,3 +123,25 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
         ],
         "failures": _failures(parts),
     }
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["checksum_failures"]["total"]
+    if total["not_applicable"]:
+        return f"Not applicable: {total['not_applicable']}."
+    absent = f" {count_text(total['absent'])} carry none." if total["absent"] else ""
+    return (
+        "Share of SEND and MESSAGE frames whose checksum (CRC32C) does not match their bytes. It "
+        f"speaks of {many(total['evaluated'], 'frame')} that were seen whole.{absent}"
+        f"{not_judged(report, total['not_evaluated_by_reason'])} A mismatch is damage on the wire "
+        "only if the receiver says so too."
+    )
+
+
+SECTION: Final = Section(
+    "checksum_failures",
+    checksum_failures,
+    about,
+    Judged("checksums", lambda total: total["mismatch"]),
+)

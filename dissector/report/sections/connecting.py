@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from dissector.report.numbers import Row, high, instant, milliseconds, nulls_last, timed
 from dissector.report.parts import Parts, unread
-from dissector.report.sections.requests import SETUP_COMMANDS
+from dissector.report.section import Judged, Section, counted, not_judged
 
 MAX_CHAINS: Final = 50  # the slowest ones
 MAX_BURSTS: Final = 50
@@ -97,7 +97,7 @@ def connecting(parts: Parts) -> dict[str, Any]:
         "chains_with_refusals": sum(row["refused"] for row in chains),
         "not_judged": {
             "opened_before_capture": count("connections") - count("opened"),
-            "request_unread": unread(parts, *SETUP_COMMANDS),
+            "request_unread": unread(parts, "setup"),
         },
     }
     return {
@@ -106,3 +106,24 @@ def connecting(parts: Parts) -> dict[str, Any]:
         "bursts": _bursts(parts),
         "closed_by_broker": _closed(parts),
     }
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["connecting"]["total"]
+    return (
+        "How long a client took from its first question about a topic to the producer or consumer "
+        "that is open on it, with connecting and its own pauses, and how many connections clients "
+        f"opened at once. It speaks of {counted(total['chains'], 'chain', 'chains')} and "
+        f"{counted(total['opened'], 'connection', 'connections')} whose opening was captured."
+        f"{not_judged(report, total['not_judged'])}"
+    )
+
+
+def _lost_connections(total: Row) -> int:
+    closed = total["closed_by_broker"]
+    found: int = closed["producers"] + closed["consumers"] or total["not_established"]
+    return found
+
+
+SECTION: Final = Section("connecting", connecting, about, Judged("connecting", _lost_connections))

@@ -1,11 +1,13 @@
 """Coverage: what was read, how much of it could be decoded, and what was found odd about it."""
 
-from typing import Any
+from typing import Any, Final
 
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts, blind, twin_count
+from dissector.report.section import Judged, Section
+from dissector.report.words import bytes_text, many, share_text
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -147,3 +149,29 @@ def coverage(parts: Parts) -> dict[str, Any]:
         for protocol in sorted(of_protocols, key=nulls_last)
     ]
     return {"total": total, "by_capture": by_capture, "by_protocol": by_protocol}
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["coverage"]["total"]
+    one_way = sum(total["one_way_connections"].values())
+    lacks = f" Of {many(one_way, 'connection')} one direction is missing." if one_way else ""
+    return (
+        f"What was read: {many(total['packets'], 'packet')} with "
+        f"{bytes_text(total['stream_bytes'])} of stream in "
+        f"{many(total['connections'], 'connection')}. decoded_share is what of these bytes stands "
+        f"in whole frames; the rest was not captured, was cut, or is no Pulsar.{lacks} What is "
+        "missing here is missing in every other section."
+    )
+
+
+SECTION: Final = Section(
+    "coverage",
+    coverage,
+    about,
+    Judged(
+        "coverage",
+        lambda total: total["decoded_share"],
+        lambda share: share_text(share) if share < 0.99 else "",
+    ),
+)

@@ -14,6 +14,8 @@ from dissector.report.numbers import (
     unseen,
 )
 from dissector.report.parts import MAX_INCIDENTS, Parts, is_blind
+from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.words import many
 
 MAX_TEXTS: Final = 5
 # What clients of Cursus send in every run though its brokers never take it, and live with: a
@@ -100,3 +102,23 @@ def errors(parts: Parts) -> dict[str, Any]:
         "by_text": _by_text(texts),
         "incidents": incidents[:MAX_INCIDENTS],
     }
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["errors"]["total"]
+    frames = report["coverage"]["total"]["frames"]
+    if total["answers"] is None:
+        return (
+            "Answers that refuse a request, of any command. The direction of the answers was not "
+            "captured, so nothing is known of them."
+        )
+    return (
+        "Answers that refuse a request, of any command; repeats of one request within two minutes "
+        f"are one incident. {counted(total['answers'], 'answer')} in "
+        f"{counted(total['incidents'], 'incident')}, in {many(frames, 'frame')}."
+        f"{not_judged(report, {})} What a client refuses by itself never reaches the wire."
+    )
+
+
+SECTION: Final = Section("errors", errors, about, Judged("errors", lambda total: total["answers"]))

@@ -15,6 +15,8 @@ from dissector.report.numbers import (
     unseen,
 )
 from dissector.report.parts import Parts, is_blind, is_without_permits, unread, with_unread
+from dissector.report.section import Judged, Section, not_judged
+from dissector.report.words import count_text, duration_text, many
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -231,7 +233,7 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
         "longest_stalls": _stall_rows(parts, consumers),
         "balance_over_time": _balance(parts, consumers),
     }
-    count = unread(parts, "MESSAGE")
+    count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
     for way, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
         if is_blind(parts, way):
@@ -240,3 +242,35 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
                 section[name] = [unseen(row, *keys) for row in section[name]]
     reason = _NOT_APPLICABLE if is_without_permits(parts) else None
     return section | {"total": applicable(section["total"], reason)}
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["permit_utilization"]["total"]
+    if total["not_applicable"]:
+        return f"Not applicable: {total['not_applicable']}."
+    of = total["utilization_of"]
+    shares = (
+        f"{many(of['delivered'], 'message')} delivered of {count_text(of['allowed'])} allowed, "
+        f"and {duration_text(total['observed_ms'])} of known balance, of all consumers together"
+        if of
+        else "no consumer whose balance is known"
+    )
+    return (
+        "Share of the messages that consumers allowed (permits) which was delivered to them. It "
+        f"speaks of {shares}.{not_judged(report, total['not_judged'])} Silence with permits "
+        "left may be an empty backlog or a limit of the broker; a capture cannot tell."
+    )
+
+
+def _stall_count(total: Row) -> int | None:
+    stalls = total["stalls"]
+    return None if stalls["count"] is None else stalls["count"] + stalls["open_at_end"]["count"]
+
+
+SECTION: Final = Section(
+    "permit_utilization",
+    permit_utilization,
+    about,
+    Judged("permits", _stall_count),
+)

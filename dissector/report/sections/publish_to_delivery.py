@@ -4,6 +4,8 @@ from typing import Any, Final
 
 from dissector.report.numbers import Row, grouped, known, nulls_last, timed, unseen
 from dissector.report.parts import Parts, is_blind, unread, with_unread
+from dissector.report.section import Section, counted, not_judged
+from dissector.report.words import many
 
 _KEYS: Final = ("topic", "subscription")
 
@@ -50,10 +52,25 @@ def publish_to_delivery(parts: Parts) -> dict[str, Any]:
         "entries_stored": sum(row["either"] for row in entries),
     }
     section: dict[str, Any] = {"total": total, "by_subscription": listed}
-    count = unread(parts, "MESSAGE")
+    count = unread(parts, "delivery")
     of_deliveries = ("deliveries", "entries_delivered", "entries_stored")
     section = with_unread(section, "message_unread", count, "deliveries", of_deliveries)
     if is_blind(parts, "to_client"):
         entries_counted = (name for name in total if name.startswith("entr"))
         section["total"] = unseen(section["total"], "deliveries", *entries_counted)
     return section
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["publish_to_delivery"]["total"]
+    return (
+        "Time from the last byte of a SEND to the last byte of the MESSAGE that carries its entry "
+        "to a consumer's queue, across connections of the same capture. It speaks of "
+        f"{many(total['transit_ms']['count'], 'first delivery', 'first deliveries')} of "
+        f"{counted(total['deliveries'], 'delivery', 'deliveries')}."
+        f"{not_judged(report, total['not_judged'])}"
+    )
+
+
+SECTION: Final = Section("publish_to_delivery", publish_to_delivery, about)

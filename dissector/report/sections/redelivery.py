@@ -14,6 +14,7 @@ from dissector.report.numbers import (
     unseen,
 )
 from dissector.report.parts import MAX_EXAMPLES, Parts, is_blind, unread, with_unread
+from dissector.report.section import Judged, Section, counted, not_judged
 
 # Causes that say the application asked for it; the others come from the infrastructure.
 ASKED_FOR: Final = ("explicit", "txn_abort")
@@ -59,9 +60,8 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
 def _aside(parts: Parts, pairs: set[Group]) -> list[Row]:
     """Publishes to retry and dead letter topics, by the topic and subscription they come from."""
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
-    keys = ["topic", "real_topic", "real_subscription", "has_reconsume_times"]
     found = []
-    for row in parts.rows("reconsumed", keys):
+    for row in parts.rows("reconsumed"):
         kind, topic, subscription = _origin(row, origins)
         if kind is not None:
             found.append(
@@ -177,10 +177,31 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
         "examples": by_time(parts.rows("redelivered"), _EXAMPLE)[:MAX_EXAMPLES],
     }
-    count = unread(parts, "MESSAGE")
+    count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
     if is_blind(parts, "to_client"):
         section["total"] = unseen(section["total"], *_OF_DELIVERIES)
         for name in ("by_topic", "by_subscription"):
             section[name] = [unseen(row, *_OF_DELIVERIES) for row in section[name]]
     return section
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["redelivery"]["total"]
+    return (
+        "Share of deliveries to clients' queues that were not the first of their entry, by the "
+        "broker's count or by an id seen before. It speaks of "
+        f"{counted(total['deliveries'], 'delivery', 'deliveries')} with "
+        f"{counted(total['messages'], 'message')}, and is the least it can be: what was "
+        "delivered before the capture began is known only where the broker counts it."
+        f"{not_judged(report, total['not_judged'])}"
+    )
+
+
+SECTION: Final = Section(
+    "redelivery",
+    redelivery,
+    about,
+    Judged("redelivery", lambda total: total["redelivered"]),
+)

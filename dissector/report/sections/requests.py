@@ -4,13 +4,11 @@ from typing import Any, Final
 
 from dissector.report.numbers import NOT_JUDGED, Row, counts_by, grouped, known, nulls_last, timed
 from dissector.report.parts import Parts, unread, with_unread
+from dissector.report.section import Section, counted, not_judged
+from dissector.report.words import many
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
-# Requests by which a client finds its broker and opens something there.
-SETUP_COMMANDS: Final = ("CONNECT", "PARTITIONED_METADATA", "LOOKUP", "PRODUCER", "SUBSCRIBE")
-# Further commands that only clients send and that always want an answer.
-_LATER_COMMANDS: Final = ("UNSUBSCRIBE", "SEEK", "GET_LAST_MESSAGE_ID", "GET_SCHEMA")
 
 
 def _group(found: list[Row]) -> Row:
@@ -63,5 +61,20 @@ def requests(parts: Parts) -> dict[str, Any]:
             {"asked_by": asker, **_group(group)} for (asker,), group in sorted(by_asker.items())
         ],
     }
-    count = unread(parts, *SETUP_COMMANDS, *_LATER_COMMANDS)
+    count = unread(parts, "setup", "request")
     return with_unread(section, "request_unread", count, "requests", ("requests",))
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["requests"]["total"]
+    return (
+        "Time from the last byte of a request to the last byte of its answer, for every command "
+        "but SEND; a PING by who sent it, since the other side answers. It speaks of "
+        f"{many(total['latency_ms']['count'], 'answer')} to "
+        f"{counted(total['requests'], 'request', 'requests')}."
+        f"{not_judged(report, total['not_judged'])}"
+    )
+
+
+SECTION: Final = Section("requests", requests, about)

@@ -20,13 +20,14 @@ from dissector.report.numbers import (
     instant,
     known,
     low,
-    mean_milliseconds,
     milliseconds,
     nulls_last,
-    quantile_ns,
+    timed,
     unseen,
 )
 from dissector.report.parts import MAX_PASSED_OVER, Parts, is_blind
+from dissector.report.section import Judged, Section, counted, not_judged
+from dissector.report.words import duration_text, many
 
 GROUPINGS: Final = {
     "total": (),
@@ -70,24 +71,13 @@ def _per(window: str, found: list[Row]) -> list[Row]:
 
 def _cell(found: list[Row]) -> Row:
     """One point of a series over time."""
-    buckets = histogram(found, "latencies")
-    count = sum(buckets.values())
-    least, most = low(r["latency_ns_min"] for r in found), high(r["latency_ns_max"] for r in found)
-
-    def percentile(permille: int) -> float | None:
-        if count == 0 or least is None or most is None:
-            return None
-        return milliseconds(min(max(quantile_ns(buckets, count, permille), least), most))
-
+    latency = timed(found, "latencies", "latency_ns")
     return {
         "sends": sum(row["sends"] for row in found),
         "messages": sum(row["messages"] for row in found),
         "request_bytes": sum(row["request_bytes"] for row in found),
-        "latencies": count,
-        "p50_ms": percentile(500),
-        "p99_ms": percentile(990),
-        "max_ms": milliseconds(most),
-        "mean_ms": mean_milliseconds(sum(row["latency_ns"] for row in found), count),
+        "latencies": latency["count"],
+        **{f"{name}_ms": latency[name] for name in ("p50", "p99", "max", "mean")},
     }
 
 
@@ -116,12 +106,12 @@ class _Lists:
 
 
 def _messages(parts: Parts, grouping: str, keys: Group) -> dict[Group, int]:
-    found = parts.rows("messages", ["grouping", *keys])
-    return {
-        tuple(row[key] for key in keys): row["messages"]
-        for row in found
-        if row["grouping"] == grouping
-    }
+    counts: dict[Group, int] = {}
+    for row in parts.rows("messages", ["grouping", *keys]):
+        if row["grouping"] == grouping:
+            key = tuple(row[name] for name in keys)
+            counts[key] = counts.get(key, 0) + row["messages"]
+    return counts
 
 
 def _group(lists: _Lists, key: Group) -> Row:
@@ -143,12 +133,8 @@ def _group(lists: _Lists, key: Group) -> Row:
         "outcomes": known(outcomes),
         "messages_by_outcome": known(counts_by(sends, "outcome", "messages")),
         "tainted": total["tainted"],
-        "latency_ms": durations(
-            histogram(minutes, "latencies"),
-            total["latency_ns"],
-            low(row["latency_ns_min"] for row in requests),
-            high(row["latency_ns_max"] for row in requests),
-            lists.exact.get(("latency", *key)),
+        "latency_ms": timed(
+            minutes, "latencies", "latency_ns", lists.exact.get(("latency", *key))
         ),
         "transmit_ms": durations(
             histogram(transmits, "transmits"),
@@ -158,12 +144,8 @@ def _group(lists: _Lists, key: Group) -> Row:
             lists.exact.get(("transmit", *key)),
         ),
         "resent": total["resent"],
-        "logical_latency_ms": durations(
-            histogram(logical, "logicals"),
-            sum(row["logical_ns"] for row in logical),
-            low(row["logical_ns_min"] for row in logical),
-            high(row["logical_ns_max"] for row in logical),
-            lists.exact.get(("logical", *key)),
+        "logical_latency_ms": timed(
+            logical, "logicals", "logical_ns", lists.exact.get(("logical", *key))
         ),
         "sends_of_unknown_count": total["counts_unknown"],
         "not_judged": known(not_judged),
@@ -231,22 +213,43 @@ def send_latency(parts: Parts) -> dict[str, Any]:
     return section
 
 
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    total = report["send_latency"]["total"]
+    trip = report["connecting"]["total"]["network_round_trip_ms"]
+    nearer = report["requests"]["total"]["tap_nearer_to"]
+    place = (
+        f"certainly nearer to the {nearer}"
+        if nearer
+        else "whether nearer to client or broker is not certain"
+    )
+    path = (
+        f" The whole path took {duration_text(trip['p50'])} there and back (median of "
+        f"{many(trip['count'], 'handshake')})."
+        if trip["count"]
+        else ""
+    )
+    return (
+        "Time from the last byte of a SEND to the last byte of its receipt, where the capture was "
+        f"taken ({place}): the broker's work and the part of the network behind that place.{path}"
+        f" It speaks of {many(total['latency_ms']['count'], 'receipt')} for "
+        f"{counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
+        f"latencies.{not_judged(report, total['not_judged'])}"
+    )
+
+
+def _unconfirmed(total: Row) -> int:
+    found: int = (total["sends"] or 0) - total["outcomes"].get("ok", 0)
+    return found or total["resent"]
+
+
+SECTION: Final = Section("send_latency", send_latency, about, Judged("sends", _unconfirmed))
+
+
 # -- percentiles from the values themselves (`--exact`), which do not add up as sums do: nothing of
 # -- this is kept
 
 _EXACT_NAMES: Final = ("topic", "producer_name", "client_ip", "broker_ip")
-
-
-def exact_query() -> str:
-    """The query of all percentiles: one row per list, measure and group.
-
-    Columns: grouping, the name of a list of the section; topic, producer_name, client_ip,
-    broker_ip, null unless the list has them; measure, latency, transmit or logical; a column per
-    percentile, ns: the value of rank ceil(count * share), from 1.
-    """
-    values = resources.files("dissector.queries").joinpath("exact.sql").read_text("utf-8")
-    ranked = " UNION ALL ".join(_ranked(name, keys) for name, keys in GROUPINGS.items())
-    return f"WITH timed AS (\n{values.strip()}\n) {ranked}"
 
 
 def _ranked(grouping: str, keys: tuple[str, ...]) -> str:
@@ -268,5 +271,15 @@ def _ranked(grouping: str, keys: tuple[str, ...]) -> str:
 
 
 def exact(table: Callable[[str], pa.Table]) -> pa.Table:
-    """All percentiles. table: runs a query over the tables of a lake, prelude included."""
-    return table(exact_query())
+    """All percentiles: one row per list, measure and group.
+
+    Columns: grouping, the name of a list of the section; topic, producer_name, client_ip,
+    broker_ip, null unless the list has them; measure, latency, transmit or logical; a column per
+    percentile, ns: the value of rank ceil(count * share), from 1.
+
+    Args:
+        table: runs a query over the tables of a lake, prelude included.
+    """
+    values = resources.files("dissector.queries").joinpath("exact.sql").read_text("utf-8")
+    ranked = " UNION ALL ".join(_ranked(name, keys) for name, keys in GROUPINGS.items())
+    return table(f"WITH timed AS (\n{values.strip()}\n) {ranked}")

@@ -4,6 +4,8 @@ from typing import Any, Final
 
 from dissector.report.numbers import Row, instant, milliseconds, nulls_last
 from dissector.report.parts import MAX_SLOW, Parts
+from dissector.report.section import Section
+from dissector.report.words import many
 
 LISTS: Final = ("publish", "other")  # publishing has its own, everything else shares one
 # What is shown in other words, or not at all.
@@ -38,3 +40,17 @@ def slowest(parts: Parts) -> dict[str, Any]:
         for name, listed in section.items()
     }
     return {"total": total, **section}
+
+
+def about(report: Row) -> str:
+    """What the numbers mean, of how many they speak, and what is not known."""
+    sends = len(report["slowest"]["publish"])
+    others = len(report["slowest"]["other"])
+    return (
+        f"The slowest exchanges that could be timed, {many(sends, 'send')} and "
+        f"{many(others, 'other request')}, with the frames and packets to look at. Refused sends "
+        "are not among them, nor what was never answered: it has no time."
+    )
+
+
+SECTION: Final = Section("slowest", slowest, about)

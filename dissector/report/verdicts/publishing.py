@@ -5,13 +5,12 @@ from typing import Final
 
 from dissector.report.commands import Commands
 from dissector.report.meanings import ERROR_STEPS, NO_CODE
-from dissector.report.numbers import Row
+from dissector.report.numbers import UNKNOWN, Row
 from dissector.report.verdict import (
     GOOD,
     LOOK,
     NAMED,
     PLAIN,
-    UNKNOWN,
     Remark,
     both_ways,
     holes,

@@ -6,7 +6,7 @@ import pytest
 
 from dissector.cli import engines
 from dissector.errors import DependencyError, UsageError
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from tests.dissector.spark import hide_spark
 
 MANY = engines.LARGE_ROWS + 1
@@ -41,7 +41,7 @@ def test_duckdb_has_no_master() -> None:
 
 def test_duckdb_needs_nothing_else(tmp_path: Path) -> None:
     with engines.opened("duckdb", None, 10, 1) as engine_in, engine_in(tmp_path) as engine:
-        assert isinstance(engine, Desk)
+        assert isinstance(engine, DuckdbEngine)
 
 
 def test_without_spark_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

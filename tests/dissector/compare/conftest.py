@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.compare.measured import measured
+from dissector.compare.lake_run import run_of_lake
 from dissector.compare.runs import Run
 from dissector.dissection import Options
 from dissector.lake.land import land_chain
@@ -30,7 +30,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> RunOf:
             land_chain(Chain((str(path),), path.name), folder / "lake", Options())
         (folder / "work").mkdir()
         with open_lake(folder / "lake") as lake:
-            return measured(lake, paths[0].name, folder / "work", 1, what)
+            return run_of_lake(lake, paths[0].name, folder / "work", 1, what)
 
     return read
 

@@ -19,7 +19,7 @@ from dissector.evidence.bundle import Bundle, write_bundle
 from dissector.evidence.source_files import chains_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
-from dissector.queries.engine import Engine, engine_over
+from dissector.queries.sandbox import Sandbox, sandbox_over
 from dissector.queries.selection import selection_of
 from dissector.sources.bundled import MANIFEST, PACKETS
 from dissector.sources.rings import Chain
@@ -37,18 +37,18 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 @pytest.fixture(scope="module")
-def engine(lake: Lake) -> Iterator[Engine]:
-    with engine_over(lake) as opened:
+def engine(lake: Lake) -> Iterator[Sandbox]:
+    with sandbox_over(lake) as opened:
         yield opened
 
 
-def chosen(engine: Engine, **asked: object) -> choosing.Chosen:
+def chosen(engine: Sandbox, **asked: object) -> choosing.Chosen:
     wanted = choosing.Filters(**asked)  # type: ignore[arg-type]
     ((capture, frames),) = choosing.choose(engine, wanted).items()
     return choosing.with_partners(engine, capture, frames)
 
 
-def commands(engine: Engine, numbers: list[int]) -> list[str]:
+def commands(engine: Sandbox, numbers: list[int]) -> list[str]:
     listed = ", ".join(map(str, numbers))
     found = choosing.rows(
         engine, f"SELECT command FROM frames WHERE frame_no IN ({listed}) ORDER BY frame_no"
@@ -56,7 +56,7 @@ def commands(engine: Engine, numbers: list[int]) -> list[str]:
     return [row["command"] for row in found]
 
 
-def test_conditions_narrow_each_other(engine: Engine) -> None:
+def test_conditions_narrow_each_other(engine: Sandbox) -> None:
     whole = choosing.choose(engine, choosing.Filters(frames=[(1, 100)]))
     ((_, hundred),) = whole.items()
     assert [number for _, number in hundred] == list(range(1, 101))
@@ -76,7 +76,7 @@ def test_partitions_of_a_topic_are_the_topic() -> None:
     assert "'persistent://public/default/it''s'" in text
 
 
-def test_the_slowest_are_pairs(engine: Engine) -> None:
+def test_the_slowest_are_pairs(engine: Sandbox) -> None:
     found = chosen(engine, slowest=3)
     assert len(found.of_role(choosing.SELECTED)) == 6
     (row,) = choosing.rows(
@@ -88,7 +88,7 @@ def test_the_slowest_are_pairs(engine: Engine) -> None:
     assert row == whole
 
 
-def test_what_belongs_to_a_send_is_there(engine: Engine) -> None:
+def test_what_belongs_to_a_send_is_there(engine: Sandbox) -> None:
     found = chosen(engine, finding="lost_receipt")
     assert commands(engine, found.of_role(choosing.SELECTED)) == ["SEND"] * 5
     opening = commands(engine, found.of_role(choosing.SET_UP))
@@ -96,13 +96,13 @@ def test_what_belongs_to_a_send_is_there(engine: Engine) -> None:
     assert set(opening) == expected
 
 
-def test_few_packets_show_the_same(engine: Engine) -> None:
+def test_few_packets_show_the_same(engine: Sandbox) -> None:
     found = chosen(engine, finding="lost_receipt")
     part = showing.cut(engine, CHAIN, found, Options(), has_permits=False)
     assert (part.selected, part.differing) == (5, 0)
     assert len(part.taken) < 20 and set(part.levels.values()) == {showing.FRAMES_ONLY}
     assert list(part.taken) == sorted(set(part.taken))
-    with showing.landed(part.data, Options()) as own, engine_over(own) as alone:
+    with showing.landed(part.data, Options()) as own, sandbox_over(own) as alone:
         numbers = showing.numbers_in(alone, part.taken)
         keys = showing.keys_of(engine, found)
         selected = [numbers[keys[number]] for number in found.of_role(choosing.SELECTED)]
@@ -110,7 +110,7 @@ def test_few_packets_show_the_same(engine: Engine) -> None:
     part.data.close()
 
 
-def test_more_packets_are_taken_where_few_say_something_else(engine: Engine) -> None:
+def test_more_packets_are_taken_where_few_say_something_else(engine: Sandbox) -> None:
     (row,) = choosing.rows(
         engine, "SELECT max(frame_no) AS last FROM frames WHERE command = 'MESSAGE'"
     )
@@ -120,7 +120,7 @@ def test_more_packets_are_taken_where_few_say_something_else(engine: Engine) -> 
     part.data.close()
 
 
-def test_sentences_of_packets_name_nothing(engine: Engine) -> None:
+def test_sentences_of_packets_name_nothing(engine: Sandbox) -> None:
     found = chosen(engine, finding="lost_receipt")
     said = [text for texts in facts.sentences(engine, found).values() for text in texts]
     assert any(text.startswith("selected: SEND, producer_id 0, sequence_id 146") for text in said)
@@ -128,7 +128,7 @@ def test_sentences_of_packets_name_nothing(engine: Engine) -> None:
     assert not any("j24" in text or "public" in text for text in said)
 
 
-def test_facts_of_the_whole_capture(engine: Engine) -> None:
+def test_facts_of_the_whole_capture(engine: Sandbox) -> None:
     (capture,) = {row["capture"] for row in choosing.rows(engine, "SELECT capture FROM frames")}
     told = facts.whole(engine, capture)
     assert told["frames"] == 1230

@@ -13,7 +13,7 @@ GIVEN = {"stream_bytes_to_broker": 1000, "stream_bytes_to_client": 400}
 def overlap(**then: Any) -> tuple[links.Plan, list[borders.Overlap]]:
     rows = [row("a", **GIVEN), after("b", stream_bytes_to_client=600, **then)]
     plan = links.plan(rows, {"a": (0, 10), "b": (10, 20)})
-    return plan, borders.overlaps(plan.seams, rows)
+    return plan, borders.overlaps(plan.handovers, rows)
 
 
 def frame(capture: str, number: int, offset: int, status: str = "complete") -> links.Row:
@@ -33,7 +33,7 @@ def test_a_packet_that_was_sent_again_is_in_both(first: int) -> None:
     packet came behind them, and their offsets are negative."""
     base = first - 1900
     plan, found = overlap(first_seq_to_broker=first, stream_bytes_to_broker=1100)
-    assert {seam.direction: seam.missing for seam in plan.seams}["to_broker"] == -100
+    assert {each.direction: each.missing for each in plan.handovers}["to_broker"] == -100
     (one,) = found
     assert (one.in_before, one.in_after) == ((900, 1000), (-base, 100 - base))
     assert one.shift == 900 + base

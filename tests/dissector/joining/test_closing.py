@@ -124,7 +124,7 @@ def test_clients_of_one_broker_in_captures_of_their_own_are_one_by_their_message
     with open_lake(tmp_path / "lake") as lake:
         plan = planned(lake)
         (group,) = plan.groups
-        assert not group.is_in_turn and plan.seams == ()
+        assert not group.is_in_turn and plan.handovers == ()
         found = closed(lake, plan, tmp_path / "closed")
     for table in CLOSED:
         assert rows_of(found[table]) == rows_of(whole(name)[table])

@@ -53,7 +53,7 @@ def test_a_connection_goes_on(before: dict[str, Any], then: dict[str, Any]) -> N
         ({"ended": "fin"}, {}),
         ({}, {"started": "syn"}),
         ({}, {"first_ts_ns": 5 * S}),
-        ({}, {"first_seq_to_broker": 2000 + 2 * links.MAX_SEAM_BYTES}),
+        ({}, {"first_seq_to_broker": 2000 + 2 * links.MAX_HANDOVER_BYTES}),
         ({"last_seq_to_client": None, "last_seq_to_broker": None}, {"first_ts_ns": 3600 * S}),
     ],
 )
@@ -65,7 +65,7 @@ def test_what_comes_behind_an_end_belongs_to_it() -> None:
     ended = row("a", ended="fin", ended_packet=9, fin_packet_to_broker=8, fin_packet_to_client=9)
     tail = after("b", protocol="none", first_seq_to_broker=2001, first_seq_to_client=901)
     assert links.continues(ended, tail)
-    assert {seam.missing for seam in links.find_seams([ended, tail])} == {None}
+    assert {handover.missing for handover in links.find_handovers([ended, tail])} == {None}
     assert not links.continues(ended, tail | {"protocol": "pulsar"})
     assert not links.continues(ended, tail | {"first_seq_to_broker": 2100})
     assert not links.continues(ended, tail | {"first_ts_ns": 900 * S, "last_ts_ns": 901 * S})
@@ -86,7 +86,7 @@ def test_three_captures_are_one_chain_and_the_fourth_stands_alone() -> None:
     assert [group.captures for group in found.groups] == [("a", "b", "c")]
     assert found.groups[0].floors == (0, 10 * S, 20 * S) and found.groups[0].is_in_turn
     assert found.moved == {("b", 2): ("a", 7), ("c", 4): ("a", 7)}
-    assert {(seam.before, seam.direction): seam.missing for seam in found.seams} == {
+    assert {(each.before, each.direction): each.missing for each in found.handovers} == {
         (("a", 7), "to_broker"): 0, (("a", 7), "to_client"): 0,
         (("b", 2), "to_broker"): 10, (("b", 2), "to_client"): 0,
     }  # fmt: skip

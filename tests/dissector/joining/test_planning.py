@@ -72,7 +72,7 @@ def test_each_group_has_its_part_of_the_plan() -> None:
     first, second = planning.parts_of(whole)
     assert first.captures == {"a0", "a1"} and second.captures == {"b0", "b1", "b2"}
     assert second.moved == {(f"b{number}", 0): ("b0", 0) for number in (1, 2)}
-    assert (len(first.seams), len(second.seams)) == (2, 4)
+    assert (len(first.handovers), len(second.handovers)) == (2, 4)
     assert planning.parts_of(planned(rows[:1])) == []
 
 

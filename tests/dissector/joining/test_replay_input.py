@@ -29,7 +29,7 @@ def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Ro
     db = placed(connections, frames=frames, **{name: rows.get(name, []) for name in names})
     db.execute("CREATE VIEW all_frames AS FROM frames")
     plan = planned(connections, [sorted({each["capture"] for each in connections})])
-    find_left_out(db, plan.seams)
+    find_left_out(db, plan.handovers)
     find_events(db)
     find_holes(db)
     find_message_counts(db)

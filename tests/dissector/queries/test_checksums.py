@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from dissector.queries.desk import Desk
-from tests.dissector.queries.query_desk import QueryDesk, Row
+from dissector.queries.duckdb_engine import DuckdbEngine
+from tests.dissector.queries.query_engine import QueryEngine, Row
 
 WRONG, RIGHT = 0xBAD, 0x600D
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[QueryDesk]:
-    with Desk(threads=1) as desk:
-        yield QueryDesk(engine=desk)
+def db() -> Iterator[QueryEngine]:
+    with DuckdbEngine(threads=1) as db:
+        yield QueryEngine(engine=db)
 
 
 def frame(frame_no: int, command: str = "SEND", **more: Any) -> Row:
@@ -38,12 +38,12 @@ def delivery(frame_no: int, **more: Any) -> Row:
     return {"connection_id": 0, "frame_no": frame_no, "outcome": "acked"} | more
 
 
-def said(desk: QueryDesk, tables: dict[str, list[Row]]) -> dict[int, tuple[str, int | None]]:
+def said(db: QueryEngine, tables: dict[str, list[Row]]) -> dict[int, tuple[str, int | None]]:
     """The verdict of each wrong frame, and the frame that proves it."""
-    desk.give(tables)
-    found = desk.per_capture("checksum_failures")
+    db.give(tables)
+    found = db.per_capture("checksum_failures")
     counted: dict[str, int] = {}
-    for row in desk.per_capture("checksums"):
+    for row in db.per_capture("checksums"):
         if row["grouping"] == "topic" and row["checksum"] == "mismatch":
             counted[row["verdict"]] = counted.get(row["verdict"], 0) + row["frames"]
     told = {row["frame_no"]: (row["verdict"], row["evidence_frame_no"]) for row in found}
@@ -52,7 +52,7 @@ def said(desk: QueryDesk, tables: dict[str, list[Row]]) -> dict[int, tuple[str, 
     return told
 
 
-def test_what_a_broker_answers_says_whether_the_frame_was_good(desk: QueryDesk) -> None:
+def test_what_a_broker_answers_says_whether_the_frame_was_good(db: QueryEngine) -> None:
     tables = {
         "frames": [frame(number) for number in (1, 3, 5, 7, 9)],
         "exchanges": [
@@ -60,13 +60,13 @@ def test_what_a_broker_answers_says_whether_the_frame_was_good(desk: QueryDesk) 
             send(5, "ok"), send(7, "dup_or_dropped"),
         ],
     }  # fmt: skip
-    assert said(desk, tables) == {
+    assert said(db, tables) == {
         1: ("confirmed_by_peer", 2), 3: ("unconfirmed", 4), 5: ("capture_artefact", 6),
         7: ("unconfirmed", 8), 9: ("unconfirmed", None),
     }  # fmt: skip
 
 
-def test_only_the_ack_that_ended_a_delivery_confirms_it(desk: QueryDesk) -> None:
+def test_only_the_ack_that_ended_a_delivery_confirms_it(db: QueryEngine) -> None:
     """An entry may be delivered several times; an ACK with an error speaks of one delivery."""
     tables = {
         "frames": [frame(number, "MESSAGE") for number in (1, 2, 3)],
@@ -79,14 +79,14 @@ def test_only_the_ack_that_ended_a_delivery_confirms_it(desk: QueryDesk) -> None
             {"connection_id": 0, "frame_no": 9, "validation_error": "DecryptionError"},
         ],
     }  # fmt: skip
-    assert said(desk, tables) == {
+    assert said(db, tables) == {
         1: ("confirmed_by_peer", 8), 2: ("unconfirmed", None), 3: ("unconfirmed", None),
     }  # fmt: skip
 
 
-def test_a_copy_is_the_same_entry_with_one_of_both_checksums(desk: QueryDesk) -> None:
+def test_a_copy_is_the_same_entry_with_one_of_both_checksums(db: QueryEngine) -> None:
     of_entry = {"ledger_id": 1, "entry_id": 2}
-    desk.give({
+    db.give({
         "frames": [
             frame(10, sequence_id=4), frame(20, "MESSAGE", **of_entry), frame(30, sequence_id=9),
         ],
@@ -104,17 +104,17 @@ def test_a_copy_is_the_same_entry_with_one_of_both_checksums(desk: QueryDesk) ->
     })  # fmt: skip
     found = {
         row["frame_no"]: (row["copy_frame_no"], row["copy_crc32c"])
-        for row in desk.per_capture("checksum_failures")
+        for row in db.per_capture("checksum_failures")
     }
     assert found == {10: (14, RIGHT), 20: (25, WRONG), 30: (None, None)}
 
 
 def test_frames_count_by_topic_and_by_connection_and_the_brokers_leg_does_not(
-    desk: QueryDesk,
+    db: QueryEngine,
 ) -> None:
     """A topic that is learnt late is the topic of what came before."""
     good: dict[str, Any] = {"checksum": "ok", "topic": None}
-    desk.give({
+    db.give({
         "frames": [
             frame(1, **good), frame(2, **good), frame(3), frame(4, connection_id=1, **good),
             frame(5, checksum="not_evaluated", checksum_note="snaplen"),
@@ -125,7 +125,7 @@ def test_frames_count_by_topic_and_by_connection_and_the_brokers_leg_does_not(
         ],
         "producers": [{"connection_id": 0, "producer_id": 0, "incarnation": 0, "topic": "t"}],
     })  # fmt: skip
-    rows = desk.per_capture("checksums")
+    rows = db.per_capture("checksums")
     by_topic = [(r["topic"], r["checksum"], r["checksum_note"], r["frames"]) for r in rows
                 if r["grouping"] == "topic"]  # fmt: skip
     expected = {

@@ -8,14 +8,14 @@ from dissector.report.parts import Parts
 from dissector.report.sections.ack_latency import ack_latency
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.report.sections.redelivery import redelivery
-from tests.dissector.queries.query_desk import QueryDesk, Row
+from tests.dissector.queries.query_engine import QueryEngine, Row
 
 SECOND = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def desk() -> QueryDesk:
-    return QueryDesk()
+def db() -> QueryEngine:
+    return QueryEngine()
 
 
 def delivery(frame_no: int, **values: Any) -> Row:
@@ -44,7 +44,7 @@ def grant(at_us: int, balance: int, consumer: int = 0, **values: Any) -> Row:
 # -- deliveries
 
 
-def test_only_a_later_ack_of_the_same_consumer_passes_a_delivery_over(desk: QueryDesk) -> None:
+def test_only_a_later_ack_of_the_same_consumer_passes_a_delivery_over(db: QueryEngine) -> None:
     said = [
         (1, 0, "acked"), (2, 0, "consumer_closed"), (3, 0, "redelivery_requested"),
         (4, 1, "unacked_at_end"), (5, 0, "acked"), (6, 0, "conn_closed"), (7, 0, "discarded"),
@@ -52,29 +52,29 @@ def test_only_a_later_ack_of_the_same_consumer_passes_a_delivery_over(desk: Quer
     ]  # fmt: skip
     rows = [delivery(frame, consumer_id=who, outcome=outcome) for frame, who, outcome in said]
     frames = [{"connection_id": 0, "frame_no": n, "last_packet": 10 * n} for n in range(9)]
-    desk.give({"deliveries": rows, "frames": frames})
-    rows = desk.per_capture("passed_deliveries")
+    db.give({"deliveries": rows, "frames": frames})
+    rows = db.per_capture("passed_deliveries")
     found = sorted((row["frame_no"], row["packet"]) for row in rows)
     assert found == [(2, 20), (7, 70), (9, None)]
-    counts = desk.per_capture("passed_delivery_counts")
+    counts = db.per_capture("passed_delivery_counts")
     counted = {row["outcome"]: row["passed_over"] for row in counts}
     assert counted == {"consumer_closed": 1, "discarded": 1, "unacked_at_end": 1}
 
 
-def test_the_first_that_came_again_are_listed_with_their_packets(desk: QueryDesk) -> None:
+def test_the_first_that_came_again_are_listed_with_their_packets(db: QueryEngine) -> None:
     rows = [
         delivery(n, connection_id=n % 2, is_redelivered=n > 10, previous_frame_no=n - 5)
         for n in range(200)
     ]
     frames = [{"connection_id": n % 2, "frame_no": n, "last_packet": n} for n in range(20)]
-    desk.give({"deliveries": rows, "frames": frames})
-    found = sorted(desk.per_capture("redelivered"), key=lambda row: int(row["at_us"]))
+    db.give({"deliveries": rows, "frames": frames})
+    found = sorted(db.per_capture("redelivered"), key=lambda row: int(row["at_us"]))
     assert [row["frame_no"] for row in found] == list(range(11, 61))
     assert [row["packet"] for row in found[:10]] == [*range(11, 20), None]
     assert found[0]["previous_frame_no"] == 6
 
 
-def test_names_learnt_late_and_older_consumers(desk: QueryDesk) -> None:
+def test_names_learnt_late_and_older_consumers(db: QueryEngine) -> None:
     consumers = [
         {"connection_id": 0, "consumer_id": 0, "incarnation": 0, "topic": "late",
          "subscription": "later", "name": "n", "opened_frame_no": 1},
@@ -82,10 +82,10 @@ def test_names_learnt_late_and_older_consumers(desk: QueryDesk) -> None:
     ]  # fmt: skip
     rows = [delivery(1, topic=None, subscription=None), delivery(2, consumer_id=1), delivery(3)]
     rows.append(delivery(4, message_count=None, redelivery_count=3, previous_frame_no=1))
-    desk.give({"deliveries": rows, "consumers": consumers})
+    db.give({"deliveries": rows, "consumers": consumers})
     found = {
         (row["topic"], row["subscription"], row["is_older"]): row
-        for row in desk.per_capture("deliveries")
+        for row in db.per_capture("deliveries")
     }
     counts = {key: row["deliveries"] for key, row in found.items()}
     assert counts == {("late", "later", False): 1, ("t", "s", True): 1, ("t", "s", False): 2}
@@ -94,33 +94,33 @@ def test_names_learnt_late_and_older_consumers(desk: QueryDesk) -> None:
     assert (row["counted_by_broker"], row["redelivery_count_max"]) == (1, 3)
 
 
-def test_what_a_proxy_carries_twice_counts_once(desk: QueryDesk) -> None:
+def test_what_a_proxy_carries_twice_counts_once(db: QueryEngine) -> None:
     legs = [{"connection_id": 0, "leg": "broker", "twin_connection_id": 1}, {"connection_id": 1}]
     twice = {"connections": legs}
     for table, row in (("deliveries", delivery(1)), ("acks", ack(2)), ("permits", grant(3, 5))):
         twice[table] = [row, row | {"connection_id": 1}]
-    desk.give(twice)
+    db.give(twice)
     for query, count in (("deliveries", "deliveries"), ("ack_commands", "ids"),
                          ("consumers", "grants")):  # fmt: skip
-        assert [row[count] for row in desk.per_capture(query)] == [1]
+        assert [row[count] for row in db.per_capture(query)] == [1]
 
 
 # -- acks and lags
 
 
-def test_commands_and_the_ids_in_them(desk: QueryDesk) -> None:
+def test_commands_and_the_ids_in_them(db: QueryEngine) -> None:
     acks = [ack(1), ack(1, ledger_id=2), ack(2), ack(3, request_id=5), ack(4, action="redeliver"),
             ack(5, action="redeliver", ledger_id=None)]  # fmt: skip
-    desk.give({"acks": acks})
+    db.give({"acks": acks})
     found = {row["is_answered"]: (row["ack_commands"], row["ids"])
-             for row in desk.per_capture("ack_commands")}  # fmt: skip
+             for row in db.per_capture("ack_commands")}  # fmt: skip
     assert found == {False: (2, 3), True: (1, 1)}
-    (row,) = desk.per_capture("redeliver_requests")
+    (row,) = db.per_capture("redeliver_requests")
     assert (row["ids_requested"], row["requests_for_all"]) == (1, 1)
 
 
 def test_the_age_of_what_nobody_acknowledged_ends_with_all_captures_read_together(
-    desk: QueryDesk,
+    db: QueryEngine,
 ) -> None:
     files = [{"capture": "c", "last_ts_ns": 10**9}, {"capture": "d", "last_ts_ns": 7 * 10**9}]
     rows = [
@@ -129,15 +129,15 @@ def test_the_age_of_what_nobody_acknowledged_ends_with_all_captures_read_togethe
         delivery(3, outcome="acked", ts=0, ack_latency_ns=900),
         delivery(4, outcome="acked", ts=0),
     ]
-    desk.give({"deliveries": rows, "capture_files": files})
-    times = desk.per_capture("ack_times")
+    db.give({"deliveries": rows, "capture_files": files})
+    times = db.per_capture("ack_times")
     found = {(row["outcome"], row["timed"]): row["oldest_us"] for row in times}
     assert found == {("unacked_at_end", 0): 5 * SECOND, ("acked", 1): None, ("acked", 0): None}
 
 
-def lags(desk: QueryDesk, acks: list[Row], deliveries: list[Row]) -> tuple[Row, list[list[Any]]]:
-    desk.give({"acks": acks, "deliveries": deliveries})
-    section = ack_latency(Parts(desk.tables(), 1_000_000))
+def lags(db: QueryEngine, acks: list[Row], deliveries: list[Row]) -> tuple[Row, list[list[Any]]]:
+    db.give({"acks": acks, "deliveries": deliveries})
+    section = ack_latency(Parts(db.tables(), 1_000_000))
     rows = [section["total"], *section["by_subscription"]]
     return section, [[row[name] for name in row if name.startswith("lag_")] for row in rows]
 
@@ -150,46 +150,46 @@ def handed(frame_no: int, lag: int | None, **values: Any) -> Row:
     return delivery(frame_no, **{"consumer_id": None, "partition": 0, "lag": lag, **values})
 
 
-def test_the_last_lags_of_all_partitions_and_the_highest_of_one(desk: QueryDesk) -> None:
+def test_the_last_lags_of_all_partitions_and_the_highest_of_one(db: QueryEngine) -> None:
     acks = [committed(3, 0, 9), committed(7, 0, 4), committed(5, 1, 2), committed(6, 1, None)]
-    _, found = lags(desk, acks, [handed(2, 30), handed(4, 12)])
+    _, found = lags(db, acks, [handed(2, 30), handed(4, 12)])
     assert found == [[4 + 2, 9, 12, 30, 1]] * 2
 
 
 def test_the_last_lag_is_the_latest_whatever_its_connection_numbers_its_frames(
-    desk: QueryDesk,
+    db: QueryEngine,
 ) -> None:
     acks = [committed(900, 0, 9, ts=1), committed(3, 0, 4, ts=2, connection_id=1)]
-    _, found = lags(desk, acks, [])
+    _, found = lags(db, acks, [])
     assert found[0][:2] == [4, 9]
 
 
-def test_unknown_is_not_nothing(desk: QueryDesk) -> None:
-    _, found = lags(desk, [committed(1, 0, None)], [handed(2, None)])
+def test_unknown_is_not_nothing(db: QueryEngine) -> None:
+    _, found = lags(db, [committed(1, 0, None)], [handed(2, None)])
     assert found[0] == [None, None, None, None, 2]
 
 
 def test_other_protocols_empty_batches_and_readers_without_a_group_have_no_lag(
-    desk: QueryDesk,
+    db: QueryEngine,
 ) -> None:
     others = [handed(2, None, consumer_id=4), handed(3, None, entry_id=None),
               handed(4, 7, subscription=None)]  # fmt: skip
-    _, found = lags(desk, [committed(1, 0, None, consumer_id=4)], others)
+    _, found = lags(db, [committed(1, 0, None, consumer_id=4)], others)
     assert found[0] == [None] * 5
 
 
 # -- permits
 
 
-def test_a_subscribe_that_was_refused_is_a_consumer_only_if_it_was_used(desk: QueryDesk) -> None:
+def test_a_subscribe_that_was_refused_is_a_consumer_only_if_it_was_used(db: QueryEngine) -> None:
     who = {"connection_id": 0, "incarnation": 0, "refused_code": "ConsumerBusy"}
     rows = [grant(1, 5), grant(2, 0, 1, event="reset", delta=None)]
     consumers = [{"consumer_id": 0, **who}, {"consumer_id": 1, **who}]
-    desk.give({"permits": rows, "consumers": consumers})
-    assert [row["consumer_id"] for row in desk.per_capture("consumers")] == [0]
+    db.give({"permits": rows, "consumers": consumers})
+    assert [row["consumer_id"] for row in db.per_capture("consumers")] == [0]
 
 
-def test_the_balance_of_the_most_hindered_consumer_is_drawn(desk: QueryDesk) -> None:
+def test_the_balance_of_the_most_hindered_consumer_is_drawn(db: QueryEngine) -> None:
     rows = [
         grant(1 * SECOND, 100), grant(9 * SECOND, 100),
         grant(1 * SECOND, 5, 1), grant(9 * SECOND, 8, 1),
@@ -200,8 +200,8 @@ def test_the_balance_of_the_most_hindered_consumer_is_drawn(desk: QueryDesk) -> 
         grant(1 * SECOND, 0, 3, event="delivery", delta=-1, available_after=None),
         grant(2 * SECOND, 5, 3), grant(2 * SECOND + 1, 0, 3, delta=1),
     ]  # fmt: skip
-    desk.give({"permits": rows, "connections": [{"connection_id": 0, "last_ts_ns": 10**12}]})
-    points = sorted(desk.per_capture("balances"), key=lambda row: int(row["at_ns"]))
+    db.give({"permits": rows, "connections": [{"connection_id": 0, "last_ts_ns": 10**12}]})
+    points = sorted(db.per_capture("balances"), key=lambda row: int(row["at_ns"]))
     assert {row["consumer_id"] for row in points} == {1}
     found = [(row["at_ns"], row["available_min"], row["available_max"], row["available_last"])
              for row in points]  # fmt: skip
@@ -209,14 +209,14 @@ def test_the_balance_of_the_most_hindered_consumer_is_drawn(desk: QueryDesk) -> 
 
 
 @pytest.mark.parametrize("consumers", [10_000])
-def test_sections_take_time_in_line_with_their_consumers(desk: QueryDesk, consumers: int) -> None:
+def test_sections_take_time_in_line_with_their_consumers(db: QueryEngine, consumers: int) -> None:
     rows = []
     for number in range(consumers):
         who = {"connection_id": number, "topic": f"t-{number % 100}", "subscription": "s"}
         rows += [grant(SECOND, 1, **who), grant(2 * SECOND, 0, event="delivery", delta=-1, **who),
                  grant(5 * SECOND, 1, **who)]  # fmt: skip
-    desk.give({"permits": rows, "deliveries": [delivery(1)], "acks": [ack(1)]})
-    parts = Parts(desk.tables(), 1_000_000)
+    db.give({"permits": rows, "deliveries": [delivery(1)], "acks": [ack(1)]})
+    parts = Parts(db.tables(), 1_000_000)
     section = permit_utilization(parts)
     assert section["total"]["stalls"]["unconfirmed"]["count"] == consumers
     assert len(section["by_consumer"]) == consumers and len(section["longest_stalls"]) == 50

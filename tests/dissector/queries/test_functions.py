@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.buckets import buckets_of
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 
 LARGEST = (1 << 63) - 1
 
@@ -55,10 +55,10 @@ def check_others(engine: Any) -> None:
 
 
 def test_buckets_are_those_of_the_rest_of_the_program() -> None:
-    with Desk() as desk:
-        check_buckets(desk)
+    with DuckdbEngine() as db:
+        check_buckets(db)
 
 
 def test_other_functions() -> None:
-    with Desk() as desk:
-        check_others(desk)
+    with DuckdbEngine() as db:
+        check_others(db)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dissector.limits import NULL
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from tests.dissector.queries.query_desk import QueryDesk, Row
+from tests.dissector.queries.query_engine import QueryEngine, Row
 from tests.naive import balance
 
 SECOND = 1_000_000
@@ -34,8 +34,8 @@ CONSUMER = st.tuples(st.lists(CHANGE, max_size=30), st.integers(-2, 5), st.boole
 
 
 @pytest.fixture(scope="module")
-def desk() -> QueryDesk:
-    return QueryDesk()
+def db() -> QueryEngine:
+    return QueryEngine()
 
 
 def rows_of(consumer: int, changes: list[Any]) -> list[Row]:
@@ -107,15 +107,15 @@ def tables_of(consumers: list[list[Row]], ends_us: list[int | None]) -> dict[str
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(CONSUMER, min_size=1, max_size=8))
-def test_numbers_and_stalls_are_those_of_the_walk(desk: QueryDesk, given: list[Any]) -> None:
+def test_numbers_and_stalls_are_those_of_the_walk(db: QueryEngine, given: list[Any]) -> None:
     consumers = [rows_of(number, changes) for number, (changes, _, _) in enumerate(given)]
     ends_us = [
         (rows[-1]["ts"] if rows else 0) + after * SECOND if is_closed else None
         for rows, (_, after, is_closed) in zip(consumers, given, strict=True)
     ]
-    desk.give(tables_of(consumers, ends_us))
+    db.give(tables_of(consumers, ends_us))
     results, stalls = walked(consumers, ends_us)
-    found = {tuple(row[name] for name in WHO): row for row in desk.per_capture("consumers")}
+    found = {tuple(row[name] for name in WHO): row for row in db.per_capture("consumers")}
     assert len(found) == sum(bool(rows) for rows in consumers)
     for number, (rows, one) in enumerate(zip(consumers, results, strict=True)):
         if rows:
@@ -131,6 +131,6 @@ def test_numbers_and_stalls_are_those_of_the_walk(desk: QueryDesk, given: list[A
         {"slot": 2 * row["connection_id"] + row["consumer_id"],
          **{name: row[name] for name in ("start_frame_no", "end_frame_no", "start_us", "stall_us")},
          "confirmed": None if row["confirmed"] is None else int(row["confirmed"])}
-        for row in desk.per_capture("stalls")
+        for row in db.per_capture("stalls")
     ]  # fmt: skip
     assert sorted(map(repr, listed)) == sorted(map(repr, stalls)) or len(stalls) > 50

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dissector.errors import UsageError
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection, full_name, selection_of, time_ns
 from dissector.queries.tables import columns_of, table_views
 from dissector.schemas import TABLES
@@ -86,27 +86,27 @@ def check_topics(engine: Any) -> None:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    with Desk() as found:
+def db() -> Iterator[DuckdbEngine]:
+    with DuckdbEngine() as found:
         yield found
 
 
-def test_since_is_in_and_until_is_not(desk: Desk) -> None:
-    check_times(desk)
+def test_since_is_in_and_until_is_not(db: DuckdbEngine) -> None:
+    check_times(db)
 
 
-def test_a_topic_comes_with_its_partitions_and_with_names_learnt_late(desk: Desk) -> None:
-    check_topics(desk)
+def test_a_topic_comes_with_its_partitions_and_with_names_learnt_late(db: DuckdbEngine) -> None:
+    check_topics(db)
 
 
 def test_everything_is_left_as_it_is() -> None:
     assert list(Selection().views(table_views())) == list(table_views())
 
 
-def test_selected_rows_have_all_columns(desk: Desk) -> None:
-    opened(desk, Selection(1, 2, (T,)))
+def test_selected_rows_have_all_columns(db: DuckdbEngine) -> None:
+    opened(db, Selection(1, 2, (T,)))
     for table in TABLES:
-        assert set(columns_of(table)) <= set(desk.table(f"SELECT * FROM {table}").schema.names)
+        assert set(columns_of(table)) <= set(db.table(f"SELECT * FROM {table}").schema.names)
 
 
 def test_options_are_read() -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from dissector.queries.catalogue import catalogue
 from dissector.report import captures
-from dissector.report.captures import JUDGED, KEPT, WORDS, all_judged, rows_to_judge
+from dissector.report.captures import KEPT, WORDS, all_judged, rows_to_judge
+from dissector.report.numbers import grouped, high, low
 from dissector.report.parts import Parts, of_captures
-from dissector.report.result import SECTIONS, build
+from dissector.report.result import JUDGED, SECTIONS, build
 from dissector.report.verdict import BAD, LOOK
 from dissector.report.verdicts import remarks
 from tests.dissector.report import made
@@ -93,9 +94,8 @@ def test_every_word_and_section_is_one_that_the_page_knows(
     several: dict[str, made.Tables],
 ) -> None:
     for row in summed(several).result()["verdicts"]["by_capture"]:
-        assert tuple(row["sections"]) == JUDGED == tuple(row["decided_by"])
+        assert tuple(row["sections"]) == tuple(JUDGED) == tuple(row["decided_by"])
         assert {row["verdict"], *row["sections"].values()} - {None} <= set(WORDS)
-    assert set(JUDGED) <= set(SECTIONS)
 
 
 def test_the_list_is_bounded_and_the_total_says_of_how_many(
@@ -144,14 +144,14 @@ def test_what_is_left_out_for_verdicts_changes_none(several: dict[str, made.Tabl
     assert all_judged(brief).equals(all_judged(whole))
     for capture, parts in of_captures(whole):
         for name in JUDGED:
-            total = SECTIONS[name](parts)["total"]
-            of_all = SECTIONS[name](parts._replace(only_totals=False))["total"]
+            total = SECTIONS[name].build(parts)["total"]
+            of_all = SECTIONS[name].build(parts._replace(only_totals=False))["total"]
             differ = {key for key in of_all if total[key] != of_all[key]}
             assert differ <= {"per_minute", "per_hour", "per_day", "over_time"}, (capture, name)
 
 
-def test_sums_of_few_rows_are_those_that_arrow_makes() -> None:
-    """Rows of one capture are dicts, those of a report Arrow's: the same numbers either way."""
+def test_rows_that_are_merged_before_are_those_that_a_section_adds_up() -> None:
+    """Rows of one capture come as they are, many rows of a report merged: the same numbers."""
     query = catalogue()["sends"]
     rows = [
         {name: (at % 3 or None) if name in query.keys else (None if at % 4 == 0 else at)
@@ -159,6 +159,12 @@ def test_sums_of_few_rows_are_those_that_arrow_makes() -> None:
         for at in range(60)
     ]  # fmt: skip
     table = pa.Table.from_pylist(rows)
-    for keys in ((), ("topic",), ("topic", "outcome"), None):
-        few = Parts({"sends": rows}, 1).rows("sends", keys)
-        assert few == Parts({"sends": table}, 1).rows("sends", keys)
+    for keys in ((), ("topic",), ("topic", "outcome")):
+        few = grouped(Parts({"sends": rows}, 1).rows("sends", keys), keys)
+        merged = Parts({"sends": table}, 1).rows("sends", keys)
+        assert [tuple(row[key] for key in keys) for row in merged] == [*few]
+        for row, found in zip(merged, few.values(), strict=True):
+            assert all(row[name] == sum(each[name] for each in found) for name in query.sums)
+            assert all(row[name] == low(each[name] for each in found) for name in query.least)
+            assert all(row[name] == high(each[name] for each in found) for name in query.greatest)
+    assert Parts({"sends": rows}, 1).rows("sends") == Parts({"sends": table}, 1).rows("sends")

@@ -17,10 +17,9 @@ from dissector.report.numbers import (
     instant,
     known,
     low,
-    mean_milliseconds,
     milliseconds,
     nulls_last,
-    quantile_ns,
+    quantiles_ns,
     rounded,
     share,
     step_ns,
@@ -43,8 +42,8 @@ def test_milliseconds_have_three_decimals(ns: int | None, ms: float | None) -> N
 
 
 def test_nothing_has_no_share_and_no_mean() -> None:
-    assert share(0, 0) is None and mean_milliseconds(0, 0) is None
-    assert share(1, 3) == 0.333333 and mean_milliseconds(3_000_000, 2) == 1.5
+    assert share(0, 0) is None
+    assert share(1, 3) == 0.333333 and durations({1: 2}, 3_000_000, 1, 1)["mean"] == 1.5
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_percentiles_of_a_histogram_are_near_those_of_the_values(
         bucket = int(bucket_of(value))
         buckets[bucket] = buckets.get(bucket, 0) + 1
     exact = percentile(sorted(values), permille)
-    assert abs(quantile_ns(buckets, len(values), permille) - exact) <= 0.016 * exact + 1
+    assert abs(quantiles_ns(buckets, [permille])[0] - exact) <= 0.016 * exact + 1
 
 
 def test_durations_stay_between_the_least_and_the_greatest() -> None:

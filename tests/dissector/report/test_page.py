@@ -14,7 +14,7 @@ import pytest
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
 from dissector.report.captures import WORDS
-from dissector.report.explained import joined_about
+from dissector.report.closing import about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
 from dissector.report.result import SECTIONS
@@ -99,7 +99,7 @@ def test_what_joining_captures_lost_is_listed() -> None:
     total = {"captures": 3, "captures_joined": 2, "groups": 1, "frames_straddling": 2,
              "frames_lost": 1, "bytes_missing_between": 0}  # fmt: skip
     closing = {"total": total, "straddling": [counted, row], "copies": [{"capture": "c-2"}]}
-    report["closing"] = {"about": joined_about(closing), **closing}
+    report["closing"] = {"about": about(closing), **closing}
     text = page(report)
     part = text[text.index('<section id="closing">') :]
     assert "2 frames begin in one capture and end in the next: 1 counted" in part

@@ -11,35 +11,34 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.errors import InputError
 from dissector.queries.catalogue import View
-from dissector.queries.desk import Desk
-from dissector.queries.written import written
+from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.schemas.arrow import arrow_schema
 from dissector.spark import engine
-from dissector.spark.engine import SparkDesk, places
+from dissector.spark.engine import SparkEngine, places
 from tests.dissector.queries import test_functions, test_selection
 
 
 @pytest.fixture
-def desk(spark: Any, tmp_path: Path) -> Iterator[SparkDesk]:
-    with SparkDesk(spark, tmp_path / "work") as found:
+def db(spark: Any, tmp_path: Path) -> Iterator[SparkEngine]:
+    with SparkEngine(spark, tmp_path / "work") as found:
         yield found
 
 
-def test_functions_are_those_of_the_other_engine(desk: SparkDesk) -> None:
-    test_functions.check_buckets(desk)
-    test_functions.check_others(desk)
+def test_functions_are_those_of_the_other_engine(db: SparkEngine) -> None:
+    test_functions.check_buckets(db)
+    test_functions.check_others(db)
 
 
-def test_selections_leave_what_they_leave_on_the_other_engine(desk: SparkDesk) -> None:
-    test_selection.check_times(desk)
-    test_selection.check_topics(desk)
+def test_selections_leave_what_they_leave_on_the_other_engine(db: SparkEngine) -> None:
+    test_selection.check_times(db)
+    test_selection.check_topics(db)
 
 
 def test_files_are_read_by_their_names_whatever_stands_in_them(
-    desk: SparkDesk, tmp_path: Path
+    db: SparkEngine, tmp_path: Path
 ) -> None:
     """Names that are patterns, addresses or percent-encoded to somebody; files without rows."""
-    with Desk() as writer:
+    with DuckdbEngine() as writer:
         rows = pa.table({"capture": ["a"], "frame_no": [7]})
         writer.register("rows", rows)
         paths = []
@@ -47,27 +46,27 @@ def test_files_are_read_by_their_names_whatever_stands_in_them(
             folder = tmp_path / name
             folder.mkdir()
             writer.write({"part": "SELECT * FROM rows"}, folder)
-            paths += written(folder, "part")
-    desk.parquet_table("found", paths, rows.schema)
-    assert desk.table("SELECT * FROM found").to_pylist() == rows.to_pylist() * len(paths)
-    desk.parquet_table("found", [], rows.schema)
-    assert desk.table("SELECT * FROM found").num_rows == 0
-    desk.lake_table("frames", paths[:1], [], arrow_schema("frames").empty_table())
-    (row,) = desk.table("SELECT frame_no, topic FROM lake_frames").to_pylist()
+            paths += parquet_files(folder, "part")
+    db.parquet_table("found", paths, rows.schema)
+    assert db.table("SELECT * FROM found").to_pylist() == rows.to_pylist() * len(paths)
+    db.parquet_table("found", [], rows.schema)
+    assert db.table("SELECT * FROM found").num_rows == 0
+    db.lake_table("frames", paths[:1], [], arrow_schema("frames").empty_table())
+    (row,) = db.table("SELECT frame_no, topic FROM lake_frames").to_pylist()
     assert row == {"frame_no": 7, "topic": None}
 
 
-def test_a_damaged_file_is_an_error_of_input(desk: SparkDesk, tmp_path: Path) -> None:
+def test_a_damaged_file_is_an_error_of_input(db: SparkEngine, tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing else")
-    desk.parquet_table("bad", [str(tmp_path / "bad.parquet")], pa.schema({"n": pa.int64()}))
+    db.parquet_table("bad", [str(tmp_path / "bad.parquet")], pa.schema({"n": pa.int64()}))
     with pytest.raises(InputError, match="cannot be read, dissector lake verify tells which"):
-        desk.table("SELECT * FROM bad")
+        db.table("SELECT * FROM bad")
     with pytest.raises(InputError, match="cannot be read"):
-        desk.write({"copy": "SELECT * FROM bad"}, tmp_path)
+        db.write({"copy": "SELECT * FROM bad"}, tmp_path)
 
 
 def test_views_that_are_read_twice_are_written_down_once(
-    desk: SparkDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views = (
         View("base", "a number", "SELECT n FROM numbers"),
@@ -75,13 +74,13 @@ def test_views_that_are_read_twice_are_written_down_once(
         View("unread", "nothing reads it", "SELECT no_such_column FROM base"),
     )
     monkeypatch.setattr(engine, "prelude", lambda: views)
-    desk.register("numbers", pa.table({"n": [1, 2, 3]}))
-    desk.write({"a": "SELECT n FROM once", "b": "SELECT sum(n) AS n FROM base"}, tmp_path / "out")
+    db.register("numbers", pa.table({"n": [1, 2, 3]}))
+    db.write({"a": "SELECT n FROM once", "b": "SELECT sum(n) AS n FROM base"}, tmp_path / "out")
     assert [path.name for path in (tmp_path / "work" / "settled").iterdir()] == ["base"]
-    with Desk() as reader:
+    with DuckdbEngine() as reader:
         for name, expected in (("a", [2, 3]), ("b", [6])):
             reader.parquet_table(
-                "rows", written(tmp_path / "out", name), pa.schema({"n": pa.int64()})
+                "rows", parquet_files(tmp_path / "out", name), pa.schema({"n": pa.int64()})
             )
             assert sorted(reader.table("FROM rows").column("n").to_pylist()) == expected
     assert places("base", "FROM base AS b\nJOIN base ON based = base.n, bases") == [
@@ -89,14 +88,14 @@ def test_views_that_are_read_twice_are_written_down_once(
     ]  # fmt: skip
 
 
-def test_tasks_run_a_function_each(desk: SparkDesk) -> None:
-    assert desk.each(len, ["a", "bb", ""]) == [1, 2, 0]
-    assert desk.each(len, []) == []
+def test_tasks_run_a_function_each(db: SparkEngine) -> None:
+    assert db.each(len, ["a", "bb", ""]) == [1, 2, 0]
+    assert db.each(len, []) == []
 
 
-def test_what_is_wrong_with_a_file_of_a_task_is_an_error_of_input(desk: SparkDesk) -> None:
+def test_what_is_wrong_with_a_file_of_a_task_is_an_error_of_input(db: SparkEngine) -> None:
     with pytest.raises(InputError, match=r"^capture 2 cannot be read$"):
-        desk.each(unreadable, [1, 2, 3])
+        db.each(unreadable, [1, 2, 3])
 
 
 def unreadable(number: int) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.report.sections.connecting import connecting
-from tests.dissector.queries.query_desk import QueryDesk, Row
+from tests.dissector.queries.query_engine import QueryEngine, Row
 from tests.dissector.report.made import START_NS
 
 QUERIES = (
@@ -19,18 +19,18 @@ BURST = 10
 
 
 @pytest.fixture(scope="module")
-def desk() -> QueryDesk:
-    return QueryDesk()
+def db() -> QueryEngine:
+    return QueryEngine()
 
 
-def section_of(desk: QueryDesk, units: dict[str, str] | None = None, **tables: Any) -> Row:
+def section_of(db: QueryEngine, units: dict[str, str] | None = None, **tables: Any) -> Row:
     """The section of one capture, or of those that rows name."""
     captures: dict[str, dict[str, list[Row]]] = {}
     for table, rows in tables.items():
         for row in rows:
             mine = captures.setdefault(row.get("capture", "c"), {})
             mine.setdefault(table, []).append(row)
-    return connecting(desk.put(captures, units).parts(QUERIES))
+    return connecting(db.put(captures, units).parts(QUERIES))
 
 
 # -- chains
@@ -48,7 +48,7 @@ def step(command: str, at: int, took: int | None, **more: Any) -> Row:
     return row | more
 
 
-def test_a_chain_runs_from_the_first_question_to_what_is_open(desk: QueryDesk) -> None:
+def test_a_chain_runs_from_the_first_question_to_what_is_open(db: QueryEngine) -> None:
     steps = [
         step("PARTITIONED_METADATA", 0, 5),
         step("LOOKUP", 10, 5),
@@ -56,7 +56,7 @@ def test_a_chain_runs_from_the_first_question_to_what_is_open(desk: QueryDesk) -
         step("PRODUCER", 40, 10, connection_id=3),
         step("LOOKUP", 60, 5),  # for another one, which is never open
     ]
-    section = section_of(desk, exchanges=steps[::-1])
+    section = section_of(db, exchanges=steps[::-1])
     (chain,) = section["slowest_chains"]
     assert (chain["chain_ms"], chain["opened"], chain["lookups"]) == (50.0, "PRODUCER", 1)
     assert (chain["lookup_ms"], chain["connect_ms"], chain["open_ms"]) == (10.0, 10.0, 10.0)
@@ -65,10 +65,10 @@ def test_a_chain_runs_from_the_first_question_to_what_is_open(desk: QueryDesk) -
     assert section["total"]["chains"] == 1 and section["total"]["chain_ms"]["max"] == 50.0
 
 
-def test_refusals_belong_to_the_chain_that_they_lengthen(desk: QueryDesk) -> None:
+def test_refusals_belong_to_the_chain_that_they_lengthen(db: QueryEngine) -> None:
     steps = [step("LOOKUP", 0, 1), step("PRODUCER", 5, 1, outcome="error"),
              step("LOOKUP", 200, 1), step("PRODUCER", 205, 5)]  # fmt: skip
-    section = section_of(desk, exchanges=steps)
+    section = section_of(db, exchanges=steps)
     (chain,) = section["slowest_chains"]
     assert (chain["chain_ms"], chain["refused"], chain["lookups"]) == (210.0, 1, 2)
     assert section["total"]["chains_with_refusals"] == 1
@@ -76,14 +76,14 @@ def test_refusals_belong_to_the_chain_that_they_lengthen(desk: QueryDesk) -> Non
     late = [row | {"request_first_ns": row["request_first_ns"] + 300 * SECOND,
                    "response_last_ns": row["response_last_ns"] + 300 * SECOND}
             for row in steps[2:]]  # fmt: skip
-    (chain,) = section_of(desk, exchanges=[*steps[:2], *late])["slowest_chains"]
+    (chain,) = section_of(db, exchanges=[*steps[:2], *late])["slowest_chains"]
     assert (chain["chain_ms"], chain["refused"]) == (10.0, 0)
 
 
-def test_a_chain_goes_over_captures_only_where_they_are_read_together(desk: QueryDesk) -> None:
+def test_a_chain_goes_over_captures_only_where_they_are_read_together(db: QueryEngine) -> None:
     steps = [step("LOOKUP", 0, 1, capture="a"), step("PRODUCER", 5, 5, capture="b")]
     for units, took in (({}, 5.0), ({"a": "a", "b": "a"}, 10.0)):
-        (chain,) = section_of(desk, units, exchanges=steps)["slowest_chains"]
+        (chain,) = section_of(db, units, exchanges=steps)["slowest_chains"]
         assert (chain["chain_ms"], chain["capture"]) == (took, "b")
         # A frame of another capture has no number here.
         assert chain["request_frame_no"] == (5 if took == 5.0 else None)
@@ -133,7 +133,7 @@ def plain_chains(rows: list[Row]) -> list[tuple[int, int, int]]:
 
 @settings(deadline=None, max_examples=25)
 @given(STEPS)
-def test_chains_are_those_of_one_step_after_the_other(desk: QueryDesk, drawn: list[Any]) -> None:
+def test_chains_are_those_of_one_step_after_the_other(db: QueryEngine, drawn: list[Any]) -> None:
     rows = []
     at = 0
     for number, (command, topic, outcome, connection, after, took) in enumerate(drawn):
@@ -143,8 +143,8 @@ def test_chains_are_those_of_one_step_after_the_other(desk: QueryDesk, drawn: li
             command, at, took if is_answered else None, topic=topic, outcome=outcome,
             connection_id=connection, request_frame_no=number, response_frame_no=1000 + number,
         ))  # fmt: skip
-    desk.put({"c": {"exchanges": rows}})
-    found = desk.table("SELECT chain_ns, lookups, refused FROM chains").to_pylist()
+    db.put({"c": {"exchanges": rows}})
+    found = db.table("SELECT chain_ns, lookups, refused FROM chains").to_pylist()
     assert sorted(tuple(row.values()) for row in found) == plain_chains(rows)
 
 
@@ -165,20 +165,20 @@ def legs(times_ms: list[int], **more: Any) -> list[Row]:
     ]  # fmt: skip
 
 
-def test_many_connections_at_once_are_a_storm(desk: QueryDesk) -> None:
-    calm = section_of(desk, connections=legs([20_000 * number for number in range(30)]))
+def test_many_connections_at_once_are_a_storm(db: QueryEngine) -> None:
+    calm = section_of(db, connections=legs([20_000 * number for number in range(30)]))
     assert (calm["total"]["opened_within_10_s"], calm["total"]["bursts"]) == (1, 0)
-    storm = section_of(desk, connections=legs([100 * number for number in range(BURST)]))
+    storm = section_of(db, connections=legs([100 * number for number in range(BURST)]))
     (row,) = storm["bursts"]
     assert row["opened_within_10_s"] == BURST and row["not_established"] == 0
     assert storm["total"]["network_round_trip_ms"]["p50"] == 1.0
     assert storm["total"]["bursts"] == 1
 
 
-def test_captures_that_are_read_together_are_one_storm(desk: QueryDesk) -> None:
+def test_captures_that_are_read_together_are_one_storm(db: QueryEngine) -> None:
     rows = [row | {"capture": "b" if n % 2 else "a"} for n, row in enumerate(legs([0] * BURST))]
-    assert section_of(desk, connections=rows)["total"]["bursts"] == 0
-    together = section_of(desk, {"a": "a", "b": "a"}, connections=rows)
+    assert section_of(db, connections=rows)["total"]["bursts"] == 0
+    together = section_of(db, {"a": "a", "b": "a"}, connections=rows)
     assert together["total"]["bursts"] == 1 and together["bursts"][0]["opened"] == BURST
 
 
@@ -193,14 +193,14 @@ STARTS = st.lists(
 
 @settings(deadline=None, max_examples=25)
 @given(STARTS)
-def test_peaks_are_those_of_every_window(desk: QueryDesk, starts: list[Any]) -> None:
+def test_peaks_are_those_of_every_window(db: QueryEngine, starts: list[Any]) -> None:
     rows = [
         {"connection_id": n, "client_ip": client, "broker_ip": "x", "broker_port": port,
          "started": "syn", "first_ts_ns": seconds * SECOND,
          "protocol": "none" if is_vain else "pulsar", "handshake_rtt_ns": None if is_vain else 5}
         for n, (port, client, seconds, is_vain) in enumerate(starts)
     ]  # fmt: skip
-    desk.put({"c": {"connections": rows}})
+    db.put({"c": {"connections": rows}})
     wanted = []
     for pair in {(client, port) for port, client, *_ in starts}:
         mine = [each for each in starts if (each[1], each[0]) == pair]
@@ -211,15 +211,15 @@ def test_peaks_are_those_of_every_window(desk: QueryDesk, starts: list[Any]) -> 
             "client_ip": pair[0], "broker_port": pair[1], "opened": len(mine), "vain": vain,
             "within_10_s": peak, "at_ns": -begun * SECOND,
         })  # fmt: skip
-    found = desk.table(
+    found = db.table(
         "SELECT client_ip, broker_port, opened, vain, within_10_s, at_ns FROM storms"
     )
     assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted))
 
 
-def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured(desk: QueryDesk) -> None:
+def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured(db: QueryEngine) -> None:
     def of(rows: list[Row]) -> Row:
-        total: Row = section_of(desk, connections=rows)["total"]
+        total: Row = section_of(db, connections=rows)["total"]
         return total
 
     refused = of(legs([0, 1, 2], protocol="none", handshake_rtt_ns=None, closed_first_by="broker"))
@@ -236,7 +236,7 @@ def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured(desk: 
 
 
 def test_what_the_broker_closed_is_listed_in_order_and_what_it_refused_is_not(
-    desk: QueryDesk,
+    db: QueryEngine,
 ) -> None:
     row = {"connection_id": 0, "incarnation": 0, "topic": "t", "closed_by": "broker"}
     producers = [
@@ -245,7 +245,7 @@ def test_what_the_broker_closed_is_listed_in_order_and_what_it_refused_is_not(
         row | {"producer_id": 3, "closed_frame_no": 4, "closed_by": "client"},
     ]
     consumers = [row | {"consumer_id": 1, "closed_frame_no": 5, "subscription": "s"}]
-    section = section_of(desk, producers=producers, consumers=consumers)
+    section = section_of(db, producers=producers, consumers=consumers)
     assert [each["closed_frame_no"] for each in section["closed_by_broker"]] == [5, 9]
     closed = section["total"]["closed_by_broker"]
     assert (closed["producers"], closed["consumers"]) == (1, 1)

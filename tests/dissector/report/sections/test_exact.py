@@ -9,20 +9,20 @@ from hypothesis import given, settings
 
 from dissector.report.numbers import PERCENTILES
 from dissector.report.sections.send_latency import exact
-from tests.dissector.queries.query_desk import QueryDesk
+from tests.dissector.queries.query_engine import QueryEngine
 from tests.dissector.report.sections.test_publishing import SENDS, UNITS, by_capture, sends_of
 
 
 @pytest.fixture(scope="module")
-def desk() -> QueryDesk:
-    return QueryDesk()
+def db() -> QueryEngine:
+    return QueryEngine()
 
 
 @settings(deadline=None, max_examples=10)
 @given(SENDS)
-def test_exact_percentiles_are_values_of_their_rank(desk: QueryDesk, drawn: list[Any]) -> None:
+def test_exact_percentiles_are_values_of_their_rank(db: QueryEngine, drawn: list[Any]) -> None:
     rows = sends_of(drawn)
-    found = exact(desk.put(by_capture(rows), UNITS).table).to_pylist()
+    found = exact(db.put(by_capture(rows), UNITS).table).to_pylist()
     assert {row["grouping"] for row in found} <= {
         "total", "by_topic", "by_producer", "by_client", "by_broker",
     }  # fmt: skip
@@ -44,11 +44,11 @@ def test_exact_percentiles_are_values_of_their_rank(desk: QueryDesk, drawn: list
                 assert mine[key][name] == values[rank - 1]
 
 
-def test_exact_is_asked_of_any_engine(desk: QueryDesk) -> None:
+def test_exact_is_asked_of_any_engine(db: QueryEngine) -> None:
     texts = []
 
     def table(query: str) -> pa.Table:
         texts.append(query)
-        return desk.put({"c": {}}).table(query)
+        return db.put({"c": {}}).table(query)
 
     assert exact(table).num_rows == 0 and len(texts) == 1

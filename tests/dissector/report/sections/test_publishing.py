@@ -11,7 +11,7 @@ from dissector.report.sections.errors import errors
 from dissector.report.sections.publish_to_delivery import publish_to_delivery
 from dissector.report.sections.requests import requests
 from dissector.report.sections.slowest import slowest
-from tests.dissector.queries.query_desk import QueryDesk, Row
+from tests.dissector.queries.query_engine import QueryEngine, Row
 from tests.dissector.report import made
 from tests.dissector.report.made import START_NS
 
@@ -20,8 +20,8 @@ SECOND = 1000 * MS
 
 
 @pytest.fixture(scope="module")
-def desk() -> QueryDesk:
-    return QueryDesk()
+def db() -> QueryEngine:
+    return QueryEngine()
 
 
 # -- messages and attempts
@@ -75,7 +75,7 @@ def who(row: Row) -> tuple[Any, ...]:
 
 @settings(deadline=None, max_examples=25)
 @given(SENDS)
-def test_messages_are_distinct_within_their_producer(desk: QueryDesk, drawn: list[Any]) -> None:
+def test_messages_are_distinct_within_their_producer(db: QueryEngine, drawn: list[Any]) -> None:
     rows = sends_of(drawn)
     largest: dict[str, dict[Any, int]] = defaultdict(dict)
     for number, row in enumerate(rows):
@@ -93,7 +93,7 @@ def test_messages_are_distinct_within_their_producer(desk: QueryDesk, drawn: lis
         for key, count in counts.items():
             wanted[(grouping, *key[0])] += count
     found = {}
-    for row in desk.put(by_capture(rows), UNITS).rows("messages"):
+    for row in db.put(by_capture(rows), UNITS).rows("messages"):
         if row["grouping"] == "producer":
             found[("producer", row["topic"], row["producer_name"])] = row["messages"]
         elif row["grouping"] == "client":
@@ -103,7 +103,7 @@ def test_messages_are_distinct_within_their_producer(desk: QueryDesk, drawn: lis
 
 @settings(deadline=None, max_examples=25)
 @given(SENDS)
-def test_a_message_takes_until_its_first_receipt(desk: QueryDesk, drawn: list[Any]) -> None:
+def test_a_message_takes_until_its_first_receipt(db: QueryEngine, drawn: list[Any]) -> None:
     rows = sends_of(drawn)
     wanted = []
     waiting: dict[Any, list[Row]] = defaultdict(list)
@@ -117,15 +117,15 @@ def test_a_message_takes_until_its_first_receipt(desk: QueryDesk, drawn: list[An
         if answers and min(row["attempt"] for row in attempts) == 1:
             took = min(answers) - min(row["request_last_ns"] for row in attempts)
             wanted += [took] if took >= 0 else []
-    desk.put(by_capture(rows), UNITS)
-    found = desk.table("SELECT logical_ns FROM logical_sends").column(0).to_pylist()
+    db.put(by_capture(rows), UNITS)
+    found = db.table("SELECT logical_ns FROM logical_sends").column(0).to_pylist()
     assert sorted(found) == sorted(wanted)
 
 
 # -- entries
 
 
-def test_an_entry_counts_once_where_captures_are_read_together(desk: QueryDesk) -> None:
+def test_an_entry_counts_once_where_captures_are_read_together(db: QueryEngine) -> None:
     sent = made.publish(ledger_id=7, entry_id=1)
     got = {"connection_id": 1, "frame_no": 5, "ledger_id": 7, "entry_id": 1, "topic": "t"}
     captures = {
@@ -133,24 +133,24 @@ def test_an_entry_counts_once_where_captures_are_read_together(desk: QueryDesk) 
         "b": {"deliveries": [got, got, got | {"topic": "non-persistent://x"},
                              got | {"ledger_id": None}]},
     }  # fmt: skip
-    (row,) = desk.put(captures, {"a": "a", "b": "a"}).rows("entries")
+    (row,) = db.put(captures, {"a": "a", "b": "a"}).rows("entries")
     assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 2)
-    (row,) = desk.put(captures).rows("entries")  # of clusters that have nothing in common
+    (row,) = db.put(captures).rows("entries")  # of clusters that have nothing in common
     assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 3)
 
 
-def test_only_first_deliveries_that_nobody_wanted_late_are_timed(desk: QueryDesk) -> None:
+def test_only_first_deliveries_that_nobody_wanted_late_are_timed(db: QueryEngine) -> None:
     row = {"connection_id": 0, "consumer_id": 1, "incarnation": 0, "frame_no": 1,
            "publish_to_delivery_ns": 5 * MS}  # fmt: skip
     deliveries = [row, row | {"is_redelivered": True}, row | {"deliver_at_ms": 9},
                   row | {"deliver_at_ms": 0, "publish_to_delivery_ns": None}]  # fmt: skip
     late = {"connection_id": 0, "consumer_id": 1, "incarnation": 0, "topic": "t",
             "subscription": "s"}  # fmt: skip
-    found = desk.put({"c": {"deliveries": deliveries, "consumers": [late]}}).rows("transits")
+    found = db.put({"c": {"deliveries": deliveries, "consumers": [late]}}).rows("transits")
     assert {(each["topic"], each["subscription"]) for each in found} == {("t", "s")}
     assert sum(each["deliveries"] for each in found) == 4
     assert [each["publish_to_delivery_ns_max"] for each in found if each["timed"]] == [5 * MS]
-    total = publish_to_delivery(desk.parts(["transits", "entries", "unread", "ways"]))["total"]
+    total = publish_to_delivery(db.parts(["transits", "entries", "unread", "ways"]))["total"]
     assert (total["deliveries"], total["transit_ms"]["count"]) == (4, 1)
     assert total["not_judged"] == {"delay_wanted": 1, "redelivered": 1, "send_not_known": 1}
 
@@ -158,7 +158,7 @@ def test_only_first_deliveries_that_nobody_wanted_late_are_timed(desk: QueryDesk
 # -- the slowest
 
 
-def test_the_fifty_slowest_of_each_list_come_with_their_packets(desk: QueryDesk) -> None:
+def test_the_fifty_slowest_of_each_list_come_with_their_packets(db: QueryEngine) -> None:
     sends = [
         made.publish(request_frame_no=2 * n, response_frame_no=2 * n + 1, latency_ns=(n % 80) * MS)
         for n in range(200)
@@ -166,8 +166,8 @@ def test_the_fifty_slowest_of_each_list_come_with_their_packets(desk: QueryDesk)
     refused = made.publish(outcome="error", latency_ns=SECOND, request_frame_no=9001)
     other = made.publish(kind="request", latency_ns=SECOND, request_frame_no=9003, producer_id=None)
     frames = [{"connection_id": 0, "frame_no": n, "last_packet": 10_000 + n} for n in range(400)]
-    desk.put({"c": {"exchanges": [*sends, refused, other], "frames": frames}})
-    section = slowest(desk.parts(["slow"]))
+    db.put({"c": {"exchanges": [*sends, refused, other], "frames": frames}})
+    section = slowest(db.parts(["slow"]))
     wanted = sorted((each["latency_ns"] for each in sends), reverse=True)[:50]
     assert [row["latency_ms"] for row in section["publish"]] == [ns / 1e6 for ns in wanted]
     assert all(row["request_packet"] == 10_000 + row["request_frame_no"]
@@ -208,24 +208,24 @@ def refused(at_s: float, **values: Any) -> Row:
          "two messages", "no time"],
 )  # fmt: skip
 def test_repeats_of_one_refused_request_are_one_incident(
-    desk: QueryDesk, rows: list[Row], lengths: list[int]
+    db: QueryEngine, rows: list[Row], lengths: list[int]
 ) -> None:
-    desk.put({"c": {"exchanges": rows[::-1]}})
-    section = errors(desk.parts(["refused", "refused_texts", "incidents", "ways"]))
+    db.put({"c": {"exchanges": rows[::-1]}})
+    section = errors(db.parts(["refused", "refused_texts", "incidents", "ways"]))
     assert sorted(row["answers"] for row in section["incidents"]) == lengths
     assert section["total"]["incidents"] == len(lengths)
     assert section["total"]["answers"] == sum(lengths)
     assert section["total"]["texts"] == ["busy"]
 
 
-def test_connections_topics_and_texts_count_once(desk: QueryDesk) -> None:
+def test_connections_topics_and_texts_count_once(db: QueryEngine) -> None:
     rows = [
         refused(0, error_text="z"), refused(1, connection_id=1, error_text="a"),
         refused(2, connection_id=1, error_code="X", topic=None, error_text="z"),
         refused(3, connection_id=1, topic="u", error_text="a"),
     ]  # fmt: skip
-    desk.put({"c": {"exchanges": rows}})
-    section = errors(desk.parts(["refused", "refused_texts", "incidents", "ways"]))
+    db.put({"c": {"exchanges": rows}})
+    section = errors(db.parts(["refused", "refused_texts", "incidents", "ways"]))
     total = section["total"]
     assert (total["answers"], total["connections"], total["topics"]) == (4, 2, 2)
     assert total["texts"] == ["z", "a"]  # in time
@@ -251,7 +251,7 @@ def test_connections_topics_and_texts_count_once(desk: QueryDesk) -> None:
     ],
 )
 def test_the_side_of_the_tap_is_said_where_it_is_certain(
-    desk: QueryDesk, latency_ns: int, command: str, is_of_broker: bool, nearer: str | None
+    db: QueryEngine, latency_ns: int, command: str, is_of_broker: bool, nearer: str | None
 ) -> None:
     """The whole path takes 1 ms there and back: what comes back in 0.2 ms is at hand."""
     kind = {"PING": "ping", "AUTH_CHALLENGE": "auth"}.get(command, "request")
@@ -259,8 +259,8 @@ def test_the_side_of_the_tap_is_said_where_it_is_certain(
     frame = {"connection_id": 0, "frame_no": 1, "command": command,
              "direction": "to_client" if is_of_broker else "to_broker"}  # fmt: skip
     leg = {"connection_id": 0, "handshake_rtt_ns": MS}
-    desk.put({"c": {"exchanges": [row], "frames": [frame], "connections": [leg]}})
-    section = requests(desk.parts(["requests", "unread", "ways"]))
+    db.put({"c": {"exchanges": [row], "frames": [frame], "connections": [leg]}})
+    section = requests(db.parts(["requests", "unread", "ways"]))
     assert section["total"]["tap_nearer_to"] == nearer
     if kind == "ping":
         assert [row["asked_by"] for row in section["pings"]] == [

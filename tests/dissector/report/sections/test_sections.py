@@ -1,6 +1,5 @@
 """Every section against a naive report: on rows made by chance, and on real captures."""
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -250,9 +249,9 @@ def test_messages_put_aside_are_counted_under_any_name_and_in_batches() -> None:
     assert [total[name] for name in names] == [3, 0, 3]
 
 
-@pytest.mark.parametrize("section", SECTIONS.values(), ids=list(SECTIONS))
-def test_a_section_of_nothing_has_its_keys(section: Callable[..., dict[str, Any]]) -> None:
-    found = section(no_parts())
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_of_nothing_has_its_keys(section: str) -> None:
+    found = SECTIONS[section].build(no_parts())
     assert "total" in found and all(value == [] for key, value in found.items()
                                     if key.startswith("by_"))  # fmt: skip
 
@@ -273,4 +272,5 @@ def test_what_has_no_time_is_listed_last(section: str, query: str, listed: str) 
         for capture, at_ns in (("a", None), ("b", 5), ("c", None), ("d", 1))
     ]
     parts = Parts({**no_parts().tables, query: rows}, 1)
-    assert [row["capture"] for row in SECTIONS[section](parts)[listed]] == ["d", "b", "a", "c"]
+    found = SECTIONS[section].build(parts)[listed]
+    assert [row["capture"] for row in found] == ["d", "b", "a", "c"]

@@ -21,14 +21,14 @@ from dissector.errors import InputError, UsageError
 from dissector.joining.files import digests as digests_of
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue, views
-from dissector.queries.desk import Desk, quoted
+from dissector.queries.duckdb_engine import DuckdbEngine, quoted
 from dissector.queries.selection import Selection
-from dissector.report.making import chosen_captures, held_elsewhere
 from dissector.report.numbers import NS_PER_S
+from dissector.report.partitions import Inputs, tables_of
 from dissector.report.parts import Parts
+from dissector.report.pipeline import chosen_captures, held_elsewhere
 from dissector.report.sections.coverage import coverage
-from dissector.report.shares import Read, tables_of
-from dissector.report.tallied import closed_groups, settled, surveyed
+from dissector.report.tally_cache import closed_groups, settled, surveyed
 
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
@@ -63,7 +63,7 @@ class Clock:
         return np.unique(np.concatenate(cells)) if cells else np.zeros(0)
 
 
-def measured(lake: Lake, name: str, work: Path, threads: int | None, what: Selection) -> Run:
+def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Selection) -> Run:
     """A run from an open lake.
 
     Args:
@@ -77,26 +77,26 @@ def measured(lake: Lake, name: str, work: Path, threads: int | None, what: Selec
     twice = held_elsewhere(lake.captures)
     digests = {key: text for key, text in digests_of(lake.captures).items() if key not in twice}
     read = surveyed(lake, digests, None, work)
-    with Desk(work, threads) as desk:
-        closed = closed_groups(desk, read, read.captures, work)
-        tables_of(read, read.captures, closed, what).open(desk)
-        total = _coverage(desk, read)
+    with DuckdbEngine(work, threads) as db:
+        closed = closed_groups(db, read, read.captures, work)
+        tables_of(read, read.captures, closed, what).open(db)
+        total = _coverage(db, read)
         if not total["frames"] and what.topics:
             raise UsageError(f"{name}: nothing in it is about {', '.join(what.topics)}")
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
-        found = taken(desk, Clock(list(read.spans.values())), name)
+        found = taken(db, Clock(list(read.spans.values())), name)
     files = frozenset(file.sha256 for one in lake.captures for file in one.sources if file.sha256)
     return found._replace(coverage=total, digests=files)
 
 
-def taken(desk: Desk, clock: Clock, name: str) -> Run:
+def taken(db: DuckdbEngine, clock: Clock, name: str) -> Run:
     """A run from an engine that has the tables of queries; without coverage and digests."""
     for view in views("comparing.sql"):
-        desk.view(view.name, view.query)
-    values = dict(_values(desk, clock))
-    series = dict(_series(desk, clock))
-    series.update(_permits(desk, clock))
+        db.view(view.name, view.query)
+    values = dict(_values(db, clock))
+    series = dict(_series(db, clock))
+    series.update(_permits(db, clock))
     topics: dict[str, int] = {}
     counts = [(topic, found.counts) for (_, topic), found in values.items()]
     counts += [(topic, found.whole) for (_, topic), found in series.items()]
@@ -106,20 +106,20 @@ def taken(desk: Desk, clock: Clock, name: str) -> Run:
     return Run(name, {}, values, series, {}, topics, frozenset())
 
 
-def _coverage(desk: Desk, read: Read) -> dict[str, Any]:
+def _coverage(db: DuckdbEngine, read: Inputs) -> dict[str, Any]:
     tables: dict[str, Any] = {"files": read.known.files}
     for name in _COVERAGE:
         query = catalogue()[name]
-        tables[name] = settled(desk.table(query.merged(f"({query.per_capture()}) AS counted")))
+        tables[name] = settled(db.table(query.merged(f"({query.per_capture()}) AS counted")))
     found: dict[str, Any] = coverage(Parts(tables, NS_PER_S, only_totals=True))["total"]
     return found
 
 
-def _values(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Values]]:
+def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Values]]:
     """Durations by measure and topic."""
-    known = desk.table("SELECT DISTINCT measure FROM timed_events ORDER BY measure")
+    known = db.table("SELECT DISTINCT measure FROM timed_events ORDER BY measure")
     for measure in known.column(0).to_pylist():
-        rows = settled(desk.table(
+        rows = settled(db.table(
             f"SELECT topic, {_cell(clock)} AS cell, {_ROUNDED} AS value, count(*) AS number "
             f"FROM timed_events WHERE measure = {quoted(measure)} AND value_ns >= 0 "
             "AND at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, value, topic"
@@ -130,9 +130,9 @@ def _values(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Values]]:
             yield (measure, topic), found
 
 
-def _series(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Series]]:
+def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Series]]:
     """Counts by metric and topic."""
-    rows = settled(desk.table(
+    rows = settled(db.table(
         f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole "
         "FROM counted_events WHERE at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, metric, topic"
     ))  # fmt: skip
@@ -154,9 +154,9 @@ def _paced(clock: Clock, cells: Floats, counted: Series) -> Series:
     return Series(part, np.full(len(there), clock.width_ns / NS_PER_S))
 
 
-def _permits(desk: Desk, clock: Clock) -> Iterator[tuple[Place, Series]]:
+def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Series]]:
     """Seconds without permits, of seconds in which a consumer had some or none."""
-    rows = desk.table(
+    rows = db.table(
         f"SELECT topic, is_exhausted, (from_ns - {clock.first_ns}) / {clock.width_ns} AS begins, "
         f"(until_ns - {clock.first_ns}) / {clock.width_ns} AS ends FROM permit_times"
     )

@@ -11,7 +11,7 @@ import pytest
 
 from dissector.errors import UsageError
 from dissector.lake.reader import open_lake
-from dissector.queries.engine import Engine, engine_over, ready_views
+from dissector.queries.sandbox import Sandbox, ready_views, sandbox_over
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -25,7 +25,7 @@ EMPTY = {table: arrow_schema(table).empty_table() for table in TABLES}
 
 @pytest.fixture(scope="module")
 def engine(lake):
-    with open_lake(lake) as opened, engine_over(opened) as found:
+    with open_lake(lake) as opened, sandbox_over(opened) as found:
         yield found
 
 
@@ -97,7 +97,7 @@ def test_a_query_reads_and_writes_no_other_file(engine, lake, tmp_path, query):
 
 
 def test_a_lake_without_captures_has_empty_tables():
-    with Engine({}, {}, EMPTY) as engine:
+    with Sandbox({}, {}, EMPTY) as engine:
         assert rows(engine, "SELECT count(*) AS n FROM delivered") == [{"n": 0}]
         assert rows(engine, "SELECT * FROM stalls") == []
 

@@ -1,4 +1,4 @@
-"""Units of a lake in shares: nothing is lost or read twice, and the report is that of one piece."""
+"""Partitions of a lake: nothing is lost or read twice, and the report is that of one piece."""
 
 import random
 from collections import Counter
@@ -11,11 +11,11 @@ import pytest
 
 from dissector.errors import InputError
 from dissector.lake.kept import Unit
-from dissector.queries.desk import Desk
-from dissector.report import shares
-from dissector.report.shares import LEAST_ROWS, MOST_ROWS, Share, shared_out
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.report import partitions
+from dissector.report.partitions import LEAST_ROWS, MOST_ROWS, Partition, partitioned
 from tests.dissector.report.apart import Apart
-from tests.dissector.report.test_making import hand_over, names_of
+from tests.dissector.report.test_pipeline import hand_over, names_of
 from tests.reports import differences, reported
 
 
@@ -26,12 +26,12 @@ def manifest(rows: int, *names: str) -> Any:
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
 @pytest.mark.parametrize("seed", range(8))
-def test_every_unit_is_in_one_share_and_shares_are_bounded(seed: int, at_once: int) -> None:
+def test_every_unit_is_in_one_partition_and_partitions_are_bounded(seed: int, at_once: int) -> None:
     chance = random.Random(seed)
     sizes = [int(10 ** chance.uniform(2, 7.8)) for _ in range(chance.randrange(1, 200))]
     lake = SimpleNamespace(captures=[manifest(rows, f"c{n}") for n, rows in enumerate(sizes)])
     units = [Unit(f"d{n}", (f"c{n}",)) for n in range(len(sizes))]
-    found = shared_out(chance.sample(units, len(units)), SimpleNamespace(lake=lake), at_once)
+    found = partitioned(chance.sample(units, len(units)), SimpleNamespace(lake=lake), at_once)
     assert Counter(unit for _, some in found for unit in some) == Counter(units)
     most = min(MOST_ROWS, max(LEAST_ROWS, -(-sum(sizes) // at_once)))
     for rows, some in found:
@@ -46,32 +46,32 @@ def test_captures_of_one_compacted_file_are_read_together() -> None:
         manifest(900, "c1", "c5", "c9"), manifest(MOST_ROWS - 900, "c4"), manifest(300, "c2", "c3"),
     ])  # fmt: skip
     units = [Unit(f"d{n}", (f"c{n}",)) for n in (9, 2, 1, 4, 3, 5)]
-    found = shared_out(units, SimpleNamespace(lake=lake), 1)
+    found = partitioned(units, SimpleNamespace(lake=lake), 1)
     assert [{unit.captures[0] for unit in some} for _, some in found] == [
         {"c1", "c4", "c5", "c9"}, {"c2", "c3"},
     ]  # fmt: skip
 
 
-class Pieces(Desk):
-    """A desk whose shares are as small as units; what is larger than `task_rows` it does itself."""
+class Pieces(DuckdbEngine):
+    """An engine with partitions as small as units; what exceeds `task_rows` it does itself."""
 
     at_once = 10**6
     task_rows = 1 << 62
 
     def each(self, function: Any, tasks: Any) -> list[Any]:
-        made.extend(task for task in tasks if isinstance(task, Share))
+        made.extend(task for task in tasks if isinstance(task, Partition))
         return super().each(function, tasks)
 
 
-made: list[Share] = []
+made: list[Partition] = []
 
 
 @pytest.mark.parametrize("task_rows", [1 << 62, 3000, 0])
-def test_a_report_of_shares_is_that_of_one_piece(
+def test_a_report_of_partitions_is_that_of_one_piece(
     apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_rows: int
 ) -> None:
     """Small and joined units are tasks, or those above some rows are not, or none is."""
-    monkeypatch.setattr(shares, "LEAST_ROWS", 1)
+    monkeypatch.setattr(partitions, "LEAST_ROWS", 1)
     monkeypatch.setattr(Pieces, "task_rows", task_rows)
     made.clear()
     hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
@@ -91,7 +91,7 @@ def test_a_task_that_runs_twice_writes_once(apart: Apart, tmp_path: Path) -> Non
 
     class Twice(Pieces):
         def each(self, function: Any, tasks: Any) -> list[Any]:
-            if isinstance(tasks[0], Share):
+            if isinstance(tasks[0], Partition):
                 share = tasks[0]._replace(folder=tmp_path / "out", queries=queries)
                 for _ in range(2):
                     function(share)

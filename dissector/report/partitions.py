@@ -1,9 +1,9 @@
-"""The units of a lake shared out: each share is queried by itself, in this process or as a task.
+"""The units of a lake in partitions, each queried by itself, in this process or as a task.
 
-A query gives rows per capture, and those of a unit depend on no other one. So a share is a plain
-value that names files and small tables: whoever has it opens them with a DuckDB of its own, runs
-the queries and writes what they give. Only a unit of more rows than one task should read is left
-to an engine that shares out the rows themselves.
+A query gives rows per capture, and those of a unit depend on no other one. So a partition is a
+plain value that names files and small tables: whoever has it opens them with a DuckDB of its own,
+runs the queries and writes what they give. Only a unit of more rows than one task should read is
+left to an engine that partitions the rows themselves.
 """
 
 import secrets
@@ -18,30 +18,29 @@ import pyarrow as pa
 
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
+from dissector.joining.increment_cache import OF_INCREMENT, IncrementCache
 from dissector.joining.links import Group, Plan
 from dissector.lake.kept import Unit
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
 from dissector.queries.tables import MOVED, table_views
-from dissector.queries.written import written
 from dissector.report.numbers import step_ns
-from dissector.report.stretched import OF_STRETCH, Memory
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
 T = TypeVar("T")
 R = TypeVar("R")
-# Rows of a share, all tables together: fewer cost less than to plan the queries, and what more of
-# them need at once is no less than what they need one after the other.
+# Rows of a partition, all tables together: fewer cost less than to plan the queries, and what more
+# of them need at once is no less than what they need one after the other.
 LEAST_ROWS: Final = 500_000
 MOST_ROWS: Final = 20_000_000
 
 
 class Engine(Protocol):
-    """What runs the queries: DuckDB (`queries.desk`), or Spark (`spark.engine`)."""
+    """What runs the queries: DuckDB (`queries.duckdb_engine`), or Spark (`spark.engine`)."""
 
     @property
     def at_once(self) -> int:
@@ -72,7 +71,7 @@ class Engine(Protocol):
         """The views that queries share; no view changes after it."""
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
-        """The rows of each query as Parquet, see `dissector.queries.written`."""
+        """The rows of each query as Parquet, see `duckdb_engine.parquet_files`."""
 
     def table(self, query: str) -> pa.Table:
         """The rows of a query that are few."""
@@ -87,7 +86,7 @@ class Engine(Protocol):
 EngineIn = Callable[[Path], AbstractContextManager[Engine]]
 
 
-class Read(NamedTuple):
+class Inputs(NamedTuple):
     """Which captures of a lake are read, and how they belong together.
 
     digests: of the captures that count, by the names of their rows. spans: first and last packet of
@@ -100,7 +99,7 @@ class Read(NamedTuple):
     plan: Plan
     units: tuple[Unit, ...]
     spans: Mapping[str, tuple[int, int]]
-    memory: Memory | None = None
+    memory: IncrementCache | None = None
 
     @property
     def captures(self) -> frozenset[str]:
@@ -146,7 +145,7 @@ class Tables(NamedTuple):
 
 
 def tables_of(
-    read: Read, captures: Collection[str], closed: Path | None, what: Selection
+    read: Inputs, captures: Collection[str], closed: Path | None, what: Selection
 ) -> Tables:
     """The tables of some captures (whole units).
 
@@ -191,19 +190,19 @@ def tables_of(
 
 
 def closed_as(group: Group) -> str:
-    """The name of the files that joining writes for a group; those of stretches add theirs."""
+    """The name of the files that joining writes for a group; those of increments add theirs."""
     return f"group-{group.number}"
 
 
-def _closed(read: Read, joined: Sequence[str], closed: Path) -> dict[str, list[str]]:
+def _closed(read: Inputs, joined: Sequence[str], closed: Path) -> dict[str, list[str]]:
     """The files that joining wrote for these captures, by table."""
     mine = {closed_as(group) for group in read.plan.groups if group.captures[0] in {*joined}}
 
     def is_mine(path: str) -> bool:
-        return Path(path).stem.partition(OF_STRETCH)[0] in mine
+        return Path(path).stem.partition(OF_INCREMENT)[0] in mine
 
     return {
-        name: list(filter(is_mine, written(closed, name)))
+        name: list(filter(is_mine, parquet_files(closed, name)))
         for name in sorted({*chain.from_iterable(IN_PLACE.values()), "left_out"})
     }
 
@@ -216,7 +215,7 @@ def _rows(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
     )
 
 
-class Share(NamedTuple):
+class Partition(NamedTuple):
     """Queries over the tables of some units.
 
     folder: where what they give is written. spill: what does not fit into memory. memory, threads:
@@ -231,8 +230,8 @@ class Share(NamedTuple):
     threads: int | None
 
 
-def tally(share: Share) -> None:
-    """Run the queries of a share and write what they give, <query>.parquet each.
+def run_partition(partition: Partition) -> None:
+    """Run the queries of a partition and write what they give, <query>.parquet each.
 
     A task may run again, or twice at the same time: each writes for itself, and the first counts.
 
@@ -240,28 +239,28 @@ def tally(share: Share) -> None:
         InputError: a file cannot be read.
     """
     mine = f".{secrets.token_hex(6)}"
-    made = share.folder.with_name(f"{share.folder.name}{mine}")
-    spill = share.spill.with_name(f"{share.spill.name}{mine}")
+    made = partition.folder.with_name(f"{partition.folder.name}{mine}")
+    spill = partition.spill.with_name(f"{partition.spill.name}{mine}")
     made.mkdir(parents=True)
     spill.mkdir(parents=True)
-    with Desk(spill, share.threads, share.memory) as desk:
-        share.tables.open(desk)
-        desk.write(share.queries, made)
+    with DuckdbEngine(spill, partition.threads, partition.memory) as db:
+        partition.tables.open(db)
+        db.write(partition.queries, made)
     try:
-        made.rename(share.folder)
+        made.rename(partition.folder)
     except OSError:
         shutil.rmtree(made)
-        if not share.folder.is_dir():
+        if not partition.folder.is_dir():
             raise
 
 
-def shared_out(units: Sequence[Unit], read: Read, at_once: int) -> list[tuple[int, list[Unit]]]:
-    """Units in shares, each with its rows.
+def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple[int, list[Unit]]]:
+    """Units in partitions, each with its rows.
 
     Units of files that were compacted stay together, so that these are read once.
 
     Args:
-        at_once: how many shares are worked on at the same time.
+        at_once: how many partitions are worked on at the same time.
     """
     rows: dict[str, int] = {}
     places: dict[str, int] = {}

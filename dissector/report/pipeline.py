@@ -13,26 +13,26 @@ import pyarrow.parquet as pq
 from dissector.errors import UsageError
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
+from dissector.joining.increment_cache import IncrementCache
 from dissector.lake.kept import Kept
 from dissector.lake.manifest import Manifest
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
 from dissector.report import captures as judging
 from dissector.report import closing
 from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
+from dissector.report.partitions import Engine, EngineIn, Inputs
 from dissector.report.parts import Parts
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections.send_latency import exact
-from dissector.report.shares import Engine, EngineIn, Read
-from dissector.report.stretched import Memory
-from dissector.report.tallied import (
+from dissector.report.tally_cache import (
     CLOSED,
     JOINED,
-    Maker,
+    TallyCache,
     rows_of,
     settled,
     surveyed,
@@ -177,26 +177,30 @@ def make_report(
     kept = Kept(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
     if has_memory:
-        read = read._replace(memory=Memory(lake, digests, read.known, work))
+        read = read._replace(memory=IncrementCache(lake, digests, read.known, work))
     progress.step(1, _STEPS, "the rows of new captures")
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
-            if isinstance(opened, Desk):
+            if isinstance(opened, DuckdbEngine):
                 return Report(_of_one(read, opened, scope), {})
     names = {name: query.digest for name, query in catalogue().items()}
     exactly = ExactPercentiles() if scope.is_exact else None
-    maker = Maker(read, kept if scope.is_kept else None, work, engine, scope.selection, exactly)
-    maker.make(names)
-    progress.log(f"captures read: {len(maker.captures_read)} of {len(read.captures)}")
+    found = kept if scope.is_kept else None
+    cache = TallyCache(read, found, work, engine, scope.selection, exactly)
+    cache.make(names)
+    progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
     is_whole = set(scope.sections) >= set(SECTIONS)
-    with Desk(work) as desk:
+    with DuckdbEngine(work) as db:
         if is_whole:
-            _judge(desk, maker, names, read)
+            _judge(db, cache, names, read)
         progress.step(2, _STEPS, "all captures together")
-        parts = _parts(desk, maker, read)
+        parts = _parts(db, cache, read)
         if exactly is not None:
             parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
-        verdicts = _verdicts(desk, maker) if is_whole else None
+        verdicts = None
+        if is_whole:
+            judged = rows_of(db, cache.sources[VERDICTS], judging.KEPT)
+            verdicts = judging.section(judged.to_pylist())
         report = build(parts, scope.sections, verdicts)
         if not scope.selection.is_everything:
             report["selection"] = scope.selection.as_json()
@@ -206,13 +210,13 @@ def make_report(
             ]
         if is_whole and len(read.captures) > 1:
             changes = {
-                name: rows_of(desk, maker.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
+                name: rows_of(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
                 for name in CHANGED
             }
             report["closing"] = closing.section(read.plan, read.captures, changes)
     if scope.is_kept and not scope.captures:
-        maker.tidy()
-    return Report(report, _closed_tables(maker) if is_whole else {})
+        cache.tidy()
+    return Report(report, _closed_tables(cache) if is_whole else {})
 
 
 class ExactPercentiles:
@@ -225,11 +229,11 @@ class ExactPercentiles:
         self.table = settled(exact(engine.table))
 
 
-def _of_one(read: Read, desk: Desk, scope: Scope) -> Row:
+def _of_one(read: Inputs, db: DuckdbEngine, scope: Scope) -> Row:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
-    tables = tallied_at_once(desk, read, catalogue(), scope.selection)
+    tables = tallied_at_once(db, read, catalogue(), scope.selection)
     if scope.is_exact:
-        tables["exact"] = settled(exact(desk.table))
+        tables["exact"] = settled(exact(db.table))
     tables["files"] = read.known.files
     verdicts = judging.section(judging.all_judged(tables).to_pylist())
     report = build(Parts(tables, *_steps(read)), scope.sections, verdicts)
@@ -249,64 +253,60 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
             make_report(there, work, engine, Scope())
 
 
-def _parts(desk: Desk, maker: Maker, read: Read) -> Parts:
+def _parts(db: DuckdbEngine, cache: TallyCache, read: Inputs) -> Parts:
     tables = {"files": read.known.files}
     for name, query in catalogue().items():
-        tables[name] = settled(desk.table(query.merged(f"({union(maker.sources[name])})")))
+        tables[name] = settled(db.table(query.merged(f"({union(cache.sources[name])})")))
     return Parts(tables, *_steps(read))
 
 
-def _steps(read: Read) -> tuple[int, dict[str | None, int]]:
+def _steps(read: Inputs) -> tuple[int, dict[str | None, int]]:
     """The width of the points of series over time: of all captures, and of each."""
     spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
     widest = min(first for first, _ in spans), max(last for _, last in spans)
     return step_ns(*widest), {name: step_ns(*span) for name, span in read.spans.items()}
 
 
-def _verdicts(desk: Desk, maker: Maker) -> Row:
-    return judging.section(rows_of(desk, maker.sources[VERDICTS], judging.KEPT).to_pylist())
-
-
-def _judge(desk: Desk, maker: Maker, names: Mapping[str, str], read: Read) -> None:
+def _judge(db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: Inputs) -> None:
     """Find or make the verdict of every capture."""
     digest = hashlib.sha256("\n".join([_program(), *names.values()]).encode()).hexdigest()
-    missing = maker.without(VERDICTS, digest)
+    missing = cache.find(VERDICTS, digest)
     if not missing:
         return
     captures = sorted(name for unit in missing for name in unit.captures)
     files, rows = read.known.files, [judging.KEPT.empty_table()]
     for start in range(0, len(captures), _JUDGED_AT_ONCE):
         some = pa.array(captures[start : start + _JUDGED_AT_ONCE], pa.string())
-        desk.register("judged", pa.table({"capture": some}))
+        db.register("judged", pa.table({"capture": some}))
         tables = {
-            name: settled(desk.table(judging.rows_to_judge(query, (
-                f"(SELECT * FROM ({union(maker.sources[name])}) AS kept "
+            name: settled(db.table(judging.rows_to_judge(query, (
+                f"(SELECT * FROM ({union(cache.sources[name])}) AS kept "
                 "WHERE capture IN (SELECT capture FROM judged)) AS mine"
             ))))
             for name, query in catalogue().items()
         }  # fmt: skip
         tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
         rows.append(judging.all_judged(tables))
-    desk.register("verdict_rows", pa.concat_tables(rows))
-    folder = maker.folder()
-    desk.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
-    maker.keep(folder, missing, {VERDICTS: digest})
+    db.register("verdict_rows", pa.concat_tables(rows))
+    folder = cache.folder()
+    db.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
+    cache.keep(folder, missing, {VERDICTS: digest})
 
 
-def _closed_tables(maker: Maker) -> dict[str, Callable[[Path], None]]:
+def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
     """What puts the closed rows of each table into a folder of its own."""
 
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
-            sources = maker.sources.get(f"{JOINED}{name}", ())
+            sources = cache.sources.get(f"{JOINED}{name}", ())
             query = union(sources)
             if not query:
                 empty = CLOSED_SCHEMAS[name].empty_table()
                 pq.write_table(empty, folder / "part-00000.parquet", compression="zstd")
                 return
-            with Desk() as desk:
-                desk.write({"part-00000": query}, folder)
+            with DuckdbEngine() as db:
+                db.write({"part-00000": query}, folder)
 
         return write
 

@@ -1,11 +1,11 @@
-"""A group of captures in stretches: what lands behind it does not make all of it read again.
+"""A group of captures in increments: what lands behind it does not make all of it read again.
 
 Connections that go on over midnight put the captures of all nights into one group. One with more
-rows than a bound is cut at borders of captures, from its first one on: a *stretch* ends with the
+rows than a bound is cut at borders of captures, from its first one on: an *increment* ends with the
 capture with which it reaches the bound, if another one follows. Each is replayed from what stood
 open at the end of the one before (`checkpoints`) and has the rows that close in it; the last one
-also has those that stay open. So a stretch depends on what comes before, and on what goes on within
-minutes, and is not touched by what lands later.
+also has those that stay open. So an increment depends on what comes before, and on what goes on
+within minutes, and is not touched by what lands later.
 
 A border is one only if everything before it was captured before everything behind it: captures that
 lasted at the same time are merged by time. Groups with traffic of Cursus stay whole, since what its
@@ -17,21 +17,21 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import MAX_SILENCE_NS, Place, Plan, Seam, in_turn
+from dissector.joining.links import MAX_SILENCE_NS, Handover, Place, Plan, in_turn
 
-MAX_ROWS: Final = 20_000_000  # of a stretch, but for its last capture
+MAX_ROWS: Final = 20_000_000  # of an increment, but for its last capture
 # How soon behind a border a capture must begin, if it is not the next one, for a connection that
 # goes on in it to have had its last frame there; a connection that is over is seen no later again.
 NEAR_NS: Final = MAX_SILENCE_NS
 
 
-class Stretch(NamedTuple):
+class Increment(NamedTuple):
     """Captures of a group that are replayed together.
 
-    part: their plan; its seams are those that end in them, or begin in them and end soon. before:
-    the captures of earlier stretches, in order; near: captures of other stretches in which seams
-    begin or end; later: heads of connections that are known to go on. digest: of all that decides
-    its rows.
+    part: their plan; its handovers are those that end in them, or begin in them and end soon.
+    before: the captures of earlier increments, in order; near: captures of other increments in
+    which handovers begin or end; later: heads of connections that are known to go on. digest: of
+    all that decides its rows.
     """
 
     part: Plan
@@ -57,8 +57,8 @@ class Known(NamedTuple):
     whole: frozenset[str]
 
 
-def stretches(part: Plan, known: Known, max_rows: int) -> list[Stretch]:
-    """The stretches of a group, in order; one if it is not cut.
+def increments(part: Plan, known: Known, max_rows: int) -> list[Increment]:
+    """The increments of a group, in order; one if it is not cut.
 
     Args:
         part: the plan of one group.
@@ -72,20 +72,20 @@ def stretches(part: Plan, known: Known, max_rows: int) -> list[Stretch]:
     is_whole = not known.whole.isdisjoint(names)
     rows = [known.rows[name] for name in names]
     edges = [0, *([] if is_whole else _borders(spans, rows, max_rows)), len(names)]
-    found: list[Stretch] = []
+    found: list[Increment] = []
     digest = ""
     for first, last in pairwise(edges):
         until = max(end for _, end in spans[:last]) + NEAR_NS
         soon = {name for name, span in zip(names, spans, strict=True) if span[0] <= until}
         soon = (soon - {*names[:last]}).union(names[last : last + 1])
-        stretch = _stretch(part, known, (first, last), soon)
-        digest = digest_of([digest, _content(stretch, known)])
-        found.append(stretch._replace(digest=digest))
+        increment = _increment(part, known, (first, last), soon)
+        digest = digest_of([digest, _content(increment, known)])
+        found.append(increment._replace(digest=digest))
     return found
 
 
-def _stretch(part: Plan, known: Known, edges: tuple[int, int], soon: set[str]) -> Stretch:
-    """The stretch between two places in a group. soon: captures behind it that begin soon."""
+def _increment(part: Plan, known: Known, edges: tuple[int, int], soon: set[str]) -> Increment:
+    """The increment between two places in a group. soon: captures behind it that begin soon."""
     (group,) = part.groups
     before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
     floors = group.floors[edges[0] : edges[1]]
@@ -95,32 +95,32 @@ def _stretch(part: Plan, known: Known, edges: tuple[int, int], soon: set[str]) -
         floors=floors,
         is_in_turn=in_turn(floors, [known.spans[name] for name in names]),
     )
-    seams = [
-        seam
-        for seam in part.seams
-        if seam.after[0] in own or (seam.before[0] in own and seam.after[0] in soon)
+    handovers = [
+        handover
+        for handover in part.handovers
+        if handover.after[0] in own or (handover.before[0] in own and handover.after[0] in soon)
     ]
     moved = {place: head for place, head in part.moved.items() if place[0] in own}
     there = {*before, *names}
     later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
-    return Stretch(
-        Plan((mine,), moved, tuple(seams), ()),
+    return Increment(
+        Plan((mine,), moved, tuple(handovers), ()),
         before,
-        _near(seams, own, frozenset(before)),
+        _near(handovers, own, frozenset(before)),
         tuple(sorted(later)),
         edges[1] == len(group.captures),
         "",
     )
 
 
-def _content(stretch: Stretch, known: Known) -> object:
-    """All that decides the rows of a stretch, but for what is before it."""
-    (group,) = stretch.part.groups
+def _content(increment: Increment, known: Known) -> object:
+    """All that decides the rows of an increment, but for what is before it."""
+    (group,) = increment.part.groups
     return [
         [(name, known.digests[name]) for name in group.captures],
-        [list(group.floors), group.is_in_turn, stretch.is_last],
-        [sorted(stretch.part.moved.items()), stretch.later],
-        sorted((*s[:3], s.missing or 0, s.missing is None) for s in stretch.part.seams),
+        [list(group.floors), group.is_in_turn, increment.is_last],
+        [sorted(increment.part.moved.items()), increment.later],
+        sorted((*s[:3], s.missing or 0, s.missing is None) for s in increment.part.handovers),
     ]
 
 
@@ -141,13 +141,15 @@ def _borders(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: in
     return found
 
 
-def _near(seams: Iterable[Seam], own: frozenset[str], before: frozenset[str]) -> frozenset[str]:
-    """Captures of other stretches in which something of these is to be looked up: bytes that are
+def _near(
+    handovers: Iterable[Handover], own: frozenset[str], before: frozenset[str]
+) -> frozenset[str]:
+    """Captures of other increments in which something of these is to be looked up: bytes that are
     there twice, and what tells of a message that goes on there."""
     found = set()
-    for seam in seams:
-        if seam.after[0] not in own:
-            found.add(seam.after[0])
-        elif seam.before[0] in before and (seam.missing or 0) < 0:
-            found.add(seam.before[0])
+    for handover in handovers:
+        if handover.after[0] not in own:
+            found.add(handover.after[0])
+        elif handover.before[0] in before and (handover.missing or 0) < 0:
+            found.add(handover.before[0])
     return frozenset(found)

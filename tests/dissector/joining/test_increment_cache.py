@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dissector.joining import checkpoints, stretches
+from dissector.joining import checkpoints, increment_cache, increments
 from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
-from dissector.report import stretched, tallied
+from dissector.report import tally_cache
 from tests.dissector.joining.cutting import cut_places, land, packets, parts, read
-from tests.dissector.report.test_making import closed_rows, hand_over
+from tests.dissector.report.test_pipeline import closed_rows, hand_over
 from tests.reports import differences, reported
 
 NIGHTS = 6
 DAY = 86_400
-KEPT = Path(SUMS) / stretched.STRETCHES
+KEPT = Path(SUMS) / increment_cache.INCREMENTS
 
 
 class Nights(NamedTuple):
@@ -59,7 +59,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
 
 @pytest.fixture
 def read_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, ...]]]:
-    """The captures whose rows were joined, each time; stretches end with every capture."""
+    """The captures whose rows were joined, each time; increments end with every capture."""
     found: list[tuple[str, ...]] = []
 
     def close(*arguments: Any) -> dict[str, int]:
@@ -67,15 +67,15 @@ def read_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, .
         found.append(arguments[1].groups[0].captures)
         return close_group(*arguments)
 
-    monkeypatch.setattr(stretches, "MAX_ROWS", 1)
-    monkeypatch.setattr(tallied, "close_group", close)
+    monkeypatch.setattr(increments, "MAX_ROWS", 1)
+    monkeypatch.setattr(tally_cache, "close_group", close)
     return found  # type: ignore[return-value]
 
 
-def without_sums(lake: Path, names: Iterable[str], but_stretches: bool = True) -> None:
+def without_sums(lake: Path, names: Iterable[str], but_increments: bool = True) -> None:
     """Forget all numbers, so that the next report joins captures."""
     for batch in (lake / SUMS).iterdir():
-        if not but_stretches or batch.name != stretched.STRETCHES:
+        if not but_increments or batch.name != increment_cache.INCREMENTS:
             shutil.rmtree(batch)
 
 
@@ -102,7 +102,7 @@ def test_a_night_more_is_read_from_what_stood_open_before_it(
     judged(nights, lake, tmp_path / "report")
 
 
-def test_stretches_of_many_captures_are_kept_and_taken_as_they_are(
+def test_increments_of_many_captures_are_kept_and_taken_as_they_are(
     nights: Nights, tmp_path: Path, read_captures: list[tuple[str, ...]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def test_stretches_of_many_captures_are_kept_and_taken_as_they_are(
     hand_over(nights.lake, lake, nights.names)
     manifest = json.loads((lake / MANIFEST_FOLDER / f"{nights.names[0]}.json").read_text())
     rows = sum(manifest["rows"].values())
-    monkeypatch.setattr(stretches, "MAX_ROWS", rows + 1)
+    monkeypatch.setattr(increments, "MAX_ROWS", rows + 1)
     judged(nights, lake, tmp_path / "report")
     assert 1 < len(read_captures) < NIGHTS and sum(read_captures, ()) == tuple(nights.names)
     read_captures.clear()
@@ -127,7 +127,7 @@ def flip(file: Path, chance: random.Random) -> None:
 
 
 def batch_of(lake: Path, name: str) -> Path:
-    """Where the stretch of a capture is kept."""
+    """Where the increment of a capture is kept."""
     (found,) = (
         index.parent
         for index in (lake / KEPT).glob("*/index.json")
@@ -150,7 +150,7 @@ def test_what_is_damaged_is_read_again_and_nothing_else(
 ) -> None:
     hand_over(nights.lake, half, nights.names[-2:])
     chance = random.Random(7)
-    (state,) = (batch_of(half, nights.names[NIGHTS - 4]) / stretched.STANDING).iterdir()
+    (state,) = (batch_of(half, nights.names[NIGHTS - 4]) / increment_cache.STANDING).iterdir()
     flip(state, chance)
     (rows,) = (batch_of(half, nights.names[0]) / "deliveries").iterdir()
     flip(rows, chance)
@@ -180,7 +180,7 @@ def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
     last = nights.names[-3]
     hand_over(nights.lake, half, nights.names[-2:])
     batch = batch_of(half, nights.names[-4])
-    (state,) = (batch / stretched.STANDING).iterdir()
+    (state,) = (batch / increment_cache.STANDING).iterdir()
     found = checkpoints.read(state)
     wild = {name: each + (1 << 40) for name, each in found.arrays.items()}
     state.unlink()
@@ -193,7 +193,7 @@ def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
     judged(nights, half, tmp_path / "report")
     assert read_captures == [(name,) for name in nights.names[nights.names.index(last) - 1 :]]
     # And nothing at all is taken from one who has another key.
-    monkeypatch.setattr(stretched, "_key", lambda: b"another")
+    monkeypatch.setattr(increment_cache, "_key", lambda: b"another")
     without_sums(half, nights.names)
     read_captures.clear()
     judged(nights, half, tmp_path / "report")
@@ -205,17 +205,17 @@ def test_the_key_is_one_of_this_user_that_nobody_else_can_read(
 ) -> None:
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(stretched, "cache_folder", lambda: folder)
-    key = stretched._key()
+    monkeypatch.setattr(increment_cache, "cache_folder", lambda: folder)
+    key = increment_cache._key()
     path = folder / "seals" / "key"
     if not path.exists():  # the temporary folder is one that others can write
-        assert len(key) == 32 and stretched._key() != key, "it serves once"
+        assert len(key) == 32 and increment_cache._key() != key, "it serves once"
         return
-    assert stretched._key() == key == path.read_bytes() and path.stat().st_mode & 0o077 == 0
+    assert increment_cache._key() == key == path.read_bytes() and path.stat().st_mode & 0o077 == 0
     path.chmod(0o644)
-    assert stretched._key() != key
+    assert increment_cache._key() != key
     path.write_bytes(b"short")
-    assert len(stretched._key()) == 32 == len(path.read_bytes())
+    assert len(increment_cache._key()) == 32 == len(path.read_bytes())
 
 
 def test_a_run_that_is_killed_leaves_nothing_wrong(
@@ -227,7 +227,7 @@ def test_a_run_that_is_killed_leaves_nothing_wrong(
 
     lake = tmp_path / "lake"
     hand_over(nights.lake, lake, nights.names)
-    going_on = tallied.close_group
+    going_on = tally_cache.close_group
 
     def killed(*arguments: Any) -> dict[str, int]:
         if len(read_captures) == 3:
@@ -235,7 +235,7 @@ def test_a_run_that_is_killed_leaves_nothing_wrong(
         return going_on(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(tallied, "close_group", killed)
+        patch.setattr(tally_cache, "close_group", killed)
         reported(lake, tmp_path / "report", tell=lambda _: None)
     judged(nights, lake, tmp_path / "report")
 
@@ -256,5 +256,5 @@ def test_captures_that_come_before_or_go_from_the_middle_change_what_is_behind_t
     assert not any(gone in path.read_text() for path in (lake / KEPT).glob("*/index.json"))
     hand_over(nights.lake, tmp_path / "anew", [n for n in nights.names if n != gone])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "MAX_ROWS", 1 << 40)
+        patch.setattr(increments, "MAX_ROWS", 1 << 40)
         assert differences(found, reported(tmp_path / "anew", tmp_path / "other")) == []

@@ -33,7 +33,7 @@ def report_file(path: Path) -> Path | None:
     return found if is_named and found.is_file() else None
 
 
-def reported(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
+def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
     """A run from a report.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 
 from dissector.cli.main import run as command
 from dissector.compare.comparing import compared
-from dissector.compare.measured import CELLS, Clock, taken
+from dissector.compare.lake_run import CELLS, Clock, taken
 from dissector.compare.runs import RATIOS, Run
 from dissector.compare.testing import Ranked
 from dissector.errors import InputError, UsageError

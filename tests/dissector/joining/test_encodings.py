@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from dissector.joining.serials import Names, Serials, by_text, numbers, place_in
+from dissector.joining.encodings import FrameNumbers, Names, by_text, numbers, place_in
 from dissector.limits import NULL
 
 
 def test_frames_of_several_captures_have_one_running_number_and_a_way_back() -> None:
-    serials = Serials()
+    serials = FrameNumbers()
     given = [(0, 1), (0, 2), (1, 7), (0, 3), (1, 8), (1, 9)]
     first, second = given[:2], given[2:]
     found = []
@@ -21,10 +21,10 @@ def test_frames_of_several_captures_have_one_running_number_and_a_way_back() -> 
 
 
 def test_only_runs_whose_frames_are_mentioned_are_remembered() -> None:
-    serials = Serials()
+    serials = FrameNumbers()
     serials.number(np.repeat(np.arange(50), 2), np.tile([5, 6], 50))
     mentioned = [np.array([NULL, 0, 4, -3], np.int64), np.array([[31], [1 << 40]], np.int64)]
-    found = Serials.resumed(serials.memory(mentioned))
+    found = FrameNumbers.resumed(serials.memory(mentioned))
     assert len(serials.memory([])) == 2 and len(serials.memory(mentioned)) == 4
     numbers = np.array([4, 31, 100, NULL], np.int64)
     for one, other in zip(found.places(numbers), serials.places(numbers), strict=True):
@@ -35,7 +35,7 @@ def test_only_runs_whose_frames_are_mentioned_are_remembered() -> None:
 
 
 def test_without_frames_there_is_no_way_back_but_for_null() -> None:
-    ranks, own = Serials().places(np.array([NULL], np.int64))
+    ranks, own = FrameNumbers().places(np.array([NULL], np.int64))
     assert ranks.tolist() == own.tolist() == [NULL]
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 
 from dissector.queries.catalogue import catalogue
-from dissector.queries.desk import Desk
+from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
+from dissector.report.partitions import Engine
 from dissector.report.parts import Parts
-from dissector.report.shares import Engine
-from dissector.report.tallied import settled
+from dissector.report.tally_cache import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -21,7 +21,7 @@ CAPTURE = "c"
 STEP_NS = 1_000_000_000
 
 
-class QueryDesk:
+class QueryEngine:
     """An engine over the rows of captures; by default DuckDB.
 
     rows: the first ones of capture CAPTURE; an engine that binds names when a view is made sees no
@@ -29,12 +29,12 @@ class QueryDesk:
     """
 
     def __init__(self, rows: Rows | None = None, engine: Engine | None = None) -> None:
-        self._desk = Desk(threads=1) if engine is None else engine
+        self._engine = DuckdbEngine(threads=1) if engine is None else engine
         self._is_open = False
         self.give(rows or {})
         for name, query in table_views(has_others=False):
-            self._desk.view(name, query)
-        self._desk.prelude()
+            self._engine.view(name, query)
+        self._engine.prelude()
         self._is_open = True
 
     def give(self, rows: Rows, step_ns: int = STEP_NS) -> None:
@@ -52,7 +52,7 @@ class QueryDesk:
         captures: Mapping[str, Rows],
         units: Mapping[str, str] | None = None,
         step_ns: int = STEP_NS,
-    ) -> "QueryDesk":
+    ) -> "QueryEngine":
         """Rows of captures in the place of what was there.
 
         Args:
@@ -73,20 +73,20 @@ class QueryDesk:
         self.register("units", pa.table({"capture": names, "unit": of}))
         self.register("steps", pa.table({"capture": names, "step_ns": steps}))
         if self._is_open:
-            self._desk.prelude()
+            self._engine.prelude()
         return self
 
     def register(self, name: str, rows: pa.Table) -> None:
         """A table of the caller's."""
-        self._desk.register(name, rows)
+        self._engine.register(name, rows)
 
     def table(self, query: str) -> pa.Table:
         """The rows of any query, with the types that all engines share."""
-        return settled(self._desk.table(query))
+        return settled(self._engine.table(query))
 
     def per_capture(self, name: str) -> list[Row]:
         """What a query of the catalogue gives per capture."""
-        found: list[Row] = self._desk.table(catalogue()[name].per_capture()).to_pylist()
+        found: list[Row] = self._engine.table(catalogue()[name].per_capture()).to_pylist()
         return found
 
     def gives(self, name: str) -> pa.Schema:

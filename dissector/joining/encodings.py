@@ -10,7 +10,7 @@ from dissector.blocks import Int64Array
 from dissector.limits import NULL
 
 
-class Serials:
+class FrameNumbers:
     """One running number for the frames of all captures, and the way back to capture and number."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Serials:
         self._last = (-1, -1)
 
     @classmethod
-    def resumed(cls, memory: Int64Array) -> "Serials":
+    def resumed(cls, memory: Int64Array) -> "FrameNumbers":
         """One that goes on where another one was; memory: what that one's `memory` was."""
         found = cls()
         found._next, *last = memory[0].tolist()

@@ -9,7 +9,7 @@ import pytest
 
 from dissector.cli.main import run as command
 from dissector.compare.comparing import compared
-from dissector.compare.reported import report_file, reported
+from dissector.compare.report_run import report_file, run_of_report
 from dissector.compare.runs import Run
 from dissector.compare.testing import Ranked
 from dissector.errors import InputError
@@ -33,7 +33,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def run_in(folder: Path, **more: Any) -> Run:
     file = report_file(folder / "report")
     assert file is not None
-    return reported(file, "x", **more)
+    return run_of_report(file, "x", **more)
 
 
 def test_values_are_those_of_the_capture(folders: dict[str, Path], quiet: Run) -> None:
@@ -81,7 +81,7 @@ def test_what_is_no_report_is_said_in_one_line(text: str, tmp_path: Path) -> Non
     file = tmp_path / "report.json"
     file.write_text(text)
     with pytest.raises(InputError, match="is no report of this program"):
-        reported(file, "x")
+        run_of_report(file, "x")
 
 
 def test_a_report_of_nothing_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ def test_a_report_of_nothing_is_refused(folders: dict[str, Path], tmp_path: Path
     report["coverage"]["total"]["frames"] = 0
     (tmp_path / "report.json").write_text(json.dumps(report))
     with pytest.raises(InputError, match="no frame of Pulsar or Cursus"):
-        reported(tmp_path / "report.json", "x")
+        run_of_report(tmp_path / "report.json", "x")

@@ -1,4 +1,4 @@
-"""The SQL engine of a desk: DuckDB in this process, over the Parquet files of a lake.
+"""Queries of users: DuckDB in this process, shut in with the Parquet files of a lake.
 
 The tables are views over files that the caller names, and so are the views of `views.sql`. Before a
 query of a user runs, the engine is shut in: no file but those is readable, no extension loadable,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import InputError, UsageError
 from dissector.queries.catalogue import View, prelude, used_views, views, words
-from dissector.queries.desk import all_rows, connect, one_line, quoted, reading
+from dissector.queries.duckdb_engine import all_rows, connect, one_line, quoted, reading
 from dissector.queries.tables import table_views
 from dissector.schemas import TABLES
 
@@ -69,7 +69,7 @@ def _definition(view: View) -> str:
 class Answer:
     """What a statement gave: column names, and rows as Arrow record batches, read once."""
 
-    def __init__(self, reader: "pa.RecordBatchReader", engine: "Engine") -> None:
+    def __init__(self, reader: "pa.RecordBatchReader", engine: "Sandbox") -> None:
         self.schema = reader.schema
         self._reader = reader
         self._engine = engine
@@ -87,7 +87,7 @@ class Answer:
             self._reader.close()  # else the next statement is refused
 
 
-class Engine:
+class Sandbox:
     """A connection to DuckDB with the tables of a lake as views.
 
     Args:
@@ -118,9 +118,10 @@ class Engine:
             raise
         for view in ready_views():
             self._connection.execute(f"CREATE VIEW {view.name} AS {_definition(view)}")
-        self._shut_in(
-            [path for each in (files, old_files) for some in each.values() for path in some]
-        )
+        paths = (path for each in (files, old_files) for some in each.values() for path in some)
+        self._connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
 
     def _make_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
@@ -131,11 +132,6 @@ class Engine:
         self._connection.unregister("lent")
         rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
         self._connection.execute(f"CREATE VIEW {table} AS {rows}")
-
-    def _shut_in(self, paths: Sequence[str]) -> None:
-        self._connection.execute(f"SET allowed_paths = {_list(paths)}")
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
 
     def __enter__(self) -> Self:
         return self
@@ -195,7 +191,7 @@ class Engine:
             )
 
 
-def engine_over(lake: "Lake") -> Engine:
+def sandbox_over(lake: "Lake") -> Sandbox:
     """An engine over the captures of a lake."""
     from dissector.schemas.arrow import arrow_schema
 
@@ -204,7 +200,7 @@ def engine_over(lake: "Lake") -> Engine:
         return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
 
     columns = {table: arrow_schema(table).empty_table() for table in TABLES}
-    return Engine(files(is_old=False), files(is_old=True), columns)
+    return Sandbox(files(is_old=False), files(is_old=True), columns)
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
@@ -218,10 +214,6 @@ def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
         cell = f"CAST(#{place} AS VARCHAR)" if is_odd else f"#{place}"
         chosen.append(f'{cell} AS "{quoted}"')
     return rows.project(", ".join(chosen))
-
-
-def _list(texts: Sequence[str]) -> str:
-    return f"[{', '.join(map(quoted, texts))}]"
 
 
 class _complaints:

@@ -19,28 +19,27 @@ import pyarrow.parquet as pq
 from dissector.joining import planning, survey
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
+from dissector.joining.increment_cache import IncrementCache
+from dissector.joining.increments import Increment
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of, whole_spans
-from dissector.joining.stretches import Stretch
 from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
-from dissector.queries.desk import Desk, parquet, quoted, reading
+from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files, quoted, reading
 from dissector.queries.selection import Selection
-from dissector.queries.written import written
 from dissector.report.closing import CHANGED
-from dissector.report.shares import (
+from dissector.report.partitions import (
     Engine,
     EngineIn,
-    Read,
-    Share,
+    Inputs,
+    Partition,
     Tables,
     closed_as,
-    shared_out,
+    partitioned,
+    run_partition,
     tables_of,
-    tally,
 )
-from dissector.report.stretched import Memory
 from dissector.schemas.arrow import arrow_schema
 
 T = TypeVar("T")
@@ -81,7 +80,7 @@ def _units(plan: Plan, digests: Mapping[str, str]) -> tuple[Unit, ...]:
     return tuple(Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in found)
 
 
-def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Read:
+def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Inputs:
     """What is known of captures; reads the files of those of which nothing is kept."""
     settings = Settings(folder=work)
     mine = _survey_units(digests)
@@ -92,14 +91,14 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
     if kept is not None:
         found = {name: kept.sources(name, _JOINED, mine) for name in survey.SCHEMAS}
         missing = {unit.captures[0] for _, left in found.values() for unit in left}
-        with Desk(work) as desk:
+        with DuckdbEngine(work) as db:
             for name, (sources, _) in found.items():
                 there = [
                     source._replace(captures=source.captures - missing, is_all=False)
                     if source.captures & missing else source
                     for source in sources
                 ]  # fmt: skip
-                tables[name].append(rows_of(desk, there, survey.SCHEMAS[name]))
+                tables[name].append(rows_of(db, there, survey.SCHEMAS[name]))
     if missing:
         with reading():
             fresh = survey.known(source_of(lake, frozenset(missing)), settings)
@@ -120,20 +119,20 @@ def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Pa
     with reading():
         plan = survey.plan(known, partial(source_of, lake), settings)
     together = _units(plan, digests)
-    return Read(lake, digests, known, plan, together, whole_spans(known.files, plan))
+    return Inputs(lake, digests, known, plan, together, whole_spans(known.files, plan))
 
 
-def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Read:
+def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Inputs:
     """One capture of which nothing is kept: it belongs together with no other."""
-    with Desk(work) as desk:
+    with DuckdbEngine(work) as db:
         paths = lake.part_paths("capture_files")
-        desk.lake_table("capture_files", paths, (), arrow_schema("capture_files").empty_table())
-        files = settled(desk.table("SELECT * FROM lake_capture_files"))
+        db.lake_table("capture_files", paths, (), arrow_schema("capture_files").empty_table())
+        files = settled(db.table("SELECT * FROM lake_capture_files"))
     empty = (survey.SCHEMAS[name].empty_table() for name in ("connections", "presence"))
     known = survey.Known(files.cast(survey.SCHEMAS["files"]), *empty)
     plan = survey.plan(known, partial(source_of, lake), Settings(folder=work))
     together = _units(plan, digests)
-    return Read(lake, digests, known, plan, together, whole_spans(files, plan))
+    return Inputs(lake, digests, known, plan, together, whole_spans(files, plan))
 
 
 def _select(source: Source) -> str:
@@ -161,7 +160,9 @@ def _close(task: Sequence[Sequence[Any]]) -> None:
             close_group(*arguments)
 
 
-def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Path) -> Path | None:
+def closed_groups(
+    engine: Engine, read: Inputs, captures: frozenset[str], work: Path
+) -> Path | None:
     """Join the captures that belong together; the folder of what came of it, None if none do."""
     parts = [part for part in parts_of(read.plan) if part.groups[0].captures[0] in captures]
     if not parts:
@@ -170,28 +171,28 @@ def closed_groups(engine: Engine, read: Read, captures: frozenset[str], work: Pa
     folder.mkdir(exist_ok=True)
     settings = Settings(folder=work)
     tasks: list[Sequence[Sequence[Any]]] = []
-    cut: list[tuple[Memory, str, list[Stretch]]] = []
+    cut: list[tuple[IncrementCache, str, list[Increment]]] = []
     for part in parts:
         name = closed_as(part.groups[0])
-        stretches = [] if read.memory is None else read.memory.stretches(part)
-        if read.memory is not None and len(stretches) > 1:
-            tasks += read.memory.tasks(stretches, settings)
-            cut.append((read.memory, name, stretches))
+        increments = [] if read.memory is None else read.memory.increments(part)
+        if read.memory is not None and len(increments) > 1:
+            tasks += read.memory.tasks(increments, settings)
+            cut.append((read.memory, name, increments))
             continue
         target = Target(folder, name)
         tasks.append([(source_of(read.lake, part.captures), part, target, settings)])
     engine.each(_close, tasks)
-    for memory, name, stretches in cut:
-        memory.collect(stretches, name, folder)
+    for memory, name, increments in cut:
+        memory.collect(increments, name, folder)
     return folder
 
 
-class Maker:
+class TallyCache:
     """Finds what is kept of the captures of a report, makes what is missing, and keeps it."""
 
     def __init__(
         self,
-        read: Read,
+        read: Inputs,
         kept: Kept | None,
         work: Path,
         engine: EngineIn,
@@ -220,7 +221,7 @@ class Maker:
         wanted = {**digests, **joined}
         runs: dict[tuple[Unit, ...], list[str]] = {}
         for name, digest in wanted.items():
-            self.sources[name], missing = self._found(name, digest)
+            missing = self.find(name, digest)
             # Whoever runs queries over joined captures has joined them.
             together = (each for each in runs if name.startswith(JOINED) and {*missing} <= {*each})
             if missing:
@@ -229,21 +230,21 @@ class Maker:
             folder = self._run(units, names)
             self.keep(folder, units, {name: wanted[name] for name in names})
 
-    def _found(self, name: str, digest: str) -> tuple[list[Source], list[Unit]]:
+    def find(self, name: str, digest: str) -> list[Unit]:
+        """The units of which no rows of a table are kept; those that are become its sources."""
         units = self._units_of(name)
         self._digests[name] = digest
-        return ([], list(units)) if self._kept is None else self._kept.sources(name, digest, units)
+        if self._kept is None:
+            self.sources[name] = []
+            return list(units)
+        self.sources[name], missing = self._kept.sources(name, digest, units)
+        return missing
 
     def _units_of(self, name: str) -> tuple[Unit, ...]:
         """The units that have rows of a table: what joining closed is of captures joined."""
         units = self._read.units
         is_joined = name.startswith(JOINED)
         return tuple(unit for unit in units if len(unit.captures) > 1) if is_joined else units
-
-    def without(self, name: str, digest: str) -> list[Unit]:
-        """The units of which no rows of a table are kept; those that are become its sources."""
-        self.sources[name], missing = self._found(name, digest)
-        return missing
 
     def folder(self) -> Path:
         """A new folder for rows that are made."""
@@ -278,9 +279,9 @@ class Maker:
         folder: Path,
         spill: Path,
     ) -> None:
-        """Write what queries give for units: a share of them is a task, but for what is too large
-        for one, and for what `also` wants to see in one piece."""
-        parts = shared_out(units, self._read, engine.at_once)
+        """Write what queries give for units: a partition of them is a task, but for what is too
+        large for one, and for what `also` wants to see in one piece."""
+        parts = partitioned(units, self._read, engine.at_once)
         if self._also is not None:
             whole, parts = list(units), []
         else:
@@ -288,11 +289,13 @@ class Maker:
             parts = [(rows, some) for rows, some in parts if rows <= engine.task_rows]
         memory, threads = engine.budget(len(parts))
         pieces = [folder / f".{place}" for place in range(len(parts))]
-        shares = [
-            Share(self._tables(some, closed), queries, piece, spill / piece.name, memory, threads)
+        todo = [
+            Partition(
+                self._tables(some, closed), queries, piece, spill / piece.name, memory, threads
+            )
             for piece, (_, some) in zip(pieces, parts, strict=True)
         ]
-        engine.each(tally, shares)
+        engine.each(run_partition, todo)
         if whole:
             self._tables(whole, closed).open(engine)
             pieces.append(folder / ".whole")
@@ -302,7 +305,7 @@ class Maker:
                 self._also(engine)
         for name in queries:
             (folder / name).mkdir()
-            paths = (path for piece in pieces for path in written(piece, name))
+            paths = (path for piece in pieces for path in parquet_files(piece, name))
             for place, path in enumerate(paths):
                 os.rename(path, folder / name / f"part-{place:05}.parquet")
         for piece in pieces:
@@ -316,7 +319,7 @@ class Maker:
         """Take rows that were made for some units, and keep them if that is wanted."""
         captures = frozenset(name for unit in units for name in unit.captures)
         for name in digests:
-            paths = tuple(written(folder, name))
+            paths = tuple(parquet_files(folder, name))
             if paths:
                 self.sources[name].append(Source(paths, captures, True))
         if self._kept is not None:
@@ -338,7 +341,7 @@ class Maker:
             (self._read.units, self._digests),
             (surveyed_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),
         )
-        with Desk(self._work) as desk:
+        with DuckdbEngine(self._work) as db:
             for units, digests in parts:
                 folder = self.folder()
                 for name, digest in digests.items():
@@ -348,26 +351,26 @@ class Maker:
                         return  # somebody else changed it meanwhile
                     query = union(sources)
                     if query:
-                        desk.write({name: query}, folder)
+                        db.write({name: query}, folder)
                 if not memory.add(folder, units, digests):
                     return
         memory.replace_all()
 
 
 def tallied_at_once(
-    desk: Desk, read: Read, names: Iterable[str], what: Selection
+    db: DuckdbEngine, read: Inputs, names: Iterable[str], what: Selection
 ) -> dict[str, pa.Table]:
     """The rows of queries, of captures that are few and none of which was joined."""
-    tables_of(read, read.captures, None, what).open(desk)
-    found = desk.tables({name: catalogue()[name].per_capture() for name in names})
+    tables_of(read, read.captures, None, what).open(db)
+    found = db.tables({name: catalogue()[name].per_capture() for name in names})
     return {name: settled(rows) for name, rows in found.items()}
 
 
-def rows_of(desk: Desk, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
+def rows_of(db: DuckdbEngine, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:
     """The rows of sources, in one table of these columns."""
     query = union(sources)
     if not query:
         return schema.empty_table()
     names = ", ".join(f'"{name}"' for name in schema.names)
-    rows = settled(desk.table(f"SELECT {names} FROM ({query})"))
+    rows = settled(db.table(f"SELECT {names} FROM ({query})"))
     return rows.cast(schema)

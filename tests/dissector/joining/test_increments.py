@@ -1,4 +1,4 @@
-"""Groups in stretches: the same rows as at once, and nothing that lands behind one changes it."""
+"""Groups in increments: the same rows as at once, and nothing that lands behind one changes it."""
 
 import random
 from collections import Counter
@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dissector.joining import links, survey
-from dissector.joining.closing import SCHEMAS, Around, Target, close_group
+from dissector.joining.closing import SCHEMAS, IncrementContext, Target, close_group
 from dissector.joining.files import Settings, digests, source_of
+from dissector.joining.increments import Increment, Known, increments
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of
-from dissector.joining.stretches import Known, Stretch, stretches
 from dissector.lake.reader import Lake, open_lake
 from tests.dissector.joining.cutting import (
     by_client,
@@ -43,26 +43,26 @@ def nights(count: int, rows: int = 10) -> tuple[Plan, Known]:
     return part, Known(spans, dict.fromkeys(spans, rows), {n: n for n in spans}, frozenset())
 
 
-def captures(found: list[Stretch]) -> list[int]:
+def captures(found: list[Increment]) -> list[int]:
     return [len(each.captures) for each in found]
 
 
 def test_a_group_is_cut_where_it_has_rows_enough_and_only_there() -> None:
     part, known = nights(7)
     for bound, expected in ((1, [1] * 7), (20, [2, 2, 2, 1]), (25, [3, 3, 1]), (71, [7])):
-        found = stretches(part, known, bound)
+        found = increments(part, known, bound)
         assert captures(found) == expected
         assert sum((each.captures for each in found), ()) == part.groups[0].captures
         assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
-    assert captures(stretches(part, known, 70)) == [7], "a stretch without captures is none"
+    assert captures(increments(part, known, 70)) == [7], "an increment without captures is none"
     whole = known._replace(whole=frozenset(["k3"]))
-    assert captures(stretches(part, whole, 1)) == [7], "Cursus stays in one piece"
+    assert captures(increments(part, whole, 1)) == [7], "Cursus stays in one piece"
 
 
-def test_what_lands_later_does_not_change_a_stretch_with_another_behind_it() -> None:
-    before = stretches(*nights(2), 20)
+def test_what_lands_later_does_not_change_a_increment_with_another_behind_it() -> None:
+    before = increments(*nights(2), 20)
     for count in range(3, 9):
-        found = stretches(*nights(count), 20)
+        found = increments(*nights(count), 20)
         assert found[: len(before) - 1] == before[:-1], count
         assert found[-1].digest != before[-1].digest
         before = found
@@ -70,13 +70,15 @@ def test_what_lands_later_does_not_change_a_stretch_with_another_behind_it() -> 
     changed = known._replace(digests=known.digests | {"k3": "other"})
     same = [
         one.digest == other.digest
-        for one, other in zip(before, stretches(part, changed, 20), strict=True)
+        for one, other in zip(before, increments(part, changed, 20), strict=True)
     ]
     assert same == [True, False, False, False], "what comes before counts"
 
 
 @pytest.mark.parametrize(("pause", "is_soon"), [(0, True), (DAY, False)])
-def test_only_what_goes_on_soon_counts_for_the_end_of_a_stretch(pause: int, is_soon: bool) -> None:
+def test_only_what_goes_on_soon_counts_for_the_end_of_an_increment(
+    pause: int, is_soon: bool
+) -> None:
     """One connection goes on in each capture, another one is silent in the second."""
     silent = [each | {"connection_key": "b", "connection_id": 1} for each in chain_of(2)]
     silent[1]["capture"] = "k2"
@@ -87,7 +89,7 @@ def test_only_what_goes_on_soon_counts_for_the_end_of_a_stretch(pause: int, is_s
     (part,) = parts_of(planned_rows(rows))
     spans = {each["capture"]: (each["first_ts_ns"], each["last_ts_ns"]) for each in rows}
     known = Known(spans, dict.fromkeys(spans, 1), {n: n for n in spans}, frozenset())
-    first, second, third = stretches(part, known, 1)
+    first, second, third = increments(part, known, 1)
     assert first.near == ({"k1", "k2"} if is_soon else {"k1"})
     assert first.later == ((("k0", 0), ("k0", 1)) if is_soon else (("k0", 0),))
     assert second.later == (("k0", 0), ("k0", 1))
@@ -104,9 +106,9 @@ def test_captures_that_lasted_at_the_same_time_are_not_cut_apart() -> None:
     (part,) = parts_of(links.plan(rows, spans, [names]))
     known = Known(spans, dict.fromkeys(names, 9), {n: n for n in names}, frozenset())
     assert part.groups[0].captures == ("a", "b", "d", "c") and not part.groups[0].is_in_turn
-    assert captures(stretches(part, known, 1)) == [4]
+    assert captures(increments(part, known, 1)) == [4]
     apart = known._replace(spans=spans | {"b": (10 * S, 11 * S)})
-    found = stretches(part, apart, 1)
+    found = increments(part, apart, 1)
     assert captures(found) == [1, 1, 2]
     assert [each.part.groups[0].is_in_turn for each in found] == [True, True, False]
 
@@ -118,16 +120,16 @@ def known_of(lake: Lake) -> Known:
     return Known(survey.capture_spans(found.files), dict.fromkeys(names, 1), names, frozenset())
 
 
-def closed_in_stretches(lake: Lake, part: Plan, folder: Path, bound: int) -> int:
-    """Close a group in stretches; how many there were."""
+def closed_in_increments(lake: Lake, part: Plan, folder: Path, bound: int) -> int:
+    """Close a group in increments; how many there were."""
     left = None
-    found = stretches(part, known_of(lake), bound)
+    found = increments(part, known_of(lake), bound)
     for number, each in enumerate(found):
         leaves = None if each.is_last else folder / "left" / f"{number}.parquet"
         near = source_of(lake, each.near) if each.near else None
         close_group(
             source_of(lake, frozenset(each.captures)), each.part, Target(folder, f"{number:03}"),
-            Settings(), Around(each.before, left, near, each.later, leaves),
+            Settings(), IncrementContext(each.before, left, near, each.later, leaves),
         )  # fmt: skip
         left = leaves
     return len(found)
@@ -158,7 +160,7 @@ def rows_of(folder: Path) -> Rows:
         ("node-flex.pcap", (40, 72, 110)), ("java-j16_dlq_retry.pcap", 4),
     ],
 )  # fmt: skip
-def test_rows_of_stretches_are_those_of_the_whole_group(
+def test_rows_of_increments_are_those_of_the_whole_group(
     name: str, cuts: int | tuple[int, ...], tmp_path: Path
 ) -> None:
     chance = random.Random(name)
@@ -167,7 +169,7 @@ def test_rows_of_stretches_are_those_of_the_whole_group(
     assert sum(closed_alike(tmp_path, chance)) > len(cut.captures) // 2
 
 
-def test_stretches_of_captures_at_once_have_the_rows_of_the_whole_group(tmp_path: Path) -> None:
+def test_increments_of_captures_at_once_have_the_rows_of_the_whole_group(tmp_path: Path) -> None:
     """Of two hosts: what one consumer had not acknowledged when it was killed the other one got."""
     data = read("cpp-c40_killed_Shared.pcap")
     for number, part in enumerate(parts(data, cut_places(data, 2, seed=4))):
@@ -179,14 +181,14 @@ def test_stretches_of_captures_at_once_have_the_rows_of_the_whole_group(tmp_path
 
 
 def closed_alike(root: Path, chance: random.Random) -> list[int]:
-    """See that stretches have the rows of each group of a lake; how many captures these have."""
+    """See that increments have the rows of each group of a lake; how many captures these have."""
     with open_lake(root / "lake") as lake:
         groups = parts_of(planned(lake))
         for number, part in enumerate(groups):
             source = source_of(lake, part.captures)
             close_group(source, part, Target(root / f"at-once-{number}", "group"), Settings())
             bound = chance.choice((1, 1, 2))
-            assert closed_in_stretches(lake, part, root / f"cut-{number}", bound) > 1
+            assert closed_in_increments(lake, part, root / f"cut-{number}", bound) > 1
             whole = rows_of(root / f"at-once-{number}")
             assert rows_of(root / f"cut-{number}") == whole
             assert number or whole["exchanges"].total() > 5

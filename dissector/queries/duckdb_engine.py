@@ -1,6 +1,6 @@
 """DuckDB as the engine of reports: tables of a lake in, Arrow tables out, within a bound of memory.
 
-`engine` is its twin for queries of users, which must not reach anything else.
+`sandbox` runs queries of users, which must not reach anything else.
 """
 
 import re
@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
-from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
-from dissector.queries.catalogue import prelude, used_views
+from dissector.queries.catalogue import (
+    ALWAYS,
+    BUCKET,
+    IF_READ,
+    OCTAVE,
+    prelude,
+    used_views,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,26 +32,14 @@ FEW_ROWS: Final = 300_000
 # Below it, a plan and threads to share it cost more than the plain text of a query in one thread.
 TINY_ROWS: Final = 30_000
 _PATTERN: Final = re.compile(r"[\[*?]")
-DEAR: Final = ("permit_changes",)  # views that cost more to make than to write down
-# Views of few rows that many queries read: they are put down in memory, which DuckDB may spill.
-FEW: Final = ("twins", "late_producers", "late_consumers", "older_consumers", "unit_ends")
-# Of these, too, if a query reads them; to find them, all rows of a large table are read.
-FOUND: Final = (
-    "senders", "passed_sends", "mismatched_frames", "mismatches", "refusals", "chains",
-    "storms", "closed_subjects", "acked_commands", "passed", "permit_consumers",
-    "permit_sums", "permit_spans",
-)  # fmt: skip
 MEMORY: Final = "2GB"
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
     "try_subtract(a, b) AS TRY(a - b)",
     "try_multiply(a, b) AS TRY(a * b)",
-    # A rounded logarithm may be one octave off beside a power of two, where either octave gives the
-    # same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
-    "histogram_octave(a) AS "
-    f"CAST(greatest(floor(log2(greatest(a, 1))) - {SUB_BUCKET_BITS}, 0) AS BIGINT)",
-    "histogram_bucket(a) AS CASE WHEN a >= 0 THEN "
-    f"{SUB_BUCKETS} * histogram_octave(a) + (a >> histogram_octave(a)) END",
+    "shiftright(a, b) AS a >> b",
+    f"histogram_octave(a) AS {OCTAVE}",
+    f"histogram_bucket(a) AS {BUCKET}",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
 )
@@ -69,7 +63,7 @@ def connect() -> "duckdb.DuckDBPyConnection":
     return connection
 
 
-class Desk:
+class DuckdbEngine:
     """A connection to DuckDB over tables that the caller names.
 
     Args:
@@ -90,7 +84,7 @@ class Desk:
         self._folder = folder
         self._threads = threads
         self._kind = "VIEW"
-        self._to_settle: set[str] = set()  # views of the prelude that may yet be put down
+        self._lazy: set[str] = set()  # views of the prelude that may yet be materialized
         self._connection = connect()
         run = self._connection.execute
         run(f"SET memory_limit = {quoted(memory)}")
@@ -152,26 +146,26 @@ class Desk:
     def expect(self, rows: int) -> None:
         """How many rows the tables have together, told before they are named.
 
-        Few rows are read once, and what views of them give is put down once: to plan a query over
-        views costs more than to run it over few rows.
+        Few rows are read once, and views of them become tables: to plan a query over views costs
+        more than to run it over few rows.
         """
         self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
         if rows <= TINY_ROWS:
             self._connection.execute("SET threads = 1")
             self._connection.execute("PRAGMA disable_optimizer")
 
-    def view(self, name: str, query: str, *, is_put_down: bool = False) -> None:
-        """A view, in the place of one of that name. is_put_down: its rows are made once."""
-        kind = "TABLE" if is_put_down else self._kind
+    def view(self, name: str, query: str, *, is_materialized: bool = False) -> None:
+        """A view, in the place of one of that name. is_materialized: its rows are made once."""
+        kind = "TABLE" if is_materialized else self._kind
         with reading():
             self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
 
     def prelude(self) -> None:
         """The views that queries share, over tables that are there."""
         for each in prelude():
-            self.view(each.name, each.query, is_put_down=each.name in FEW)
+            self.view(each.name, each.query, is_materialized=each.materialized == ALWAYS)
         if self._kind == "VIEW":
-            self._to_settle = {*DEAR, *FOUND}
+            self._lazy = {each.name for each in prelude() if each.materialized not in ("", ALWAYS)}
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
@@ -180,29 +174,29 @@ class Desk:
 
     def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
         """All rows of each query."""
-        self._settle(queries.values())
+        self._materialize(queries.values())
         return {name: self.table(query) for name, query in queries.items()}
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""
-        self._settle(queries.values())
+        self._materialize(queries.values())
         for name, query in queries.items():
             self._write(query, folder / f"{name}.parquet")
 
-    def _settle(self, queries: Iterable[str]) -> None:
-        """Put down the rows of views that are few, or dear to make and read by several queries."""
+    def _materialize(self, queries: Iterable[str]) -> None:
+        """Make the rows of views that the queries read, where they say so."""
         readers = Counter(view.name for text in queries for view in used_views(text))
         for view in prelude():
-            if view.name not in self._to_settle or not readers[view.name]:
+            if view.name not in self._lazy or not readers[view.name]:
                 continue
-            if view.name in FOUND:
+            if view.materialized == IF_READ:
                 self._connection.execute(f"DROP VIEW {view.name}")
-                self.view(view.name, view.query, is_put_down=True)
+                self.view(view.name, view.query, is_materialized=True)
             elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
                 self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
-            self._to_settle.discard(view.name)
+            self._lazy.discard(view.name)
 
     def _write(self, query: str, target: Path) -> None:
         with reading():
@@ -237,6 +231,14 @@ def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:
     """Parquet files, as what a query reads from. is_old: the folder's name has the capture."""
     how = "true" if is_old else "false"
     return f"read_parquet({_listed(paths)}, hive_partitioning = {how})"
+
+
+def parquet_files(folder: Path, name: str) -> list[str]:
+    """<name>.parquet of a folder, or the files of the folder <name>, in order; none if neither:
+    what an engine wrote for a query, whichever engine it was."""
+    single = folder / f"{name}.parquet"
+    files = [single] if single.is_file() else sorted((folder / name).glob("*.parquet"))
+    return [str(file) for file in files]
 
 
 def _listed(paths: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.report.syndromes import (
+from dissector.report.crc_errors import (
     MAX_PAIR_BYTES,
     ONE_BIT,
     ONE_BYTE,

@@ -1,0 +1,215 @@
+"""Long groups of captures are joined in increments, which are kept with what each left to the next.
+
+    LAKE/_sums/stretches/<batch>/<table>/…     rows that closed in an increment
+    LAKE/_sums/stretches/<batch>/standing/…    what stood open at its end, and its seal
+
+A batch is of one increment (see `increments`). A report reads the increments that are
+new, from what the one before them left, and takes the rows of all others as they are.
+
+What stands open is the memory of compiled code, which follows the numbers in it wherever they lead.
+So it is taken from a lake only if its seal fits: nobody can make one without this user's key, which
+lies where compiled code does. Where it does not fit, its increment is read again.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dissector.jit import cache_folder, keep_file, program_digest, read_kept
+from dissector.joining import increments, survey
+from dissector.joining.closing import SCHEMAS, IncrementContext, Target
+from dissector.joining.files import Settings, Source, names_in, source_of
+from dissector.joining.increments import Increment, Known
+from dissector.joining.links import Plan
+from dissector.joining.planning import parts_of
+from dissector.joining.replays import READ_WHOLE
+from dissector.lake.kept import Kept, Unit, link
+from dissector.lake.reader import Lake
+
+# The folder keeps the name that older versions gave it, so that what they left there is forgotten.
+INCREMENTS: Final = "stretches"
+STANDING: Final = "standing"
+SEAL: Final = "seal"
+OF_INCREMENT: Final = "."  # behind the name of a group, before the number of one of its increments
+_FILE: Final = "rows"
+_KEY_BYTES: Final = 32
+
+
+class Closing(NamedTuple):
+    """The arguments of `close_group`."""
+
+    source: Source
+    part: Plan
+    target: Target
+    settings: Settings
+    around: IncrementContext
+
+
+class IncrementCache:
+    """What is kept of the increments of a lake.
+
+    Args:
+        lake: whose captures are read; digests: of these; known: all about them.
+        work: a folder of the caller's that nobody else can write.
+    """
+
+    def __init__(
+        self, lake: Lake, digests: Mapping[str, str], known: survey.Known, work: Path
+    ) -> None:
+        self._lake = lake
+        self._digests = digests
+        self._surveyed = known
+        self._work = work / INCREMENTS
+        self._kept = Kept(lake.folder, work, INCREMENTS)
+        self._made: list[Increment] = []
+
+    @cached_property
+    def _known(self) -> Known:
+        return _known(self._lake, self._digests, self._surveyed)
+
+    @cached_property
+    def _key(self) -> bytes:
+        return _key()
+
+    @cached_property
+    def _digest(self) -> str:
+        # An increment that another user or program keeps has another seal, and is another's.
+        return self._sealed(program_digest().encode())
+
+    def increments(self, part: Plan) -> list[Increment]:
+        """The increments of a group; one if it is not cut."""
+        return increments.increments(part, self._known, increments.MAX_ROWS)
+
+    def tasks(self, found: Sequence[Increment], settings: Settings) -> list[list[Closing]]:
+        """What is to be closed of the increments of a group: lists of which each is one task, since
+        each of a list goes on from what the one before left."""
+        is_there = [self._find(increment) for increment in found]
+        for place in reversed(range(len(found) - 1)):
+            # What comes behind it can only be read from what it left.
+            if is_there[place] and not is_there[place + 1]:
+                is_there[place] = self._unseal(found[place])
+        made: list[list[Closing]] = []
+        left: Path | None = None
+        for place, increment in enumerate(found):
+            if not is_there[place]:
+                if place == 0 or is_there[place - 1]:
+                    made.append([])
+                made[-1].append(self._closing(increment, left, settings))
+                self._made.append(increment)
+            left = self._left(increment)
+        return made
+
+    def collect(self, found: Sequence[Increment], group: str, folder: Path) -> None:
+        """Put the rows of all increments of a group, by its name, into one folder, and keep those
+        that are new."""
+        for increment in [each for each in self._made if each in found]:
+            self._made.remove(increment)
+            names = self._tables(increment)
+            if not increment.is_last:
+                path = self._target(increment).path(SEAL)
+                path.parent.mkdir(exist_ok=True)
+                pq.write_table(pa.table({SEAL: [self._seal_of(increment)]}), path)
+            unit = Unit(increment.digest, increment.captures)
+            self._kept.add(self._folder(increment), [unit], dict.fromkeys(names, self._digest))
+        for place, increment in enumerate(found):
+            for name in SCHEMAS:
+                target = Target(folder, f"{group}{OF_INCREMENT}{place:06}").path(name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                link(self._target(increment).path(name), target)
+
+    def tidy(self, plan: Plan) -> None:
+        """Forget the increments of captures that are gone."""
+        if not len(self._kept):
+            return
+        groups = [self.increments(part) for part in parts_of(plan)]
+        self._kept.forget({each.digest for found in groups for each in found})
+
+    def _tables(self, increment: Increment) -> tuple[str, ...]:
+        return tuple(SCHEMAS) if increment.is_last else (*SCHEMAS, STANDING, SEAL)
+
+    def _folder(self, increment: Increment) -> Path:
+        return self._work / increment.digest
+
+    def _target(self, increment: Increment) -> Target:
+        return Target(self._folder(increment), _FILE)
+
+    def _left(self, increment: Increment) -> Path:
+        return self._target(increment).path(STANDING)
+
+    def _find(self, increment: Increment) -> bool:
+        """Whether the rows of an increment are kept; they are linked to where new ones are made."""
+        found: dict[str, str] = {}
+        unit = Unit(increment.digest, increment.captures)
+        for name in self._tables(increment):
+            sources, _ = self._kept.sources(name, self._digest, [unit])
+            paths = [path for source in sources for path in source.paths]
+            if len(paths) != 1:
+                return False
+            found[name] = paths[0]
+        for name, path in found.items():
+            target = self._target(increment).path(name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link(Path(path), target)
+        return True
+
+    def _unseal(self, increment: Increment) -> bool:
+        """Take what an increment left for a copy that nobody can change, if its seal fits."""
+        path = self._left(increment)
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+        seal = pq.ParquetFile(self._target(increment).path(SEAL)).read().column(0).to_pylist()
+        is_ours = hmac.compare_digest(str(seal[0]), self._seal_of(increment))
+        if not is_ours:
+            for name in self._tables(increment):
+                self._target(increment).path(name).unlink()
+        return is_ours
+
+    def _seal_of(self, increment: Increment) -> str:
+        data = hashlib.sha256(self._left(increment).read_bytes()).digest()
+        return self._sealed(increment.digest.encode() + data)
+
+    def _sealed(self, data: bytes) -> str:
+        return hmac.new(self._key, data, hashlib.sha256).hexdigest()
+
+    def _closing(self, increment: Increment, left: Path | None, settings: Settings) -> Closing:
+        target = self._target(increment)
+        near = source_of(self._lake, increment.near) if increment.near else None
+        leaves = None if increment.is_last else self._left(increment)
+        around = IncrementContext(increment.before, left, near, increment.later, leaves)
+        source = source_of(self._lake, frozenset(increment.captures))
+        return Closing(source, increment.part, target, settings, around)
+
+
+def _known(lake: Lake, digests: Mapping[str, str], known: survey.Known) -> Known:
+    rows = dict.fromkeys(digests, 0)
+    for capture in lake.captures:
+        names = names_in(capture) & digests.keys()
+        for name in names:
+            rows[name] += sum(part.rows for part in capture.files) // len(names)
+    is_whole = pc.is_in(known.connections.column("protocol"), pa.array(READ_WHOLE))
+    whole = known.connections.filter(is_whole).column("capture").unique().to_pylist()
+    return Known(survey.capture_spans(known.files), rows, digests, frozenset(whole))
+
+
+def _key() -> bytes:
+    """This user's key, made if there is none; where none can be kept, one that serves once.
+
+    A key that others can read, as whoever opens a cache to them does with all in it, is none.
+    """
+    path = cache_folder() / "seals" / "key"
+    for is_made in (False, True):
+        if is_made:
+            keep_file(path, os.urandom(_KEY_BYTES))
+        found = read_kept(path)
+        if len(found) == _KEY_BYTES and not path.stat().st_mode & 0o077:
+            return found
+    return os.urandom(_KEY_BYTES)
