@@ -91,22 +91,20 @@ def _codegen() -> Any:
 _signatures: dict[Any, Any] = {}
 
 
-def _resolver(resolve: Any) -> Any:
-    """The signature of a call; those of numba's own functions are looked for once.
+def _resolver(resolve: Any, signatures: dict[Any, Any]) -> Any:
+    """Numba's search for the signature of a call, which looks for those of numba's own functions
+    once.
 
     Each operator has a dozen rules, which numba tries one after the other at every use of it.
     """
 
     def resolve_once(function: Any, arguments: Any, named: Any) -> Any:
-        if named or isinstance(function, types.Dispatcher):
+        if named or not isinstance(function, BuiltinFunctionType | types.Function):
             return resolve(function, arguments, named)
         key = function, tuple(arguments)
-        found = _signatures.get(key)
-        if found is None:
-            found = resolve(function, arguments, named)
-            if isinstance(function, BuiltinFunctionType | types.Function):
-                _signatures[key] = found
-        return found
+        if key not in signatures:
+            signatures[key] = resolve(function, arguments, named)
+        return signatures[key]
 
     return resolve_once
 
@@ -117,7 +115,7 @@ def own_codegen() -> Iterator[None]:
     context, typing = cpu_target.target_context, cpu_target.typing_context
     before = context._internal_codegen, context.cached_internal_func
     context._internal_codegen, context.cached_internal_func = _codegen(), {}
-    typing.resolve_function_type = _resolver(typing.resolve_function_type)
+    typing.resolve_function_type = _resolver(typing.resolve_function_type, _signatures)
     try:
         yield
     finally:
