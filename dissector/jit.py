@@ -41,7 +41,7 @@ from dissector.native.code import (
     read_kept,
 )
 from dissector.native.digests import PACKAGE, kernel_digest, program_digest
-from dissector.native.telling import compiling, listen
+from dissector.native.progress import compiling, listen
 
 __all__ = [
     "array_words",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dissector.native import recording
-from dissector.native.telling import compiling
+from dissector.native.progress import compiling
 
 _Call = tuple[str, str, Any]  # as recording.Recorder takes it
 
