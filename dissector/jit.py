@@ -41,7 +41,7 @@ from dissector.native.code import (
     read_kept,
 )
 from dissector.native.digests import PACKAGE, kernel_digest, program_digest
-from dissector.native.telling import compiling, listen
+from dissector.native.progress import compiling, listen
 
 __all__ = [
     "array_words",
@@ -56,6 +56,7 @@ __all__ = [
     "keep_file",
     "kept",
     "kernel",
+    "kernel_named",
     "listen",
     "processor_features",
     "program_digest",
@@ -171,10 +172,15 @@ def compile_ahead(module: str, name: str, key: tuple[Kind, ...] | str) -> str:
     Returns:
         what the code is called.
     """
+    found = kernel_named(module, name)
+    found.code(key)
+    return found.code_name(key)
+
+
+def kernel_named(module: str, name: str) -> Kernel:
+    """A kernel, or a function that kernels take as a value, by its module and name."""
     found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    compiled_one = found if isinstance(found, Kernel) else Kernel(cast(Any, found))
-    compiled_one.code(key)
-    return compiled_one.code_name(key)
+    return found if isinstance(found, Kernel) else Kernel(cast(Any, found))
 
 
 class Callback:

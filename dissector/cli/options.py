@@ -14,7 +14,7 @@ from dissector import limits
 from dissector.cli.compiling import Compiling
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
 from dissector.errors import UsageError
-from dissector.native.telling import listen
+from dissector.native.progress import listen
 from dissector.places import local
 from dissector.protocols import PROTOCOL_NAMES
 

@@ -8,34 +8,89 @@ name, and kinds of arguments. The other processes compile that.
 import ast
 import multiprocessing
 import os
+import queue
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dissector.native import recording
-from dissector.native.telling import compiling
+from dissector.native.progress import compiling
 
 _Call = tuple[str, str, Any]  # as recording.Recorder takes it
 
 
+class _Workers:
+    """Processes that compile, each by itself; who is free takes what suits it best.
+
+    A process keeps what it made of each function, so kernels that call the same functions had
+    better be compiled by the same process.
+    """
+
+    def __init__(self, pools: list[ProcessPoolExecutor]) -> None:
+        self._idle = dict(enumerate(pools))
+        self._known: list[set[str]] = [set() for _ in pools]
+        self._waiting: dict[_Call, dict[str, int]] = {}
+        self._lock = threading.RLock()
+        self.done: queue.SimpleQueue[tuple[str, Future[str]]] = queue.SimpleQueue()
+
+    def add(self, call: _Call, sizes: dict[str, int]) -> None:
+        """Have a kernel compiled; `sizes` are those of its functions."""
+        with self._lock:
+            self._waiting[call] = sizes
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._idle and self._waiting:
+            worker, pool = self._idle.popitem()
+            call = max(self._waiting, key=lambda each: self._gain(worker, self._waiting[each]))
+            self._known[worker].update(self._waiting.pop(call))
+            future = pool.submit(_compile, *call)
+            future.add_done_callback(partial(self._finish, worker, pool, call))
+
+    def _gain(self, worker: int, sizes: dict[str, int]) -> int:
+        """How well a kernel suits: large ones come first, but for what only others have made."""
+        own = self._known[worker]
+        others = set().union(*self._known) - own
+        return sum(-size if name in others else size for name, size in sizes.items())
+
+    def _finish(
+        self, worker: int, pool: ProcessPoolExecutor, call: _Call, future: Future[str]
+    ) -> None:
+        self.done.put((f"{call[0]}.{call[1]}", future))
+        with self._lock:
+            self._idle[worker] = pool
+            if future.exception() is None:
+                self._hand_out()
+
+
 def warm_up(processes: int) -> None:
     """Compile every kernel into the cache; what is there already is not compiled again."""
+    from dissector.jit import kernel_named
     from dissector.native.code import keep_list
-    from dissector.native.digests import program_digest
+    from dissector.native.digests import function_sizes, program_digest
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context) as pool:
-        waiting: dict[Future[str], str] = {}
-        for module, name, key in _calls():
-            waiting[pool.submit(_compile, module, name, key)] = f"{module}.{name}"
+    with ExitStack() as stack:
+        pools = [ProcessPoolExecutor(1, context) for _ in range(processes)]
+        for pool in pools:
+            stack.callback(pool.shutdown, cancel_futures=True)
+        workers = _Workers(pools)
+        count = 0
+        for call in _calls():
+            workers.add(call, function_sizes(kernel_named(*call[:2])))
+            count += 1
         names = []
-        for each in as_completed(waiting):
-            with compiling(waiting[each]):
-                names.append(each.result())
+        for _ in range(count):
+            name, future = workers.done.get()
+            with compiling(name):
+                names.append(future.result())
     keep_list(program_digest(), sorted(names))
 
 

@@ -7,9 +7,11 @@ its callers: that was four fifths of all compile time.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import BuiltinFunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
+from numba.core import types
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.registry import cpu_target
 
@@ -86,13 +88,36 @@ def _codegen() -> Any:
     return _Codegen("dissector")
 
 
+_signatures: dict[Any, Any] = {}
+
+
+def _resolver(resolve: Any, signatures: dict[Any, Any]) -> Any:
+    """Numba's search for the signature of a call, which looks for those of numba's own functions
+    once.
+
+    Each operator has a dozen rules, which numba tries one after the other at every use of it.
+    """
+
+    def resolve_once(function: Any, arguments: Any, named: Any) -> Any:
+        if named or not isinstance(function, BuiltinFunctionType | types.Function):
+            return resolve(function, arguments, named)
+        key = function, tuple(arguments)
+        if key not in signatures:
+            signatures[key] = resolve(function, arguments, named)
+        return signatures[key]
+
+    return resolve_once
+
+
 @contextmanager
 def own_codegen() -> Iterator[None]:
     """Have numba make libraries of ours; the caller holds the compiler's lock."""
-    context = cpu_target.target_context
+    context, typing = cpu_target.target_context, cpu_target.typing_context
     before = context._internal_codegen, context.cached_internal_func
     context._internal_codegen, context.cached_internal_func = _codegen(), {}
+    typing.resolve_function_type = _resolver(typing.resolve_function_type, _signatures)
     try:
         yield
     finally:
         context._internal_codegen, context.cached_internal_func = before
+        del typing.resolve_function_type

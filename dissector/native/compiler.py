@@ -10,8 +10,10 @@ from typing import Any, Final
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, typed_passes, types, untyped_passes
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 from numba.core.datamodel import models
 from numba.core.registry import cpu_target
 from numba.core.sigutils import normalize_signature
@@ -23,7 +25,6 @@ from numba.extending import (
     register_model,
     typeof_impl,
 )
-from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype
 
 from dissector.native.arguments import (
@@ -109,36 +110,28 @@ class _StateAttributes(AttributeTemplate):  # type: ignore[misc]
 @lower_getattr_generic(BundleType)
 def _bundle_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     """A field as an array that borrows the matrix; the caller of the kernel keeps it alive."""
-    matrix_value = cgutils.create_struct_proxy(typ)(context, builder, value=value).matrix
+    matrix = builder.extract_value(value, 0)
     if attr == "matrix":
-        return matrix_value
-    matrix = make_array(_MATRIX)(context, builder, value=matrix_value)
-    shape = cgutils.unpack_tuple(builder, matrix.shape, 2)
+        return matrix
+    model = context.data_model_manager[_MATRIX]
+    shape = model.get(builder, matrix, "shape")
     number = context.get_constant(types.intp, typ.fields.index(attr))
-    row = make_array(typ.field_type)(context, builder)
     item_bytes = context.get_constant(types.intp, _WORD_BYTES)
     if typ.is_records:
-        rows, start = shape[0], number
+        rows, start = builder.extract_value(shape, 0), number
         stride = context.get_constant(types.intp, _WORD_BYTES * len(typ.fields))
     else:
-        rows, start, stride = shape[1], builder.mul(number, shape[1]), item_bytes
-    populate_array(
-        row,
-        data=builder.gep(matrix.data, [start]),
-        shape=[rows],
-        strides=[stride],
-        itemsize=item_bytes,
-        meminfo=None,
-    )
-    return row._getvalue()
+        rows, stride = builder.extract_value(shape, 1), item_bytes
+        start = builder.mul(number, rows)
+    data = builder.gep(model.get(builder, matrix, "data"), [start])
+    return _array_of(context, builder, typ.field_type, data, [rows], [stride])
 
 
 @lower_getattr_generic(StateType)
 def _state_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     number = typ.fields.index(attr)
     first = sum(map(word_count, typ.kinds[:number]))
-    places = cgutils.create_struct_proxy(typ)(context, builder, value=value).places
-    return _value_at(context, builder, typ.kinds[number], places, first)
+    return _value_at(context, builder, typ.kinds[number], builder.extract_value(value, 0), first)
 
 
 # -- types
@@ -228,6 +221,32 @@ def _intrinsic_of(name: str, result_bits: int, argument_bits: tuple[int, ...]) -
 # -- compilation
 
 
+class _Passes(CompilerBase):  # type: ignore[misc]
+    """The passes of numba that kernels need: no closures, objects, parallel loops, or inlining of
+    numba's own. Each pass left out saves its analysis of the function."""
+
+    def define_pipelines(self) -> list[Any]:
+        manager = PassManager("kernel")
+        for each in _PASSES:
+            manager.add_pass(each, each.__name__)
+        manager.finalize()
+        return [manager]
+
+
+_PASSES: Final = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.GenericRewrites,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+)
+
+
 def new_dispatcher(function: Any, is_inlined: bool) -> Any:
     """What the compiler knows of a kernel.
 
@@ -242,6 +261,7 @@ def new_dispatcher(function: Any, is_inlined: bool) -> Any:
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
         _nrt=False,
+        pipeline_class=_Passes,
     )(function)
     _type_constants_as_numbers(dispatcher)
     return dispatcher
@@ -359,9 +379,8 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
     if letter == ARRAY:
         return _array_at(context, builder, typ, words, first)
     if letter in (BUNDLE, RECORDS):
-        bundle = cgutils.create_struct_proxy(typ)(context, builder)
-        bundle.matrix = _array_at(context, builder, _MATRIX, words, first)
-        return bundle._getvalue()
+        matrix = _array_at(context, builder, _MATRIX, words, first)
+        return _struct_of(context, builder, typ, matrix=matrix)
     if letter == TUPLE:
         parts = []
         for part in kind[3]:
@@ -370,9 +389,8 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
         return context.make_tuple(builder, typ, parts)
     word = _load(builder, words, first)
     if letter == STATE:
-        state = cgutils.create_struct_proxy(typ)(context, builder)
-        state.places = builder.inttoptr(word, _WORD.as_pointer())
-        return state._getvalue()
+        places = builder.inttoptr(word, _WORD.as_pointer())
+        return _struct_of(context, builder, typ, places=places)
     if letter == FUNCTION:
         function = cgutils.create_struct_proxy(typ)(context, builder)
         function.c_addr = builder.inttoptr(word, cgutils.voidptr_t)
@@ -381,7 +399,6 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
 
 
 def _array_at(context: Any, builder: Any, typ: Any, words: Any, first: int) -> Any:
-    array = make_array(typ)(context, builder)
     shape = [_load(builder, words, first + 1 + place) for place in range(typ.ndim)]
     item_bytes = context.get_constant(types.intp, as_dtype(typ.dtype).itemsize)
     if typ.layout == "C":
@@ -390,15 +407,35 @@ def _array_at(context: Any, builder: Any, typ: Any, words: Any, first: int) -> A
         behind = first + 1 + typ.ndim
         strides = [_load(builder, words, behind + place) for place in range(typ.ndim)]
     pointer = context.get_data_type(typ.dtype).as_pointer()
-    populate_array(
-        array,
-        data=builder.inttoptr(_load(builder, words, first), pointer),
-        shape=shape,
-        strides=strides,
-        itemsize=item_bytes,
-        meminfo=None,
+    data = builder.inttoptr(_load(builder, words, first), pointer)
+    return _array_of(context, builder, typ, data, shape, strides)
+
+
+def _array_of(
+    context: Any, builder: Any, typ: Any, data: Any, shape: list[Any], strides: list[Any]
+) -> Any:
+    """An array that owns nothing."""
+    items = shape[0] if typ.ndim == 1 else builder.mul(shape[0], shape[1])
+    return _struct_of(
+        context,
+        builder,
+        typ,
+        nitems=items,
+        itemsize=context.get_constant(types.intp, as_dtype(typ.dtype).itemsize),
+        data=data,
+        shape=cgutils.pack_array(builder, shape),
+        strides=cgutils.pack_array(builder, strides),
     )
-    return array._getvalue()
+
+
+def _struct_of(context: Any, builder: Any, typ: Any, **members: Any) -> Any:
+    """A structure of these members as one value; the others are zero. A variable in memory, as the
+    compiler's own structures are, takes it several times as long to make and to optimise away."""
+    model = context.data_model_manager[typ]
+    value = cgutils.get_null_value(model.get_value_type())
+    for name, member in members.items():
+        value = model.set(builder, value, member, name)
+    return value
 
 
 def _result_kind(typ: Any) -> list[Any]:

@@ -44,17 +44,35 @@ def kernel_digest(kernel: Any, key: tuple[Kind, ...] | str) -> str:
     digest = hashlib.sha256(_compiler_digest())
     digest.update(_described_key(key).encode())
     # Kernels may call each other, so each is named by its place in the order of first use.
-    places = {kernel.py_func: 0}
-    waiting = [kernel]
-    for each in waiting:
+    reached = _reached(kernel)
+    places = {function: place for place, function in enumerate(reached)}
+    for each in reached.values():
         text, called = _described(each.py_func)
         digest.update(f"{each.is_inlined} {text}".encode())
         for other in called:
-            if other.py_func not in places:
-                places[other.py_func] = len(places)
-                waiting.append(other)
             digest.update(f" {places[other.py_func]}".encode())
     return digest.hexdigest()[:32]
+
+
+def function_sizes(kernel: Any) -> dict[str, int]:
+    """The functions that a kernel's code is made of, with a size of each: about what it takes to
+    compile them."""
+    return {
+        f"{function.__module__}.{function.__qualname__}": len(_described(function)[0])
+        for function in _reached(kernel)
+    }
+
+
+def _reached(kernel: Any) -> dict[FunctionType, Any]:
+    """A kernel and all that it calls, at any depth, in the order of first use."""
+    found = {kernel.py_func: kernel}
+    waiting = [kernel]
+    for each in waiting:
+        for other in _described(each.py_func)[1]:
+            if other.py_func not in found:
+                found[other.py_func] = other
+                waiting.append(other)
+    return found
 
 
 @cache

@@ -15,7 +15,6 @@ from numba.np.arrayobj import (
     getitem_array_tuple,
     getitem_arraynd_intp,
     load_item,
-    make_array,
     setitem_array,
     store_item,
 )
@@ -23,9 +22,16 @@ from numba.np.arrayobj import (
 
 def _place(context: Any, builder: Any, array_type: Any, array: Any, indices: list[Any]) -> Any:
     """The address of an element."""
-    view = make_array(array_type)(context, builder, array)
-    return cgutils.get_item_pointer(
-        context, builder, array_type, view, indices, boundscheck=context.enable_boundscheck
+    model = context.data_model_manager[array_type]
+    return cgutils.get_item_pointer2(
+        context,
+        builder,
+        data=model.get(builder, array, "data"),
+        shape=cgutils.unpack_tuple(builder, model.get(builder, array, "shape")),
+        strides=cgutils.unpack_tuple(builder, model.get(builder, array, "strides")),
+        layout=array_type.layout,
+        inds=indices,
+        boundscheck=context.enable_boundscheck,
     )
 
 

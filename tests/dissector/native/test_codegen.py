@@ -46,3 +46,39 @@ def test_who_uses_numba_beside_us_is_not_disturbed() -> None:
         return max(min(values.max(), level), 1)
 
     assert largest(np.array([4, 9]), 7) == 7
+
+
+def test_the_compiler_is_left_as_it_was_found() -> None:
+    from numba.core.registry import cpu_target
+
+    from dissector.native.codegen import own_codegen
+
+    typing, context = cpu_target.typing_context, cpu_target.target_context
+    before = typing.resolve_function_type, context._internal_codegen
+    with pytest.raises(ZeroDivisionError), own_codegen():
+        assert typing.resolve_function_type != before[0]
+        raise ZeroDivisionError
+    assert (typing.resolve_function_type, context._internal_codegen) == before
+
+
+def test_an_operator_is_resolved_once_for_its_types_and_never_a_kernel() -> None:
+    import operator
+
+    from numba.core import types
+
+    from dissector.native.codegen import _resolver
+
+    asked = []
+
+    def resolve(*call: object) -> object:
+        asked.append(call)
+        return types.int64(types.int64, types.int64)
+
+    once = _resolver(resolve, {})
+    own = types.Dispatcher(_least.dispatcher)  # type: ignore[attr-defined]
+    for arguments in ((types.int64, types.int64), (types.int64, types.uint8)):
+        assert once(operator.add, arguments, {}) is once(operator.add, arguments, {})
+    assert len(asked) == 2
+    for _ in range(2):
+        once(own, (types.int64, types.int64), {})
+    assert len(asked) == 4

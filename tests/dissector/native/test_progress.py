@@ -2,21 +2,21 @@
 
 import pytest
 
-from dissector.native import telling
+from dissector.native import progress
 
 
 def test_a_listener_hears_the_name_and_the_end() -> None:
     heard: list[str | None] = []
-    before = telling._Told.listener
+    before = progress._listeners[:]
     try:
-        telling.listen(heard.append)
-        with telling.compiling("one"):
+        progress.listen(heard.append)
+        with progress.compiling("one"):
             assert heard == ["one"]
-        with pytest.raises(ZeroDivisionError), telling.compiling("two"):
+        with pytest.raises(ZeroDivisionError), progress.compiling("two"):
             raise ZeroDivisionError
-        telling.listen(None)
-        with telling.compiling("three"):
+        progress.listen(None)
+        with progress.compiling("three"):
             pass
     finally:
-        telling.listen(before)
+        progress._listeners[:] = before
     assert heard == ["one", None, "two", None]
