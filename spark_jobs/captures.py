@@ -18,9 +18,8 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from dissector.cli.options import OVERLAPS
-from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
+from dissector.options import OVERLAPS, Options
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
 from dissector.sources.rings import Chain, ChainMode

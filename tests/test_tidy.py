@@ -21,6 +21,7 @@ LAYERS = {
     "dissector": 0,
     "dissector.errors": 0,
     "dissector.limits": 0,
+    "dissector.options": 0,
     "dissector.notices": 0,
     "dissector.schemas": 0,
     "dissector.jit": 0,

@@ -261,7 +261,7 @@ def _show(
     for _, block in found:
         if block.table != "conversation":
             continue
-        for piece in pieces(block, facts, common.redact):
+        for piece in pieces(block, facts, common.core.redact):
             if only is not None and piece.direction != only:
                 continue
             if kind != "raw":

@@ -12,9 +12,9 @@ from dissector.cli.options import (
     Command,
     Common,
     LocalPath,
-    Whole,
     chain_option,
     cluster_option,
+    core_flags,
     dissecting_options,
     example,
     inputs_argument,
@@ -23,6 +23,7 @@ from dissector.cli.options import (
 )
 from dissector.cli.terminal import Words, bytes_text, counted, progress_bar
 from dissector.errors import OutputError
+from dissector.options import LANDING
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
@@ -192,21 +193,7 @@ _PLACES: Final = (
     ),
     cluster_option,
 )
-# By the name of the core's option (`dissection.Options`) that each one sets.
-_CORE: Final = {
-    "properties": click.option(
-        "--properties", is_flag=True, help="Keep the properties of messages."
-    ),
-    "payload_sha256": click.option(
-        "--payload-sha256", is_flag=True, help="Keep a SHA-256 of each payload."
-    ),
-    "max_packets": click.option(
-        "--max-packets",
-        type=Whole(1, 1 << 62),
-        metavar="N",
-        help="End each capture after N packets; it gets an id of its own.",
-    ),
-}
+_CORE: Final = core_flags(LANDING)
 _MORE: Final = (
     click.option(
         "--tallies", is_flag=True, help="Count at once, so that the next report has less to do."

@@ -1,5 +1,6 @@
 """The options that several commands share: one long name for each idea, declared once."""
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable
@@ -10,16 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from dissector import limits
 from dissector.cli.compiling import Compiling
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
 from dissector.errors import UsageError
 from dissector.native.progress import listen
+from dissector.options import READING, Options, flags
 from dissector.places import local
 from dissector.protocols import PROTOCOL_NAMES
-
-if TYPE_CHECKING:
-    from dissector.dissection import Options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 else:
     _NumberType = _PairType = _TextType = click.ParamType
 
-OVERLAPS: Final = ("first", "last", "linux", "windows")
 CHAIN_MODES: Final = ("auto", "all", "none")
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -125,21 +122,14 @@ def usable_cpus() -> int:
 
 
 class Common(NamedTuple):
-    """What the shared options say. Sizes in bytes; decode_as: port to protocol."""
+    """What the shared options say. core: those that the dissection obeys."""
 
     loudness: int = NORMAL
     is_progress_wanted: bool = True
     color: str = "auto"
     jobs: int = 1
     is_strict: bool = False
-    redact: bool = True
-    decode_as: dict[int, str] | None = None
-    protocol: str = "auto"
-    max_frame_bytes: int = limits.MAX_FRAME_BYTES
-    reorder_window_ms: int = limits.REORDER_WINDOW_MS
-    memory_limit: int | None = None
-    overlap: str = "first"
-    verify_checksums: bool = False
+    core: Options = Options()
 
     @property
     def words(self) -> Words:
@@ -151,21 +141,9 @@ class Common(NamedTuple):
         """Whether the user lets us draw a progress bar."""
         return self.is_progress_wanted and self.loudness > QUIET
 
-    def core_options(self, **more: Any) -> "Options":
-        """The same for the core; loads the compiled passes."""
-        from dissector.dissection import Options
-
-        return Options(
-            decode_as=dict(self.decode_as or {}),
-            protocol=self.protocol,
-            max_frame_bytes=self.max_frame_bytes,
-            reorder_window_ms=self.reorder_window_ms,
-            memory_limit=self.memory_limit,
-            overlap=self.overlap,
-            verify_checksums=self.verify_checksums,
-            redact=self.redact,
-            **more,
-        )
+    def core_options(self, **more: Any) -> Options:
+        """The options of the dissection, with more that this command sets."""
+        return dataclasses.replace(self.core, **more)
 
 
 # Set by the scripts of `dissector completion` when a shell asks what could come next.
@@ -184,22 +162,43 @@ _SPEAKING: Final = (
         help="Colour the output.",
     ),
 )
+# Options whose values only the command line knows how to read.
+_KINDS: Final[dict[str, dict[str, Any]]] = {
+    "decode_as": {"type": PortProtocol(), "multiple": True, "default": ()},
+    "protocol": {"type": click.Choice(["auto", *PROTOCOL_NAMES])},
+}
+
+
+def _core_option(option: "dataclasses.Field[Any]") -> Callable[[Any], Any]:
+    """The flag of an option of the dissection, made of its declaration."""
+    long = "--" + option.name.removesuffix("_ms").replace("_", "-")
+    told = option.metadata
+    chosen: dict[str, Any] = {"default": option.default, "show_default": True}
+    if isinstance(option.default, bool):
+        long, chosen["show_default"] = (
+            (f"{long}/--no-{option.name}", True) if option.default else (long, False)
+        )
+        chosen["is_flag"] = True
+    elif "words" in told:
+        chosen["type"] = click.Choice(told["words"])
+    elif "bounds" in told:
+        chosen["type"] = Whole(*told["bounds"])
+    elif told.get("metavar") == "SIZE":
+        chosen["type"] = Size()
+    chosen |= _KINDS.get(option.name, {})
+    names = ("-d", long) if option.name == "decode_as" else (long,)
+    return click.option(
+        *names, option.name, help=told["help"], metavar=told.get("metavar"), **chosen
+    )
+
+
+def core_flags(commands: str) -> dict[str, Callable[[Any], Any]]:
+    """Flags of the dissection's options by their names there. commands: READING or LANDING."""
+    return {option.name: _core_option(option) for option in flags(commands)}
+
+
+_READING: Final = core_flags(READING)
 _DISSECTING: Final = (
-    click.option(
-        "-d",
-        "--decode-as",
-        type=PortProtocol(),
-        multiple=True,
-        metavar="PORT=PROTOCOL",
-        help="Read this port as PROTOCOL in any case. Repeatable.",
-    ),
-    click.option(
-        "--protocol",
-        type=click.Choice(["auto", *PROTOCOL_NAMES]),
-        default="auto",
-        show_default=True,
-        help="Recognise the protocol, or read everything as this one.",
-    ),
     click.option(
         "-j",
         "--jobs",
@@ -207,47 +206,8 @@ _DISSECTING: Final = (
         metavar="N",
         help="Land N captures at once.  [default: usable CPUs]",
     ),
-    click.option(
-        "--redact/--no-redact",
-        default=True,
-        show_default=True,
-        help="Hide tokens and passwords, or show them.",
-    ),
     click.option("--strict", is_flag=True, help="Write nothing, exit 2, if input is missing."),
-    click.option(
-        "--max-frame-bytes",
-        type=Size(),
-        default=limits.MAX_FRAME_BYTES,
-        show_default=True,
-        metavar="SIZE",
-        help="Take longer frames for damage.",
-    ),
-    click.option(
-        "--reorder-window",
-        type=Whole(0, 3_600_000),
-        default=limits.REORDER_WINDOW_MS,
-        show_default=True,
-        metavar="MS",
-        help="Wait this long for late packets, capture time.",
-    ),
-    click.option(
-        "--memory-limit",
-        type=Size(),
-        metavar="SIZE",
-        help="Give up old state earlier.  [default: none]",
-    ),
-    click.option(
-        "--overlap",
-        type=click.Choice(OVERLAPS),
-        default="first",
-        show_default=True,
-        help="Choose which of two contradicting bytes wins.",
-    ),
-    click.option(
-        "--verify-checksums",
-        is_flag=True,
-        help="Leave out packets whose IP or TCP sum is wrong.",
-    ),
+    *_READING.values(),
 )
 
 
@@ -263,21 +223,15 @@ def _collect(values: dict[str, Any]) -> Common:
         color=values.pop("color"),
     )
     listen(Compiling(common.words, common.is_progress_shown))
-    if "max_frame_bytes" not in values:
+    if "jobs" not in values:
         return common
+    core = {name: values.pop(name) for name in _READING}
+    core["decode_as"] = dict(core["decode_as"])
     return common._replace(
         jobs=values.pop("jobs") or usable_cpus(),
         is_strict=values.pop("strict"),
-        decode_as=dict(values.pop("decode_as")),
-        reorder_window_ms=values.pop("reorder_window"),
-        **{
-            name: values.pop(name)
-            for name in (
-                "redact", "protocol", "max_frame_bytes", "memory_limit", "overlap",
-                "verify_checksums",
-            )
-        },
-    )  # fmt: skip
+        core=Options(**core),
+    )
 
 
 def _with_common(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:

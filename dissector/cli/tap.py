@@ -89,7 +89,7 @@ def _settings(
         rotate.size or NEVER_NS,
         int(duration * _NS) if duration else None,
         cluster,
-        common.memory_limit,
+        common.core.memory_limit,
     )
 
 

@@ -6,10 +6,8 @@ is known between two calls is bounded and the same whether the bytes come from o
 files or from a wire: however the input is cut, the rows are the same.
 """
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +25,7 @@ from dissector.errors import UsageError
 from dissector.limits import NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
+from dissector.options import Options
 from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
@@ -45,40 +44,8 @@ from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
 
-_NS_PER_MS: Final = 1_000_000
 _CLOSED_ROWS: Final = 4096  # connections in one block of rows
 _EMPTY: Final = np.zeros(1, np.uint8)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user may choose; defaults are in `dissector.limits`.
-
-    decode_as: protocol name by port; protocol: `auto`, or the one that every connection is taken
-    for; want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text;
-    follow_connection: a connection whose bytes are wanted in rows of their own; max_packets: the
-    capture ends after so many.
-    """
-
-    decode_as: Mapping[int, str] = field(default_factory=dict)
-    protocol: str = "auto"
-    max_frame_bytes: int = limits.MAX_FRAME_BYTES
-    reorder_window_ms: int = limits.REORDER_WINDOW_MS
-    memory_limit: int | None = None
-    overlap: str = "first"
-    verify_checksums: bool = False
-    redact: bool = True
-    want_detail: str = "rare"
-    properties: bool = False
-    payload_sha256: bool = False
-    follow_connection: int | None = None
-    max_packets: int | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The options that decide what the rows are, for a manifest."""
-        told = dataclasses.asdict(self)
-        told["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
-        return told
 
 
 def _held_bytes(options: Options) -> int:
@@ -126,16 +93,7 @@ class Dissection:
             FramingOptions(options.max_frame_bytes, forced, only),
         )
         self._facts: list[Facts] = [
-            spec.new_facts(
-                FactsOptions(
-                    place=place,
-                    reorder_window_ns=options.reorder_window_ms * _NS_PER_MS,
-                    detail=options.want_detail,
-                    redact=options.redact,
-                    properties=options.properties,
-                    payload_sha256=options.payload_sha256,
-                )
-            )
+            spec.new_facts(FactsOptions(**vars(options), place=place))
             for place, spec in enumerate(specs)
         ]
         self._findings = NoticeLog()

@@ -5,6 +5,7 @@ of packets: it sees frames, and events between them, in the order of release.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -12,11 +13,13 @@ from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.pseudonyms import Key, Pseudonyms
 from dissector.codecs.redaction import masked
 from dissector.notice_log import NoticeLog
+from dissector.options import Options
 from dissector.protocols.columns import FrameColumns
 
 # Signatures of the callbacks, in the compiler's words.
 CHECK_SIGNATURE = "int64(uint8[::1], int64, int64, int64, int64, int64)"
 SPAN_SIGNATURE = "int64(uint8[::1], int64, int64)"
+_NS_PER_MS: Final = 1_000_000
 
 
 # The byte arrays that frames.source selects: input buffer, stream heap, side buffer, arena.
@@ -56,15 +59,16 @@ class ConnectionFacts(NamedTuple):
     twin_connection_id: int | None = None
 
 
-class FactsOptions(NamedTuple):
-    """Options that facts obey. detail: `none`, `rare` or `all`; place: index in PROTOCOLS."""
+@dataclass(frozen=True)
+class FactsOptions(Options):
+    """All options, for the facts of one protocol. place: index in PROTOCOLS."""
 
-    place: int
-    reorder_window_ns: int
-    detail: str = "rare"
-    redact: bool = True
-    properties: bool = False
-    payload_sha256: bool = False
+    place: int = 0
+
+    @property
+    def reorder_window_ns(self) -> int:
+        """How long to wait for late packets."""
+        return self.reorder_window_ms * _NS_PER_MS
 
 
 class Facts(Protocol):

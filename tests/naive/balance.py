@@ -1,253 +1,165 @@
-"""The permit balance of consumers over time: one forward walk over the rows of `permits`.
+"""Permits of consumers, as the protocol tells of them: one object per consumer, row by row.
 
-State of one consumer incarnation, moved by its rows in order:
-- inactive until its first grant above zero, and again from a reset on; active while its balance is
-  known. Only active time is observed: it counts as occupied by (first grant - balance, at least 0)
-  permits, and as exhausted while the balance is 0 or less.
-- a stall begins when the balance of an active consumer falls to 0 or less, and ends with the grant
-  that lifts it above 0. The next delivery decides whether it is confirmed: soon after the grant
-  (CONFIRM_US) messages must have waited for it. Another stall before it leaves it unconfirmed.
-- silence begins with a balance above 0 that no delivery follows, and ends with the next delivery.
-Times are microseconds; a row that is older than the one before it moves no time. To this walk are
-held the queries over a lake (`dissector/queries/permits.sql`) and, for what it needs, the tap's own
-(`dissector/tap/permit_walk.py`).
+A consumer has permits from its first FLOW above zero on: the broker takes off what it delivers, and
+both sides forget all of it at a reset (the consumer is closed, or seeks). What happens between two
+rows happens under the balance that the earlier one left; while that is not known, nothing does.
+
+- *exhausted*: time with a balance of 0 or less.
+- *stall*: such a time that is long, and that a grant which lifts the balance above 0 ends. If
+  messages had waited, one follows that grant soon: it is *confirmed*. One that nothing ended is
+  open.
+- *quiet*: a long time with permits left and no delivery. Passively it cannot be told why.
+
+Times are µs. A row that is older than the one before it takes no time. To this are held the queries
+over a lake (`dissector/queries/permits.sql`) and the tap's kernel (`dissector/tap/permit_walk.py`).
 """
 
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-
-from dissector.blocks import Int64Array
-from dissector.limits import NULL
-
-# Events of a permits row.
-GRANT: Final = 0
-DELIVERY: Final = 1
-RESET: Final = 2
-
-# Columns of the input matrix int64[INPUTS, rows].
-SLOT: Final = 0  # which row of the state; negative: the row is left out
-EVENT: Final = 1
-DELTA: Final = 2
-AVAILABLE: Final = 3  # NULL while the baseline is unknown
-UNACKED: Final = 4
-AT_US: Final = 5
-FRAME_NO: Final = 6
-INPUTS: Final = 7
-
-# Columns of the state int64[consumers, STATES]; the first ones are results.
-RESULTS: Final = (
-    "grants",
-    "granted",
-    "deliveries",
-    "delivered",
-    "known_rows",
-    "unknown_rows",
-    "known_granted",
-    "known_delivered",
-    "start_balance",
-    "first_grant",
-    "available_min",
-    "available_max",
-    "unacked_max",
-    "observed_us",
-    "occupied",
-    "exhausted_us",
-    "open_stall_us",
-    "quiets",
-    "quiet_us",
-    "quiet_max_us",
-    "open_stall_frame",
-    "open_stall_start_us",
-)
-GRANTS: Final = 0
-GRANTED: Final = 1
-DELIVERIES: Final = 2
-DELIVERED: Final = 3
-KNOWN_ROWS: Final = 4
-UNKNOWN_ROWS: Final = 5
-KNOWN_GRANTED: Final = 6
-KNOWN_DELIVERED: Final = 7
-START_BALANCE: Final = 8
-FIRST_GRANT: Final = 9
-AVAILABLE_MIN: Final = 10
-AVAILABLE_MAX: Final = 11
-UNACKED_MAX: Final = 12
-OBSERVED_US: Final = 13
-OCCUPIED: Final = 14
-EXHAUSTED_US: Final = 15
-OPEN_STALL_US: Final = 16
-QUIETS: Final = 17
-QUIET_US: Final = 18
-QUIET_MAX_US: Final = 19
-OPEN_STALL_FRAME: Final = 20
-OPEN_STALL_START_US: Final = 21
-IS_STARTED: Final = 22
-IS_ACTIVE: Final = 23
-BALANCE: Final = 24
-LAST_US: Final = 25
-STALL_START_US: Final = 26
-STALL_START_FRAME: Final = 27
-QUIET_START_US: Final = 28
-ENDED_START_US: Final = 29  # a stall that a grant ended, until the next delivery judges it
-ENDED_START_FRAME: Final = 30
-ENDED_US: Final = 31
-ENDED_FRAME: Final = 32
-STATES: Final = 33
-
-# Columns of the stalls int64[rows, STALL_COLUMNS].
-STALL_COLUMNS: Final = 6  # slot, start frame, end frame, start us, duration us, confirmed
+Row = dict[str, Any]
 
 
-def new_state(consumers: int) -> Int64Array:
-    """The state of consumers of which nothing was seen yet."""
-    state = np.zeros((consumers, STATES), np.int64)
-    for column in (AVAILABLE_MIN, AVAILABLE_MAX, STALL_START_US, QUIET_START_US, ENDED_US):
-        state[:, column] = NULL
-    for column in (UNACKED_MAX, OPEN_STALL_FRAME, OPEN_STALL_START_US):
-        state[:, column] = NULL
-    return state
+@dataclass
+class Stall:
+    """A time without permits. end_us, confirmed: None while nothing ended or judged it."""
+
+    start_frame_no: int | None
+    start_us: int
+    end_frame_no: int | None = None
+    end_us: int | None = None
+    confirmed: int | None = None
 
 
-def _count(one: Int64Array, event: int, delta: int, available: int, unacked: int) -> None:
-    """Sums that need no time: grants, deliveries, extremes. Writes `one`, a row of the state."""
-    if event == RESET:
-        return
-    if unacked != NULL and (one[UNACKED_MAX] == NULL or unacked > one[UNACKED_MAX]):
-        one[UNACKED_MAX] = unacked
-    if available == NULL:
-        one[UNKNOWN_ROWS] += 1
-    else:
-        if one[KNOWN_ROWS] == 0:
-            one[START_BALANCE] = available - delta
-        one[KNOWN_ROWS] += 1
-        if one[AVAILABLE_MIN] == NULL or available < one[AVAILABLE_MIN]:
-            one[AVAILABLE_MIN] = available
-        if one[AVAILABLE_MAX] == NULL or available > one[AVAILABLE_MAX]:
-            one[AVAILABLE_MAX] = available
-    if event == GRANT:
-        one[GRANTS] += 1
-        one[GRANTED] += delta
-        if available != NULL:
-            one[KNOWN_GRANTED] += delta
-        if one[FIRST_GRANT] == 0 and delta > 0:
-            one[FIRST_GRANT] = delta
-    else:
-        one[DELIVERIES] += 1
-        one[DELIVERED] -= delta
-        if available != NULL:
-            one[KNOWN_DELIVERED] -= delta
+@dataclass
+class Balance:
+    """What the rows of `permits` of one consumer, in order, and the end of its time come to."""
+
+    rows: list[Row]
+    end_us: int | None
+    long_us: int
+    soon_us: int
+    stalls: list[Stall] = field(default_factory=list)
+    quiets: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        last = self.rows[-1]["ts"] if self.rows else 0
+        self.closed_us = last if self.end_us is None else max(last, self.end_us)
+        self.balances = self._balances()
+        self._find_stalls()
+        self._find_quiets()
+
+    def _balances(self) -> list[int | None]:
+        """The balance behind each row; None where none is known, or the consumer has no permits."""
+        found: list[int | None] = []
+        has_permits = False
+        for row in self.rows:
+            if row["event"] == "reset":
+                has_permits = False
+            if row["event"] == "grant" and row["delta"] and row["delta"] > 0:
+                has_permits = True
+            found.append(row["available_after"] if has_permits else None)
+        return found
+
+    def _find_stalls(self) -> None:
+        """Stalls: runs of rows without permits, each with the row that ends it."""
+        place = 0
+        while place < len(self.rows):
+            if not self._is_empty(place):
+                place += 1
+                continue
+            behind = place
+            while behind < len(self.rows) and self._is_empty(behind):
+                behind += 1
+            first = self.rows[place]
+            stall = Stall(first["frame_no"], first["ts"])
+            if behind == len(self.rows):
+                if self.closed_us - stall.start_us >= self.long_us:
+                    self.stalls.append(stall)
+            else:
+                last = self.rows[behind]
+                is_lifted = last["event"] == "grant" and self.balances[behind] is not None
+                if is_lifted and last["ts"] - stall.start_us >= self.long_us:
+                    stall.end_frame_no, stall.end_us = last["frame_no"], last["ts"]
+                    stall.confirmed = self._is_followed(behind)
+                    self.stalls.append(stall)
+            place = behind
+
+    def _is_followed(self, grant: int) -> int:
+        """1 if, behind this grant and before permits are out again, a delivery comes soon."""
+        for place in range(grant + 1, len(self.rows)):
+            row = self.rows[place]
+            if row["event"] == "delivery":
+                return int(row["ts"] - self.rows[grant]["ts"] <= self.soon_us)
+            if row["event"] == "reset" or self._is_empty(place):
+                return 0
+        return 0
+
+    def _find_quiets(self) -> None:
+        """Times with permits left, from the row that left them to a delivery or their end."""
+        start: int | None = None
+        for row, balance in zip(self.rows, self.balances, strict=True):
+            has_left = balance is not None and balance > 0
+            if start is not None and (row["event"] == "delivery" or not has_left):
+                self.quiets.append(row["ts"] - start)
+                start = None
+            if start is None and has_left:
+                start = row["ts"]
+        if start is not None:
+            self.quiets.append(self.closed_us - start)
+        self.quiets = [each for each in self.quiets if each >= self.long_us]
+
+    def _is_empty(self, place: int) -> bool:
+        balance = self.balances[place]
+        return balance is not None and balance <= 0
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """Balance and duration of what follows each row, where the balance is known."""
+        times = [row["ts"] for row in self.rows] + [self.closed_us]
+        return [
+            (balance, max(0, times[place + 1] - times[place]))
+            for place, balance in enumerate(self.balances)
+            if balance is not None
+        ]
+
+    @property
+    def exhausted_us(self) -> int:
+        """Time without permits."""
+        return sum(passed for balance, passed in self._spans() if balance <= 0)
+
+    def numbers(self) -> dict[str, int | None]:
+        """All sums, under the names that `permits.sql` gives them; None where there is no value."""
+        changes = [row for row in self.rows if row["event"] != "reset"]
+        known = [row for row in changes if row["available_after"] is not None]
+        balances = [row["available_after"] for row in known]
+        unacked = [row["unacked_after"] for row in changes if row["unacked_after"] is not None]
+        grants = [row["delta"] or 0 for row in changes if row["event"] == "grant"]
+        quota = next((grant for grant in grants if grant > 0), 0)
+        open_us = [self.closed_us - each.start_us for each in self.stalls if each.end_us is None]
+        return {
+            "grants": len(grants),
+            "granted": sum(grants),
+            "deliveries": len(changes) - len(grants),
+            "delivered": _moved(changes, "delivery"),
+            "known_rows": len(known),
+            "unknown_rows": len(changes) - len(known),
+            "known_granted": _moved(known, "grant"),
+            "known_delivered": _moved(known, "delivery"),
+            "start_balance": balances[0] - (known[0]["delta"] or 0) if known else 0,
+            "first_grant": quota,
+            "available_min": min(balances, default=None),
+            "available_max": max(balances, default=None),
+            "unacked_max": max(unacked, default=None),
+            "observed_us": sum(passed for _, passed in self._spans()),
+            "occupied": sum(max(0, quota - left) * passed for left, passed in self._spans()),
+            "exhausted_us": self.exhausted_us,
+            "open_stall_us": sum(open_us),
+            "quiet": len(self.quiets),
+            "quiet_us": sum(self.quiets),
+            "quiet_us_max": max(self.quiets, default=0),
+        }
 
 
-def _pass_time(one: Int64Array, at_us: int) -> None:
-    """Let the time since the last row count under the balance it had."""
-    if one[IS_ACTIVE] == 1 and at_us > one[LAST_US]:
-        passed = at_us - one[LAST_US]
-        one[OBSERVED_US] += passed
-        if one[FIRST_GRANT] > one[BALANCE]:
-            one[OCCUPIED] += (one[FIRST_GRANT] - one[BALANCE]) * passed
-        if one[BALANCE] <= 0:
-            one[EXHAUSTED_US] += passed
-    one[LAST_US] = at_us
-
-
-def _end_silence(one: Int64Array, at_us: int, long_us: int) -> None:
-    """Close a silence, and count it if it was long."""
-    if one[QUIET_START_US] == NULL:
-        return
-    passed = at_us - one[QUIET_START_US]
-    one[QUIET_START_US] = NULL
-    if passed >= long_us:
-        one[QUIETS] += 1
-        one[QUIET_US] += passed
-        one[QUIET_MAX_US] = max(one[QUIET_MAX_US], passed)
-
-
-def _judge_stall(one: Int64Array, stalls: Int64Array, row: int, slot: int, confirmed: int) -> int:
-    """Write the stall that waits for its verdict; returns the rows written to `stalls` so far."""
-    if one[ENDED_US] == NULL:
-        return row
-    stalls[row, 0] = slot
-    stalls[row, 1] = one[ENDED_START_FRAME]
-    stalls[row, 2] = one[ENDED_FRAME]
-    stalls[row, 3] = one[ENDED_START_US]
-    stalls[row, 4] = one[ENDED_US] - one[ENDED_START_US]
-    stalls[row, 5] = confirmed
-    one[ENDED_US] = NULL
-    return row + 1
-
-
-def walk(
-    rows: Int64Array, state: Int64Array, stalls: Int64Array, long_us: int, confirm_us: int
-) -> int:
-    """Walk rows in order.
-
-    Args:
-        rows: int64[INPUTS, rows].
-        state: int64[consumers, STATES], written.
-        stalls: int64[at least rows, STALL_COLUMNS], written.
-        long_us, confirm_us: what is a stall, and what confirms one.
-
-    Returns:
-        The number of stalls written.
-    """
-    found = 0
-    for row in range(rows.shape[1]):
-        slot = rows[SLOT, row]
-        if slot < 0:
-            continue
-        one = state[slot]
-        event = rows[EVENT, row]
-        delta = rows[DELTA, row]
-        available = rows[AVAILABLE, row]
-        at_us = rows[AT_US, row]
-        _pass_time(one, at_us)
-        _count(one, event, 0 if delta == NULL else delta, available, rows[UNACKED, row])
-        if event != GRANT and one[ENDED_US] != NULL:
-            is_soon = event == DELIVERY and at_us - one[ENDED_US] <= confirm_us
-            found = _judge_stall(one, stalls, found, slot, 1 if is_soon else 0)
-        if event == RESET:
-            one[IS_STARTED] = 0
-        elif event == GRANT and delta != NULL and delta > 0:
-            one[IS_STARTED] = 1
-        is_active = one[IS_STARTED] == 1 and available != NULL and event != RESET
-        if one[QUIET_START_US] != NULL and (event != GRANT or not is_active or available <= 0):
-            _end_silence(one, at_us, long_us)
-        if is_active and available > 0 and one[QUIET_START_US] == NULL:
-            one[QUIET_START_US] = at_us
-        if one[STALL_START_US] != NULL:
-            if not is_active or available > 0:
-                if is_active and event == GRANT and at_us - one[STALL_START_US] >= long_us:
-                    one[ENDED_START_US] = one[STALL_START_US]
-                    one[ENDED_START_FRAME] = one[STALL_START_FRAME]
-                    one[ENDED_US] = at_us
-                    one[ENDED_FRAME] = rows[FRAME_NO, row]
-                one[STALL_START_US] = NULL
-        elif is_active and available <= 0:
-            found = _judge_stall(one, stalls, found, slot, 0)
-            one[STALL_START_US] = at_us
-            one[STALL_START_FRAME] = rows[FRAME_NO, row]
-        one[IS_ACTIVE] = 1 if is_active else 0
-        one[BALANCE] = available if is_active else 0
-    return found
-
-
-def finish(state: Int64Array, ends_us: Int64Array, stalls: Int64Array, long_us: int) -> int:
-    """End every consumer's time: at ends_us int64[consumers], NULL = with its last row.
-
-    Returns:
-        The number of stalls written: those whose verdict never came.
-    """
-    found = 0
-    for slot in range(state.shape[0]):
-        one = state[slot]
-        end_us = max(ends_us[slot], one[LAST_US])
-        _pass_time(one, end_us)
-        found = _judge_stall(one, stalls, found, slot, 0)
-        _end_silence(one, end_us, long_us)
-        if one[STALL_START_US] != NULL and end_us - one[STALL_START_US] >= long_us:
-            one[OPEN_STALL_US] = end_us - one[STALL_START_US]
-            one[OPEN_STALL_FRAME] = one[STALL_START_FRAME]
-            one[OPEN_STALL_START_US] = one[STALL_START_US]
-        one[IS_ACTIVE] = 0
-    return found
+def _moved(rows: list[Row], event: str) -> int:
+    """Permits that rows of this kind granted, or that deliveries took."""
+    return sum(abs(row["delta"] or 0) for row in rows if row["event"] == event)

@@ -35,9 +35,9 @@ class CursusFacts:
         self._names = NameTable()
         self.findings = NoticeLog()
         self._hidden = (0, 0)
-        self._detail = options.detail
+        self._detail = options.want_detail
         self._place = options.place
-        self._readings = Readings(self._names, options.place, options.redact, options.detail)
+        self._readings = Readings(self._names, options.place, options.redact, options.want_detail)
         self._correlation = Correlation(
             self._names, self._readings, self.findings, options.place
         )

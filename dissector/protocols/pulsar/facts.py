@@ -72,7 +72,7 @@ class PulsarFacts:
         self._consumption = PulsarConsumption(options.place)
         self._handshakes = Handshakes(options.place)
         self._legs = Legs(options.place)
-        self._detail = DETAILS[options.detail]
+        self._detail = DETAILS[options.want_detail]
         self._redact = options.redact
         self._hidden = (0, 0)
         self._commands = CommandNames()

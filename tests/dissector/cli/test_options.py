@@ -20,6 +20,7 @@ from dissector.cli.options import (
     usable_cpus,
 )
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE
+from dissector.options import Options
 from spark_jobs import land as cluster
 
 
@@ -81,10 +82,11 @@ def collected(*arguments: str, reads: bool = True) -> Common:
 
 def test_defaults_are_those_of_the_limits() -> None:
     common = collected()
-    assert common.max_frame_bytes == limits.MAX_FRAME_BYTES
-    assert common.reorder_window_ms == limits.REORDER_WINDOW_MS
-    assert common.jobs == usable_cpus() and common.redact and not common.is_strict
-    assert (common.loudness, common.memory_limit, common.decode_as) == (NORMAL, None, {})
+    assert common.core == Options()
+    assert common.core.max_frame_bytes == limits.MAX_FRAME_BYTES
+    assert common.core.reorder_window_ms == limits.REORDER_WINDOW_MS
+    assert common.jobs == usable_cpus() and common.core.redact and not common.is_strict
+    assert (common.loudness, common.core.memory_limit) == (NORMAL, None)
 
 
 def test_options_reach_their_place() -> None:
@@ -95,8 +97,12 @@ def test_options_reach_their_place() -> None:
         "--color", "never",
     )  # fmt: skip
     assert common == Common(
-        VERBOSE, False, "never", 3, True, False, {1: "pulsar", 2: "pulsar"}, "pulsar", 1 << 20, 0,
-        10**9, "linux", True,
+        VERBOSE, False, "never", 3, True,
+        Options(
+            decode_as={1: "pulsar", 2: "pulsar"}, protocol="pulsar", redact=False,
+            max_frame_bytes=1 << 20, reorder_window_ms=0, memory_limit=10**9, overlap="linux",
+            verify_checksums=True,
+        ),
     )  # fmt: skip
     assert not common.is_progress_shown
 

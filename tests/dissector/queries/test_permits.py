@@ -3,26 +3,17 @@
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.limits import NULL
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
 from tests.dissector.queries.query_engine import QueryEngine, Row
-from tests.naive import balance
+from tests.naive.balance import Balance
 
 SECOND = 1_000_000
 EVENTS = ("delivery", "grant", "reset")  # in the order in which one frame has them
-WALKED = {"delivery": balance.DELIVERY, "grant": balance.GRANT, "reset": balance.RESET}
 WHO = ("connection_id", "consumer_id", "incarnation")
-# The same numbers as the walk and the query name them.
-SUMS = {
-    name: name
-    for name in balance.RESULTS
-    if name not in ("open_stall_frame", "open_stall_start_us", "quiets", "quiet_max_us")
-} | {"quiets": "quiet", "quiet_max_us": "quiet_us_max"}
 CHANGE = st.tuples(
     st.sampled_from(("grant", "grant", "delivery", "delivery", "delivery", "reset")),
     st.one_of(st.none(), st.integers(0, 4)),  # of the permits that it adds or takes
@@ -60,33 +51,19 @@ def rows_of(consumer: int, changes: list[Any]) -> list[Row]:
 
 
 def walked(consumers: list[list[Row]], ends_us: list[int | None]) -> tuple[list[Row], list[Row]]:
-    """Numbers and stalls of consumers as the tap's walk finds them."""
-    state = balance.new_state(len(consumers))
-    numbers = ("delta", "available_after", "unacked_after", "ts", "frame_no")
-    rows = [(slot, row) for slot, rows in enumerate(consumers) for row in rows]
-    matrix = np.array(
-        [
-            [slot, WALKED[row["event"]]]
-            + [NULL if row[name] is None else row[name] for name in numbers]
-            for slot, row in rows
-        ], np.int64,
-    ).reshape(len(rows), balance.INPUTS).T.copy()  # fmt: skip
-    stalls = np.zeros((len(rows) + 1, balance.STALL_COLUMNS), np.int64)
-    count = balance.walk(matrix, state, stalls, STALL_US, CONFIRM_US)
-    last = np.zeros((len(consumers), balance.STALL_COLUMNS), np.int64)
-    ends = np.array([NULL if end is None else end for end in ends_us], np.int64)
-    found = np.concatenate((stalls[:count], last[: balance.finish(state, ends, last, STALL_US)]))
-    results = [dict(zip(balance.RESULTS, one.tolist(), strict=False)) for one in state]
-    names = ("slot", "start_frame_no", "end_frame_no", "start_us", "stall_us", "confirmed")
-    listed = [dict(zip(names, one.tolist(), strict=True)) for one in found]
-    for slot, one in enumerate(results):
-        if one["open_stall_us"]:
-            listed.append(
-                {"slot": slot, "start_frame_no": one["open_stall_frame"], "end_frame_no": None,
-                 "start_us": one["open_stall_start_us"], "stall_us": one["open_stall_us"],
-                 "confirmed": None}
-            )  # fmt: skip
-    return results, listed
+    """Numbers and stalls of consumers as the plain walk finds them."""
+    found = [
+        Balance(rows, end_us, STALL_US, CONFIRM_US)
+        for rows, end_us in zip(consumers, ends_us, strict=True)
+    ]
+    listed = [
+        {"slot": slot, "start_frame_no": each.start_frame_no, "end_frame_no": each.end_frame_no,
+         "start_us": each.start_us,
+         "stall_us": (one.closed_us if each.end_us is None else each.end_us) - each.start_us,
+         "confirmed": each.confirmed}
+        for slot, one in enumerate(found) for each in one.stalls
+    ]  # fmt: skip
+    return [one.numbers() for one in found], listed
 
 
 def tables_of(consumers: list[list[Row]], ends_us: list[int | None]) -> dict[str, list[Row]]:
@@ -120,8 +97,9 @@ def test_numbers_and_stalls_are_those_of_the_walk(db: QueryEngine, given: list[A
     for number, (rows, one) in enumerate(zip(consumers, results, strict=True)):
         if rows:
             row = found[number // 2, number % 2, 0]
-            mine = {name: row[there] or 0 for name, there in SUMS.items()}
-            assert mine == {name: 0 if one[name] == NULL else one[name] for name in SUMS}
+            assert {name: row[name] or 0 for name in one} == {
+                name: value or 0 for name, value in one.items()
+            }
             of_walk = [each for each in stalls if each["slot"] == number]
             for confirmed, kind in ((1, "confirmed"), (0, "unconfirmed"), (None, "open_stall")):
                 times = [e["stall_us"] for e in of_walk if e["confirmed"] == confirmed]

@@ -18,7 +18,7 @@ from dissector.tap.permit_walk import (
     new_state,
     walk,
 )
-from tests.naive import balance
+from tests.naive.balance import Balance
 from tests.naive.report import permits as naive_permits
 
 SECOND = 1_000_000
@@ -52,12 +52,11 @@ def rows_of(steps: list[tuple[str, int, int, bool]]) -> list[dict[str, Any]]:
 
 def plain(rows: list[dict[str, Any]]) -> tuple[int, list[list[int]]]:
     """Time without permits and stalls (end frame, start, duration, confirmed) of the plain walk."""
-    matrix = matrix_of(rows, ("delta", "available_after", "unacked_after", "ts", "frame_no"))
-    state, stalls = balance.new_state(1), np.zeros((len(rows), balance.STALL_COLUMNS), np.int64)
-    found = stalls[: balance.walk(matrix, state, stalls, SECOND, SECOND // 4)].tolist()
-    last = np.zeros((1, balance.STALL_COLUMNS), np.int64)
-    count = balance.finish(state, np.array([NULL]), last, SECOND)
-    return state[0, balance.EXHAUSTED_US], [each[2:] for each in (*found, *last[:count].tolist())]
+    found = Balance(rows, None, SECOND, SECOND // 4)
+    return found.exhausted_us, [
+        [each.end_frame_no or 0, each.start_us, each.end_us - each.start_us, each.confirmed or 0]
+        for each in found.stalls if each.end_us is not None
+    ]  # fmt: skip
 
 
 def matrix_of(rows: list[dict[str, Any]], names: tuple[str, ...]) -> Any:

@@ -1,0 +1,86 @@
+"""Options of a dissection: each one is declared here and nowhere else.
+
+The command line makes its flags of the fields that have a help text (`dissector/cli/options`), the
+core hands the values on to whoever reads them, a manifest stores them. No numpy is loaded here.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dissector import limits
+
+# Commands that have a flag: all that read captures, or only those that write a lake.
+READING: Final = "reading"
+LANDING: Final = "landing"
+
+OVERLAPS: Final = ("first", "last", "linux", "windows")
+
+
+def _flag(default: Any, help_text: str, commands: str = READING, **more: Any) -> Any:
+    """An option with a flag. more: metavar; bounds of a number; words that may be chosen."""
+    return field(default=default, metadata={"help": help_text, "commands": commands, **more})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose; defaults are in `dissector.limits`.
+
+    decode_as: protocol name by port; protocol: `auto`, or the one that every connection is taken
+    for; want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text;
+    follow_connection: a connection whose bytes are wanted in rows of their own; max_packets: the
+    capture ends after so many.
+    """
+
+    decode_as: Mapping[int, str] = field(
+        default_factory=dict,
+        metadata={
+            "help": "Read this port as PROTOCOL in any case. Repeatable.",
+            "commands": READING,
+            "metavar": "PORT=PROTOCOL",
+        },
+    )
+    protocol: str = _flag("auto", "Recognise the protocol, or read everything as this one.")
+    redact: bool = _flag(True, "Hide tokens and passwords, or show them.")
+    max_frame_bytes: int = _flag(
+        limits.MAX_FRAME_BYTES, "Take longer frames for damage.", metavar="SIZE"
+    )
+    reorder_window_ms: int = _flag(
+        limits.REORDER_WINDOW_MS,
+        "Wait this long for late packets, capture time.",
+        metavar="MS",
+        bounds=(0, 3_600_000),
+    )
+    memory_limit: int | None = _flag(
+        None, "Give up old state earlier.  [default: none]", metavar="SIZE"
+    )
+    overlap: str = _flag(
+        "first",
+        "Choose which of two contradicting bytes wins.",
+        words=OVERLAPS,
+    )
+    verify_checksums: bool = _flag(False, "Leave out packets whose IP or TCP sum is wrong.")
+    properties: bool = _flag(False, "Keep the properties of messages.", LANDING)
+    payload_sha256: bool = _flag(False, "Keep a SHA-256 of each payload.", LANDING)
+    max_packets: int | None = _flag(
+        None,
+        "End each capture after N packets; it gets an id of its own.",
+        LANDING,
+        metavar="N",
+        bounds=(1, 1 << 62),
+    )
+    want_detail: str = "rare"
+    follow_connection: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The options that decide what the rows are, for a manifest."""
+        told = dataclasses.asdict(self)
+        told["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
+        return told
+
+
+def flags(commands: str) -> list["dataclasses.Field[Any]"]:
+    """The options that have a flag in these commands, READING or LANDING, in --help's order."""
+    every = dataclasses.fields(Options)
+    return [each for each in every if each.metadata.get("commands") == commands]
