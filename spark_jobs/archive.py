@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from dissector.errors import DissectorError
 from dissector.jit import program_digest, read_kept
+from dissector.local_paths import local
 from dissector.native.code import kept_list
 from dissector.outputs import new_file, written
-from dissector.places import local
 from dissector.spark.uris import to_send
 
 DISTRIBUTION: Final = "pulsar-dissector"

@@ -13,7 +13,7 @@ from typing import Final
 
 from dissector.errors import DissectorError
 from dissector.lake.reader import open_lake
-from dissector.places import local
+from dissector.local_paths import local
 from dissector.queries.selection import selection_of
 from dissector.report.pipeline import Progress, Scope, write
 from dissector.report.result import SECTIONS

@@ -42,7 +42,7 @@ LAYERS = {
     "dissector.stream_secrets": 4,
     "dissector.notice_log": 3,
     "dissector.outputs": 5,
-    "dissector.places": 5,
+    "dissector.local_paths": 5,
     "dissector.sources": 5,
     "dissector.lake": 5,
     "dissector.report": 5,

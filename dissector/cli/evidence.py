@@ -38,9 +38,9 @@ from dissector.outputs import new_file, written
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
     from dissector.evidence.anonymizing import Anonymized
-    from dissector.evidence.choosing import Chosen, Filters
+    from dissector.evidence.cutting import Cut
     from dissector.evidence.disguise import Disguise
-    from dissector.evidence.showing import Cut
+    from dissector.evidence.frame_selection import Chosen, Filters
     from dissector.lake.reader import Lake
     from dissector.queries.sandbox import Sandbox
     from dissector.sources.rings import Chain
@@ -147,7 +147,7 @@ def evidence(
     need_inputs_or_lake(inputs, lake)
     selection = selection_of(since, until, topics)
     place = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
-    from dissector.evidence.choosing import Filters
+    from dissector.evidence.frame_selection import Filters
 
     filters = Filters(
         _keep(condition), connections, frames, selection, subscriptions, slowest, finding
@@ -202,8 +202,8 @@ def _made(
 ) -> tuple[dict[str, bytes], dict[str, Any], int]:
     """The parts of a bundle, what its manifest says, and how many packets it has."""
     from dissector.evidence.anonymizing import anonymize
-    from dissector.evidence.choosing import choose, with_partners
-    from dissector.evidence.showing import cut, keys_of, landed, memory_file, numbers_in, path_of
+    from dissector.evidence.cutting import cut, keys_of, landed, memory_file, numbers_in, path_of
+    from dissector.evidence.frame_selection import choose, with_partners
     from dissector.queries.sandbox import sandbox_over
     from dissector.sources.bundled import PACKETS
     from dissector.sources.rings import Chain
@@ -361,7 +361,7 @@ def _verify(path: str, common: Common) -> None:
     from dissector.cli.bundling import derived, same
     from dissector.dissection import Options
     from dissector.evidence.bundle import Bundle
-    from dissector.evidence.showing import landed, memory_file
+    from dissector.evidence.cutting import landed, memory_file
     from dissector.sources.bundled import PACKETS
 
     bundle = Bundle(path)

@@ -14,9 +14,9 @@ from click.core import ParameterSource
 from dissector.cli.compiling import Compiling
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
 from dissector.errors import UsageError
+from dissector.local_paths import local
 from dissector.native.progress import listen
 from dissector.options import READING, Options, flags
-from dissector.places import local
 from dissector.protocols import PROTOCOL_NAMES
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from dissector.sources.private import private
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
     from dissector.dissection import Options
-    from dissector.sources.slice import Wanted
+    from dissector.sources.slice import PacketSelection
 
 _COLUMNS: Final = ("connection_id", "direction", "first_packet", "last_packet")
 _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
@@ -69,9 +69,9 @@ class Slice:
         Raises:
             OutputError: it could not be written.
         """
-        from dissector.sources.slice import Wanted, end_points
+        from dissector.sources.slice import PacketSelection, end_points
 
-        wanted = Wanted()
+        wanted = PacketSelection()
         for (connection, direction), ranges in self._ranges.items():
             to_broker = end_points(*self._ends[connection])
             ways = {"to_broker": [to_broker], "to_client": [to_broker.mirrored()]}
@@ -82,7 +82,7 @@ class Slice:
             packets, content = self._write_to(sink, wanted)
         return f"{counted(packets, 'packet')} written to {self.path}; {content}"
 
-    def _write_to(self, sink: BinaryIO, wanted: "Wanted") -> tuple[int, str]:
+    def _write_to(self, sink: BinaryIO, wanted: "PacketSelection") -> tuple[int, str]:
         """Write the packets to a file that only its owner reads: how many, and what is in it."""
         from dissector.sources.redacted import RAW_BYTES, hidden_sentence, redact_capture
         from dissector.sources.slice import write_slice

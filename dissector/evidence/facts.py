@@ -5,7 +5,7 @@ No name of the capture is among them.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dissector.evidence.choosing import Chosen, quoted, rows
+from dissector.evidence.frame_selection import Chosen, quoted, rows
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox

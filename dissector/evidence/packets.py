@@ -12,7 +12,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.interfaces import Interfaces
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
 from dissector.evidence.disguise import Disguise
-from dissector.evidence.pieces import KeptPieces
+from dissector.evidence.ip_fragments import KeptPieces
 from dissector.evidence.streams import Side, Streams, all_packets
 from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet import rewriting

@@ -24,11 +24,11 @@ from dissector.joining.endings import find_events
 from dissector.joining.files import Settings, Source, database, make_views, text, write
 from dissector.joining.holes import find_holes
 from dissector.joining.links import Place, Plan
-from dissector.joining.places import (
+from dissector.joining.positions import (
     NO_PRIOR_STATE,
     OPENED,
     PLACED,
-    Places,
+    Positions,
     PriorState,
     nullable,
     place,
@@ -139,7 +139,7 @@ def close_group(
         more: dict[str, list[pa.Table]] = defaultdict(list)
         rows = input_rows(db, is_in_turn=group.is_in_turn)
         counts |= _write_closed(
-            _replayed(run, rows, is_last=around.leaves is None), Places(db), target, more
+            _replayed(run, rows, is_last=around.leaves is None), Positions(db), target, more
         )
         counts |= _write_others(db, target, more, around, {} if left is None else left.tables)
         if around.leaves is not None:
@@ -214,7 +214,10 @@ def _replayed(
 
 
 def _write_closed(
-    rows_out: Iterable[replay.Told], places: Places, target: Target, more: dict[str, list[pa.Table]]
+    rows_out: Iterable[replay.Told],
+    places: Positions,
+    target: Target,
+    more: dict[str, list[pa.Table]],
 ) -> dict[str, int]:
     """Write the rows of CLOSED as they come; those of other tables are put to `more`."""
     counts = dict.fromkeys(CLOSED, 0)
@@ -233,7 +236,7 @@ def _write_closed(
     return counts
 
 
-def placed_rows(table: str, rows: pa.Table, places: Places) -> pa.Table:
+def placed_rows(table: str, rows: pa.Table, places: Positions) -> pa.Table:
     """Rows of the replay with their places: head, own, and those of other frames that they name."""
     chains = _column(rows, "connection_id")
     if table == "exchanges":

@@ -31,7 +31,7 @@ from dissector.joining.increments import Increment, Known
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of
 from dissector.joining.replays import READ_WHOLE
-from dissector.lake.kept import Kept, Unit, link
+from dissector.lake.cache import Cache, Unit, link
 from dissector.lake.reader import Lake
 
 # The folder keeps the name that older versions gave it, so that what they left there is forgotten.
@@ -68,7 +68,7 @@ class IncrementCache:
         self._digests = digests
         self._surveyed = known
         self._work = work / INCREMENTS
-        self._kept = Kept(lake.folder, work, INCREMENTS)
+        self._kept = Cache(lake.folder, work, INCREMENTS)
         self._made: list[Increment] = []
 
     @cached_property

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.encodings import FrameNumbers, Names, by_text, numbers, place_in
-from dissector.joining.places import nullable
+from dissector.joining.positions import nullable
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protobuf.descriptors import descriptors, enum_names

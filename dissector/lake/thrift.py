@@ -11,10 +11,13 @@ _I64: Final = 6
 _BINARY: Final = 8
 _LIST: Final = 9
 _STRUCT: Final = 12
+_ONE_BYTE: Final = [bytes([value]) for value in range(128)]
 
 
 def varint(value: int) -> bytes:
     """A number from 0 on, seven bits a byte."""
+    if value < 128:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -20,7 +20,7 @@ from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.increment_cache import OF_INCREMENT, IncrementCache
 from dissector.joining.links import Group, Plan
-from dissector.lake.kept import Unit
+from dissector.lake.cache import Unit
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files

@@ -14,7 +14,7 @@ from dissector.errors import UsageError
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
-from dissector.lake.kept import Kept
+from dissector.lake.cache import Cache
 from dissector.lake.manifest import Manifest
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
@@ -174,7 +174,7 @@ def make_report(
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, scope.captures)))
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
     progress.step(0, _STEPS, "what the captures hold")
-    kept = Kept(lake.folder, work) if has_memory else None
+    kept = Cache(lake.folder, work) if has_memory else None
     read = surveyed(lake, digests, kept, work)
     if has_memory:
         read = read._replace(memory=IncrementCache(lake, digests, read.known, work))

@@ -2,7 +2,7 @@
 
 What is read together is a unit: one capture, or captures that `dissector.joining` puts together.
 The rows of every query name their capture, so those of a unit are made apart from all others, by
-any engine, kept beside the lake (`dissector.lake.kept`), and put together whenever a report asks.
+any engine, kept beside the lake (`dissector.lake.cache`), and put together whenever a report asks.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from dissector.joining.increment_cache import IncrementCache
 from dissector.joining.increments import Increment
 from dissector.joining.links import Plan
 from dissector.joining.planning import parts_of, whole_spans
-from dissector.lake.kept import MAX_BATCHES, Kept, Source, Unit
+from dissector.lake.cache import MAX_BATCHES, Cache, Source, Unit
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files, quoted, reading
@@ -80,7 +80,7 @@ def _units(plan: Plan, digests: Mapping[str, str]) -> tuple[Unit, ...]:
     return tuple(Unit(_digest(_JOINED, each.digest), tuple(each.captures)) for each in found)
 
 
-def surveyed(lake: Lake, digests: Mapping[str, str], kept: Kept | None, work: Path) -> Inputs:
+def surveyed(lake: Lake, digests: Mapping[str, str], kept: Cache | None, work: Path) -> Inputs:
     """What is known of captures; reads the files of those of which nothing is kept."""
     settings = Settings(folder=work)
     mine = _survey_units(digests)
@@ -193,7 +193,7 @@ class TallyCache:
     def __init__(
         self,
         read: Inputs,
-        kept: Kept | None,
+        kept: Cache | None,
         work: Path,
         engine: EngineIn,
         what: Selection,
@@ -336,7 +336,7 @@ class TallyCache:
         self._kept.forget({unit.digest for unit in (*self._read.units, *surveyed_units)})
         if len(self._kept) <= MAX_BATCHES:
             return
-        memory = Kept(self._read.lake.folder, self._work)  # with what this run added
+        memory = Cache(self._read.lake.folder, self._work)  # with what this run added
         parts = (
             (self._read.units, self._digests),
             (surveyed_units, dict.fromkeys(survey.SCHEMAS, _JOINED)),

@@ -22,9 +22,9 @@ from dissector.codecs.readable import plain_letters
 from dissector.errors import UsageError
 from dissector.limits import REORDER_WINDOW_MS
 from dissector.sources.decompress import STDIN
+from dissector.sources.file_times import Look, last_ts_ns, longer_of, look
 from dissector.sources.files import FileProblem, file_name, is_file, readable
 from dissector.sources.inputs import Named, expand, looks_like_a_capture, no_capture_in
-from dissector.sources.look import Look, last_ts_ns, longer_of, look
 
 ChainMode = Literal["auto", "all", "none"]
 

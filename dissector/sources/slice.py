@@ -60,7 +60,7 @@ class Span(NamedTuple):
     is_flagged: bool
 
 
-class Wanted:
+class PacketSelection:
     """Ranges of packet numbers per direction of a connection, and spans of time.
 
     taken: numbers of the packets that were written, in their order.
@@ -160,7 +160,7 @@ class _Writer:
 
 def write_slice(
     chain: Chain,
-    wanted: Wanted,
+    wanted: PacketSelection,
     sink: BinaryIO,
     has_comments: bool = True,
     progress: Progress | None = None,

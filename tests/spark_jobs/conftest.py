@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dissector.lake.kept import SUMS
+from dissector.lake.cache import SUMS
 from tests.dissector.lake.samples import landed
 from tests.dissector.report.apart import land_apart
 from tests.dissector.report.made import RandomCapture, Tables, write_lake

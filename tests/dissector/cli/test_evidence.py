@@ -17,7 +17,7 @@ import pytest
 
 from dissector.cli import anonymize, bundling  # noqa: F401 - see above
 from dissector.cli.evidence import FINDING_NAMES
-from dissector.evidence.choosing import FINDINGS
+from dissector.evidence.frame_selection import FINDINGS
 from tests.dissector.cli.conftest import SAMPLES
 
 UNLOAD = SAMPLES / "java-j24_unload.pcap"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.evidence import disguise, packets, pieces, streams  # noqa: F401 - see above
+from dissector.evidence import disguise, ip_fragments, packets, streams  # noqa: F401 - see above
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
 from tests.dissector.sources.test_redacted import WRAPS, retransmitted

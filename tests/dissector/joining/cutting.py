@@ -85,7 +85,7 @@ def land(data: bytes, name: str, lake: Path, folder: Path) -> str:
 
 
 def cut_places(data: bytes, count: int, seed: int) -> list[int]:
-    """Places to cut at: the same ones for a seed."""
+    """Positions to cut at: the same ones for a seed."""
     last = len(packets(data)) - 2
     return sorted(random.Random(seed).sample(range(1, last), min(count, last - 1)))
 

@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from dissector.joining import links
-from dissector.joining.places import place
+from dissector.joining.positions import place
 from dissector.schemas.arrow import arrow_schema
 
 Row = dict[str, Any]

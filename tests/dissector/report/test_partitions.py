@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dissector.errors import InputError
-from dissector.lake.kept import Unit
+from dissector.lake.cache import Unit
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report import partitions
 from dissector.report.partitions import LEAST_ROWS, MOST_ROWS, Partition, partitioned

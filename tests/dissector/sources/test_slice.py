@@ -8,7 +8,7 @@ import pytest
 
 from dissector.capture.reader import PCAPNG, capture_format
 from dissector.sources.rings import chains
-from dissector.sources.slice import Wanted, end_points, write_slice
+from dissector.sources.slice import PacketSelection, end_points, write_slice
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import BROKER, BROKER_PORT, CLIENT, CLIENT_PORT, segment
 
@@ -40,7 +40,7 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
-def sliced(capture: Path, wanted: Wanted) -> list[tuple[float, bytes]]:
+def sliced(capture: Path, wanted: PacketSelection) -> list[tuple[float, bytes]]:
     sink = io.BytesIO()
     (chain,) = chains([str(capture)], "none").chains
     count = write_slice(chain, wanted, sink)
@@ -55,14 +55,14 @@ def numbers(found: list[tuple[float, bytes]]) -> list[int]:
 
 
 def test_a_slice_holds_the_packets_of_one_direction_with_payload(capture: Path) -> None:
-    wanted = Wanted()
+    wanted = PacketSelection()
     wanted.add(TO_BROKER, 1, 13)
     # Odd numbers are this connection's, multiples of 3 the other direction, 5 has no payload.
     assert numbers(sliced(capture, wanted)) == [1, 7, 11, 13]
 
 
 def test_ranges_may_overlap_and_come_in_any_order(capture: Path) -> None:
-    wanted = Wanted()
+    wanted = PacketSelection()
     for first, last in ((23, 25), (1, 1), (7, 7), (5, 11), (24, 24), (29, 100)):
         wanted.add(TO_BROKER, first, last)
     wanted.add(TO_BROKER.mirrored(), 9, 9)
@@ -72,7 +72,7 @@ def test_ranges_may_overlap_and_come_in_any_order(capture: Path) -> None:
 
 
 def test_packets_keep_time_and_wire_length(capture: Path) -> None:
-    wanted = Wanted()
+    wanted = PacketSelection()
     wanted.add(TO_BROKER, 7, 7)
     sink = io.BytesIO()
     (chain,) = chains([str(capture)], "none").chains
@@ -89,7 +89,7 @@ def test_packets_keep_time_and_wire_length(capture: Path) -> None:
 def test_nothing_wanted_is_an_empty_capture(capture: Path) -> None:
     sink = io.BytesIO()
     (chain,) = chains([str(capture)], "none").chains
-    assert write_slice(chain, Wanted(), sink) == 0
+    assert write_slice(chain, PacketSelection(), sink) == 0
     assert capture_format(sink.getvalue()) == PCAPNG
 
 

@@ -141,7 +141,7 @@ def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_P
     db.execute(_PLACED.format(protocols=names))
 
 
-class Places:
+class Positions:
     """The way back from ranks and chains to captures and connections, for columns of numbers."""
 
     def __init__(self, db: "duckdb.DuckDBPyConnection") -> None:

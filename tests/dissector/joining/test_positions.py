@@ -1,8 +1,8 @@
-"""Places of connections in a group, and the way back from the numbers of the replay."""
+"""Positions of connections in a group, and the way back from the numbers of the replay."""
 
 import numpy as np
 
-from dissector.joining.places import Places
+from dissector.joining.positions import Positions
 from dissector.limits import NULL
 from tests.dissector.joining.made import placed
 from tests.dissector.joining.test_links import after, row
@@ -26,7 +26,7 @@ def test_every_connection_has_its_chain_and_head() -> None:
 
 
 def test_numbers_lead_back_to_captures_and_connections() -> None:
-    places = Places(placed(ROWS))
+    places = Positions(placed(ROWS))
     ranks, chains = (np.array(each, np.int64) for each in ([0, 1, 1, 0, NULL], [0, 0, 2, 2, 0]))
     assert places.captures(ranks).to_pylist() == ["a", "b", "b", "a", None]
     assert places.connections(ranks, chains).tolist() == [7, 2, 1, NULL, NULL]

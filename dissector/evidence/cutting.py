@@ -13,13 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from dissector.dissection import Options
-from dissector.evidence.choosing import SELECTED, SET_UP, Chosen, quoted, rows
+from dissector.evidence.frame_selection import SELECTED, SET_UP, Chosen, quoted, rows
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
-from dissector.sources.slice import EndPoints, Span, Wanted, end_points, write_slice
+from dissector.sources.slice import EndPoints, PacketSelection, Span, end_points, write_slice
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
@@ -220,9 +220,9 @@ def _wanted(
     connections: dict[int, dict[str, Any]],
     levels: dict[int, int],
     chosen: Chosen,
-) -> Wanted:
+) -> PacketSelection:
     """The packets of frames, and of their connections as much as the level says."""
-    wanted = Wanted()
+    wanted = PacketSelection()
     spans: dict[int, list[int]] = {}
     for frame in frames:
         to_broker, to_client = _ways(connections[frame["connection_id"]])

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.lake.cache import Cache, Source, Unit
 from dissector.lake.install import SUMS_FOLDER as SUMS
-from dissector.lake.kept import Kept, Source, Unit
 
 ONE, TWO, BOTH = Unit("d1", ("a",)), Unit("d2", ("b",)), Unit("d12", ("a", "b"))
 
@@ -37,11 +37,11 @@ def values(sources: Sequence[Source]) -> list[str]:
     return sorted(found)
 
 
-def again(tmp_path: Path) -> Kept:
+def again(tmp_path: Path) -> Cache:
     """The memory as the next run finds it."""
     number = sum(1 for _ in tmp_path.glob("work-*"))
     (tmp_path / f"work-{number}").mkdir()
-    return Kept(tmp_path, tmp_path / f"work-{number}")
+    return Cache(tmp_path, tmp_path / f"work-{number}")
 
 
 @pytest.fixture

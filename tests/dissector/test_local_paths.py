@@ -6,7 +6,7 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.errors import UsageError
-from dissector.places import local
+from dissector.local_paths import local
 
 ADDRESSES = (
     "s3a://bucket/lake", "s3://bucket", "S3A://b/l", "hdfs://host:8020/lake", "hdfs:///lake",

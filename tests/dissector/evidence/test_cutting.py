@@ -1,6 +1,6 @@
 """What is chosen, what belongs to it, and how few packets show the same.
 
-Here are tested: dissector.evidence.choosing, showing, facts, source_files, bundle.
+Here are tested: dissector.evidence.frame_selection, cutting, facts, source_files, bundle.
 """
 
 import io
@@ -14,7 +14,8 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
-from dissector.evidence import choosing, facts, showing
+from dissector.evidence import cutting, facts
+from dissector.evidence import frame_selection as selecting
 from dissector.evidence.bundle import Bundle, write_bundle
 from dissector.evidence.source_files import chains_of
 from dissector.lake.land import land_chain
@@ -30,7 +31,7 @@ CHAIN = Chain((str(UNLOAD),), "j24")
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    folder = tmp_path_factory.mktemp("showing") / "lake"
+    folder = tmp_path_factory.mktemp("cutting") / "lake"
     land_chain(CHAIN, folder, Options())
     with open_lake(folder) as opened:
         yield opened
@@ -42,81 +43,81 @@ def engine(lake: Lake) -> Iterator[Sandbox]:
         yield opened
 
 
-def chosen(engine: Sandbox, **asked: object) -> choosing.Chosen:
-    wanted = choosing.Filters(**asked)  # type: ignore[arg-type]
-    ((capture, frames),) = choosing.choose(engine, wanted).items()
-    return choosing.with_partners(engine, capture, frames)
+def chosen(engine: Sandbox, **asked: object) -> selecting.Chosen:
+    wanted = selecting.Filters(**asked)  # type: ignore[arg-type]
+    ((capture, frames),) = selecting.choose(engine, wanted).items()
+    return selecting.with_partners(engine, capture, frames)
 
 
 def commands(engine: Sandbox, numbers: list[int]) -> list[str]:
     listed = ", ".join(map(str, numbers))
-    found = choosing.rows(
+    found = selecting.rows(
         engine, f"SELECT command FROM frames WHERE frame_no IN ({listed}) ORDER BY frame_no"
     )
     return [row["command"] for row in found]
 
 
 def test_conditions_narrow_each_other(engine: Sandbox) -> None:
-    whole = choosing.choose(engine, choosing.Filters(frames=[(1, 100)]))
+    whole = selecting.choose(engine, selecting.Filters(frames=[(1, 100)]))
     ((_, hundred),) = whole.items()
     assert [number for _, number in hundred] == list(range(1, 101))
     topics = selection_of(topics=["j24"])
-    ((_, some),) = choosing.choose(
-        engine, choosing.Filters(frames=[(1, 100)], selection=topics)
+    ((_, some),) = selecting.choose(
+        engine, selecting.Filters(frames=[(1, 100)], selection=topics)
     ).items()
     assert 0 < len(some) < 100 and set(some) < set(hundred)
     with pytest.raises(UsageError, match="nothing was written"):
-        choosing.choose(engine, choosing.Filters(connections=[7]))
+        selecting.choose(engine, selecting.Filters(connections=[7]))
     with pytest.raises(UsageError, match="nothing was written"):
-        choosing.choose(engine, choosing.Filters(subscriptions=["it's none"]))
+        selecting.choose(engine, selecting.Filters(subscriptions=["it's none"]))
 
 
 def test_partitions_of_a_topic_are_the_topic() -> None:
-    text = choosing._conditions(choosing.Filters(selection=selection_of(topics=["it's"])))
+    text = selecting._conditions(selecting.Filters(selection=selection_of(topics=["it's"])))
     assert "'persistent://public/default/it''s'" in text
 
 
 def test_the_slowest_are_pairs(engine: Sandbox) -> None:
     found = chosen(engine, slowest=3)
-    assert len(found.of_role(choosing.SELECTED)) == 6
-    (row,) = choosing.rows(
+    assert len(found.of_role(selecting.SELECTED)) == 6
+    (row,) = selecting.rows(
         engine,
         "SELECT max(latency_ns) AS most FROM exchanges WHERE request_frame_no IN "
-        f"({', '.join(map(str, found.of_role(choosing.SELECTED)))})",
+        f"({', '.join(map(str, found.of_role(selecting.SELECTED)))})",
     )
-    (whole,) = choosing.rows(engine, "SELECT max(latency_ns) AS most FROM exchanges")
+    (whole,) = selecting.rows(engine, "SELECT max(latency_ns) AS most FROM exchanges")
     assert row == whole
 
 
 def test_what_belongs_to_a_send_is_there(engine: Sandbox) -> None:
     found = chosen(engine, finding="lost_receipt")
-    assert commands(engine, found.of_role(choosing.SELECTED)) == ["SEND"] * 5
-    opening = commands(engine, found.of_role(choosing.SET_UP))
+    assert commands(engine, found.of_role(selecting.SELECTED)) == ["SEND"] * 5
+    opening = commands(engine, found.of_role(selecting.SET_UP))
     expected = {"CONNECT", "CONNECTED", "PRODUCER", "PRODUCER_SUCCESS", "CLOSE_PRODUCER"}
     assert set(opening) == expected
 
 
 def test_few_packets_show_the_same(engine: Sandbox) -> None:
     found = chosen(engine, finding="lost_receipt")
-    part = showing.cut(engine, CHAIN, found, Options(), has_permits=False)
+    part = cutting.cut(engine, CHAIN, found, Options(), has_permits=False)
     assert (part.selected, part.differing) == (5, 0)
-    assert len(part.taken) < 20 and set(part.levels.values()) == {showing.FRAMES_ONLY}
+    assert len(part.taken) < 20 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
     assert list(part.taken) == sorted(set(part.taken))
-    with showing.landed(part.data, Options()) as own, sandbox_over(own) as alone:
-        numbers = showing.numbers_in(alone, part.taken)
-        keys = showing.keys_of(engine, found)
-        selected = [numbers[keys[number]] for number in found.of_role(choosing.SELECTED)]
+    with cutting.landed(part.data, Options()) as own, sandbox_over(own) as alone:
+        numbers = cutting.numbers_in(alone, part.taken)
+        keys = cutting.keys_of(engine, found)
+        selected = [numbers[keys[number]] for number in found.of_role(selecting.SELECTED)]
         assert commands(alone, selected) == ["SEND"] * 5
     part.data.close()
 
 
 def test_more_packets_are_taken_where_few_say_something_else(engine: Sandbox) -> None:
-    (row,) = choosing.rows(
+    (row,) = selecting.rows(
         engine, "SELECT max(frame_no) AS last FROM frames WHERE command = 'MESSAGE'"
     )
     found = chosen(engine, frames=[(row["last"], row["last"])])
-    part = showing.cut(engine, CHAIN, found, Options(), has_permits=True)
-    assert part.differing == 0 and part.levels == {0: showing.WHOLE}
+    part = cutting.cut(engine, CHAIN, found, Options(), has_permits=True)
+    assert part.differing == 0 and part.levels == {0: cutting.WHOLE}
     part.data.close()
 
 
@@ -129,7 +130,7 @@ def test_sentences_of_packets_name_nothing(engine: Sandbox) -> None:
 
 
 def test_facts_of_the_whole_capture(engine: Sandbox) -> None:
-    (capture,) = {row["capture"] for row in choosing.rows(engine, "SELECT capture FROM frames")}
+    (capture,) = {row["capture"] for row in selecting.rows(engine, "SELECT capture FROM frames")}
     told = facts.whole(engine, capture)
     assert told["frames"] == 1230
     assert "| SEND | dropped_after_close | 5 |" in told["often"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.sources import look as looking
-from dissector.sources.look import last_ts_ns, look
+from dissector.sources import file_times
+from dissector.sources.file_times import last_ts_ns, look
 from tests.wire.captures import (
     MICROSECONDS,
     MODIFIED,
@@ -72,7 +72,7 @@ def test_the_last_time_of_a_large_file_comes_from_its_end(tmp_path, monkeypatch,
         for number, size in enumerate(random.integers(0, 1500, 2000))
     ]
     path = stored(tmp_path, pcap(found, magic=magic, order=order))
-    monkeypatch.setattr(looking, "CaptureReader", None)
+    monkeypatch.setattr(file_times, "CaptureReader", None)
     assert last_ts_ns(path) == found[-1].ts_ns
 
 
@@ -100,7 +100,7 @@ def test_the_end_alone_never_gives_a_wrong_time(tmp_path_factory, sizes, inner, 
     ]
     path = stored(tmp_path_factory.mktemp("look"), pcap(found))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(looking, "_TAIL_BYTES", step)
+        patch.setattr(file_times, "_TAIL_BYTES", step)
         assert last_ts_ns(path) == found[-1].ts_ns
 
 

@@ -52,7 +52,7 @@ class _Batch(NamedTuple):
     tables: Mapping[str, tuple[str, Mapping[str, str]]]  # digest, SHA-256 by file
 
 
-class Kept:
+class Cache:
     """The memory of a lake.
 
     Args:
