@@ -123,7 +123,7 @@ def test_a_changed_query_alone_is_run_again(
         queries.Query, "per_capture", lambda self, was=queries.Query.per_capture: (
             ran.append(self.name), was(self))[1],
     )  # fmt: skip
-    for module in ("tallied", "making"):
+    for module in ("tally_cache", "pipeline"):
         monkeypatch.setattr(
             f"dissector.report.{module}.catalogue", lambda: {**known, "transmits": changed}
         )
