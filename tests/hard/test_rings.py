@@ -179,7 +179,7 @@ def test_b61_a_slow_consumer_holds_the_reader_back(tmp_path: Path) -> None:
     """While nobody takes buffers, only the two that there are get filled."""
     path = tmp_path / "large.pcap"
     chance = random.Random(1).randbytes(1 << 16)
-    path.write_bytes(capture(Record(START_NS + n, chance) for n in range(500)))
+    path.write_bytes(capture(Record(START_NS + n, chance) for n in range(1000)))
     with ChainReader([str(path)]) as source:
         events = iter(source)
         next(events)
