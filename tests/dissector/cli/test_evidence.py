@@ -75,7 +75,7 @@ def test_nothing_of_the_capture_that_names_something_is_in_a_bundle(lost: Path) 
         assert name not in whole
     # Time to live, TCP, checksum, both addresses: elsewhere these bytes may stand by chance.
     found = re.findall(rb"\x40\x06..(....)(....)", parts_of(lost)["packets.pcapng"], re.DOTALL)
-    assert len(found) > 50
+    assert len(found) > 10
     assert not {b"\x7f\0\0\1", bytes((10, 99, 0, 1))} & {one for pair in found for one in pair}
 
 
