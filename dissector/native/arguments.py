@@ -7,6 +7,7 @@ under which code is kept. Neither needs the compiler, whose import alone takes 0
 """
 
 import ctypes
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -31,6 +32,7 @@ _classes: dict[tuple[str, str], type] = {}  # those that were passed
 Appender = Callable[[Any, list[int]], Kind]
 
 
+_MISSING_DIMENSIONS: Final = ((1, 1), (1,), ())  # by the number of those that are there
 _address_of = ctypes.addressof
 _first_byte = ctypes.c_char.from_buffer
 
@@ -47,18 +49,24 @@ def _address(array: Any) -> int:
 def array_words(array: Any) -> list[int]:
     """Address and shape of a C-contiguous array of one or two dimensions: 3 words."""
     assert array.flags.c_contiguous and array.ndim <= 2
-    return [_address(array), *array.shape, *[1] * (2 - array.ndim)]
+    return [_address(array), *array.shape, *_MISSING_DIMENSIONS[array.ndim]]
 
 
 def _array_kind(array: Any, words: list[int]) -> Kind:
-    flags = array.flags
-    if array.ndim > 2:
-        raise TypeError(f"a kernel takes arrays of at most two dimensions, not {array.ndim}")
+    flags, dimensions = array.flags, array.ndim
+    if dimensions > 2:
+        raise TypeError(f"a kernel takes arrays of at most two dimensions, not {dimensions}")
     if flags.c_contiguous:
-        words += array_words(array)
-        return (ARRAY, array.dtype.str, array.ndim, "C", not flags.writeable)
+        words.append(_address(array))
+        words += array.shape + _MISSING_DIMENSIONS[dimensions]
+        return _contiguous_kind(array.dtype, dimensions, not flags.writeable)
     words += [array.ctypes.data, *array.shape, *array.strides]
-    return (ARRAY, array.dtype.str, array.ndim, "A", not flags.writeable)
+    return (ARRAY, array.dtype.str, dimensions, "A", not flags.writeable)
+
+
+@functools.cache
+def _contiguous_kind(dtype: np.dtype[Any], dimensions: int, is_readonly: bool) -> Kind:
+    return (ARRAY, dtype.str, dimensions, "C", is_readonly)
 
 
 def _integer(value: Any, words: list[int]) -> Kind:
