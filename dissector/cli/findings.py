@@ -184,9 +184,10 @@ def _print(
 @click.argument("name", metavar="CODE|NUMBER|ERROR")
 @_rules_option
 def explain(name: str, folder: Path | None) -> int:
-    """Say what a finding, an error of a broker, or a strange frame length means.
+    """Say what a code, an error or a number means.
 
-    What people reported, and what to ask.
+    A number is a frame length that a broker complains of; with what people reported and what to
+    ask.
     """
     from dissector.findings.explaining import explained
     from dissector.findings.loading import load_rules
