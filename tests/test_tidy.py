@@ -48,6 +48,7 @@ LAYERS = {
     "dissector.report": 5,
     "dissector.compare": 5,
     "dissector.evidence": 5,
+    "dissector.findings": 5,
     "dissector.queries": 5,
     "dissector.joining": 5,
     "dissector.tap": 5,
@@ -58,6 +59,7 @@ LAYERS = {
 }
 EDGES = (
     "sources", "lake", "report", "compare", "evidence", "queries", "joining", "tap", "spark", "cli",
+    "findings",
 )  # fmt: skip
 # An edge knows the core and no other edge, but for these.
 EDGES_THAT_MEET = {
@@ -69,6 +71,7 @@ EDGES_THAT_MEET = {
     "dissector.compare": {"joining", "lake", "queries", "report"},  # so are those of two runs
     # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
     "dissector.evidence": {"sources", "lake", "queries"},
+    "dissector.findings": {"queries"},  # a rule is a query over a lake
     # The engine reads captures and tables; the memory of this machine is asked for as a tap does.
     "dissector.spark": {"sources", "queries", "tap"},
 }

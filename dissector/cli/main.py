@@ -26,6 +26,7 @@ from dissector.cli.exits import (
     EXIT_OUTPUT,
     EXIT_USAGE,
 )
+from dissector.cli.findings import explain, findings
 from dissector.cli.follow import follow
 from dissector.cli.lake import lake
 from dissector.cli.land import land
@@ -67,8 +68,8 @@ def dissector() -> None:
 
 
 for _command in (
-    land, report, analyze, summary, compare, sql, frames, connections, follow, fields, evidence,
-    verify, anonymize, lake, tap, doctor, version, completion,
+    land, report, analyze, summary, findings, explain, compare, sql, frames, connections, follow,
+    fields, evidence, verify, anonymize, lake, tap, doctor, version, completion,
 ):  # fmt: skip
     dissector.add_command(_command)
 

@@ -51,19 +51,22 @@ def ready_views() -> tuple[View, ...]:
     return views("views.sql")
 
 
-def _definition(view: View) -> str:
-    """A ready view by itself: what it shares with reports is part of it, not a view of its own."""
-    if not used_views(view.query):
-        return view.query
+def expanded(query: str) -> str:
+    """A query by itself: views of reports that it reads become part of it, in one WITH before it.
+
+    A query that reads some must not begin with a WITH of its own; in parentheses it may.
+    """
+    if not used_views(query):
+        return query
     known = {f"lake_{table}": f"SELECT * FROM main.{table}" for table in TABLES}
     known |= dict(table_views(has_others=False)) | {each.name: each.query for each in prelude()}
     needed: list[str] = []
-    wanted = words(view.query)
+    wanted = words(query)
     for name in reversed(known):
         if name in wanted:
             wanted |= words(known[name])
             needed.insert(0, f"{name} AS ({known[name]})")
-    return f"WITH {', '.join(needed)} {view.query}"
+    return f"WITH {', '.join(needed)} {query}"
 
 
 class Answer:
@@ -117,7 +120,7 @@ class Sandbox:
             self._connection.close()
             raise
         for view in ready_views():
-            self._connection.execute(f"CREATE VIEW {view.name} AS {_definition(view)}")
+            self._connection.execute(f"CREATE VIEW {view.name} AS {expanded(view.query)}")
         paths = (path for each in (files, old_files) for some in each.values() for path in some)
         self._connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
         self._connection.execute("SET enable_external_access = false")

@@ -1,0 +1,240 @@
+"""Rules of findings: one file each, a front matter in TOML and a query in SQL.
+
+    /*
+    code = "stored_twice"
+    …
+    */
+    SELECT …
+
+A rule that cannot be used is a problem with its file and line; the others go on.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+SEVERITIES: Final = ("error", "warning", "info")
+VERDICTS: Final = ("proven", "pattern", "ruled_out")
+# What a text says, in this order: what happened, how it is known, what else could look the same,
+# the one fact that would decide, and what to do.
+PARTS: Final = ("what", "known", "rival", "decides", "do")
+MAX_RULE_BYTES: Final = 1 << 20
+_TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol")
+_LISTS: Final = ("references", "fires", "silent", "errors")
+_PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
+_COMMENT: Final = re.compile(r"--[^\n]*")
+_AT_LINE: Final = re.compile(r"\(?at line (\d+), column \d+\)?")
+
+
+class Problem(NamedTuple):
+    """A rule that cannot be used: its file, the line if that is known, and what is wrong."""
+
+    file: str
+    line: int | None
+    text: str
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{place}: {self.text}"
+
+
+class Threshold(NamedTuple):
+    """A number that decides, its unit, and why it is this one."""
+
+    value: float
+    unit: str
+    why: str
+
+
+class Words(NamedTuple):
+    """How one kind of a rule's incidents is called, and what its text says (`PARTS`)."""
+
+    title: str
+    severity: str
+    verdict: str
+    parts: Mapping[str, str]
+
+
+class Rule(NamedTuple):
+    """A rule.
+
+    words: by the value of the query's column `variant`, "" where it has none; ruled_out: by the
+    name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
+    captures on which it must, and must not, fire; errors: answers of brokers and clients that it
+    explains; query_line: the line of the file where the query begins.
+    """
+
+    file: str
+    code: str
+    number: str
+    protocol: str
+    words: Mapping[str, Words]
+    thresholds: Mapping[str, Threshold]
+    ruled_out: Mapping[str, str]
+    references: tuple[str, ...]
+    fires: tuple[str, ...]
+    silent: tuple[str, ...]
+    errors: tuple[str, ...]
+    query: str
+    query_line: int
+
+
+class _Wrong(Exception):
+    """What is wrong with a rule, and in which line."""
+
+    def __init__(self, text: str, line: int | None = None) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[Problem]]:
+    """The rules of the program and those of a folder, by number, and those that are broken.
+
+    A rule of the folder takes the place of one of the program that has the same code.
+    """
+    files: list[Traversable] = [*_files(resources.files("dissector.findings") / "rules")]
+    if folder is not None:
+        files += _files(folder)
+    rules: dict[str, Rule] = {}
+    problems = []
+    for file in files:
+        try:
+            rule = read_rule(str(file), _text_of(file))
+            rules[rule.code] = rule
+        except _Wrong as wrong:
+            problems.append(Problem(str(file), wrong.line, str(wrong)))
+    return sorted(rules.values(), key=lambda rule: (rule.number, rule.code)), problems
+
+
+def _files(folder: Traversable) -> Iterator[Traversable]:
+    for file in sorted(folder.iterdir(), key=lambda each: each.name):
+        if file.name.endswith(".sql"):
+            yield file
+
+
+def _text_of(file: Traversable) -> str:
+    try:
+        if not file.is_file():  # opening a pipe would wait for its writer
+            raise _Wrong("is no file")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_RULE_BYTES + 1)
+    except OSError as error:
+        raise _Wrong(f"cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_RULE_BYTES:
+        raise _Wrong("is larger than 1 MiB: not a rule")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise _Wrong("a rule is UTF-8", line) from None
+
+
+def read_rule(file: str, text: str) -> Rule:
+    """The rule of a file's text.
+
+    Raises:
+        _Wrong: it is no rule.
+    """
+    head, end, query = text.partition("\n*/\n")
+    if not head.startswith("/*\n") or not end:
+        raise _Wrong("a rule begins with a line /*, its front matter in TOML, and a line */", 1)
+    front = head.removeprefix("/*\n")
+    query_line = head.count("\n") + 3
+    try:
+        values = tomllib.loads(front)
+    except tomllib.TOMLDecodeError as error:
+        found = _AT_LINE.search(str(error))
+        line = int(found[1]) + 1 if found else query_line - 2
+        raise _Wrong(_AT_LINE.sub("", str(error)).strip() or "is no TOML", line) from None
+    rule = _rule(file, values, query.strip("\n").rstrip().rstrip(";"), query_line)
+    leading = len(query) - len(query.lstrip("\n"))
+    return rule._replace(query_line=query_line + leading)
+
+
+def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rule:
+    for key in _TEXTS:
+        if not isinstance(values.get(key), str) or not values[key]:
+            raise _Wrong(f"the front matter has no text `{key}`", 1)
+    known = {*_TEXTS, *_LISTS, "thresholds", "ruled_out", "text", "variant"}
+    for key in values:
+        if key not in known:
+            raise _Wrong(f"the front matter has a key that means nothing: {key}", 1)
+    lists = {}
+    for key in _LISTS:
+        found = values.get(key, [])
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise _Wrong(f"`{key}` is no list of texts", 1)
+        lists[key] = tuple(found)
+    if not query:
+        raise _Wrong("there is no query behind the front matter", query_line)
+    thresholds = {
+        name: _threshold(name, value) for name, value in _table(values, "thresholds").items()
+    }
+    for number, line in enumerate(_COMMENT.sub("", query).split("\n")):
+        for found in _PARAMETER.finditer(line):
+            if found[1] not in thresholds:
+                raise _Wrong(f"${found[1]} is no threshold of the rule", query_line + number)
+    ruled_out = _table(values, "ruled_out")
+    if not all(isinstance(each, str) for each in ruled_out.values()):
+        raise _Wrong("`ruled_out` is no table of texts", 1)
+    plain = _words(values, {**_table(values, "text")}, None)
+    variants = _table(values, "variant")
+    words = {"": plain}
+    for name, value in variants.items():
+        if not isinstance(value, dict):
+            raise _Wrong(f"`variant.{name}` is no table", 1)
+        words[name] = _words(value, value, plain)
+    return Rule(
+        file, values["code"], values["number"], values["protocol"], words, thresholds, ruled_out,
+        lists["references"], lists["fires"], lists["silent"], lists["errors"], query, query_line,
+    )  # fmt: skip
+
+
+def _table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = values.get(key, {})
+    if not isinstance(found, dict):
+        raise _Wrong(f"`{key}` is no table", 1)
+    return found
+
+
+def _threshold(name: str, value: object) -> Threshold:
+    if isinstance(value, dict):
+        number, unit, why = (value.get(key) for key in ("value", "unit", "why"))
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if is_number and isinstance(unit, str) and isinstance(why, str) and unit and why:
+            return Threshold(number, unit, why)  # type: ignore[arg-type]
+    raise _Wrong(f"`thresholds.{name}` needs value (a number), unit and why (texts)", 1)
+
+
+def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | None) -> Words:
+    """Words of a rule, or of a variant: what it does not say is as in the rule's own."""
+    severity = values.get("severity", base.severity if base else "")
+    verdict = values.get("verdict", base.verdict if base else "")
+    if severity not in SEVERITIES:
+        raise _Wrong(f"severity {severity!r} is none of {', '.join(SEVERITIES)}", 1)
+    if verdict not in VERDICTS:
+        raise _Wrong(f"verdict {verdict!r} is none of {', '.join(VERDICTS)}", 1)
+    parts = {}
+    for part in PARTS:
+        found = text.get(part, base.parts[part] if base else None)
+        if not isinstance(found, str) or not found.strip():
+            raise _Wrong(f"the text has no `{part}`: a cause is never named without its rival", 1)
+        parts[part] = " ".join(found.split())
+    title = values.get("title", base.title if base else "")
+    if not isinstance(title, str) or not title:
+        raise _Wrong("title is no text", 1)
+    return Words(title, severity, verdict, parts)
+
+
+def bound_query(rule: Rule) -> str:
+    """The query with the values of its thresholds; comments stay, lines are as in the file."""
+    return _PARAMETER.sub(
+        lambda found: repr(rule.thresholds[found[1]].value)
+        if found[1] in rule.thresholds
+        else found[0],
+        rule.query,
+    )

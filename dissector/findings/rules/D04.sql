@@ -1,0 +1,47 @@
+/*
+number = "D04"
+code = "permits_negative_explained"
+title = "Permits below zero: a batch was larger than what was left"
+severity = "info"
+verdict = "proven"
+protocol = "pulsar"
+references = ["apache/pulsar#24418", "apache/pulsar#12370", "apache/pulsar#10813", "apache/pulsar#6054", "apache/pulsar PR 10396"]
+fires = ["go-g02_batch_zstd-bem.pcap"]
+silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
+
+[thresholds.balance]
+value = 0
+unit = "permits"
+why = "below it more messages came than were granted"
+
+[text]
+what = "The permits of consumer {consumer_name} of {subscription} on {topic} fell to {available_min}; the largest entry that came had {largest_batch} messages."
+known = "The balance is counted from the consumer's first FLOW, every grant and every delivery."
+rival = "Brokers 4.0.0 to 4.0.3 send entries as if a batch cost one permit, and overdraw further."
+decides = "The broker's version ({server_version}), and whether the overdraft is larger than one entry."
+do = "Nothing: it is no fault by itself. If this consumer gets nothing for long, look for consumer_out_of_permits."
+*/
+SELECT
+  n.capture, n.at_ns AS first_ns, n.at_ns AS last_ns, n.topic AS subject_topic,
+  n.subscription AS subject_subscription, c.name AS subject_consumer_name,
+  l.client_ip AS subject_client_ip, n.available_min AS measured_available_min,
+  n.largest_batch AS measured_largest_batch, l.server_version AS measured_server_version,
+  n.frame_no AS frame_lowest_balance
+FROM (
+  SELECT
+    p.capture, p.connection_id, p.consumer_id, p.incarnation, max(p.topic) AS topic,
+    max(p.subscription) AS subscription, min(p.available_after) AS available_min,
+    max(CASE WHEN p.event = 'delivery' THEN 0 - p.delta END) AS largest_batch,
+    min_by(p.frame_no, p.available_after) AS frame_no,
+    min_by(micros(p.ts), p.available_after) * 1000 AS at_ns
+  FROM permits AS p
+  ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+  WHERE p.baseline_known AND p.available_after IS NOT NULL
+  GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation
+  HAVING min(p.available_after) < $balance
+) AS n
+LEFT JOIN consumers AS c
+  ON c.capture = n.capture AND c.connection_id = n.connection_id
+  AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
+JOIN connections AS l
+  ON l.capture = n.capture AND l.connection_id = n.connection_id AND l.protocol = 'pulsar'

@@ -1,0 +1,60 @@
+"""findings and explain: shape of the JSON, text for people, empty and cut input."""
+
+import json
+
+from tests.dissector.cli.conftest import SAMPLES
+
+CAPTURE = SAMPLES / "java-j17_blocked_unacked.pcap"
+KEYS = {
+    "id", "code", "title", "severity", "verdict", "capture", "subject", "first_ts", "last_ts",
+    "incidents", "measured", "thresholds", "ruled_out", "evidence", "text", "command",
+}  # fmt: skip
+
+
+def test_json_has_the_findings_worst_first(command):
+    done = command("findings", CAPTURE, "--json")
+    assert done.code == 0
+    (one,) = json.loads(done.out)["findings"]
+    assert set(one) == KEYS
+    assert (one["id"], one["severity"]) == ("D06", "error")
+    assert [set(each) for each in one["evidence"]] == [{"frame_no", "packet", "role"}] * 3
+    assert one["command"].endswith("-Y 'frame_no in (76, 156, 157)'")
+
+
+def test_a_finding_says_how_to_see_its_frames(command):
+    done = command("findings", CAPTURE, "--code", "D06")
+    assert "D06  error" in done.out and "What else looks the same: " in done.out
+    assert f"dissector frames {CAPTURE} -Y 'frame_no in (76, 156, 157)'" in done.out
+    shown = command("frames", CAPTURE, "-Y", "frame_no in (76, 156, 157)")
+    assert len(shown.lines) >= 3
+
+
+def test_a_capture_that_is_well_has_none(command):
+    done = command("findings", SAMPLES / "java-j01_plain.pcap")
+    assert done.code == 0 and done.out.startswith("no findings; ")
+    done = command("findings", SAMPLES / "java-j01_plain.pcap", "--json")
+    assert json.loads(done.out) == {"findings": []}
+
+
+def test_empty_and_cut_captures_are_no_errors(command, tmp_path):
+    content = CAPTURE.read_bytes()
+    (tmp_path / "empty.pcap").write_bytes(content[:24])
+    (tmp_path / "cut.pcap").write_bytes(content[: len(content) // 3])
+    assert command("findings", tmp_path / "empty.pcap").out.startswith("no findings; ")
+    assert command("findings", tmp_path / "cut.pcap").code in (0, 3)
+
+
+def test_wrong_names_are_one_line(command, tmp_path):
+    assert command("findings", CAPTURE, "--code", "D99").code == 1
+    assert command("findings").code == 1
+    (tmp_path / "bad.sql").write_text("SELECT 1")
+    done = command("findings", CAPTURE, "--rules", tmp_path)
+    assert done.code == 0 and "bad.sql:1: " in done.err and "D06" in done.out
+
+
+def test_explain(command):
+    assert "TLS" in command("explain", "369295620").out
+    assert command("explain", "D06").out.startswith("D06, unacked_limit_plateau: ")
+    assert "CRC32C" in command("explain", "ChecksumError").out
+    done = command("explain", "nothing\x1b[2J")
+    assert done.code == 1 and "\x1b" not in done.err

@@ -1,0 +1,172 @@
+"""Rules fire where they must and are silent on their twins; a broken rule is named."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.findings.explaining import explained
+from dissector.findings.finding import findings_of
+from dissector.findings.loading import PARTS, load_rules
+from dissector.lake.reader import open_lake
+from dissector.queries.sandbox import sandbox_over
+
+ROOT = Path(__file__).resolve().parents[3]
+RULES, BROKEN = load_rules()
+BY_CODE = {rule.code: rule for rule in RULES}
+NAMES = sorted({name for rule in RULES for name in (*rule.fires, *rule.silent)})
+
+
+def sample(name):
+    found = [*ROOT.glob(f"captures/*/{name}"), *ROOT.glob(f"captures/*/{name}.gz")]
+    assert found, f"{name} is no sample capture"
+    return found[0]
+
+
+def found_in(lake, rules=RULES):
+    with open_lake(lake) as opened, sandbox_over(opened) as engine:
+        return findings_of(engine, rules)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("found") / "lake"
+    files = [str(sample(name)) for name in NAMES]
+    assert run(["land", "--chain", "none", "-q", "--lake", str(folder), *files]) in (0, 3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fired(lake):
+    """(rule, name of the capture) of every finding."""
+    findings, problems = found_in(lake)
+    assert not problems
+    with open_lake(lake) as opened:
+        names = {one.capture_id: base(one.sources[0].file_name) for one in opened.captures}
+    return {(one.code, names[one.capture]): one for one in findings}
+
+
+def base(name):
+    return name.removesuffix(".gz").removesuffix(".pcap")
+
+
+def test_all_rules_of_the_program_can_be_used():
+    assert not BROKEN and len(RULES) >= 8
+    assert len({rule.number for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.number)
+def test_a_rule_fires_where_it_must_and_is_silent_on_its_twins(rule, fired):
+    assert rule.fires and rule.silent
+    codes = {(code, base(name)) for code, name in fired}
+    assert [name for name in rule.fires if (rule.code, base(name)) not in codes] == []
+    assert [name for name in rule.silent if (rule.code, base(name)) in codes] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.number)
+def test_a_text_names_the_rival_and_what_would_decide(rule):
+    assert all(set(words.parts) == set(PARTS) for words in rule.words.values())
+    assert rule.references
+
+
+def test_evidence_names_frames_and_their_packets(fired):
+    for one in fired.values():
+        assert 1 <= len(one.evidence) <= 8
+        assert all(each.packet for each in one.evidence)
+        assert one.first_ns <= one.last_ns and one.incidents >= 1
+
+
+def test_the_plateau_of_unacknowledged_messages_is_measured(fired):
+    (one,) = [one for (code, _), one in fired.items() if code == "unacked_limit_plateau"]
+    assert one.measured["unacked"] == 20 and one.measured["available"] == 980
+    assert 1.7 < one.measured["silence_measured_s"] < 1.9
+    assert "20 messages were delivered and not acknowledged" in one.text
+
+
+def test_a_consumer_that_never_asks_again_is_an_error(tmp_path):
+    """The stand-in's stall, twenty times as slow and cut before the client asks again."""
+    content = sample("fake-f20_stuck_consumer.pcap").read_bytes()
+    kept, place, first = [content[:24]], 24, None
+    for _ in range(88):
+        seconds, micros, length, original = struct.unpack_from("<4I", content, place)
+        at = seconds * 10**6 + micros
+        first = at if first is None else first
+        at = first + (at - first) * 20
+        head = struct.pack("<4I", at // 10**6, at % 10**6, length, original)
+        kept.append(head + content[place + 16 : place + 16 + length])
+        place += 16 + length
+    slow = tmp_path / "slow.pcap"
+    slow.write_bytes(b"".join(kept))
+    assert run(["land", "-q", "--lake", str(tmp_path / "lake"), str(slow)]) == 0
+    findings, _ = found_in(tmp_path / "lake", [BY_CODE["consumer_out_of_permits"]])
+    assert [one.severity for one in findings] == ["error"]
+
+
+FRONT = """/*
+code = "mine"
+number = "X01"
+title = "mine"
+severity = "warning"
+verdict = "pattern"
+protocol = "pulsar"
+[thresholds.least]
+value = 1
+unit = "frames"
+why = "one is enough"
+[text]
+what = "{frames} frames of {topic}."
+known = "k"
+rival = "r"
+decides = "d"
+do = "do"
+*/
+"""
+BEGIN = FRONT.count("\n") + 1  # the line where the query begins
+QUERY = """SELECT capture, min(last_ts_ns) AS first_ns, max(last_ts_ns) AS last_ns,
+  max(topic) AS subject_topic, count(*) AS measured_frames, min(frame_no) AS frame_first
+FROM frames
+GROUP BY capture
+HAVING count(*) >= $least
+"""
+
+
+def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
+    (tmp_path / "mine.sql").write_text(FRONT + QUERY)
+    rules, broken = load_rules(tmp_path)
+    assert not broken
+    findings, problems = found_in(lake, [rule for rule in rules if rule.code == "mine"])
+    assert not problems and len(findings) == len(NAMES)
+    assert {one.number for one in findings} == {"X01"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("SELECT 1", 1, "begins with a line /*"),
+        (FRONT.replace('"mine"', '"mine', 1) + QUERY, 2, ""),
+        (FRONT.replace("rival", "other") + QUERY, 1, "no `rival`"),
+        (FRONT.replace('"warning"', '"bad"') + QUERY, 1, "severity"),
+        (FRONT + QUERY.replace("$least", "$most"), BEGIN + 4, "$most is no threshold"),
+        (FRONT + QUERY.replace("FROM frames", "FROM no_such"), BEGIN + 2, "no_such"),
+        (FRONT + QUERY.replace("max(topic)", "max(topics)"), BEGIN + 1, "topics"),
+        (FRONT + QUERY.replace("measured_frames", "measured_other"), BEGIN, "{frames}"),
+    ],
+)
+def test_a_broken_rule_is_named_with_its_line_and_others_go_on(tmp_path, lake, text, line, words):
+    (tmp_path / "broken.sql").write_text(text)
+    rules, problems = load_rules(tmp_path)
+    mine = [rule for rule in rules if rule.code in ("mine", "stored_twice")]
+    findings, failed = found_in(lake, mine)
+    (problem,) = [*problems, *failed]
+    assert problem.file.endswith("broken.sql") and words in problem.text
+    assert problem.line == line
+    assert any(one.code == "stored_twice" for one in findings)
+
+
+def test_numbers_errors_and_codes_are_explained():
+    assert "TLS" in explained("369295620", RULES)[0]
+    assert "HTTP" in explained("1195725860", RULES)[0]
+    assert explained("12", RULES) == [] and explained("99999999999999999999", RULES) == []
+    assert explained("ChecksumError", RULES)
+    assert explained("d06", RULES) == explained("unacked_limit_plateau", RULES) != []
