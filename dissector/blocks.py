@@ -72,3 +72,9 @@ class TableBlock(NamedTuple):
     table: str
     rows: int
     columns: dict[str, Column]
+
+
+def numbers_of(block: TableBlock, column: str) -> Int64Array:
+    """A column of numbers, int64[rows], null throughout where the block leaves it out."""
+    values = block.columns.get(column)
+    return np.full(block.rows, NULL, np.int64) if values is None else np.asarray(values)

@@ -32,7 +32,7 @@ _COLOURS: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 _rules_option = click.option(
     "--rules", "folder", type=FOLDER, metavar="DIR",
-    help="Read rules of this folder, too; docs/writing-a-rule.md says how to write one.",
+    help="Read rules of this folder, too: docs/writing-a-rule.md.",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.blocks import ByteArray, Int64Array, TableBlock
+from dissector.blocks import ByteArray, Int64Array, TableBlock, numbers_of
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.encodings import FrameNumbers, Names, by_text, numbers, place_in
 from dissector.joining.positions import nullable
@@ -458,13 +458,13 @@ class Replay:
             block.columns.pop("closing_row", None)
             more: dict[str, Any] = {}
             for column, _ in _FRAME_NAMES[block.table][:1]:
-                more["order_no"] = nullable(_numbers_of(block, column))
+                more["order_no"] = nullable(numbers_of(block, column))
             if block.table == "consumers":
                 # The number of the frame that closed it stays that of the whole, to be in order.
-                ranks, own = self._serials.places(_numbers_of(block, "closed_frame_no"))
+                ranks, own = self._serials.places(numbers_of(block, "closed_frame_no"))
                 more |= {"rank": nullable(ranks), "order_no": nullable(own)}
             for column, rank in _FRAME_NAMES[block.table]:
-                ranks, own = self._serials.places(_numbers_of(block, column))
+                ranks, own = self._serials.places(numbers_of(block, column))
                 block.columns[column] = own
                 more[rank] = nullable(ranks)
             rows = pa.Table.from_batches([arrow_batch(block)])
@@ -497,9 +497,3 @@ class Replay:
             },
             schema=INCARNATION,
         )
-
-
-def _numbers_of(block: TableBlock, column: str) -> Int64Array:
-    """A column of numbers; a block leaves out those that are null in all its rows."""
-    values = block.columns.get(column)
-    return np.full(block.rows, NULL, np.int64) if values is None else np.asarray(values)
