@@ -1,6 +1,6 @@
 """Rows of the table `connections`, and addresses and directions of connections for other tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,14 +34,14 @@ _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
-EndsOf = Callable[[int], tuple[str, str]]
+EndsOf = Callable[[Int64Array], Iterable[tuple[str, str]]]
 
 
 class AddressCodes:
     """Codes of the addresses of connections, by connection: a cache, as rows of few connections
     follow each other by the million.
 
-    ends_of, where it is asked for: (connection id) -> addresses of client and broker.
+    ends_of, where it is asked for: (connection ids) -> addresses of client and broker of each.
     """
 
     def __init__(self) -> None:
@@ -56,17 +56,19 @@ class AddressCodes:
             self._codes, self._texts = {}, []
         places = connections & (_CACHED_CONNECTIONS - 1)
         missing = np.flatnonzero(self._known[0][places] != connections)
-        for connection in np.unique(connections[missing]).tolist():
-            self._look_up(connection, ends_of)
+        if len(missing):
+            self._look_up(np.unique(connections[missing]), ends_of)
         known, client, broker = self._known[:, places]
         # Two connections of one call may share a place.
         for row in np.flatnonzero(known != connections).tolist():
-            client[row], broker[row] = self._look_up(int(connections[row]), ends_of)
+            client[row], broker[row] = self._look_up(connections[row : row + 1], ends_of)
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
-    def _look_up(self, connection: int, ends_of: EndsOf) -> tuple[int, int]:
-        client, broker = (self._code(text) for text in ends_of(connection))
-        self._known[:, connection & (_CACHED_CONNECTIONS - 1)] = connection, client, broker
+    def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> tuple[int, int]:
+        """Learn the codes of connections, of which there is one or more; those of the last one."""
+        for connection, ends in zip(connections.tolist(), ends_of(connections), strict=True):
+            client, broker = (self._code(text) for text in ends)
+            self._known[:, connection & (_CACHED_CONNECTIONS - 1)] = connection, client, broker
         return client, broker
 
     def _code(self, text: str) -> int:
@@ -148,10 +150,12 @@ class ConnectionTable:
         client = int(self._roles(rows).client[0])
         return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
 
-    def _ends_of(self, connection: int) -> tuple[str, str]:
-        ends = self.ends_of(connection)
-        assert ends is not None, "a connection whose rows are to come is known"
-        return ends[0].text(), ends[1].text()
+    def _ends_of(self, connections: Int64Array) -> Iterator[tuple[str, str]]:
+        slots = self._streams.slots_of(connections)
+        assert (slots >= 0).all(), "a connection whose rows are to come is known"
+        rows = self._streams.connection_rows(slots)
+        for row, client in enumerate(self._roles(rows).client.tolist()):
+            yield _endpoint(rows, row, client).text(), _endpoint(rows, row, 1 - client).text()
 
     def _slots_of(self, connections: Int64Array) -> Int64Array:
         """Where the framing keeps connections, -1 nowhere."""
