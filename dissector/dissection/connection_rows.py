@@ -61,15 +61,15 @@ class AddressCodes:
         known, client, broker = self._known[:, places]
         # Two connections of one call may share a place.
         for row in np.flatnonzero(known != connections).tolist():
-            client[row], broker[row] = self._look_up(connections[row : row + 1], ends_of)
+            self._look_up(connections[row : row + 1], ends_of)
+            client[row], broker[row] = self._known[1:, places[row]]
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
-    def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> tuple[int, int]:
-        """Learn the codes of connections, of which there is one or more; those of the last one."""
+    def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> None:
+        """Put the codes of connections into the cache."""
         for connection, ends in zip(connections.tolist(), ends_of(connections), strict=True):
             client, broker = (self._code(text) for text in ends)
             self._known[:, connection & (_CACHED_CONNECTIONS - 1)] = connection, client, broker
-        return client, broker
 
     def _code(self, text: str) -> int:
         code = self._codes.setdefault(text, len(self._texts))
