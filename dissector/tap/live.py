@@ -38,6 +38,7 @@ _GATHER_PART: Final = 8  # of a ring
 _CHECK_SECONDS: Final = 1.0
 _DRAIN_SECONDS: Final = 2.0
 _NS: Final = 1_000_000_000
+_NO_BORDER: Final = (1 << 63) - 1
 _LAG_NS: Final = 5 * RETIRE_MS * 1_000_000  # how long a packet may stay in a block that fills
 
 
@@ -235,7 +236,7 @@ class Live:
         looked_ns: when the blocks were looked at.
         """
         if len(self._feeds) == 1:
-            return (1 << 63) - 1
+            return _NO_BORDER
         seen_ns = looked_ns - _LAG_NS
         return min(max(feed.latest_ns, seen_ns) if not feed.waiting else feed.latest_ns
                    for feed in self._feeds)  # fmt: skip
@@ -284,13 +285,17 @@ class Live:
             feed.ring.silence()
         end = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < end:
+            looked_ns, taken = time.time_ns(), self.taken
             self._take_blocks()
-            if self._waits():
-                yield from self._merged(cuts, (1 << 63) - 1)
+            # Blocks come out of each ring at moments of its own: what one still holds may be older.
+            is_all = taken + sum(feed.rows for feed in self._feeds) >= self.received()
+            yield from self._merged(cuts, _NO_BORDER if is_all else self._border_ns(looked_ns))
+            if self.taken > taken:
                 end = time.monotonic() + _DRAIN_SECONDS
-            if self.taken >= self.received() and not self._waits():
-                break
+            if self.taken >= self.received():
+                return
             time.sleep(RETIRE_MS / 1000)
+        yield from self._merged(cuts, _NO_BORDER)
 
     def _look_at(self, feed: _Feed) -> None:
         """A socket complained: its interface went down."""
