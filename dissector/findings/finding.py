@@ -2,7 +2,7 @@
 
 Columns of a rule's query: capture, first_ns, last_ns, and any of variant, subject_…, measured_…,
 ruled_out_…, frame_… (frame numbers of evidence, at most eight; the name is the frame's role).
-A row is one incident, the worst first; what one finding measures and shows is its worst row.
+A row is one incident; what one finding measures and shows is its worst row.
 """
 
 import re
@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
-from dissector.findings.loading import PARTS, SEVERITIES, VERDICTS, Problem, Rule, bound_query
+from dissector.findings.loading import (
+    MAX_INCIDENTS,
+    PARTS,
+    RANK,
+    SEVERITIES,
+    VERDICTS,
+    Problem,
+    Rule,
+    incidents_query,
+)
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import expanded
 
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
 
 INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incident
-MAX_ROWS: Final = 10_000  # of one rule
 MAX_EVIDENCE: Final = 8
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 _KINDS: Final = ("subject", "measured", "ruled_out", "frame")
@@ -73,8 +81,8 @@ def findings_of(
             rows, columns = _rows(engine, rule)
             _check(rule, columns)
             found += _put_together(rule, rows)
-            if len(rows) == MAX_ROWS:
-                text = f"gave more than {MAX_ROWS:,} incidents: the rest is left out"
+            for capture in sorted(row["capture"] for row in rows if row[RANK] > MAX_INCIDENTS):
+                text = f"more than {MAX_INCIDENTS:,} incidents in {capture}: the worst are shown"
                 problems.append(Problem(rule.file, None, text))
         except UsageError as error:
             problems.append(_placed(rule, str(error)))
@@ -82,7 +90,7 @@ def findings_of(
 
 
 def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str]]:
-    query = expanded(_opened(rule))
+    query = expanded(incidents_query(rule))
     rows: list[dict[str, Any]] = []
     columns: list[str] = []
     for answer in engine.answers(query):
@@ -92,16 +100,12 @@ def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str
     return rows, columns
 
 
-def _opened(rule: Rule) -> str:
-    # The query stands in lines of its own: it may end with a comment, and errors name lines.
-    return f"SELECT * FROM (\n{bound_query(rule)}\n) AS incidents LIMIT {MAX_ROWS}"
-
-
 def _placed(rule: Rule, text: str) -> Problem:
     """An error of the engine, at the line of the rule's file that it is about."""
     at = _AT.search(text)
     if at is not None:
-        before = expanded(_opened(rule)).removesuffix(_opened(rule)).count("\n") + 1
+        query = incidents_query(rule)
+        before = expanded(query).removesuffix(query).count("\n") + 1
         line = rule.query_line + int(at[1]) - before - 1
         return Problem(rule.file, max(line, rule.query_line), _AT.sub("", text).strip(" ;"))
     # Most errors give no line, but the name that they are about.
@@ -123,7 +127,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
         if name not in columns:
             raise UsageError(f"the query gives no column {name}")
     for name in columns:
-        if name not in (*_NEEDED, "variant") and not _split(name)[1]:
+        if name not in (*_NEEDED, "variant", RANK) and not _split(name)[1]:
             raise UsageError(f"the column {name} is none of {', '.join(_KINDS)}_…")
         if name.startswith("ruled_out_") and _split(name)[1] not in rule.ruled_out:
             raise UsageError(f"the front matter has no words for {name}")
@@ -152,7 +156,9 @@ def _cells(row: Mapping[str, Any], wanted: str) -> dict[str, Any]:
 def _put_together(rule: Rule, rows: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """One finding per capture, variant and subject."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row[RANK]):
+        if row[RANK] > MAX_INCIDENTS:
+            continue
         subject = tuple(_cells(row, "subject").values())
         key = (row["capture"], row.get("variant") or "", *map(repr, subject))
         groups.setdefault(key, []).append(row)

@@ -22,8 +22,10 @@ VERDICTS: Final = ("proven", "pattern", "ruled_out")
 # What a text says, in this order: what happened, how it is known, what else could look the same,
 # the one fact that would decide, and what to do.
 PARTS: Final = ("what", "known", "rival", "decides", "do")
+MAX_INCIDENTS: Final = 1_000  # of one rule in one capture
+RANK: Final = "rank_of_capture"
 MAX_RULE_BYTES: Final = 1 << 20
-_TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol")
+_TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
@@ -65,13 +67,15 @@ class Rule(NamedTuple):
     words: by the value of the query's column `variant`, "" where it has none; ruled_out: by the
     name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
     captures on which it must, and must not, fire; errors: answers of brokers and clients that it
-    explains; query_line: the line of the file where the query begins.
+    explains; worst: the column of the query by which incidents are ordered, the greatest first;
+    query_line: the line of the file where the query begins.
     """
 
     file: str
     code: str
     number: str
     protocol: str
+    worst: str
     words: Mapping[str, Words]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
@@ -189,8 +193,9 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
             raise _Wrong(f"`variant.{name}` is no table", 1)
         words[name] = _words(value, value, plain)
     return Rule(
-        file, values["code"], values["number"], values["protocol"], words, thresholds, ruled_out,
-        lists["references"], lists["fires"], lists["silent"], lists["errors"], query, query_line,
+        file, values["code"], values["number"], values["protocol"], values["worst"], words,
+        thresholds, ruled_out, lists["references"], lists["fires"], lists["silent"],
+        lists["errors"], query, query_line,
     )  # fmt: skip
 
 
@@ -230,11 +235,20 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
     return Words(title, severity, verdict, parts)
 
 
-def bound_query(rule: Rule) -> str:
-    """The query with the values of its thresholds; comments stay, lines are as in the file."""
-    return _PARAMETER.sub(
+def incidents_query(rule: Rule) -> str:
+    """The worst incidents of each capture by the rule, ranked (`rank_of_capture`, from 1).
+
+    There is one more than counts (`MAX_INCIDENTS`), where there are more. Thresholds have their
+    values; the lines of the rule's query are lines of their own, since errors name lines.
+    """
+    bound = _PARAMETER.sub(
         lambda found: repr(rule.thresholds[found[1]].value)
         if found[1] in rule.thresholds
         else found[0],
         rule.query,
+    )
+    return (
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY capture ORDER BY "
+        f"{rule.worst} DESC NULLS LAST, first_ns, last_ns) AS {RANK} FROM (\n{bound}\n) "
+        f"AS incidents) AS ranked WHERE {RANK} <= {MAX_INCIDENTS + 1}"
     )

@@ -167,7 +167,8 @@ def views(file: str) -> tuple[View, ...]:
 @cache
 def prelude() -> tuple[View, ...]:
     """The views that queries share, in the order in which they can be made."""
-    return views("prelude.sql") + views("permits.sql") + views("consuming.sql")
+    files = ("prelude.sql", "permits.sql", "consuming.sql", "subjects.sql")
+    return tuple(view for file in files for view in views(file))
 
 
 def words(text: str) -> set[str]:

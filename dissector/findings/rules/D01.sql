@@ -5,6 +5,7 @@ title = "A consumer stopped asking for messages that wait"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+worst = "measured_lasted_s"
 references = ["apache/pulsar#100", "apache/pulsar#380", "apache/pulsar#170", "streamnative/pulsar-rs#114", "apache/pulsar-client-go#784"]
 fires = ["fake-f20_stuck_consumer.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "cpp-c40_killed_Shared.pcap", "cpp-c40_killed_Failover.pcap"]
@@ -118,4 +119,3 @@ WHERE
           AND w.stored_ns < (s.start_us + s.lasted_us) * 1000
       )
   END
-ORDER BY measured_lasted_s DESC

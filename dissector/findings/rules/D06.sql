@@ -5,6 +5,7 @@ title = "Delivery stopped at a limit of unacknowledged messages"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+worst = "measured_silence_measured_s"
 references = ["apache/pulsar#759", "apache/pulsar#22657", "apache/pulsar-client-go#1019", "apache/pulsar#22534", "apache/pulsar PR 17483"]
 fires = ["java-j17_blocked_unacked.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
@@ -89,4 +90,3 @@ WHERE
   AND s.next_ns - s.acked_ns <= $resume_s * 1000000000
   AND d.publish_to_delivery_ns >= s.next_ns - s.acked_ns + $silence_s * 500000000
   AND NOT d.is_redelivered AND d.deliver_at_ms IS NULL
-ORDER BY measured_silence_measured_s DESC

@@ -5,6 +5,7 @@ title = "A producer or consumer reconnects again and again"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+worst = "measured_opens_seen"
 references = ["apache/pulsar-client-go#650", "apache/pulsar-client-go#774", "streamnative/pulsar-rs#263", "apache/pulsar#13084", "apache/pulsar-client-go#147"]
 fires = ["fake-f03_senderror_persist.pcap", "fake-f12_slow_receipts.pcap"]
 silent = ["java-j21_seek.pcap", "java-j24_unload.pcap", "cpp-s14_reconnect.pcap", "java-j01_plain.pcap"]
@@ -90,4 +91,3 @@ FROM loops
 WHERE
   connections >= $opens AND late_ns < $growth * early_ns
   AND (last_ns - first_ns) / 1e9 * ($opens - 1) <= $window_s * (opens - 1)
-ORDER BY measured_opens_seen DESC

@@ -5,6 +5,7 @@ title = "A consumer throws away messages that have no checksum"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+worst = "measured_messages"
 references = ["apache/pulsar#16625"]
 errors = ["ChecksumMismatch"]
 fires = ["go_client.pcap"]
