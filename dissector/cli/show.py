@@ -37,7 +37,7 @@ from dissector.cli.render import (
 )
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.errors import UsageError
-from dissector.schemas import TABLES
+from dissector.schemas import OF_REPORTS, TABLES
 from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 
 if TYPE_CHECKING:
@@ -342,12 +342,13 @@ def fields(common: Common, tables: tuple[str, ...], is_json: bool) -> int:
     """List every table and column with type, unit and meaning."""
     from dissector.cli.render import json_line
 
+    known = TABLES | OF_REPORTS
     for name in tables:
-        if name not in TABLES:
-            raise UsageError(f"no table {name}; there are {', '.join(TABLES)}")
+        if name not in known:
+            raise UsageError(f"no table {name}; there are {', '.join(known)}")
     paint = Paint(common.color)
-    for number, name in enumerate(tables or tuple(TABLES)):
-        table = TABLES[name]
+    for number, name in enumerate(tables or tuple(known)):
+        table = known[name]
         if is_json:
             for column in table.columns:
                 print(json_line({"table": name, **column._asdict()}, keeps_nulls=False))

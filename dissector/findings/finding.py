@@ -7,6 +7,7 @@ A row is one incident; what one finding measures and shows is its worst row.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incident
 MAX_EVIDENCE: Final = 8
+_PLACES: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 _KINDS: Final = ("subject", "measured", "ruled_out", "frame")
 _PLACE: Final = re.compile(r"\{(\w+)\}")
@@ -51,13 +53,18 @@ class Evidence(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a rule found about one subject of one capture; times in ns since 1970."""
+    """What a rule found about one subject; times in ns since 1970.
+
+    section: of the report, that it judges; capture: of the worst incident, whose frames are the
+    evidence.
+    """
 
     number: str
     code: str
     title: str
     severity: str
     verdict: str
+    section: str
     capture: str
     subject: Mapping[str, Any]
     first_ns: int
@@ -70,23 +77,66 @@ class Finding(NamedTuple):
     text: str
 
 
+Rows = Iterable[Mapping[str, Any]]
+Packets = Mapping[tuple[str, int], int]
+
+
+def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
+    """The findings that a rule's incidents make, and what went wrong in finding them."""
+    listed = list(rows)
+    failed = sorted({str(row["problem"]) for row in listed if row.get("problem")})
+    problems = [_placed(rule, text) for text in failed]
+    listed = [row for row in listed if row["capture"] is not None]
+    for capture in sorted(row["capture"] for row in listed if row[RANK] > MAX_INCIDENTS):
+        text = f"more than {MAX_INCIDENTS:,} incidents in {capture}: the worst are shown"
+        problems.append(Problem(rule.file, None, text))
+    try:
+        return _put_together(rule, [row for row in listed if row[RANK] <= MAX_INCIDENTS]), problems
+    except UsageError as error:
+        return [], [*problems, _placed(rule, str(error))]
+
+
 def findings_of(
     engine: "Sandbox", rules: Iterable[Rule]
 ) -> tuple[list[Finding], list[Problem]]:
-    """What the rules find, worst first, and the rules that failed."""
+    """What rules of a user find, worst first, and the rules that failed."""
     found: list[Finding] = []
     problems = []
     for rule in rules:
         try:
             rows, columns = _rows(engine, rule)
             _check(rule, columns)
-            found += _put_together(rule, rows)
-            for capture in sorted(row["capture"] for row in rows if row[RANK] > MAX_INCIDENTS):
-                text = f"more than {MAX_INCIDENTS:,} incidents in {capture}: the worst are shown"
-                problems.append(Problem(rule.file, None, text))
         except UsageError as error:
             problems.append(_placed(rule, str(error)))
-    return sorted(_with_packets(engine, found), key=_worst_first), problems
+            continue
+        mine, failed = found_by(rule, rows)
+        found += mine
+        problems += failed
+    packets = _packets(engine, frames_of(found))
+    return worst_first(with_packets(found, packets)), problems
+
+
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """Findings in the order in which they are shown."""
+    return sorted(found, key=_order)
+
+
+def frames_of(found: Iterable[Finding]) -> set[tuple[str, int]]:
+    """The frames of evidence, as captures and numbers."""
+    return {(one.capture, each.frame_no) for one in found for each in one.evidence}
+
+
+def with_packets(found: Iterable[Finding], packets: Packets) -> list[Finding]:
+    """The findings, their evidence with the packet that completed each frame."""
+    return [
+        one._replace(
+            evidence=tuple(
+                each._replace(packet=packets.get((one.capture, each.frame_no)))
+                for each in one.evidence
+            )
+        )
+        for one in found
+    ]
 
 
 def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str]]:
@@ -150,23 +200,58 @@ def _split(name: str) -> tuple[str, str]:
 
 def _cells(row: Mapping[str, Any], wanted: str) -> dict[str, Any]:
     parts = ((*_split(name), value) for name, value in row.items())
-    return {name: value for kind, name, value in parts if kind == wanted}
+    return {name: _plain(value) for kind, name, value in parts if kind == wanted}
 
 
-def _put_together(rule: Rule, rows: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """One finding per capture, variant and subject."""
+def _plain(value: Any) -> Any:
+    """A value as all engines give it: numbers of six places at most."""
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() else float(value)
+    return round(value, _PLACES) if isinstance(value, float) else value
+
+
+def _rank(rule: Rule, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The greater the worse; the earlier of equals comes first."""
+    worst = row[rule.worst]
+    return (worst is not None, worst or 0, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
+
+
+def _put_together(rule: Rule, rows: Rows) -> list[Finding]:
+    """One finding per variant, subject and capture; captures that share an incident have one."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row[RANK]):
-        if row[RANK] > MAX_INCIDENTS:
-            continue
-        subject = tuple(_cells(row, "subject").values())
-        key = (row["capture"], row.get("variant") or "", *map(repr, subject))
+    for row in rows:
+        subject = _cells(row, "subject")
+        key = (row.get("variant") or "", *map(repr, sorted(subject.items())))
         groups.setdefault(key, []).append(row)
-    return [_finding(rule, group) for group in groups.values()]
+    found = []
+    for group in groups.values():
+        by_captures: dict[frozenset[str], list[list[Mapping[str, Any]]]] = {}
+        for incident in _incidents(group):
+            mine = frozenset(row["capture"] for row in incident)
+            incidents = [incident]
+            for other in [each for each in by_captures if each & mine]:
+                incidents += by_captures.pop(other)
+                mine |= other
+            by_captures[mine] = incidents
+        found += [_finding(rule, incidents) for incidents in by_captures.values()]
+    return found
 
 
-def _finding(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> Finding:
-    worst = rows[0]
+def _incidents(rows: Rows) -> list[list[Mapping[str, Any]]]:
+    """Rows of one subject that lie less than a minute apart, over midnight, too."""
+    found: list[list[Mapping[str, Any]]] = []
+    until = 0
+    for row in sorted(rows, key=lambda row: (row["first_ns"] or 0, row["last_ns"] or 0)):
+        if not found or (row["first_ns"] or 0) - until > INCIDENT_NS:
+            found.append([])
+        found[-1].append(row)
+        until = max(until, row["last_ns"] or 0)
+    return found
+
+
+def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Finding:
+    rows = [row for incident in incidents for row in incident]
+    worst = max(rows, key=lambda row: _rank(rule, row))
     variant = worst.get("variant") or ""
     if variant not in rule.words:
         raise UsageError(f"the front matter has no variant {variant}")
@@ -174,18 +259,14 @@ def _finding(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> Finding:
     subject, measured = _cells(worst, "subject"), _cells(worst, "measured")
     thresholds = {name: each.value for name, each in rule.thresholds.items()}
     values = {**thresholds, **subject, **measured, **_cells(worst, "frame")}
-    times = sorted((row["first_ns"] or 0, row["last_ns"] or 0) for row in rows)
-    incidents, until = 0, None
-    for first, last in times:
-        incidents += until is None or first - until > INCIDENT_NS
-        until = last if until is None else max(until, last)
     evidence: dict[int, Evidence] = {}
     for role, number in _cells(worst, "frame").items():
         if number is not None:
             evidence.setdefault(number, Evidence(number, None, role.replace("_", " ")))
     return Finding(
-        rule.number, rule.code, words.title, words.severity, words.verdict, worst["capture"],
-        subject, times[0][0], max(last for _, last in times), incidents, measured, thresholds,
+        rule.number, rule.code, words.title, words.severity, words.verdict, rule.section,
+        worst["capture"], subject, min(row["first_ns"] or 0 for row in rows),
+        max(row["last_ns"] or 0 for row in rows), len(incidents), measured, thresholds,
         tuple(rule.ruled_out[name] for name, is_so in _cells(worst, "ruled_out").items() if is_so),
         tuple(evidence.values()), _text(words.parts, values),
     )  # fmt: skip
@@ -210,34 +291,23 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _with_packets(engine: "Sandbox", found: Sequence[Finding]) -> list[Finding]:
-    """The findings, their evidence with the packet that completed each frame."""
-    wanted = sorted({(one.capture, each.frame_no) for one in found for each in one.evidence})
-    if not wanted:
-        return list(found)
-    places = ", ".join(f"({quoted(capture)}, {number})" for capture, number in wanted)
+def _packets(engine: "Sandbox", wanted: Iterable[tuple[str, int]]) -> Packets:
+    places = ", ".join(f"({quoted(capture)}, {number})" for capture, number in sorted(wanted))
+    if not places:
+        return {}
     query = (
         "SELECT capture, frame_no, last_packet FROM frames "
         f"WHERE (capture, frame_no) IN ({places})"
     )
-    packets = {
+    return {
         (row["capture"], row["frame_no"]): row["last_packet"]
         for answer in engine.answers(query)
         for batch in answer.batches()
         for row in batch.to_pylist()
     }
-    return [
-        one._replace(
-            evidence=tuple(
-                each._replace(packet=packets.get((one.capture, each.frame_no)))
-                for each in one.evidence
-            )
-        )
-        for one in found
-    ]
 
 
-def _worst_first(one: Finding) -> tuple[Any, ...]:
+def _order(one: Finding) -> tuple[Any, ...]:
     return (
         SEVERITIES.index(one.severity), VERDICTS.index(one.verdict), -one.incidents, one.number,
         one.capture, one.first_ns, repr(one.subject),

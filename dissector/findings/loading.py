@@ -68,6 +68,7 @@ class Rule(NamedTuple):
     name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
     captures on which it must, and must not, fire; errors: answers of brokers and clients that it
     explains; worst: the column of the query by which incidents are ordered, the greatest first;
+    section: of the report, that it judges, "" for none;
     query_line: the line of the file where the query begins.
     """
 
@@ -76,6 +77,7 @@ class Rule(NamedTuple):
     number: str
     protocol: str
     worst: str
+    section: str
     words: Mapping[str, Words]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
@@ -163,8 +165,10 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for key in _TEXTS:
         if not isinstance(values.get(key), str) or not values[key]:
             raise _Wrong(f"the front matter has no text `{key}`", 1)
-    known = {*_TEXTS, *_LISTS, "thresholds", "ruled_out", "text", "variant"}
+    known = {*_TEXTS, *_LISTS, "section", "thresholds", "ruled_out", "text", "variant"}
     for key in values:
+        if key == "section" and not isinstance(values[key], str):
+            raise _Wrong("`section` is no text", 1)
         if key not in known:
             raise _Wrong(f"the front matter has a key that means nothing: {key}", 1)
     lists = {}
@@ -193,9 +197,9 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
             raise _Wrong(f"`variant.{name}` is no table", 1)
         words[name] = _words(value, value, plain)
     return Rule(
-        file, values["code"], values["number"], values["protocol"], values["worst"], words,
-        thresholds, ruled_out, lists["references"], lists["fires"], lists["silent"],
-        lists["errors"], query, query_line,
+        file, values["code"], values["number"], values["protocol"], values["worst"],
+        values.get("section", ""), words, thresholds, ruled_out, lists["references"],
+        lists["fires"], lists["silent"], lists["errors"], query, query_line,
     )  # fmt: skip
 
 

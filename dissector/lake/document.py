@@ -11,7 +11,7 @@ from typing import Final
 from dissector.lake.queries import JOINS, QUERIES, VIEW
 from dissector.lake.settings import settings_table
 from dissector.schemas.column import NEVER
-from dissector.schemas.tables import SCHEMA_VERSION, TABLES
+from dissector.schemas.tables import OF_REPORTS, SCHEMA_VERSION, TABLES
 from dissector.schemas.words import EXPLAINED
 
 _OPENING: Final = """\
@@ -176,7 +176,7 @@ def lake_page() -> str:
         "words": "\n".join(_words()),
     }
     lines = [_OPENING.format(version=SCHEMA_VERSION, **parts)]
-    for table in TABLES.values():
+    for table in (TABLES | OF_REPORTS).values():
         lines += [f"## {table.name}", "", f"One row is {table.row}.", ""]
         lines += ["| column | type | unit | meaning | null |", "|---|---|---|---|---|"]
         lines += [

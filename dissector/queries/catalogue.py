@@ -50,6 +50,9 @@ BUCKET: Final = (
     f"CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
     "+ shiftright(a, CAST(histogram_octave(a) AS INT)) END"
 )
+# Names of queries that may fail begin so. What they would have found is missing then: their one row
+# has no capture, and says why in `problem`.
+MAY_FAIL: Final = "finding_"
 # Further columns of listed rows: their rank within their capture, and of all.
 RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")

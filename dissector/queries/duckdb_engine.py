@@ -14,6 +14,7 @@ from dissector.queries.catalogue import (
     ALWAYS,
     BUCKET,
     IF_READ,
+    MAY_FAIL,
     OCTAVE,
     prelude,
     used_views,
@@ -84,6 +85,7 @@ class DuckdbEngine:
         self._folder = folder
         self._threads = threads
         self._kind = "VIEW"
+        self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
         self._lazy: set[str] = set()  # views of the prelude that may yet be materialized
         self._connection = connect()
         run = self._connection.execute
@@ -157,6 +159,10 @@ class DuckdbEngine:
     def view(self, name: str, query: str, *, is_materialized: bool = False) -> None:
         """A view, in the place of one of that name. is_materialized: its rows are made once."""
         kind = "TABLE" if is_materialized else self._kind
+        before = self._kinds.get(name, kind)
+        if before != kind:
+            self._connection.execute(f"DROP {before} {name}")
+        self._kinds[name] = kind
         with reading():
             self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
 
@@ -175,13 +181,27 @@ class DuckdbEngine:
     def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
         """All rows of each query."""
         self._materialize(queries.values())
-        return {name: self.table(query) for name, query in queries.items()}
+        return {
+            name: self._unless_failing(name, query, self.table) for name, query in queries.items()
+        }
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""
         self._materialize(queries.values())
         for name, query in queries.items():
-            self._write(query, folder / f"{name}.parquet")
+            target = folder / f"{name}.parquet"
+            self._unless_failing(name, query, lambda text: self._write(text, target))  # noqa: B023
+
+    def _unless_failing(self, name: str, query: str, run: Callable[[str], T]) -> T:
+        """What a query gives; one that may fail gives the reason instead."""
+        import duckdb
+
+        try:
+            return run(query)
+        except duckdb.Error as error:
+            if not name.startswith(MAY_FAIL):
+                raise
+            return run(failed(one_line(error)))
 
     def _materialize(self, queries: Iterable[str]) -> None:
         """Make the rows of views that the queries read, where they say so."""
@@ -190,7 +210,6 @@ class DuckdbEngine:
             if view.name not in self._lazy or not readers[view.name]:
                 continue
             if view.materialized == IF_READ:
-                self._connection.execute(f"DROP VIEW {view.name}")
                 self.view(view.name, view.query, is_materialized=True)
             elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
@@ -268,6 +287,11 @@ class reading:
                 "a file of the lake cannot be read, dissector lake verify tells which: "
                 f"{one_line(error)}"
             ) from error
+
+
+def failed(reason: str) -> str:
+    """The query of what stands in the place of a query that failed."""
+    return f"SELECT CAST(NULL AS STRING) AS capture, {quoted(reason)} AS problem"
 
 
 def one_line(error: BaseException | None) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.parts import MAX_VERDICTS, Parts, of_captures
+from dissector.report.parts import MAX_VERDICTS, PACKETS, Parts, of_captures
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 from dissector.report.verdicts import remarks
@@ -87,7 +87,7 @@ def judged(parts: Parts, capture: str | None) -> Row:
         parts: of this capture alone.
     """
     report: Row = {"sources": sources(parts)}
-    for name in (*JUDGED, "requests"):
+    for name in ("findings", *JUDGED, "requests"):
         report[name] = SECTIONS[name].build(parts)
     row = _verdict(capture, report)
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look")}
@@ -116,6 +116,7 @@ def all_judged(tables: Mapping[str, pa.Table]) -> pa.Table:
     Args:
         tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
     """
+    tables = {PACKETS: pa.table({"capture": pa.array([], pa.string())}), **tables}
     rows = [judged(parts, capture) for capture, parts in of_captures(tables)]
     return pa.Table.from_pylist(rows, KEPT)
 

@@ -87,7 +87,8 @@ def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 def _fill(folder: Path, report: dict[str, Any], has_page: bool, more: Writers) -> None:
     (folder / _MARK).write_text(report_text(report), encoding="utf-8")
     for name, rows in lists(report).items():
-        _write_table(folder, name, rows)
+        if f"{TABLES}/{name}" not in more:
+            _write_table(folder, name, rows)
     for name, write in more.items():
         write(folder / name)
     if has_page:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from dissector.findings.querying import rule_queries
 from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
@@ -27,6 +28,8 @@ MAX_PASSED_OVER: Final = 1000
 MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
+# Of the evidence of findings: capture, frame_no, last_packet.
+PACKETS: Final = "finding_packets"
 # Up to this many rows, sections add up sooner than Arrow does.
 _FEW: Final = 50
 
@@ -74,7 +77,8 @@ class Parts(NamedTuple):
 
 def no_parts() -> Parts:
     """The parts of nothing."""
-    return Parts({"files": [], **{name: [] for name in catalogue()}}, 1_000_000)
+    names = ("files", PACKETS, *catalogue(), *rule_queries())
+    return Parts({name: [] for name in names}, 1_000_000)
 
 
 def _merged(table: pa.Table, keys: list[str], query: Query) -> pa.Table:

@@ -1,7 +1,8 @@
 """A report over the captures of a lake: found or made, put together, judged, and written."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dissector.errors import UsageError
+from dissector.findings.querying import rule_queries
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
@@ -25,9 +27,10 @@ from dissector.report import closing
 from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
-from dissector.report.partitions import Engine, EngineIn, Inputs
-from dissector.report.parts import Parts
+from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
+from dissector.report.parts import PACKETS, Parts, no_parts
 from dissector.report.result import SECTIONS, build
+from dissector.report.sections.findings import found_in, table_of, wanted_frames
 from dissector.report.sections.send_latency import exact
 from dissector.report.tally_cache import (
     CLOSED,
@@ -42,6 +45,7 @@ from dissector.report.tally_cache import (
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
+FINDINGS: Final = "findings"
 _STEPS: Final = 4  # of a report
 _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
@@ -183,7 +187,7 @@ def make_report(
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
                 return Report(_of_one(read, opened, scope), {})
-    names = {name: query.digest for name, query in catalogue().items()}
+    names = _names(scope)
     exactly = ExactPercentiles() if scope.is_exact else None
     found = kept if scope.is_kept else None
     cache = TallyCache(read, found, work, engine, scope.selection, exactly)
@@ -194,9 +198,11 @@ def make_report(
         if is_whole:
             _judge(db, cache, names, read)
         progress.step(2, _STEPS, "all captures together")
-        parts = _parts(db, cache, read)
+        parts = _parts(db, cache, read, names)
         if exactly is not None:
             parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
+        if FINDINGS in scope.sections:
+            parts = _with_packets(db, read, parts)
         verdicts = None
         if is_whole:
             judged = rows_of(db, cache.sources[VERDICTS], judging.KEPT)
@@ -216,7 +222,16 @@ def make_report(
             report["closing"] = closing.section(read.plan, read.captures, changes)
     if scope.is_kept and not scope.captures:
         cache.tidy()
-    return Report(report, _closed_tables(cache) if is_whole else {})
+    tables = _closed_tables(cache) if is_whole else {}
+    if FINDINGS in scope.sections:
+        tables[f"{TABLES}/findings_findings"] = partial(_write_findings, parts)
+    return Report(report, tables)
+
+
+def _write_findings(parts: Parts, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    rows = table_of(found_in(parts)[0])
+    pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
 
 
 class ExactPercentiles:
@@ -231,12 +246,15 @@ class ExactPercentiles:
 
 def _of_one(read: Inputs, db: DuckdbEngine, scope: Scope) -> Row:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
-    tables = tallied_at_once(db, read, catalogue(), scope.selection)
+    tables = tallied_at_once(db, read, _names(scope), scope.selection)
     if scope.is_exact:
         tables["exact"] = settled(exact(db.table))
     tables["files"] = read.known.files
-    verdicts = judging.section(judging.all_judged(tables).to_pylist())
-    report = build(Parts(tables, *_steps(read)), scope.sections, verdicts)
+    parts = Parts({**no_parts().tables, **tables}, *_steps(read))
+    parts = _with_packets(db, read, parts)
+    is_whole = set(scope.sections) >= set(SECTIONS)
+    verdicts = judging.section(judging.all_judged(tables).to_pylist()) if is_whole else None
+    report = build(parts, scope.sections, verdicts)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
     return report
@@ -253,11 +271,39 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
             make_report(there, work, engine, Scope())
 
 
-def _parts(db: DuckdbEngine, cache: TallyCache, read: Inputs) -> Parts:
-    tables = {"files": read.known.files}
-    for name, query in catalogue().items():
-        tables[name] = settled(db.table(query.merged(f"({union(cache.sources[name])})")))
+def _names(scope: Scope) -> dict[str, str]:
+    """The queries whose rows the sections are made from, and the digest of each."""
+    rules = {name: query.digest for name, query in rule_queries().items()}
+    if set(scope.sections) == {FINDINGS}:
+        return rules
+    return {name: query.digest for name, query in catalogue().items()} | rules
+
+
+def _parts(db: DuckdbEngine, cache: TallyCache, read: Inputs, names: Iterable[str]) -> Parts:
+    tables = dict(no_parts().tables) | {"files": read.known.files}
+    for name in names:
+        rows = union(cache.sources[name])
+        if name in rule_queries():
+            tables[name] = db.table(rows)
+        else:
+            tables[name] = settled(db.table(catalogue()[name].merged(f"({rows})")))
     return Parts(tables, *_steps(read))
+
+
+def _with_packets(db: DuckdbEngine, read: Inputs, parts: Parts) -> Parts:
+    """The parts, with the packets of the frames that findings show."""
+    wanted = sorted(wanted_frames(parts))
+    if not wanted:
+        return parts
+    captures = frozenset(capture for capture, _ in wanted)
+    tables_of(read, captures, None, Selection()).open_frames(db)
+    numbers = [number for _, number in wanted]
+    db.register("evidence", pa.table({"capture": [name for name, _ in wanted], "no": numbers}))
+    packets = settled(db.table(
+        "SELECT f.capture, f.frame_no, f.last_packet FROM frames AS f JOIN evidence AS e "
+        f"ON e.capture = f.capture AND e.no = f.frame_no WHERE f.frame_no <= {max(numbers)}"
+    ))  # fmt: skip
+    return parts._replace(tables={**parts.tables, PACKETS: packets})
 
 
 def _steps(read: Inputs) -> tuple[int, dict[str | None, int]]:
@@ -279,18 +325,23 @@ def _judge(db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: 
         some = pa.array(captures[start : start + _JUDGED_AT_ONCE], pa.string())
         db.register("judged", pa.table({"capture": some}))
         tables = {
-            name: settled(db.table(judging.rows_to_judge(query, (
-                f"(SELECT * FROM ({union(cache.sources[name])}) AS kept "
-                "WHERE capture IN (SELECT capture FROM judged)) AS mine"
-            ))))
+            name: settled(
+                db.table(judging.rows_to_judge(query, f"({_of_judged(cache, name)}) AS mine"))
+            )
             for name, query in catalogue().items()
         }  # fmt: skip
+        tables |= {name: db.table(_of_judged(cache, name)) for name in rule_queries()}
         tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
         rows.append(judging.all_judged(tables))
     db.register("verdict_rows", pa.concat_tables(rows))
     folder = cache.folder()
     db.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
     cache.keep(folder, missing, {VERDICTS: digest})
+
+
+def _of_judged(cache: TallyCache, name: str) -> str:
+    rows = union(cache.sources[name])
+    return f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
 
 
 def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:

@@ -12,6 +12,7 @@ from dissector.report.sections import (
     connecting,
     coverage,
     errors,
+    findings,
     permit_utilization,
     publish_to_delivery,
     redelivery,
@@ -27,6 +28,7 @@ REPORT_VERSION: Final = 1
 SECTIONS: Final[dict[str, Section]] = {
     module.SECTION.name: module.SECTION
     for module in (
+        findings,
         coverage,
         send_latency,
         permit_utilization,

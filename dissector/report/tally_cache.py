@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dissector.findings.querying import rule_queries
 from dissector.joining import planning, survey
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
@@ -257,7 +258,7 @@ class TallyCache:
         folder = self.folder()
         captures = frozenset(name for unit in units for name in unit.captures)
         self.captures_read |= captures
-        queries = {name: catalogue()[name].per_capture() for name in names if name in catalogue()}
+        queries = {name: text for name in names if (text := query_of(name)) is not None}
         spill = self._work / f"engine-{self._runs}"
         spill.mkdir()
         with self._engine(spill) as engine:
@@ -288,21 +289,24 @@ class TallyCache:
             whole = [unit for rows, some in parts if rows > engine.task_rows for unit in some]
             parts = [(rows, some) for rows, some in parts if rows <= engine.task_rows]
         memory, threads = engine.budget(len(parts))
-        pieces = [folder / f".{place}" for place in range(len(parts))]
-        todo = [
-            Partition(
-                self._tables(some, closed), queries, piece, spill / piece.name, memory, threads
-            )
-            for piece, (_, some) in zip(pieces, parts, strict=True)
-        ]
-        engine.each(run_partition, todo)
-        if whole:
-            self._tables(whole, closed).open(engine)
-            pieces.append(folder / ".whole")
-            pieces[-1].mkdir()
-            engine.write(queries, pieces[-1])
-            if self._also is not None:
-                self._also(engine)
+        pieces: list[Path] = []
+        for mine, joined in _over_tables(queries, closed):
+            todo = [
+                Partition(
+                    self._tables(some, joined), mine, folder / f".{place}", spill / f"{place}",
+                    memory, threads,
+                )
+                for place, (_, some) in enumerate(parts, start=len(pieces))
+            ]  # fmt: skip
+            engine.each(run_partition, todo)
+            pieces += [each.folder for each in todo]
+            if whole:
+                self._tables(whole, joined).open(engine)
+                pieces.append(folder / f".{len(pieces)}")
+                pieces[-1].mkdir()
+                engine.write(mine, pieces[-1])
+        if whole and self._also is not None:
+            self._also(engine)
         for name in queries:
             (folder / name).mkdir()
             paths = (path for piece in pieces for path in parquet_files(piece, name))
@@ -357,13 +361,36 @@ class TallyCache:
         memory.replace_all()
 
 
+def query_of(name: str) -> str | None:
+    """The query of a table that is kept, None of what no query makes."""
+    if name in rule_queries():
+        return rule_queries()[name].text
+    return catalogue()[name].per_capture() if name in catalogue() else None
+
+
+def _over_tables(
+    queries: Mapping[str, str], closed: Path | None
+) -> list[tuple[Mapping[str, str], Path | None]]:
+    """Queries, and what joining wrote for the tables that they read: rules read none of it.
+
+    Those over joined rows are the last: what is done besides finds their tables.
+    """
+    if closed is None:
+        return [(queries, None)]
+    rules = {name: text for name, text in queries.items() if name in rule_queries()}
+    others = {name: text for name, text in queries.items() if name not in rules}
+    return [each for each in ((rules, None), (others, closed)) if each[0]]
+
+
 def tallied_at_once(
     db: DuckdbEngine, read: Inputs, names: Iterable[str], what: Selection
 ) -> dict[str, pa.Table]:
     """The rows of queries, of captures that are few and none of which was joined."""
     tables_of(read, read.captures, None, what).open(db)
-    found = db.tables({name: catalogue()[name].per_capture() for name in names})
-    return {name: settled(rows) for name, rows in found.items()}
+    found = db.tables({name: text for name in names if (text := query_of(name)) is not None})
+    return {
+        name: rows if name in rule_queries() else settled(rows) for name, rows in found.items()
+    }
 
 
 def rows_of(db: DuckdbEngine, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:

@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 
 from dissector.schemas.column import Column
-from dissector.schemas.tables import TABLES
+from dissector.schemas.tables import OF_REPORTS, TABLES
 
 ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "bigint": pa.int64(),
@@ -24,7 +24,7 @@ _CODED_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 @cache
 def arrow_schema(table: str) -> pa.Schema:
     """The schema that readers of the files see."""
-    return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in TABLES[table].columns])
+    return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in (TABLES | OF_REPORTS)[table].columns])
 
 
 def in_memory_type(column: Column) -> pa.DataType:

@@ -9,6 +9,7 @@ from dissector.schemas import (
     consumers,
     deliveries,
     exchanges,
+    findings,
     frames,
     messages,
     notices,
@@ -35,3 +36,5 @@ TABLES: Final[dict[str, Table]] = {
         notices,
     )
 }
+# What reports write, in the same words.
+OF_REPORTS: Final[dict[str, Table]] = {findings.TABLE.name: findings.TABLE}

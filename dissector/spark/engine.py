@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dissector.errors import InputError
-from dissector.queries.catalogue import BUCKET, OCTAVE, prelude
-from dissector.queries.duckdb_engine import MEMORY
+from dissector.queries.catalogue import BUCKET, MAY_FAIL, OCTAVE, prelude
+from dissector.queries.duckdb_engine import MEMORY, failed
 from dissector.spark.schemas import spark_schema
 from dissector.spark.uris import to_read, to_write
 
@@ -68,6 +69,7 @@ class SparkEngine:
         self._folder = folder.absolute()
         self._views: list[str] = []
         self._settled: set[str] = set()
+        self._rounds = 0  # how often tables were named
         self._is_ready = False
 
     def __enter__(self) -> Self:
@@ -132,6 +134,8 @@ class SparkEngine:
     def prelude(self) -> None:
         """The views that queries share, over tables that are there: `write` and `table` make
         those that their queries read."""
+        self._settled.clear()
+        self._rounds += 1
 
     def table(self, query: str) -> pa.Table:
         """All rows of a query that gives few."""
@@ -146,7 +150,7 @@ class SparkEngine:
         self._settle(list(queries.values()))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = [
-                pool.submit(self._write, query, folder.absolute() / name)
+                pool.submit(self._write_or_reason, name, query, folder.absolute() / name)
                 for name, query in queries.items()
             ]
             for future in waiting:
@@ -164,17 +168,26 @@ class SparkEngine:
                     readers[inner.name] += len(places(inner.name, view.query))
         for view in prelude():
             if readers[view.name] > 1 and view.name not in self._settled:
-                target = self._folder / "settled" / view.name
+                target = self._folder / f"settled-{self._rounds}" / view.name
                 rows = self._write(view.query, target)
                 self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_read(target)))
                 self._settled.add(view.name)
             elif readers[view.name]:
                 self.view(view.name, view.query)  # over views that may be settled by now
 
+    def _write_or_reason(self, name: str, query: str, target: Path) -> None:
+        """Write what a query gives; for one that may fail, the reason instead."""
+        try:
+            self._write(query, target)
+        except PySparkException as error:
+            if not name.startswith(MAY_FAIL):
+                raise
+            self._write(failed(str(error).splitlines()[0]), target)
+
     def _write(self, query: str, target: Path) -> DataFrame:
         rows = self._spark.sql(query)
         with _reading():
-            rows.write.option("compression", "zstd").parquet(to_write(target))
+            rows.write.mode("overwrite").option("compression", "zstd").parquet(to_write(target))
         return rows
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:

@@ -5,6 +5,7 @@ title = "A consumer stopped asking for messages that wait"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_lasted_s"
 references = ["apache/pulsar#100", "apache/pulsar#380", "apache/pulsar#170", "streamnative/pulsar-rs#114", "apache/pulsar-client-go#784"]
 fires = ["fake-f20_stuck_consumer.pcap"]

@@ -5,6 +5,7 @@ title = "Permits below zero: a batch was larger than what was left"
 severity = "info"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_largest_batch"
 references = ["apache/pulsar#24418", "apache/pulsar#12370", "apache/pulsar#10813", "apache/pulsar#6054", "apache/pulsar PR 10396"]
 fires = ["go-g02_batch_zstd-bem.pcap"]

@@ -5,6 +5,7 @@ title = "Delivery stopped at a limit of unacknowledged messages"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_silence_measured_s"
 references = ["apache/pulsar#759", "apache/pulsar#22657", "apache/pulsar-client-go#1019", "apache/pulsar#22534", "apache/pulsar PR 17483"]
 fires = ["java-j17_blocked_unacked.pcap"]

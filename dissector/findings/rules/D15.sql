@@ -5,6 +5,7 @@ title = "A message was stored twice"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "send_latency"
 worst = "measured_messages"
 references = ["apache/pulsar#150", "apache/pulsar-client-go#650"]
 fires = ["java-j24_unload.pcap", "java-j74_corrupt.pcap"]

@@ -5,6 +5,7 @@ title = "A producer or consumer reconnects again and again"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_opens_seen"
 references = ["apache/pulsar-client-go#650", "apache/pulsar-client-go#774", "streamnative/pulsar-rs#263", "apache/pulsar#13084", "apache/pulsar-client-go#147"]
 fires = ["fake-f03_senderror_persist.pcap", "fake-f12_slow_receipts.pcap"]

@@ -5,6 +5,7 @@ title = "A name is taken"
 severity = "info"
 verdict = "proven"
 protocol = "pulsar"
+section = "errors"
 worst = "measured_refusals"
 references = ["apache/pulsar#13342", "apache/pulsar#13363", "apache/pulsar#15885", "apache/pulsar#7140", "apache/pulsar PR 21144"]
 errors = ["ProducerBusy", "ConsumerBusy", "ProducerFenced"]

@@ -5,6 +5,7 @@ title = "An entry's bytes do not match its checksum"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "checksum_failures"
 worst = "measured_frames"
 references = ["apache/pulsar#21557", "apache/pulsar#4051", "apache/pulsar#22601"]
 errors = ["ChecksumError", "ChecksumMismatch"]

@@ -5,6 +5,7 @@ title = "A consumer throws away messages that have no checksum"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "checksum_failures"
 worst = "measured_messages"
 references = ["apache/pulsar#16625"]
 errors = ["ChecksumMismatch"]
