@@ -8,19 +8,21 @@ from typing import Any
 import pyarrow as pa
 
 from dissector.blocks import TableBlock
-from dissector.queries.catalogue import catalogue
+from dissector.findings.loading import RANK
+from dissector.findings.querying import rule_queries
+from dissector.queries.catalogue import MAY_FAIL, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
 from dissector.report.captures import all_judged, section
-from dissector.report.numbers import step_ns
-from dissector.report.parts import Parts, of_captures
+from dissector.report.numbers import Row, step_ns
+from dissector.report.parts import Parts, no_parts, of_captures
 from dissector.report.result import build
 from dissector.report.tally_cache import settled
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.rows import arrow_batch
 
-Made = tuple[Parts, Mapping[str, pa.Table]]
+Made = tuple[Parts, Mapping[str, pa.Table | list[Row]]]
 
 
 class Numbers:
@@ -28,7 +30,16 @@ class Numbers:
 
     def __init__(self) -> None:
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+        self._incidents: dict[str, list[dict[str, Any]]] = {}
         self._found: Made | None = None
+
+    def add_incident(self, number: str, capture: str = "c", variant: str = "") -> None:
+        """Let a rule, by its number, have found something in a capture."""
+        name = f"{MAY_FAIL}{number.lower()}"
+        row = {"capture": capture, "variant": variant, "first_ns": 1, "last_ns": 2, RANK: 1,
+               rule_queries()[name].rule.worst: 1, "frame_first": 1, "packet_first": 1}  # fmt: skip
+        self._incidents.setdefault(name, []).append(row)
+        self._found = None
 
     def add_block(self, block: TableBlock, capture: str = "c") -> None:
         """Take in a block of rows of the core."""
@@ -53,7 +64,7 @@ class Numbers:
         """What the sections take."""
         return self._made()[0]
 
-    def tallies(self) -> Mapping[str, pa.Table]:
+    def tallies(self) -> Mapping[str, pa.Table | list[Row]]:
         """The rows of each query per capture, and `files`."""
         return self._made()[1]
 
@@ -114,14 +125,17 @@ class Numbers:
         tallies = {
             name: settled(db.table(query.per_capture())) for name, query in queries.items()
         }
-        merged = {**tallies, "files": files}
+        # No rule is asked.
+        incidents = {**no_parts().tables, **self._incidents}
+        tallies = {**incidents, **tallies, "files": files}
+        merged = dict(tallies)
         for name, query in queries.items() if len(captures) > 1 else ():
             db.register("kept_rows", tallies[name])
             merged[name] = settled(db.table(query.merged("kept_rows")))
         known = [span for span in spans.values() if span != (0, 0)]
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}
-        return Parts(merged, step_ns(*whole), steps), tallies | {"files": files}
+        return Parts(merged, step_ns(*whole), steps), tallies
 
 
 @cache

@@ -67,7 +67,8 @@ EDGES_THAT_MEET = {
     # One meaning of a number: what is shown while it happens is computed by the report's walks.
     "dissector.tap": {"sources", "lake", "report"},
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
-    "dissector.report": {"joining", "lake", "queries"},  # numbers are made by queries over a lake
+    # Numbers and findings are made by queries over a lake.
+    "dissector.report": {"findings", "joining", "lake", "queries"},
     "dissector.compare": {"joining", "lake", "queries", "report"},  # so are those of two runs
     # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
     "dissector.evidence": {"sources", "lake", "queries"},
@@ -101,7 +102,8 @@ NUMBA_IN = {
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
               "dissector.compare",
-              "dissector.evidence", "dissector.queries", "dissector.joining", "dissector.tap",
+              "dissector.evidence", "dissector.findings", "dissector.queries", "dissector.joining",
+              "dissector.tap",
               "dissector.spark", "dissector.cli", "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
 MAX_LINE = 100

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import total_ordering
 from typing import Any, Final, NamedTuple
 
 from dissector.cli import expression, select
@@ -50,7 +51,14 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
     Raises:
         UsageError: a report never has such a number; the text names the nearest one.
     """
-    names = {column.name for each in conditions for column in expression.columns_of(each.node)}
+    names = {
+        column.name
+        for each in conditions if not _is_of_findings(each)
+        for column in expression.columns_of(each.node)
+    }  # fmt: skip
+    for each in filter(_is_of_findings, conditions):
+        for column in expression.columns_of(each.node):
+            _check_of_finding(column.name)
     if not names:
         return
     # What a report has, its sections tell: one of nothing has every number, too.
@@ -129,5 +137,64 @@ def met(conditions: Sequence[Condition], report: Any) -> list[str]:
     return [
         condition.text
         for condition in conditions
-        if select.holds(condition.node, lambda path: value_at(report, path))
+        if (
+            any(_holds_of(condition, row) for row in report["findings"]["findings"])
+            if _is_of_findings(condition)
+            else select.holds(condition.node, lambda path: value_at(report, path))
+        )
     ]
+
+
+# -- conditions over findings, true if they are of any: finding.severity >= error
+
+_OF_FINDING: Final = "finding."
+_SEVERITIES: Final = ("info", "warning", "error")
+_NAMES: Final = (
+    *("severity", "id", "code", "title", "verdict", "section", "capture", "incidents"),
+    *("first_ts", "last_ts"),
+)
+_PARTS: Final = ("subject.", "measured.", "thresholds.")
+
+
+@total_ordering
+class _Severity(str):
+    """A severity, by what it weighs, beside another or the text of one."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True
+
+    def __lt__(self, other: str) -> bool:
+        return _weight(self) < _weight(other)
+
+
+def _weight(severity: str) -> int:
+    name = str.__str__(severity)
+    return _SEVERITIES.index(name) if name in _SEVERITIES else -1
+
+
+def _is_of_findings(condition: Condition) -> bool:
+    columns = expression.columns_of(condition.node)
+    return any(column.name.startswith(_OF_FINDING) for column in columns)
+
+
+def _check_of_finding(name: str) -> None:
+    inner = name.removeprefix(_OF_FINDING)
+    if name in _SEVERITIES or (inner != name and (inner in _NAMES or inner.startswith(_PARTS))):
+        return
+    near = get_close_matches(inner, _NAMES, n=1, cutoff=0.6)
+    hint = f"; did you mean finding.{near[0]}?" if near else f"; it has {', '.join(_NAMES)}"
+    raise UsageError(f"--fail-on: a finding has no {name}{hint}")
+
+
+def _holds_of(condition: Condition, row: dict[str, Any]) -> bool:
+    def value(name: str) -> expression.Value:
+        if name in _SEVERITIES:
+            return _Severity(name)
+        place: Any = row
+        for part in name.removeprefix(_OF_FINDING).split("."):
+            place = place.get(part) if isinstance(place, dict) else None
+        return _Severity(place) if name == "finding.severity" else place
+
+    return select.holds(condition.node, value)

@@ -1,13 +1,16 @@
 """The commands findings and explain: what is wrong, and what a name or number means."""
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dissector.cli.opening import need_inputs_or_lake, opened_lake
+from dissector.cli.conditions import check_paths, read_conditions
+from dissector.cli.engines import Name, chosen, engine_option
+from dissector.cli.engines import opened as opened_engine
+from dissector.cli.opening import Opened, need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
     FOLDER,
     Common,
@@ -16,18 +19,22 @@ from dissector.cli.options import (
     chain_option,
     dissecting_options,
     example,
+    fail_on_option,
     json_option,
     lake_option,
+    master_option,
 )
-from dissector.cli.render import json_line, time_text
+from dissector.cli.render import json_line
+from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, counted, safe_text, terminal_width, wrapped
 from dissector.errors import UsageError
 
 if TYPE_CHECKING:
     from dissector.findings.finding import Finding
-    from dissector.findings.loading import Rule
-    from dissector.lake.manifest import Manifest
+    from dissector.findings.loading import Problem, Rule
+    from dissector.report.commands import Commands
 
+Row = dict[str, Any]
 _COLOURS: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 _rules_option = click.option(
@@ -40,7 +47,8 @@ _rules_option = click.option(
     epilog=example(
         "dissector findings night.pcap\n"
         "dissector findings --lake lake --code D06 --json\n"
-        "dissector findings night.pcap --rules my-rules"
+        "dissector findings night.pcap --rules my-rules\n"
+        "dissector findings night.pcap --fail-on 'finding.severity >= error'"
     )
 )
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
@@ -52,6 +60,9 @@ _rules_option = click.option(
 )  # fmt: skip
 @json_option("Print the findings as JSON.")
 @_rules_option
+@fail_on_option
+@engine_option
+@master_option
 @chain_option
 @dissecting_options
 def findings(
@@ -62,41 +73,43 @@ def findings(
     codes: tuple[str, ...],
     is_json: bool,
     folder: Path | None,
+    fail_on: tuple[str, ...],
+    engine: Name,
+    master: str | None,
     chain: str,
 ) -> int:
     """Say what is wrong, with the frames that prove it.
 
     Each finding says what happened, how it is known, what else could look the same, what would
     decide, and what to do; the worst comes first. A rule that cannot be used is named, the others
-    go on.
+    go on. Of a lake only new captures are read; rules of --rules read all of them.
     """
-    from dissector.findings.finding import findings_of
+    from dissector.findings.finding import worst_first
     from dissector.findings.loading import load_rules
-    from dissector.queries.sandbox import sandbox_over
+    from dissector.report.commands import Commands
+    from dissector.report.sections.findings import as_row
 
+    conditions = read_conditions(fail_on)
+    check_paths(conditions)
     need_inputs_or_lake(inputs, lake, captures)
-    rules, broken = load_rules(folder)
-    for problem in broken:
-        common.words.missing(f"rule left out: {problem}")
+    rules, problems = load_rules(folder)
     rules = _wanted(rules, codes)
     with opened_lake(inputs, lake, common, chain) as opened:
-        chosen = [
-            one for one in opened.lake.captures if not captures or one.capture_id in captures
-        ]
-        unknown = sorted(set(captures) - {one.capture_id for one in chosen})
-        if unknown:
-            raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
-        with sandbox_over(opened.lake._replace(captures=tuple(chosen))) as engine:
-            found, failed = findings_of(engine, rules)
-        for problem in failed:
+        found, failed, sources = _found(opened, rules, captures, (engine, master), common)
+        for problem in (*problems, *failed):
             common.words.missing(f"rule left out: {problem}")
-        command = _commands(inputs, lake, chosen)
+        files = None if opened.reading is None else opened.reading.files_of_captures()
+        commands = Commands({"sources": sources}, inputs, files)
+        rows = [as_row(one) for one in worst_first(found)]
         if is_json:
-            rows = [_as_json(one, command(one)) for one in found]
-            print(json_line({"findings": rows}, keeps_nulls=True))
+            shown = [row | {"command": command_of(row, commands, lake)} for row in rows]
+            print(json_line({"findings": shown}, keeps_nulls=True))
         else:
-            _print(found, len(rules) - len(failed), command, Paint(common.color))
-        return opened.end(common)
+            paint, width = Paint(common.color), terminal_width()
+            for line in lines_of(rows, len(rules) - len(failed), commands, paint, width, lake):
+                print(line)
+        code = opened.end(common)
+    return judge(conditions, {"findings": {"findings": rows}}, code, common.words)
 
 
 def _wanted(rules: Sequence["Rule"], codes: Iterable[str]) -> list["Rule"]:
@@ -110,67 +123,88 @@ def _wanted(rules: Sequence["Rule"], codes: Iterable[str]) -> list["Rule"]:
     ]
 
 
-def _commands(
-    inputs: Sequence[str], lake: Path | None, captures: Iterable["Manifest"]
-) -> Callable[["Finding"], str]:
-    """What gives the command line that shows the frames of a finding."""
-    names = {one.capture_id: [source.file_name for source in one.sources] for one in captures}
+def _found(
+    opened: Opened,
+    rules: Sequence["Rule"],
+    captures: Sequence[str],
+    engine: tuple[Name, str | None],
+    common: Common,
+) -> tuple[list["Finding"], list["Problem"], list[Row]]:
+    """What rules find in a lake, those that failed, and the files behind the captures."""
+    from dissector.findings.finding import findings_of
+    from dissector.findings.querying import rule_queries
+    from dissector.queries.sandbox import sandbox_over
+    from dissector.report import pipeline
+    from dissector.report.workspace import temporary
 
-    def command(one: "Finding") -> str:
-        numbers = ", ".join(str(each.frame_no) for each in one.evidence)
-        if lake is not None:
-            query = (
-                f"select * from frames where capture = '{one.capture}' and frame_no in ({numbers})"
-            )
-            return f"dissector sql --lake {shlex.quote(str(lake))} {shlex.quote(query)}"
-        sources = {Path(name).name for name in names.get(one.capture, ())}
-        mine = [name for name in inputs if Path(name).name in sources] or list(inputs)
-        files = " ".join(map(shlex.quote, mine))
-        return f"dissector frames {files} -Y 'frame_no in ({numbers})'"
-
-    return command
-
-
-def _as_json(one: "Finding", command: str) -> dict[str, Any]:
-    return {
-        "id": one.number, "code": one.code, "title": one.title, "severity": one.severity,
-        "verdict": one.verdict, "capture": one.capture, "subject": dict(one.subject),
-        "first_ts": time_text(one.first_ns), "last_ts": time_text(one.last_ns),
-        "incidents": one.incidents, "measured": dict(one.measured),
-        "thresholds": dict(one.thresholds), "ruled_out": list(one.ruled_out),
-        "evidence": [each._asdict() for each in one.evidence], "text": one.text,
-        "command": command,
-    }  # fmt: skip
+    own = {query.rule.file for query in rule_queries().values()}
+    of_users = [rule for rule in rules if rule.file not in own]
+    name, why = chosen(*engine, opened.lake.rows())
+    common.words.detail(why)
+    with (
+        temporary() as work,
+        opened_engine(name, engine[1], opened.lake.rows(), common.jobs) as engine_in,
+    ):
+        found, failed, sources = pipeline.find(
+            opened.lake, work, engine_in, captures, has_memory=opened.reading is None
+        )
+    wanted = {rule.number for rule in rules} - {rule.number for rule in of_users}
+    found = [one for one in found if one.number in wanted]
+    if of_users:
+        mine = tuple(
+            one for one in opened.lake.captures if not captures or one.capture_id in captures
+        )
+        with sandbox_over(opened.lake._replace(captures=mine)) as sandbox:
+            more, broken = findings_of(sandbox, of_users)
+        found, failed = [*found, *more], [*failed, *broken]
+    return found, failed, sources
 
 
-def _print(
-    found: Sequence["Finding"], rules: int, command: Callable[["Finding"], str], paint: Paint
-) -> None:
-    width = terminal_width()
-    if not found:
-        print(f"no findings; {counted(rules, 'rule')} asked")
+def command_of(row: Row, commands: "Commands", lake: Path | None = None) -> str:
+    """The command line that shows the frames of a finding. lake: that was named, if one was."""
+    from dissector.report.verdicts import judging
+
+    if lake is None:
+        return judging.command_of(row, commands)
+    numbers = ", ".join(str(each["frame_no"]) for each in row["evidence"])
+    query = f"select * from frames where capture = '{row['capture']}' and frame_no in ({numbers})"
+    return f"dissector sql --lake {shlex.quote(str(lake))} {shlex.quote(query)}"
+
+
+def lines_of(
+    rows: Sequence[Row],
+    rules: int,
+    commands: "Commands",
+    paint: Paint,
+    width: int | None,
+    lake: Path | None = None,
+) -> Iterator[str]:
+    """Findings as text for people. rules: how many were asked."""
+    if not rows:
+        yield f"no findings; {counted(rules, 'rule')} asked"
         return
-    for one in found:
-        severity = paint(one.severity, _COLOURS[one.severity])
-        print(f"{one.number}  {severity}  {paint(safe_text(one.title), 'bold')}  ({one.verdict})")
-        print(
-            f"  {time_text(one.first_ns)} to {time_text(one.last_ns)}, "
-            f"{counted(one.incidents, 'incident')}, {safe_text(one.capture)}"
+    for row in rows:
+        severity = paint(row["severity"], _COLOURS[row["severity"]])
+        title = paint(safe_text(row["title"]), "bold")
+        yield f"{row['id']}  {severity}  {title}  ({row['verdict']})"
+        yield (
+            f"  {row['first_ts'] or '-'} to {row['last_ts'] or '-'}, "
+            f"{counted(row['incidents'], 'incident')}, {safe_text(row['capture'])}"
         )
         subject = ", ".join(
             f"{name} {safe_text(str(value))}"
-            for name, value in one.subject.items() if value is not None
+            for name, value in row["subject"].items() if value is not None
         )  # fmt: skip
-        lines = [subject, *map(safe_text, one.text.split("\n"))]
-        lines += [f"Ruled out: {safe_text(each)}." for each in one.ruled_out]
+        lines = [subject, *map(safe_text, row["text"].split("\n"))]
+        lines += [f"Ruled out: {safe_text(each)}." for each in row["ruled_out"]]
         for line in filter(None, lines):
-            print("\n".join(wrapped(f"  {line}", width, "    ")))
-        for each in one.evidence:
-            print(f"  frame {each.frame_no}, packet {each.packet}: {safe_text(each.role)}")
-        if one.evidence:
-            print(f"  {safe_text(command(one))}")
-        print()
-    print(f"{counted(len(found), 'finding')}; {counted(rules, 'rule')} asked")
+            yield from wrapped(f"  {line}", width, "    ")
+        for each in row["evidence"]:
+            yield f"  frame {each['frame_no']}, packet {each['packet']}: {safe_text(each['role'])}"
+        if row["evidence"]:
+            yield f"  {paint(safe_text(command_of(row, commands, lake)), 'cyan')}"
+        yield ""
+    yield f"{counted(len(rows), 'finding')}; {counted(rules, 'rule')} asked"
 
 
 @click.command(
@@ -184,7 +218,7 @@ def _print(
 @click.argument("name", metavar="CODE|NUMBER|ERROR")
 @_rules_option
 def explain(name: str, folder: Path | None) -> int:
-    """Say what a code, an error or a number means.
+    """Say what a code, a notice, an error or a number means.
 
     A number is a frame length that a broker complains of; with what people reported and what to
     ask.
@@ -198,7 +232,8 @@ def explain(name: str, folder: Path | None) -> int:
     lines = explained(name, rules)
     if not lines:
         raise UsageError(
-            f"{name} is no finding, no error of a broker and no frame length that is known"
+            f"{name} is no finding, no notice, no error of a broker and no frame length that is "
+            "known"
         )
     width = terminal_width()
     for line in lines:

@@ -1,12 +1,15 @@
 """What a finding, an error of a broker or a strange frame length means."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from typing import Final
 
 from dissector.findings.loading import Rule
+from dissector.notices import NOTICES
 
+_NUMBER: Final = re.compile(r"\{value2?\}")  # of a single notice
 # A frame begins with its length without these bytes; brokers add them when they say what they read.
 LENGTH_BYTES: Final = 4
 # What other protocols begin with.
@@ -37,6 +40,10 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
         if error.lower() == asked:
             lines += [f"{error}: an error that a broker answers.", words["means"]]
             lines += [f"To ask: {words['ask']}"]
+    for kind in NOTICES:
+        if kind.code == asked:
+            lines += [f"{kind.code}: a notice about the capture or the traffic ({kind.severity})."]
+            lines += [f"It says: {_NUMBER.sub('…', kind.sentence)}"]
     for rule in rules:
         names = (rule.number, rule.code, *rule.errors, *filter(None, rule.words))
         if asked in (each.lower() for each in names):

@@ -31,7 +31,9 @@ INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incid
 MAX_EVIDENCE: Final = 8
 _PLACES: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
-_KINDS: Final = ("subject", "measured", "ruled_out", "frame")
+FRAME: Final = "frame"
+PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
+_KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 _AT: Final = re.compile(r"LINE (\d+):.*", re.DOTALL)
 _NAMED: Final = re.compile(r'"(\w+)"|\bname (\w+)')
@@ -78,7 +80,6 @@ class Finding(NamedTuple):
 
 
 Rows = Iterable[Mapping[str, Any]]
-Packets = Mapping[tuple[str, int], int]
 
 
 def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
@@ -109,34 +110,15 @@ def findings_of(
         except UsageError as error:
             problems.append(_placed(rule, str(error)))
             continue
-        mine, failed = found_by(rule, rows)
+        mine, failed = found_by(rule, _with_packets(engine, rows))
         found += mine
         problems += failed
-    packets = _packets(engine, frames_of(found))
-    return worst_first(with_packets(found, packets)), problems
+    return worst_first(found), problems
 
 
 def worst_first(found: Iterable[Finding]) -> list[Finding]:
     """Findings in the order in which they are shown."""
     return sorted(found, key=_order)
-
-
-def frames_of(found: Iterable[Finding]) -> set[tuple[str, int]]:
-    """The frames of evidence, as captures and numbers."""
-    return {(one.capture, each.frame_no) for one in found for each in one.evidence}
-
-
-def with_packets(found: Iterable[Finding], packets: Packets) -> list[Finding]:
-    """The findings, their evidence with the packet that completed each frame."""
-    return [
-        one._replace(
-            evidence=tuple(
-                each._replace(packet=packets.get((one.capture, each.frame_no)))
-                for each in one.evidence
-            )
-        )
-        for one in found
-    ]
 
 
 def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str]]:
@@ -192,7 +174,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
 
 
 def _split(name: str) -> tuple[str, str]:
-    for kind in _KINDS:
+    for kind in (*_KINDS, PACKET):
         if name.startswith(f"{kind}_"):
             return kind, name[len(kind) + 1 :]
     return "", ""
@@ -258,11 +240,12 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
     words = rule.words[variant]
     subject, measured = _cells(worst, "subject"), _cells(worst, "measured")
     thresholds = {name: each.value for name, each in rule.thresholds.items()}
-    values = {**thresholds, **subject, **measured, **_cells(worst, "frame")}
+    values = {**thresholds, **subject, **measured, **_cells(worst, FRAME)}
     evidence: dict[int, Evidence] = {}
-    for role, number in _cells(worst, "frame").items():
+    for role, number in _cells(worst, FRAME).items():
         if number is not None:
-            evidence.setdefault(number, Evidence(number, None, role.replace("_", " ")))
+            packet = worst.get(f"{PACKET}_{role}")
+            evidence.setdefault(number, Evidence(number, packet, role.replace("_", " ")))
     return Finding(
         rule.number, rule.code, words.title, words.severity, words.verdict, rule.section,
         worst["capture"], subject, min(row["first_ns"] or 0 for row in rows),
@@ -291,20 +274,34 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _packets(engine: "Sandbox", wanted: Iterable[tuple[str, int]]) -> Packets:
+def _with_packets(engine: "Sandbox", rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a rule; beside each frame the packet that completed it."""
+    wanted = {
+        (row["capture"], number)
+        for row in rows
+        for number in _cells(row, FRAME).values()
+        if number is not None
+    }
+    if not wanted:
+        return list(rows)
     places = ", ".join(f"({quoted(capture)}, {number})" for capture, number in sorted(wanted))
-    if not places:
-        return {}
     query = (
         "SELECT capture, frame_no, last_packet FROM frames "
         f"WHERE (capture, frame_no) IN ({places})"
     )
-    return {
+    packets = {
         (row["capture"], row["frame_no"]): row["last_packet"]
         for answer in engine.answers(query)
         for batch in answer.batches()
         for row in batch.to_pylist()
     }
+    return [
+        row | {
+            f"{PACKET}_{role}": packets.get((row["capture"], number))
+            for role, number in _cells(row, FRAME).items()
+        }
+        for row in rows
+    ]  # fmt: skip
 
 
 def _order(one: Finding) -> tuple[Any, ...]:

@@ -5,16 +5,33 @@ it names as evidence are frames of that capture.
 """
 
 import hashlib
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.findings.finding import FRAME, PACKET
 from dissector.findings.loading import Rule, incidents_query, load_rules
 from dissector.queries.catalogue import MAY_FAIL, used_views
+from dissector.queries.duckdb_engine import parquet_files
 from dissector.schemas import SCHEMA_VERSION
 
 # It steps when rows of rules are kept in another form.
 _FORM: Final = 1
+
+
+class OverFrames(Protocol):
+    """An engine that has the table frames."""
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """A small table."""
+
+    def table(self, query: str) -> pa.Table:
+        """The rows of a query that are few."""
 
 
 class RuleQuery(NamedTuple):
@@ -36,3 +53,65 @@ def rule_queries() -> Mapping[str, RuleQuery]:
         digest = hashlib.sha256(whole.encode()).hexdigest()
         found[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, digest)
     return found
+
+
+def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Rows of rules by the names of their queries; beside each frame the packet that completed it.
+
+    Rows of other queries stay as they are.
+    """
+    rules = {name: rows for name, rows in found.items() if name.startswith(MAY_FAIL)}
+    places: set[tuple[str, int]] = set()
+    for rows in rules.values():
+        captures = rows.column("capture").to_pylist()
+        for name in _frames(rows):
+            numbers = rows.column(name).to_pylist()
+            places.update(
+                (capture, int(number))
+                for capture, number in zip(captures, numbers, strict=True) if number is not None
+            )  # fmt: skip
+    packets: dict[tuple[str, int], int] = {}
+    if places:
+        wanted = sorted(places)
+        columns = {"capture": [name for name, _ in wanted], "no": [no for _, no in wanted]}
+        engine.register("evidence", pa.table(columns))
+        there = engine.table(
+            "SELECT f.capture, f.frame_no, f.last_packet FROM frames AS f JOIN evidence AS e "
+            "ON e.capture = f.capture AND e.no = f.frame_no"
+        )
+        packets = {
+            (row["capture"], row["frame_no"]): row["last_packet"] for row in there.to_pylist()
+        }
+    return {
+        name: _beside(rows, packets) if name in rules else rows for name, rows in found.items()
+    }
+
+
+def write_packets(engine: OverFrames, names: Iterable[str], folder: Path) -> None:
+    """The same for rows that were written: each rule's become one file."""
+    files = {
+        name: paths
+        for name in names
+        if name.startswith(MAY_FAIL) and (paths := parquet_files(folder, name))
+    }
+    found = {
+        name: pa.concat_tables(pq.read_table(path) for path in paths)
+        for name, paths in files.items()
+    }
+    for name, rows in with_packets(engine, found).items():
+        shutil.rmtree(folder / name, ignore_errors=True)
+        pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
+
+
+def _frames(rows: pa.Table) -> list[str]:
+    return [name for name in rows.column_names if name.startswith(f"{FRAME}_")]
+
+
+def _beside(rows: pa.Table, packets: Mapping[tuple[str, int], int]) -> pa.Table:
+    captures = rows.column("capture").to_pylist()
+    for name in _frames(rows):
+        numbers = rows.column(name).to_pylist()
+        mine = [packets.get(place) for place in zip(captures, numbers, strict=True)]
+        column = pa.array(mine, pa.int64())
+        rows = rows.append_column(PACKET + name.removeprefix(FRAME), column)
+    return rows

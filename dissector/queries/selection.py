@@ -51,6 +51,14 @@ class Selection(NamedTuple):
         """Whether nothing is left out."""
         return self == Selection()
 
+    def has(self, first_ns: int | None, last_ns: int | None, topic: str | None) -> bool:
+        """Whether something that lasted and was about a topic, if about any, belongs to it."""
+        begins = self.until_ns is None or first_ns is None or first_ns < self.until_ns
+        ends = self.since_ns is None or last_ns is None or last_ns >= self.since_ns
+        names = (topic, topic.rpartition(_PARTITION)[0]) if topic else ()
+        is_about = not self.topics or not names or any(name in self.topics for name in names)
+        return begins and ends and is_about
+
     def as_json(self) -> dict[str, Any]:
         """What the report says about it."""
         return {

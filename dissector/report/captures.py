@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.parts import MAX_VERDICTS, PACKETS, Parts, of_captures
+from dissector.report.parts import MAX_VERDICTS, Parts, no_parts, of_captures
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 from dissector.report.verdicts import remarks
@@ -110,14 +110,14 @@ def rows_to_judge(query: Query, source: str) -> str:
     return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
 
 
-def all_judged(tables: Mapping[str, pa.Table]) -> pa.Table:
+def all_judged(tables: Mapping[str, pa.Table | list[Row]]) -> pa.Table:
     """The verdicts of all captures that have files, in the order of their names: rows of KEPT.
 
     Args:
         tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
     """
-    tables = {PACKETS: pa.table({"capture": pa.array([], pa.string())}), **tables}
-    rows = [judged(parts, capture) for capture, parts in of_captures(tables)]
+    whole = {**no_parts().tables, **tables}
+    rows = [judged(parts, capture) for capture, parts in of_captures(whole)]
     return pa.Table.from_pylist(rows, KEPT)
 
 

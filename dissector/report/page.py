@@ -18,10 +18,12 @@ from markupsafe import Markup, escape
 
 from dissector.report import meanings, plots, words
 from dissector.report.captures import WORDS
+from dissector.report.commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
-from dissector.report.verdict import spoken
+from dissector.report.verdict import VERDICTS, spoken
 from dissector.report.verdicts import remarks
+from dissector.report.verdicts.judging import MARKS, command_of
 from dissector.report.words import many
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
@@ -186,6 +188,7 @@ def _environment(places: Places) -> Environment:
         "meaning_of": meanings.meaning_of,
         "packet_of": places.packet,
         "file_of": places.file_of,
+        "severity_words": {severity: VERDICTS[mark] for severity, mark in MARKS.items()},
         "capture_count": places.count,
         "max_rows": MAX_ROWS,
     }
@@ -211,6 +214,7 @@ def page(report: Row) -> str:
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
     return template.render(
         report=report,
+        command_of=partial(command_of, commands=Commands(report)),
         plots=_plots(report),
         remarks=sorted(remarks(report), key=lambda remark: WORDS.index(remark.word)),
         policy=policy(style, script),

@@ -8,7 +8,7 @@ left to an engine that partitions the rows themselves.
 
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
+from dissector.findings.querying import write_packets
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.increment_cache import OF_INCREMENT, IncrementCache
@@ -125,33 +126,24 @@ class Tables(NamedTuple):
     def open(self, engine: Engine) -> None:
         """Give an engine the tables that queries read, and the views."""
         engine.expect(self.rows)
-        self._name_files(engine, TABLES)
-        for name, paths in (self.closed or {}).items():
-            engine.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
-        self.what.register(engine)
-        for name, query in self.what.views(self._views()):
-            engine.view(name, query)
-        engine.prelude()
-
-    def open_frames(self, engine: Engine) -> None:
-        """Give an engine the frames alone."""
-        self._name_files(engine, ("frames",))
-        engine.view("frames", dict(self._views())["frames"])
-
-    def _name_files(self, engine: Engine, tables: Iterable[str]) -> None:
-        for table in tables:
+        for table in TABLES:
             empty = arrow_schema(table).empty_table()
             engine.lake_table(table, self.files[table], self.old_files[table], empty)
         for name, rows in self.small.items():
             engine.register(name, rows)
-
-    def _views(self) -> Iterator[tuple[str, str]]:
-        return table_views(
+        for name, paths in (self.closed or {}).items():
+            engine.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
+        self.what.register(engine)
+        views = table_views(
             has_others=self.has_others,
             has_rotations="rotations" in self.small,
             is_joined=self.closed is not None,
             has_twins="twins_elsewhere" in self.small,
         )
+        for name, query in self.what.views(views):
+            engine.view(name, query)
+        engine.prelude()
+
 
 
 def tables_of(
@@ -256,6 +248,7 @@ def run_partition(partition: Partition) -> None:
     with DuckdbEngine(spill, partition.threads, partition.memory) as db:
         partition.tables.open(db)
         db.write(partition.queries, made)
+        write_packets(db, partition.queries, made)
     try:
         made.rename(partition.folder)
     except OSError:

@@ -28,8 +28,6 @@ MAX_PASSED_OVER: Final = 1000
 MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
-# Of the evidence of findings: capture, frame_no, last_packet.
-PACKETS: Final = "finding_packets"
 # Up to this many rows, sections add up sooner than Arrow does.
 _FEW: Final = 50
 
@@ -77,7 +75,7 @@ class Parts(NamedTuple):
 
 def no_parts() -> Parts:
     """The parts of nothing."""
-    names = ("files", PACKETS, *catalogue(), *rule_queries())
+    names = ("files", *catalogue(), *rule_queries())
     return Parts({name: [] for name in names}, 1_000_000)
 
 
@@ -102,7 +100,7 @@ class _OfOne(dict[str, list[Row]]):
         return found
 
 
-def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Parts]]:
+def of_captures(tables: Mapping[str, pa.Table | list[Row]]) -> Iterator[tuple[str | None, Parts]]:
     """The parts of every capture that has files, in the order of their names, for its totals.
 
     Args:
@@ -112,7 +110,8 @@ def of_captures(tables: Mapping[str, pa.Table]) -> Iterator[tuple[str | None, Pa
     @cache
     def split(name: str) -> dict[Any, list[Row]]:
         found: dict[Any, list[Row]] = {}
-        for row in tables[name].to_pylist():
+        rows = tables[name]
+        for row in rows.to_pylist() if isinstance(rows, pa.Table) else rows:
             found.setdefault(row["capture"], []).append(row)
         return found
 

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dissector.errors import UsageError
+from dissector.findings.finding import Finding
+from dissector.findings.loading import Problem
 from dissector.findings.querying import rule_queries
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
@@ -27,10 +29,10 @@ from dissector.report import closing
 from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
-from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
-from dissector.report.parts import PACKETS, Parts, no_parts
+from dissector.report.partitions import Engine, EngineIn, Inputs
+from dissector.report.parts import Parts, no_parts
 from dissector.report.result import SECTIONS, build
-from dissector.report.sections.findings import found_in, table_of, wanted_frames
+from dissector.report.sections.findings import found_in, table_of
 from dissector.report.sections.send_latency import exact
 from dissector.report.tally_cache import (
     CLOSED,
@@ -137,7 +139,7 @@ def _last_of(found: dict[str, str], name: str) -> str:
 def _program() -> str:
     """A digest of the code that turns rows into verdicts."""
     found = hashlib.sha256()
-    todo = [resources.files("dissector.report")]
+    todo = [resources.files("dissector.report"), resources.files("dissector.findings")]
     while todo:
         for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
             if each.is_dir() and not each.name.startswith("__"):
@@ -148,10 +150,12 @@ def _program() -> str:
 
 
 class Report(NamedTuple):
-    """A report's JSON, and what puts further tables of it into a folder, by their place."""
+    """A report's JSON, what puts further tables of it into a folder, by their place, and what both
+    are made from."""
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
+    parts: Parts
 
 
 def make_report(
@@ -186,7 +190,7 @@ def make_report(
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
-                return Report(_of_one(read, opened, scope), {})
+                return _of_one(read, opened, scope)
     names = _names(scope)
     exactly = ExactPercentiles() if scope.is_exact else None
     found = kept if scope.is_kept else None
@@ -196,13 +200,11 @@ def make_report(
     is_whole = set(scope.sections) >= set(SECTIONS)
     with DuckdbEngine(work) as db:
         if is_whole:
-            _judge(db, cache, names, read)
+            _judge(db, cache, names, read, scope.selection)
         progress.step(2, _STEPS, "all captures together")
-        parts = _parts(db, cache, read, names)
+        parts = _parts(db, cache, read, names, scope.selection)
         if exactly is not None:
             parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
-        if FINDINGS in scope.sections:
-            parts = _with_packets(db, read, parts)
         verdicts = None
         if is_whole:
             judged = rows_of(db, cache.sources[VERDICTS], judging.KEPT)
@@ -215,17 +217,39 @@ def make_report(
                 {"capture": name, "held_by": other} for name, other in twice.items()
             ]
         if is_whole and len(read.captures) > 1:
-            changes = {
-                name: rows_of(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
-                for name in CHANGED
-            }
-            report["closing"] = closing.section(read.plan, read.captures, changes)
+            report["closing"] = _closing(db, cache, read)
     if scope.is_kept and not scope.captures:
         cache.tidy()
     tables = _closed_tables(cache) if is_whole else {}
     if FINDINGS in scope.sections:
         tables[f"{TABLES}/findings_findings"] = partial(_write_findings, parts)
-    return Report(report, tables)
+    return Report(report, tables, parts)
+
+
+def _closing(db: DuckdbEngine, cache: TallyCache, read: Inputs) -> Row:
+    changes = {
+        name: rows_of(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
+        for name in CHANGED
+    }
+    return closing.section(read.plan, read.captures, changes)
+
+
+def find(
+    lake: Lake,
+    work: Path,
+    engine: EngineIn,
+    captures: Sequence[str] = (),
+    *,
+    has_memory: bool = True,
+) -> tuple[list[Finding], list[Problem], list[Row]]:
+    """What the rules of the program find, those that failed, and the files behind the captures.
+
+    Raises:
+        UsageError, InputError: as of `make_report`.
+    """
+    scope = Scope(captures, sections=(FINDINGS,))
+    made = make_report(lake, work, engine, scope, has_memory=has_memory)
+    return *found_in(made.parts), made.report["sources"]
 
 
 def _write_findings(parts: Parts, folder: Path) -> None:
@@ -244,20 +268,19 @@ class ExactPercentiles:
         self.table = settled(exact(engine.table))
 
 
-def _of_one(read: Inputs, db: DuckdbEngine, scope: Scope) -> Row:
+def _of_one(read: Inputs, db: DuckdbEngine, scope: Scope) -> Report:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
     tables = tallied_at_once(db, read, _names(scope), scope.selection)
     if scope.is_exact:
         tables["exact"] = settled(exact(db.table))
     tables["files"] = read.known.files
     parts = Parts({**no_parts().tables, **tables}, *_steps(read))
-    parts = _with_packets(db, read, parts)
     is_whole = set(scope.sections) >= set(SECTIONS)
     verdicts = judging.section(judging.all_judged(tables).to_pylist()) if is_whole else None
     report = build(parts, scope.sections, verdicts)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
-    return report
+    return Report(report, {}, parts)
 
 
 def tally(lake: Path, work: Path, engine: EngineIn) -> None:
@@ -279,31 +302,26 @@ def _names(scope: Scope) -> dict[str, str]:
     return {name: query.digest for name, query in catalogue().items()} | rules
 
 
-def _parts(db: DuckdbEngine, cache: TallyCache, read: Inputs, names: Iterable[str]) -> Parts:
+def _parts(
+    db: DuckdbEngine, cache: TallyCache, read: Inputs, names: Iterable[str], what: Selection
+) -> Parts:
     tables = dict(no_parts().tables) | {"files": read.known.files}
     for name in names:
         rows = union(cache.sources[name])
         if name in rule_queries():
-            tables[name] = db.table(rows)
+            tables[name] = _selected(db.table(rows), what)
         else:
             tables[name] = settled(db.table(catalogue()[name].merged(f"({rows})")))
     return Parts(tables, *_steps(read))
 
 
-def _with_packets(db: DuckdbEngine, read: Inputs, parts: Parts) -> Parts:
-    """The parts, with the packets of the frames that findings show."""
-    wanted = sorted(wanted_frames(parts))
-    if not wanted:
-        return parts
-    captures = frozenset(capture for capture, _ in wanted)
-    tables_of(read, captures, None, Selection()).open_frames(db)
-    numbers = [number for _, number in wanted]
-    db.register("evidence", pa.table({"capture": [name for name, _ in wanted], "no": numbers}))
-    packets = settled(db.table(
-        "SELECT f.capture, f.frame_no, f.last_packet FROM frames AS f JOIN evidence AS e "
-        f"ON e.capture = f.capture AND e.no = f.frame_no WHERE f.frame_no <= {max(numbers)}"
-    ))  # fmt: skip
-    return parts._replace(tables={**parts.tables, PACKETS: packets})
+def _selected(incidents: pa.Table, what: Selection) -> pa.Table:
+    """The incidents of a rule that belong to a selection."""
+    if what.is_everything or "problem" in incidents.column_names:
+        return incidents
+    rows = incidents.to_pylist()
+    kept = [what.has(row["first_ns"], row["last_ns"], row.get("subject_topic")) for row in rows]
+    return incidents.filter(pa.array(kept, pa.bool_()))
 
 
 def _steps(read: Inputs) -> tuple[int, dict[str | None, int]]:
@@ -313,7 +331,9 @@ def _steps(read: Inputs) -> tuple[int, dict[str | None, int]]:
     return step_ns(*widest), {name: step_ns(*span) for name, span in read.spans.items()}
 
 
-def _judge(db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: Inputs) -> None:
+def _judge(
+    db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: Inputs, what: Selection
+) -> None:
     """Find or make the verdict of every capture."""
     digest = hashlib.sha256("\n".join([_program(), *names.values()]).encode()).hexdigest()
     missing = cache.find(VERDICTS, digest)
@@ -330,7 +350,9 @@ def _judge(db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: 
             )
             for name, query in catalogue().items()
         }  # fmt: skip
-        tables |= {name: db.table(_of_judged(cache, name)) for name in rule_queries()}
+        tables |= {
+            name: _selected(db.table(_of_judged(cache, name)), what) for name in rule_queries()
+        }
         tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
         rows.append(judging.all_judged(tables))
     db.register("verdict_rows", pa.concat_tables(rows))

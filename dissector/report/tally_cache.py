@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.findings.querying import rule_queries
+from dissector.findings.querying import rule_queries, with_packets, write_packets
 from dissector.joining import planning, survey
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
@@ -290,21 +290,22 @@ class TallyCache:
             parts = [(rows, some) for rows, some in parts if rows <= engine.task_rows]
         memory, threads = engine.budget(len(parts))
         pieces: list[Path] = []
-        for mine, joined in _over_tables(queries, closed):
+        for mine, joined, what in self._over_tables(queries, closed):
             todo = [
                 Partition(
-                    self._tables(some, joined), mine, folder / f".{place}", spill / f"{place}",
-                    memory, threads,
+                    self._tables(some, joined, what), mine, folder / f".{place}",
+                    spill / f"{place}", memory, threads,
                 )
                 for place, (_, some) in enumerate(parts, start=len(pieces))
             ]  # fmt: skip
             engine.each(run_partition, todo)
             pieces += [each.folder for each in todo]
             if whole:
-                self._tables(whole, joined).open(engine)
+                self._tables(whole, joined, what).open(engine)
                 pieces.append(folder / f".{len(pieces)}")
                 pieces[-1].mkdir()
                 engine.write(mine, pieces[-1])
+                write_packets(engine, mine, pieces[-1])
         if whole and self._also is not None:
             self._also(engine)
         for name in queries:
@@ -315,9 +316,24 @@ class TallyCache:
         for piece in pieces:
             shutil.rmtree(piece)
 
-    def _tables(self, units: Sequence[Unit], closed: Path | None) -> Tables:
+    def _over_tables(
+        self, queries: Mapping[str, str], closed: Path | None
+    ) -> list[tuple[Mapping[str, str], Path | None, Selection]]:
+        """Queries, what joining wrote for the tables that they read, and which rows they read.
+
+        Rules read all rows of each capture as it landed: what is missing would be a fault to them.
+        The others are the last: what is done besides finds their tables.
+        """
+        if closed is None and self._what.is_everything:
+            return [(queries, None, self._what)]
+        rules = {name: text for name, text in queries.items() if name in rule_queries()}
+        others = {name: text for name, text in queries.items() if name not in rules}
+        found = ((rules, None, Selection()), (others, closed, self._what))
+        return [each for each in found if each[0]]
+
+    def _tables(self, units: Sequence[Unit], closed: Path | None, what: Selection) -> Tables:
         captures = frozenset(name for unit in units for name in unit.captures)
-        return tables_of(self._read, captures, closed, self._what)
+        return tables_of(self._read, captures, closed, what)
 
     def keep(self, folder: Path, units: Sequence[Unit], digests: Mapping[str, str]) -> None:
         """Take rows that were made for some units, and keep them if that is wanted."""
@@ -368,20 +384,6 @@ def query_of(name: str) -> str | None:
     return catalogue()[name].per_capture() if name in catalogue() else None
 
 
-def _over_tables(
-    queries: Mapping[str, str], closed: Path | None
-) -> list[tuple[Mapping[str, str], Path | None]]:
-    """Queries, and what joining wrote for the tables that they read: rules read none of it.
-
-    Those over joined rows are the last: what is done besides finds their tables.
-    """
-    if closed is None:
-        return [(queries, None)]
-    rules = {name: text for name, text in queries.items() if name in rule_queries()}
-    others = {name: text for name, text in queries.items() if name not in rules}
-    return [each for each in ((rules, None), (others, closed)) if each[0]]
-
-
 def tallied_at_once(
     db: DuckdbEngine, read: Inputs, names: Iterable[str], what: Selection
 ) -> dict[str, pa.Table]:
@@ -389,7 +391,8 @@ def tallied_at_once(
     tables_of(read, read.captures, None, what).open(db)
     found = db.tables({name: text for name in names if (text := query_of(name)) is not None})
     return {
-        name: rows if name in rule_queries() else settled(rows) for name, rows in found.items()
+        name: rows if name in rule_queries() else settled(rows)
+        for name, rows in with_packets(db, found).items()
     }
 
 

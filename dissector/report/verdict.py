@@ -28,12 +28,14 @@ class Remark(NamedTuple):
 
     mark: good, look, bad or plain; section: its anchor on the page. next_step: what to do next, and
     behind a line break the command to type, if there is one; empty where nothing is to be done.
+    anchor: where the page says more, if not in the section.
     """
 
     mark: str
     section: str
     text: str
     next_step: str = ""
+    anchor: str = ""
 
     @property
     def word(self) -> str:

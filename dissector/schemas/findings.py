@@ -16,7 +16,7 @@ TABLE: Final = Table(
         name("verdict", "proven: the wire alone decides; pattern: it fits, as its rival does."),
         name("section", "Section of the report that it judges.", "the rule names none"),
         shared.CAPTURE._replace(meaning="Capture of the worst incident, where its frames lie."),
-        Column("subject", "map<string,string>", "", "About whom: topic, names, addresses.", "never"),
+        Column("subject", "map<string,string>", "", "Whom: topic, names, addresses.", "never"),
         number("first_ns", "ns", "Begin of the first incident, since 1970."),
         number("last_ns", "ns", "End of the last incident, since 1970."),
         number("incidents", "", "Times that it happened; within a minute is the same time."),

@@ -6,17 +6,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from dissector.findings.finding import (
-    Finding,
-    found_by,
-    frames_of,
-    with_packets,
-    worst_first,
-)
+from dissector.findings.finding import Finding, found_by, worst_first
 from dissector.findings.loading import SEVERITIES, Problem
 from dissector.findings.querying import rule_queries
 from dissector.report.numbers import Row, instant
-from dissector.report.parts import PACKETS, Parts
+from dissector.report.parts import Parts
 from dissector.report.section import Section
 from dissector.report.words import many
 from dissector.schemas.arrow import arrow_schema
@@ -30,13 +24,7 @@ def found_in(parts: Parts) -> tuple[list[Finding], list[Problem]]:
         mine, failed = found_by(query.rule, parts.rows(name))
         found += mine
         problems += failed
-    packets = {(row["capture"], row["frame_no"]): row["last_packet"] for row in parts.rows(PACKETS)}
-    return worst_first(with_packets(found, packets)), problems
-
-
-def wanted_frames(parts: Parts) -> set[tuple[str, int]]:
-    """The frames of evidence whose packets the section shows."""
-    return frames_of(found_in(parts)[0])
+    return worst_first(found), problems
 
 
 def as_row(one: Finding) -> Row:

@@ -215,7 +215,7 @@ def checksums(report: Row, commands: Commands) -> Remark:
         else "Suspect the capture, not the traffic; the frames"
     )
     command = commands.frames('checksum == "mismatch"')
-    return Remark(BAD if is_real else LOOK, "checksum_failures", text, step_text(step, command))
+    return Remark(PLAIN, "checksum_failures", text, step_text(step, command))
 
 
 def joined(report: Row, commands: Commands) -> Remark | None:

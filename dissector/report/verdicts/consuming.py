@@ -8,7 +8,6 @@ from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
-    LOOK,
     NAMED,
     PLAIN,
     Remark,
@@ -108,7 +107,7 @@ def _stalls(report: Row, commands: Commands) -> Remark:
         step = step_text(
             f"{step}; FLOW and MESSAGE of the longest", commands.frames(expression, rows[0])
         )
-    return Remark(LOOK, "permit_utilization", f"{text}{beside(report)}", step)
+    return Remark(PLAIN, "permit_utilization", f"{text}{beside(report)}", step)
 
 
 def causes_text(causes: Mapping[str, int], limit: int = NAMED) -> str:
@@ -170,7 +169,7 @@ def redelivery(report: Row, commands: Commands) -> Remark:
         if row["previous_frame_no"] is not None:
             both = f"frame_no in ({row['previous_frame_no']}, {row['frame_no']})"
         step = step_text(f"{step}; the first one", commands.frames(both, row))
-    return Remark(LOOK, "redelivery", text, step)
+    return Remark(PLAIN, "redelivery", text, step)
 
 
 def acks(report: Row, commands: Commands) -> Remark | None:
@@ -202,7 +201,7 @@ def acks(report: Row, commands: Commands) -> Remark | None:
         text += f" Consumers discarded with {listed(names, NAMED)}: applications never got these."
         command = commands.frames("validation_error != null")
         words = "Find out why clients cannot read them: key, codec or damage; the discarding ACKs"
-        return Remark(LOOK, "ack_latency", text, step_text(words, command))
+        return Remark(PLAIN, "ack_latency", text, step_text(words, command))
     if passed:
         verb = "was" if passed == 1 else "were"
         text += f" {count_text(passed)} {verb} left open though later ones were acknowledged"
@@ -211,7 +210,7 @@ def acks(report: Row, commands: Commands) -> Remark | None:
             text += ", as a seek leaves them"
             return Remark(PLAIN, "ack_latency", f"{text}.")
         text += "."
-        return Remark(LOOK, "ack_latency", text, _left_step(section["passed_over"], commands))
+        return Remark(PLAIN, "ack_latency", text, _left_step(section["passed_over"], commands))
     return Remark(PLAIN, "ack_latency", text)
 
 

@@ -8,7 +8,6 @@ from dissector.report.meanings import ERROR_STEPS, NO_CODE
 from dissector.report.numbers import UNKNOWN, Row
 from dissector.report.verdict import (
     GOOD,
-    LOOK,
     NAMED,
     PLAIN,
     Remark,
@@ -118,7 +117,7 @@ def unconfirmed(report: Row, commands: Commands) -> Remark | None:
     unknown -= outcomes.get("other_side_not_captured", 0)
     if is_usual and not (total["passed_over"] or total["resent"] or unknown):
         return Remark(PLAIN, "send_latency", " ".join(found))
-    return Remark(LOOK, "send_latency", " ".join(found), _send_step(report, commands))
+    return Remark(PLAIN, "send_latency", " ".join(found), _send_step(report, commands))
 
 
 def _in_the_end(report: Row) -> list[str]:
@@ -205,7 +204,7 @@ def errors(report: Row, commands: Commands) -> Remark:
         step = step_text(f"{words}{which}", command)
     else:
         step = step_text(f"{words}All refusals", commands.frames("error_code != null"))
-    return Remark(LOOK, "errors", f"{text}.", step)
+    return Remark(PLAIN, "errors", f"{text}.", step)
 
 
 def _no_errors(report: Row) -> Remark:
@@ -251,7 +250,7 @@ def unanswered(report: Row, commands: Commands) -> Remark | None:
     if not said:
         return None
     words = "Find out who ended these connections (closed_by), and look into the log of the other"
-    return Remark(LOOK, "requests", " ".join(said), step_text(words, commands.connections()))
+    return Remark(PLAIN, "requests", " ".join(said), step_text(words, commands.connections()))
 
 
 def closed(report: Row, commands: Commands) -> Remark | None:
@@ -268,7 +267,7 @@ def closed(report: Row, commands: Commands) -> Remark | None:
     text = f"{text}: an unload, a deleted topic, a seek or a quota."
     expression = 'direction == "to_client" and command in ("CLOSE_PRODUCER", "CLOSE_CONSUMER")'
     step = step_text("Compare with the broker's log at these times", commands.frames(expression))
-    return Remark(LOOK, "connecting", text, step)
+    return Remark(PLAIN, "connecting", text, step)
 
 
 def in_vain(report: Row, commands: Commands) -> Remark | None:
@@ -281,4 +280,4 @@ def in_vain(report: Row, commands: Commands) -> Remark | None:
         "Check whether the broker listens there and no firewall stands between",
         commands.connections('protocol == "none"'),
     )
-    return Remark(LOOK, "connecting", text, step)
+    return Remark(PLAIN, "connecting", text, step)

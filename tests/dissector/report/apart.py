@@ -21,7 +21,7 @@ PLACES = {
     "first_packet", "last_packet", "answer_frame_no", "evidence_frame_no", "copy_frame_no",
     "captures", "files",
     "file_bytes", "by_capture", "sources", "connections", "twin_connection_id",
-    "verdicts",  # of each capture by itself
+    "verdicts", "findings",  # of each capture by itself
     # How far a log reaches is known to each capture by itself.
     "lag_committed_last", "lag_committed_max", "lag_delivered_last", "lag_delivered_max",
     "lag_not_judged",

@@ -17,11 +17,17 @@ from tests.dissector.report import made
 from tests.numbers import Numbers, empty_report
 
 
+# What rules found in captures, by the numbers of the rules and their variants.
+FOUND = {"b-lossy": ["R01 lasting"], "c-all": ["R01 lasting", "D15"]}
+
+
 def summed(tables_of: dict[str, made.Tables]) -> Numbers:
     summary = Numbers()
     for name, tables in tables_of.items():
         for table in sorted(tables, key=lambda table: table != "frames"):
             summary.add(table, made.batch(table, tables[table]), name)
+        for rule in FOUND.get(name, ()):
+            summary.add_incident(rule.partition(" ")[0], name, rule.partition(" ")[2])
     return summary
 
 
@@ -66,10 +72,10 @@ def test_the_worst_capture_stands_first_with_the_number_that_decides(
     assert [row["capture"] for row in found["by_capture"]] == ["c-all", "b-lossy", "a-fine"]
     assert [row["verdict"] for row in found["by_capture"]][:2] == ["bad", "look"]
     lossy = found["by_capture"][1]
-    assert lossy["sections"]["send_latency"] == "look"
+    assert lossy["sections"]["errors"] == "look" and lossy["bad"] == 0
     assert lossy["decided_by"]["send_latency"] == 2 and lossy["sends"] == 3
     assert lossy["latency_p50_ms"] == lossy["latency_p99_ms"] == 5.0
-    assert any("2 of " in reason["text"] for reason in lossy["reasons"])
+    assert lossy["reasons"][0]["text"].startswith("R01 A client is refused again and again")
     assert found["total"]["captures"] == 3 == sum(found["total"]["by_verdict"].values())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES
-from dissector.report.verdict import GOOD, LOOK, PLAIN, Remark
+from dissector.report.verdict import GOOD, PLAIN, Remark
 from dissector.report.verdicts.consuming import causes_text
 from tests.dissector.report.verdicts.reports import decoded, of
 
@@ -31,7 +31,7 @@ def test_what_a_consumer_discarded_is_not_called_unacknowledged() -> None:
         {"discarded": 4}, passed_over=4, passed_over_by_outcome={"discarded": 4},
         validation_errors={"ChecksumMismatch": 4},
     )  # fmt: skip
-    assert remark.mark == LOOK
+    assert remark.mark == PLAIN
     assert "4 discarded by the consumer as unreadable" in remark.text
     assert "discarded with ChecksumMismatch: applications never got these" in remark.text
     assert "left open" not in remark.text
@@ -40,8 +40,8 @@ def test_what_a_consumer_discarded_is_not_called_unacknowledged() -> None:
 
 def test_what_was_left_open_leads_to_the_first_of_it() -> None:
     remark = delivered({"conn_closed": 4}, passed_over_by_outcome={"conn_closed": 1})
-    assert remark.mark == LOOK and "1 was left open though later ones" in remark.text
-    assert delivered({"unacked_at_end": 4}).mark == PLAIN
+    assert remark.next_step and "1 was left open though later ones" in remark.text
+    assert not delivered({"unacked_at_end": 4}).next_step
 
 
 def test_none_and_one_and_all_read_right() -> None:
@@ -73,12 +73,12 @@ def test_what_a_seek_left_open_is_not_the_fault_of_the_application() -> None:
         "deliveries": 9, "acked": 7, "not_judged": {"consumer_closed": 2},
         "passed_over_by_outcome": {"consumer_closed": 1},
     }  # fmt: skip
-    assert of(report, "ack_latency")[0].mark == LOOK
+    assert of(report, "ack_latency")[0].next_step
     report["requests"]["by_command"] = [
         {"kind": "request", "request_command": "SEEK", "requests": 1, "outcomes": {"ok": 1}}
     ]
     (remark,) = of(report, "ack_latency")
-    assert remark.mark == PLAIN and remark.text.endswith("acknowledged, as a seek leaves them.")
+    assert not remark.next_step and remark.text.endswith("acknowledged, as a seek leaves them.")
 
 
 def test_a_balance_that_was_known_for_a_moment_is_no_evidence() -> None:
