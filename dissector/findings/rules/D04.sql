@@ -31,19 +31,30 @@ SELECT
   n.frame_no AS frame_lowest_balance
 FROM (
   SELECT
-    p.capture, p.connection_id, p.consumer_id, p.incarnation, max(p.topic) AS topic,
-    max(p.subscription) AS subscription, min(p.available_after) AS available_min,
-    max(CASE WHEN p.event = 'delivery' THEN 0 - p.delta END) AS largest_batch,
-    min_by(p.frame_no, p.available_after) AS frame_no,
-    min_by(micros(p.ts), p.available_after) * 1000 AS at_ns
+    p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription, p.frame_no,
+    p.available_after AS available_min, micros(p.ts) * 1000 AS at_ns,
+    max(CASE WHEN p.event = 'delivery' THEN 0 - p.delta END) OVER (
+      PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
+    ) AS largest_batch,
+    row_number() OVER (
+      PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
+      ORDER BY p.available_after, p.frame_no
+    ) AS place
   FROM permits AS p
+  JOIN (
+    SELECT capture, connection_id, consumer_id, incarnation
+    FROM permits
+    WHERE baseline_known AND available_after < $balance
+    GROUP BY capture, connection_id, consumer_id, incarnation
+  ) AS b
+    ON b.capture = p.capture AND b.connection_id = p.connection_id
+    AND b.consumer_id = p.consumer_id AND b.incarnation = p.incarnation
   ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
   WHERE p.baseline_known AND p.available_after IS NOT NULL
-  GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-  HAVING min(p.available_after) < $balance
 ) AS n
 LEFT JOIN consumers AS c
   ON c.capture = n.capture AND c.connection_id = n.connection_id
   AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
 JOIN connections AS l
   ON l.capture = n.capture AND l.connection_id = n.connection_id AND l.protocol = 'pulsar'
+WHERE n.place = 1

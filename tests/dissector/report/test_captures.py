@@ -16,7 +16,6 @@ from dissector.report.verdicts import remarks
 from tests.dissector.report import made
 from tests.numbers import Numbers, empty_report
 
-
 # What rules found in captures, by the numbers of the rules and their variants.
 FOUND = {"b-lossy": ["R01 lasting"], "c-all": ["R01 lasting", "D15"]}
 

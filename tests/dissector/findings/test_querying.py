@@ -1,0 +1,96 @@
+"""Rules as queries of reports: whatever the rows are, in every engine the same, with packets."""
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dissector.findings.querying import rule_queries, with_packets, write_packets
+from dissector.lake.reader import open_lake
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.report import pipeline
+from dissector.schemas import TABLES
+from dissector.schemas.arrow import arrow_schema
+from tests.dissector.findings.test_findings import RULES, lake  # noqa: F401
+from tests.numbers import Numbers
+
+ODD = (None, 0, 1, -1, 2, 7, (1 << 63) - 1, -(1 << 63))
+NAMES = (None, "", "a", "persistent://t/n/x", "\x1b[2J<b>", "MESSAGE", "SEND", "ok", "publish")
+
+
+def odd_rows(seed: int) -> Numbers:
+    """Rows of all tables that no program wrote."""
+    generator, numbers = random.Random(seed), Numbers()
+
+    def cell(kind: pa.DataType) -> Any:
+        if pa.types.is_int64(kind):
+            return generator.choice(ODD)
+        if pa.types.is_boolean(kind):
+            return generator.choice((None, True, False))
+        if pa.types.is_string(kind):
+            return generator.choice(NAMES)
+        return generator.choice((None, -1, 10**15)) if pa.types.is_timestamp(kind) else None
+
+    for table in TABLES:
+        schema = arrow_schema(table)
+        rows = [{field.name: cell(field.type) for field in schema} for _ in range(40)]
+        numbers.add(table, pa.Table.from_pylist(rows, schema))
+    return numbers
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_nobody_wrote_make_no_rule_raise(seed: int) -> None:
+    db = odd_rows(seed).opened()
+    found = db.tables({name: query.text for name, query in rule_queries().items()})
+    assert found.keys() == rule_queries().keys()
+    with_packets(db, found)
+
+
+def test_a_rule_that_fails_says_why_and_others_go_on(tmp_path: Path) -> None:
+    with DuckdbEngine() as db:
+        good = "SELECT 'c' AS capture"
+        db.write({"finding_bad": "SELECT no_such", "finding_good": good}, tmp_path)
+        (row,) = pq.read_table(tmp_path / "finding_bad.parquet").to_pylist()
+        assert row["capture"] is None and "no_such" in row["problem"]
+        assert pq.read_table(tmp_path / "finding_good.parquet").num_rows == 1
+        (row,) = db.tables({"finding_bad": "SELECT no_such"})["finding_bad"].to_pylist()
+        assert "no_such" in row["problem"]
+
+
+def test_packets_stand_beside_frames_in_memory_and_in_files(tmp_path: Path) -> None:
+    frames = pa.table({"capture": ["c", "c", "d"], "frame_no": [7, 8, 7], "last_packet": [1, 2, 3]})
+    incidents = pa.table({"capture": ["c", "d"], "frame_first": [7, 7], "frame_last": [8, None]})
+    with DuckdbEngine() as db:
+        db.register("frames", frames)
+        found = with_packets(db, {"finding_x": incidents, "other": frames})
+        assert found["other"] is frames
+        assert found["finding_x"].column("packet_first").to_pylist() == [1, 3]
+        assert found["finding_x"].column("packet_last").to_pylist() == [2, None]
+        (tmp_path / "finding_x").mkdir()
+        pq.write_table(incidents, tmp_path / "finding_x" / "part-0.parquet")
+        write_packets(db, ["finding_x", "finding_none", "other"], tmp_path)
+    assert pq.read_table(tmp_path / "finding_x.parquet").equals(found["finding_x"])
+    assert not (tmp_path / "finding_x").exists()
+
+
+def test_both_engines_find_the_same(
+    lake: Path, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:
+    """Spark SQL runs the texts of rules as they are, all captures at once."""
+    from dissector.spark.engine import SparkEngine
+
+    monkeypatch.setattr(SparkEngine, "task_rows", 0)
+    engines = {"duckdb": DuckdbEngine, "spark": partial(SparkEngine, spark)}
+    found = {}
+    for name, engine in engines.items():
+        (tmp_path / name).mkdir()
+        with open_lake(lake) as opened:
+            found[name] = pipeline.find(opened, tmp_path / name, engine, has_memory=False)
+    assert found["spark"][1] == found["duckdb"][1] == []
+    for one, other in zip(found["spark"][0], found["duckdb"][0], strict=True):
+        assert one._asdict() == other._asdict()
+    assert {one.code for one in found["duckdb"][0]} >= {rule.code for rule in RULES if rule.fires}

@@ -1,0 +1,76 @@
+"""The section of findings: order, counts, rules that failed, and the table that others read."""
+
+import pytest
+
+from dissector.findings.finding import found_by
+from dissector.findings.querying import rule_queries
+from dissector.report.parts import no_parts
+from dissector.report.sections.findings import about, findings, found_in, table_of
+from dissector.schemas.arrow import arrow_schema
+from tests.numbers import Numbers
+
+
+@pytest.fixture
+def numbers() -> Numbers:
+    found = Numbers()
+    for number, capture in (("R01", "b"), ("D15", "a"), ("D15", "b"), ("D04", "a")):
+        found.add_incident(number, capture)
+    found.add("connections", Numbers().tables()["connections"], "a")
+    return found
+
+
+def test_the_worst_come_first_and_are_counted(numbers: Numbers) -> None:
+    section = findings(numbers.parts())
+    assert section["total"]["by_severity"] == {"error": 1, "warning": 0, "info": 2}
+    assert section["total"]["findings"] == len(section["findings"]) == 3
+    assert [row["severity"] for row in section["findings"]] == ["error", "info", "info"]
+    # One subject, a moment apart in two captures: one incident.
+    (row,) = [row for row in section["findings"] if row["id"] == "D15"]
+    assert row["incidents"] == 1 and row["evidence"] == [
+        {"frame_no": 1, "packet": 1, "role": "first"}
+    ]
+
+
+def test_a_rule_that_failed_is_counted_and_named() -> None:
+    name = next(iter(rule_queries()))
+    parts = no_parts()
+    broken = [{"capture": None, "problem": "Binder Error: no such thing"}]
+    parts = parts._replace(tables={**parts.tables, name: broken})
+    section = findings(parts)
+    assert section["total"]["rules_failed"] == 1 and section["findings"] == []
+    assert "Left out, since they failed: 1 rule." in about({"findings": section})
+    (problem,) = found_in(parts)[1]
+    assert problem.file.endswith(".sql") and "no such thing" in problem.text
+
+
+def test_the_table_has_the_declared_columns(numbers: Numbers) -> None:
+    found = found_in(numbers.parts())[0]
+    table = table_of(found)
+    assert table.schema.equals(arrow_schema("findings")) and table.num_rows == 3
+    assert table_of([]).num_rows == 0
+
+
+def test_incidents_a_minute_apart_are_one_and_so_is_what_goes_over_midnight() -> None:
+    query = rule_queries()["finding_d15"]
+    worst = {query.rule.worst: 1}
+    second = 10**9
+
+    def row(capture: str, first: int, last: int, rank: int = 1) -> dict[str, object]:
+        return {"capture": capture, "first_ns": first * second, "last_ns": last * second,
+                "rank_of_capture": rank, **worst}  # fmt: skip
+
+    rows = [row("a", 0, 10), row("a", 50, 60, 2), row("a", 300, 301, 3), row("b", 340, 400)]
+    (one,), problems = found_by(query.rule, rows)
+    assert not problems and (one.incidents, one.first_ns, one.last_ns) == (2, 0, 400 * second)
+    apart, _ = found_by(query.rule, [row("a", 0, 10), row("b", 300, 400)])
+    assert [(one.capture, one.incidents) for one in apart] == [("a", 1), ("b", 1)]
+
+
+def test_what_is_more_than_the_limit_is_said() -> None:
+    query = rule_queries()["finding_d15"]
+    rows = [
+        {"capture": "c", "first_ns": 1, "last_ns": 2, "rank_of_capture": rank, query.rule.worst: 1}
+        for rank in (1, 1001)
+    ]
+    (one,), (problem,) = found_by(query.rule, rows)
+    assert one.incidents == 1 and "more than 1,000 incidents in c" in problem.text

@@ -1,0 +1,48 @@
+"""Findings as verdicts: the fault, its rival, what to do and the frames to look at."""
+
+from typing import Any
+
+from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
+from dissector.report.verdicts import remarks
+from dissector.report.verdicts.judging import MAX_KINDS
+from tests.dissector.report.verdicts.reports import decoded, of
+from tests.numbers import Numbers
+
+
+def found(*numbers: str) -> dict[str, Any]:
+    """A report of some frames in which rules found something."""
+    made = Numbers()
+    made.add("connections", Numbers().tables()["connections"], "c")
+    for number in numbers:
+        made.add_incident(*number.split()[:1], variant="".join(number.split()[1:]))
+    report = decoded()
+    report["findings"] = made.result()["findings"]
+    report["requests"]["total"]["outcomes"] = {"ok": 3}
+    return report
+
+
+def test_findings_come_first_with_rival_command_and_mark() -> None:
+    report = found("D15", "R01 lasting", "D04")
+    marks = [(remark.mark, remark.section) for remark in remarks(report)[:3]]
+    assert marks == [(BAD, "send_latency"), (LOOK, "errors"), (PLAIN, "permit_utilization")]
+    first = remarks(report)[0]
+    assert first.text.startswith("D15 A message was stored twice (proven): ")
+    assert "What else looks the same: " in first.text and first.anchor == "findings"
+    assert first.next_step.startswith("What to do: ")
+    assert first.next_step.endswith("dissector frames INPUT -Y 'frame_no in (1)'")
+
+
+def test_a_section_with_a_finding_is_not_ok() -> None:
+    assert [remark.mark for remark in of(found(), "errors")] == [GOOD]
+    assert [remark.mark for remark in of(found("R01 lasting"), "errors")] == [LOOK, PLAIN]
+    # What is worth a note says nothing against it.
+    assert [remark.mark for remark in of(found("R01"), "errors")] == [PLAIN, GOOD]
+
+
+def test_kinds_are_told_once_and_bounded() -> None:
+    report = found("D15")
+    (row,) = report["findings"]["findings"]
+    report["findings"]["findings"] = [row | {"capture": name} for name in "abc"]
+    assert "And 2 others." in remarks(report)[0].text
+    report["findings"]["findings"] = [row | {"id": f"X{n}"} for n in range(99)]
+    assert sum(remark.anchor == "findings" for remark in remarks(report)) == MAX_KINDS
