@@ -71,7 +71,7 @@ EDGES_THAT_MEET = {
     "dissector.report": {"findings", "joining", "lake", "queries"},
     "dissector.compare": {"joining", "lake", "queries", "report"},  # so are those of two runs
     # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
-    "dissector.evidence": {"sources", "lake", "queries"},
+    "dissector.evidence": {"findings", "sources", "lake", "queries"},
     "dissector.findings": {"queries"},  # a rule is a query over a lake
     # The engine reads captures and tables; the memory of this machine is asked for as a tap does.
     "dissector.spark": {"sources", "queries", "tap"},

@@ -70,6 +70,24 @@ class FrameRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return low, high
 
 
+class _FindingName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """One of FINDING_NAMES, or a rule by its number or code."""
+
+    name = "finding"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        from dissector.findings.loading import load_rules, named
+
+        if value not in FINDING_NAMES:
+            try:
+                named(load_rules()[0], [value])
+            except UsageError as error:
+                self.fail(f"{error}, nor is it one of {', '.join(FINDING_NAMES)}", param, ctx)
+        return str(value)
+
+
 class _Source(NamedTuple):
     """A capture that evidence is taken from: its rows, its packets, what was said of it."""
 
@@ -108,8 +126,9 @@ class _Source(NamedTuple):
     "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
 )
 @click.option(
-    "--finding", type=click.Choice(FINDING_NAMES), help="Select frames that show this finding."
-)
+    "--finding", type=_FindingName(), metavar="NAME",
+    help="Select frames that show this: D06, or a name below.",
+)  # fmt: skip
 @output_file_option(required=True)
 @anonymizing_options
 @force_option
@@ -140,6 +159,9 @@ def evidence(
     It holds the packets behind the selected frames, and those that open their connections,
     producers and consumers; rows and numbers of these; a page to paste into a bug report. All
     conditions must hold. It is anonymous unless told otherwise: see docs/bug-reports.md.
+
+    --finding takes the number or code of a rule (dissector findings), or checksum_mismatch, stall,
+    redelivery_loop, error, lost_receipt.
     """
     from dissector.cli.reading import rereadable
     from dissector.queries.selection import selection_of

@@ -1,7 +1,7 @@
 """The commands findings and explain: what is wrong, and what a name or number means."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,7 +85,7 @@ def findings(
     go on. Of a lake only new captures are read; rules of --rules read all of them.
     """
     from dissector.findings.finding import worst_first
-    from dissector.findings.loading import load_rules
+    from dissector.findings.loading import load_rules, named
     from dissector.report.commands import Commands
     from dissector.report.sections.findings import as_row
 
@@ -93,7 +93,7 @@ def findings(
     check_paths(conditions)
     need_inputs_or_lake(inputs, lake, captures)
     rules, problems = load_rules(folder)
-    rules = _wanted(rules, codes)
+    rules = named(rules, codes)
     with opened_lake(inputs, lake, common, chain) as opened:
         found, failed, sources = _found(opened, rules, captures, (engine, master), common)
         for problem in (*problems, *failed):
@@ -110,17 +110,6 @@ def findings(
                 print(line)
         code = opened.end(common)
     return judge(conditions, {"findings": {"findings": rows}}, code, common.words)
-
-
-def _wanted(rules: Sequence["Rule"], codes: Iterable[str]) -> list["Rule"]:
-    """The rules that are named, all if none is."""
-    names = {code.lower() for code in codes}
-    known = {name for rule in rules for name in (rule.number.lower(), rule.code.lower())}
-    for name in sorted(names - known):
-        raise UsageError(f"--code {name}: no rule has this number or code")
-    return [
-        rule for rule in rules if not names or names & {rule.number.lower(), rule.code.lower()}
-    ]
 
 
 def _found(

@@ -93,7 +93,7 @@ class Filters(NamedTuple):
     """What a user selects; all of it must hold.
 
     keep: of rows of frames, those that -Y selects; frames: first and last number; slowest: so many
-    of the slowest exchanges; finding: a key of FINDINGS.
+    of the slowest exchanges; finding: a key of FINDINGS, or a rule by its number or code.
     """
 
     keep: Mask | None = None
@@ -142,7 +142,8 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
     """
     source = "frames"
     if filters.finding is not None:
-        source = f"frames SEMI JOIN ({FINDINGS[filters.finding]}) USING (capture, frame_no)"
+        shown = FINDINGS.get(filters.finding) or _of_rule(engine, filters.finding)
+        source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
     found: dict[str, list[tuple[int, int]]] = {}
     wanted = "*" if filters.keep is not None else "capture, connection_id, frame_no"
     total = 0
@@ -164,6 +165,26 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
     if not found:
         raise UsageError("no frame matches the selection: nothing was written")
     return found
+
+
+def _of_rule(engine: "Sandbox", name: str) -> str:
+    """The query of the frames that show what a rule finds.
+
+    Raises:
+        UsageError: no rule has this number or code, or it finds nothing.
+    """
+    from dissector.findings.finding import findings_of
+    from dissector.findings.loading import load_rules, named
+
+    found, problems = findings_of(engine, named(load_rules()[0], [name]))
+    for problem in problems:
+        raise UsageError(f"--finding {name}: {problem}")
+    places = ", ".join(
+        f"({quoted(one.capture)}, {each.frame_no})" for one in found for each in one.evidence
+    )
+    if not places:
+        raise UsageError(f"--finding {name}: the rule finds nothing here")
+    return f"SELECT * FROM (VALUES {places}) AS shown(capture, frame_no)"
 
 
 def _conditions(filters: Filters) -> str:

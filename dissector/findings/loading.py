@@ -11,11 +11,13 @@ A rule that cannot be used is a problem with its file and line; the others go on
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from dissector.errors import UsageError
 
 SEVERITIES: Final = ("error", "warning", "info")
 VERDICTS: Final = ("proven", "pattern", "ruled_out")
@@ -114,6 +116,19 @@ def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[Problem]]:
         except _Wrong as wrong:
             problems.append(Problem(str(file), wrong.line, str(wrong)))
     return sorted(rules.values(), key=lambda rule: (rule.number, rule.code)), problems
+
+
+def named(rules: Sequence[Rule], names: Iterable[str]) -> list[Rule]:
+    """The rules of these numbers or codes, all of them if there is none.
+
+    Raises:
+        UsageError: no rule has such a name.
+    """
+    wanted = {name.lower() for name in names}
+    known = {name for rule in rules for name in (rule.number.lower(), rule.code)}
+    for name in sorted(wanted - known):
+        raise UsageError(f"{name}: no rule has this number or code")
+    return [rule for rule in rules if not wanted or wanted & {rule.number.lower(), rule.code}]
 
 
 def _files(folder: Traversable) -> Iterator[Traversable]:

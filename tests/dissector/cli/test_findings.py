@@ -6,7 +6,7 @@ from tests.dissector.cli.conftest import SAMPLES
 
 CAPTURE = SAMPLES / "java-j17_blocked_unacked.pcap"
 KEYS = {
-    "id", "code", "title", "severity", "verdict", "capture", "subject", "first_ts", "last_ts",
+    "id", "code", "title", "severity", "verdict", "section", "capture", "subject", "first_ts", "last_ts",
     "incidents", "measured", "thresholds", "ruled_out", "evidence", "text", "command",
 }  # fmt: skip
 
@@ -52,7 +52,20 @@ def test_wrong_names_are_one_line(command, tmp_path):
     assert done.code == 0 and "bad.sql:1: " in done.err and "D06" in done.out
 
 
+def test_conditions_are_about_any_finding(command):
+    for condition, code in (
+        ("finding.severity >= error", 6), ("finding.severity > error", 0),
+        ('finding.severity == "error" and finding.id == "D06"', 6),
+        ("finding.measured.unacked == 20", 6), ("finding.subject.topic contains 'j18'", 0),
+    ):  # fmt: skip
+        assert command("findings", CAPTURE, "--fail-on", condition).code == code, condition
+        assert command("summary", CAPTURE, "--fail-on", condition).code == code, condition
+    done = command("findings", CAPTURE, "--fail-on", "finding.sevrity > error")
+    assert done.code == 1 and "did you mean finding.severity?" in done.err
+
+
 def test_explain(command):
+    assert "truncated_tail: a notice" in command("explain", "truncated_tail").out
     assert "TLS" in command("explain", "369295620").out
     assert command("explain", "D06").out.startswith("D06, unacked_limit_plateau: ")
     assert "CRC32C" in command("explain", "ChecksumError").out

@@ -12,7 +12,7 @@ import pytest
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_PARTIAL, EXIT_USAGE
 from dissector.cli.show import column_kinds, make_listing
 from dissector.errors import UsageError
-from dissector.schemas import TABLES
+from dissector.schemas import OF_REPORTS, TABLES
 from tests.dissector.cli.conftest import SAMPLES, Command, truth
 
 
@@ -216,11 +216,12 @@ def test_connections_have_a_line_each(command: Command, nacks: Path) -> None:
 def test_fields_names_every_table_and_column(command: Command) -> None:
     found = command("fields")
     words = set(found.out.replace(":", " ").split())
-    for table in TABLES.values():
+    tables = (TABLES | OF_REPORTS).values()
+    for table in tables:
         assert table.name in words
         assert {column.name for column in table.columns} <= words
     objects = [json.loads(line) for line in command("fields", "--json").lines]
-    assert len(objects) == sum(len(table.columns) for table in TABLES.values())
+    assert len(objects) == sum(len(table.columns) for table in tables)
     assert [line for line in command("fields", "permits").lines if not line.startswith(" ")] == [
         "permits: " + TABLES["permits"].row
     ]
