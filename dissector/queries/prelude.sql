@@ -40,7 +40,7 @@ SELECT
     ELSE e.sequence_id
   END AS message_id,
   e.sequence_id, e.chunk_id, e.crc32c_stored, e.attempt, e.message_count, e.request_bytes,
-  e.request_last_ns, e.response_last_ns, e.tainted, e.order_no,
+  e.outstanding_before, e.request_last_ns, e.response_last_ns, e.tainted, e.order_no,
   e.outcome <> 'orphan_response' AS is_request,
   coalesce(e.attempt, 1) = 1 AS is_first,
   e.outcome = 'ok' AND e.latency_ns IS NOT NULL AS is_timed,

@@ -4,8 +4,9 @@
 -- sums: grants, granted, deliveries, delivered, known_rows, unknown_rows, known_granted,
 --   known_delivered, start_balance, first_grant, observed_us, occupied, exhausted_us, confirmed,
 --   confirmed_us, unconfirmed, unconfirmed_us, open_stall, open_stall_us, quiet, quiet_us
--- least: available_min
--- greatest: available_max, unacked_max, confirmed_us_max, unconfirmed_us_max,
+-- least: available_min, oldest_unacked_frame_no
+-- greatest: available_max, unacked_max, available_last, unacked_last, last_grant_us,
+--   last_delivery_us, last_ack_us, confirmed_us_max, unconfirmed_us_max,
 --   open_stall_us_max, quiet_us_max
 -- Stalls and silences are those of a second or more. A SUBSCRIBE that was refused makes no
 -- consumer, unless it was used all the same.
@@ -27,19 +28,37 @@ WITH spans AS (
   FROM permit_spans
   WHERE lasted_us >= 1000000
   GROUP BY consumer_no
+),
+-- What a consumer got last, acked last, and never did.
+got AS (
+  SELECT
+    capture, connection_id, consumer_id, incarnation, max(micros(ts)) AS last_delivery_us,
+    max(
+      CASE
+        WHEN outcome = 'acked'
+          THEN try_subtract(micros(ts), floor_div(try_subtract(0, ack_latency_ns), 1000))
+      END
+    ) AS last_ack_us,
+    min(CASE WHEN outcome = 'unacked_at_end' THEN frame_no END) AS oldest_unacked_frame_no
+  FROM deliveries
+  GROUP BY capture, connection_id, consumer_id, incarnation
 )
 SELECT
   n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
   n.subscription_type, n.consumer_name,
   f.grants, f.granted, f.deliveries, f.delivered, f.known_rows, f.unknown_rows, f.known_granted,
   f.known_delivered, f.start_balance, f.first_grant, f.observed_us, f.occupied, f.exhausted_us,
-  f.available_min, f.available_max, f.unacked_max,
+  f.available_min, f.available_max, f.unacked_max, f.available_last, f.unacked_last,
+  f.last_grant_us, g.last_delivery_us, g.last_ack_us, g.oldest_unacked_frame_no,
   s.confirmed, s.confirmed_us, s.confirmed_us_max, s.unconfirmed, s.unconfirmed_us,
   s.unconfirmed_us_max, s.open_stall, s.open_stall_us, s.open_stall_us_max, s.quiet,
   s.quiet_us, s.quiet_us_max
 FROM permit_sums AS f
 JOIN permit_consumers AS n ON n.consumer_no = f.consumer_no
 LEFT JOIN spans AS s ON s.consumer_no = f.consumer_no
+LEFT JOIN got AS g
+  ON g.capture = n.capture AND g.connection_id = n.connection_id
+  AND g.consumer_id = n.consumer_id AND g.incarnation = n.incarnation
 WHERE
   f.grants + f.deliveries > 0
   OR NOT EXISTS (

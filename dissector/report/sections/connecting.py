@@ -72,8 +72,20 @@ def _closed(parts: Parts) -> list[Row]:
     return [{name: row[name] for name in shown} for row in found[:MAX_CLOSED]]
 
 
+def _links(parts: Parts) -> list[Row]:
+    """The connections of most frames: who speaks, in which versions, and who ended it first."""
+    found = parts.rows("links")
+    places = ("first_ts_ns", "connection_id", "capture")
+    found.sort(key=lambda row: (-row["frames"], nulls_last(*(row[name] for name in places))))
+    for row in found:
+        row["first_ts"], row["last_ts"] = (
+            instant(row.pop("first_ts_ns")), instant(row.pop("last_ts_ns"))
+        )  # fmt: skip
+    return found
+
+
 def connecting(parts: Parts) -> dict[str, Any]:
-    """The section `connecting`: total, slowest_chains, bursts, closed_by_broker."""
+    """The section `connecting`: total, slowest_chains, bursts, closed_by_broker, by_connection."""
     found = parts.rows("connecting")
     chains = parts.rows("chain_times")
 
@@ -105,6 +117,7 @@ def connecting(parts: Parts) -> dict[str, Any]:
         "slowest_chains": _chains(parts),
         "bursts": _bursts(parts),
         "closed_by_broker": _closed(parts),
+        "by_connection": _links(parts),
     }
 
 

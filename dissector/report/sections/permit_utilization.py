@@ -27,6 +27,7 @@ _NOT_APPLICABLE: Final = "consumers of Cursus grant no permits"
 _DELIVERED: Final = ("deliveries", "delivered")
 _GRANTED: Final = ("grants", "granted", "first_grant")
 
+_LAST: Final = ("last_grant", "last_delivery", "last_ack")
 _IDENTITY: Final = ("capture", "connection_id", "consumer_id", "incarnation")
 
 
@@ -144,9 +145,16 @@ def _consumer(row: Row) -> Row:
         **{name: row[name] for name in (*_IDENTITY, *names)},
         "first_grant": row["first_grant"],
         **_group([row]),
+        **{name: row[name] for name in ("available_last", "unacked_last")},
+        **{f"{name}_ts": _at(row[f"{name}_us"]) for name in _LAST},
+        "oldest_unacked_frame_no": row["oldest_unacked_frame_no"],
         "baseline_known": row["unknown_rows"] == 0,
         "not_judged": {"changes_of_unknown_balance": row["unknown_rows"]},
     }
+
+
+def _at(time_us: int | None) -> str | None:
+    return None if time_us is None else instant(time_us * NS_PER_US)
 
 
 def _interest(row: Row) -> tuple[Any, ...]:

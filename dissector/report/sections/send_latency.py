@@ -50,6 +50,7 @@ MAX_MINUTE_CELLS: Final = 2_000
 
 
 Group = tuple[Any, ...]
+_UNANSWERED: Final = ("unanswered_at_end", "conn_closed", "dropped_after_close")
 
 
 # Windows of time, in minutes; those of an hour or a day begin with it in UTC.
@@ -144,6 +145,13 @@ def _group(lists: _Lists, key: Group) -> Row:
             lists.exact.get(("transmit", *key)),
         ),
         "resent": total["resent"],
+        "outstanding_max": high(row["outstanding_max"] for row in requests),
+        "last_receipt_ts": instant(
+            high(row["response_ns_max"] for row in sends if row["outcome"] == "ok")
+        ),
+        "oldest_unanswered_ts": instant(
+            low(row["request_ns_min"] for row in sends if row["outcome"] in _UNANSWERED)
+        ),
         "logical_latency_ms": timed(
             logical, "logicals", "logical_ns", lists.exact.get(("logical", *key))
         ),

@@ -11,7 +11,7 @@ from tests.dissector.queries.query_engine import QueryEngine, Row
 from tests.dissector.report.made import START_NS
 
 QUERIES = (
-    "connecting", "chain_times", "slow_chains", "bursts", "closed_by_broker", "unread",
+    "connecting", "chain_times", "slow_chains", "bursts", "closed_by_broker", "links", "unread",
 )  # fmt: skip
 MS = 1_000_000
 SECOND = 1000 * MS
