@@ -253,7 +253,8 @@ def landed_flood_table(count: int = 1_000_000) -> Table:
     """
     table = Table(title=f"dissector land of floods of {count:,}")
     for heading in (
-        "flood", "packets", "frames", "CPU s", "us a packet", "of ordinary", "us a frame", "peak MB",
+        "flood", "packets", "frames", "CPU s", "us a packet", "of ordinary", "us a frame",
+        "peak MB",
     ):  # fmt: skip
         table.add_column(heading, justify="right")
     ROOM.mkdir(exist_ok=True)
