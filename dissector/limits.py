@@ -110,6 +110,6 @@ SUB_BUCKET_BITS: Final = 5  # an octave has 2^5 buckets, so that a percentile is
 SUB_BUCKETS: Final = 1 << SUB_BUCKET_BITS
 
 # -- lake
-WRITE_QUEUE_BYTES: Final = 48 << 20  # blocks waiting to be written; then decoding waits
+WRITE_QUEUE_BYTES: Final = 32 << 20  # blocks waiting to be written; then decoding waits
 WRITE_QUEUE_BLOCKS: Final = 512
 DIGEST_MARKS: Final = 1024  # digests kept of a capture's prefixes; more: every other is dropped

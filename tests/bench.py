@@ -3,9 +3,14 @@
 Makes each mix of traffic once (below bench/), lands it in a process of its own as a user would, and
 prints a table: wall, user and system seconds from start to end of the process, cores that it used,
 frames and bytes of capture per second, the peak of its memory, bytes of lake per frame; and, where
-tshark is installed, how many times longer tshark takes for the same file in the same run (TCP and
-its reassembly alone: it has no dissector for Pulsar of its own). The best and the median of the
-runs are shown; the first run of a mix is not counted, it reads the capture into memory.
+tshark is installed, its seconds for the same file in the same run and how many times as long that
+is (TCP and its reassembly alone: it has no dissector for Pulsar of its own). The best and the
+median of the runs are shown; the first run of a mix is not counted, it reads the capture into
+memory.
+
+Further tables: several captures at once; floods in the streams alone; floods landed, with what a
+packet costs beside one of ordinary traffic; the live tap at 100,000 packets a second. --only NAME
+prints one of them.
 """
 
 import argparse
@@ -16,6 +21,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from captures.make import cursus_traffic
+from tests.busy.pending import PENDING, write_pending
 from tests.busy.traffic import Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 
@@ -135,7 +143,7 @@ def mix_table(cases: list[tuple[str, int]], runs: int) -> Table:
             f"{path.stat().st_size / 1e6 / best.wall:,.0f}",
             f"{max(run.peak_bytes for run in found) / 1e6:,.0f}",
             f"{best.lake_bytes / best.frames:.1f}",
-            f"{reference / best.wall:.1f}x" if reference else "",
+            f"{reference:.1f} s, {reference / best.wall:.1f}x" if reference else "",
         )
     return table
 
@@ -219,6 +227,69 @@ def scan_table(few: int = 50_000) -> Table:
     return table
 
 
+def _open_floods(count: int) -> Iterator[tuple[str, Path]]:
+    """Captures of floods: SYNs, ports in use again, connections that live, work that is not done.
+
+    Of talks of three packets three times as many packets: so many connections in each capture.
+    """
+    path = ROOM / "open.pcap"
+    for name, most, packets in (
+        ("syns", count, 1),
+        ("reused ports", count, 3),
+        ("half open", count // 10, 3),
+    ):
+        path.write_bytes(as_pcap(FLOODS[name](packets * most)))
+        yield f"{name}, {most:,}", path
+    for name in PENDING:
+        write_pending(path, name, count)
+        yield f"{name}, {count:,}", path
+    path.unlink()
+
+
+def landed_flood_table(count: int = 1_000_000) -> Table:
+    """Landing of floods: processor time of a packet beyond the start, beside ordinary traffic.
+
+    A packet of small messages holds many frames, and each costs: so their time is told, too.
+    """
+    table = Table(title=f"dissector land of floods of {count:,}")
+    for heading in (
+        "flood", "packets", "frames", "CPU s", "us a packet", "of ordinary", "us a frame",
+        "peak MB",
+    ):  # fmt: skip
+        table.add_column(heading, justify="right")
+    ROOM.mkdir(exist_ok=True)
+    small = ROOM / "one.pcap"
+    small.write_bytes(as_pcap(FLOODS["fins"](1)))
+    starts = [land([small]) for _ in range(3)]
+    start = min(run.user + run.system for run in starts)
+    small.unlink()
+    ordinary = 0.0
+    usual = [("(ordinary traffic)", capture_of("100-bytes", 100))]
+    for name, path in chain(usual, _open_floods(count)):
+        run = land([path])
+        seconds = run.user + run.system
+        cost = (seconds - start) / run.packets * 1e6
+        ordinary = ordinary or cost
+        table.add_row(
+            name, f"{run.packets:,}", f"{run.frames:,}", f"{seconds:.2f}", f"{cost:.2f}",
+            f"{cost / ordinary:.1f}x",
+            f"{(seconds - start) / run.frames * 1e6:.2f}" if run.frames else "",
+            f"{run.peak_bytes / 1e6:,.0f}",
+        )  # fmt: skip
+    return table
+
+
+def tap_table(seconds: int = 20) -> Table:
+    """The live tap at 100,000 packets and at most 100 MB a second (`tests.tapbench`)."""
+    table = Table(title="dissector tap at 100,000 packets a second, with a lake")
+    mixes = [f"{capture_of(mix, 30)}" for mix in ("100-bytes", "1-kib", "batches", "lz4")]
+    command = [sys.executable, "-m", "tests.tapbench", *mixes, "--acks", "4", "--lake", "--pin"]
+    said = json.loads(subprocess.check_output([*command, "--seconds", str(seconds)], cwd=ROOT))
+    for name, value in said.items():
+        table.add_row(name, str(value))
+    return table
+
+
 def _summary_of(path: Path) -> tuple[float, int, int]:
     """CPU seconds, peak bytes and packets of a summary."""
     said = ROOM / "summary.json"
@@ -227,12 +298,21 @@ def _summary_of(path: Path) -> tuple[float, int, int]:
     return run.user + run.system, run.peak_bytes, packets
 
 
+TABLES: dict[str, Callable[[], Table]] = {
+    "jobs": jobs_table,
+    "streams": flood_table,
+    "landed": landed_flood_table,
+    "tap": tap_table,
+}
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=300)
     parser.add_argument("--mix", action="append", choices=sorted(MIXES))
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", choices=sorted(TABLES), help="only this table")
     parser.add_argument("--floods", action="store_true", help="only the tables of floods and scans")
     parser.add_argument("--large", type=int, help="also at this many MB (else of 100-bytes)")
     chosen = parser.parse_args()
@@ -240,12 +320,15 @@ def main() -> None:
         Console(width=110).print(flood_table())
         Console(width=110).print(scan_table())
         return
+    if chosen.only:
+        Console(width=110).print(TABLES[chosen.only]())
+        return
     cases = [(mix, chosen.megabytes) for mix in chosen.mix or MIXES]
     if chosen.large:
         cases += [(mix, chosen.large) for mix in chosen.mix or ("100-bytes",)]
-    Console(width=140).print(mix_table(cases, chosen.runs))
-    Console(width=110).print(jobs_table())
-    Console(width=110).print(flood_table())
+    Console(width=150).print(mix_table(cases, chosen.runs))
+    for make in TABLES.values():
+        Console(width=110).print(make())
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ _COST: Final = (3.03, 5.6, 3.25, 5.0)
 
 
 # The header of a pcap file with nanoseconds.
-_FILE_HEADER: Final = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1)
+FILE_HEADER: Final = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262144, 1)
 
 
 class Size(NamedTuple):
@@ -275,7 +275,7 @@ def write_capture(path: Path, size: Size, seed: int = 0, start_ns: int = START_N
     traffic = Busy(size, seed, start_ns)
     counts = traffic.counts
     with path.open("wb") as file:
-        file.write(_FILE_HEADER)
+        file.write(FILE_HEADER)
         for connections in traffic.rounds():
             counts["packets"] += streams.write(file, connections)
             counts["frames"] = sum(n for name, n in counts.items() if name not in SUMS)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import kept
-from dissector.limits import FRAME_BLOCK_ROWS, NULL
+from dissector.limits import FRAME_BLOCK_ROWS, NULL, READ_BUFFER_BYTES
 from dissector.protocols.columns import COLUMN_NUMBER, new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
 from dissector.protocols.framing.replays import Replay
@@ -20,7 +20,8 @@ from dissector.protocols.framing.state import (
 )
 from dissector.protocols.interface import FrameBlock
 
-ARENA_BYTES: Final = 8 << 20
+# Half of it takes what one input buffer can add: smaller blocks of frames cost a third more time.
+ARENA_BYTES: Final = 3 * READ_BUFFER_BYTES
 SLOTS: Final = 1 << 10
 EMPTY: Final = np.empty(0, np.uint8)
 
@@ -52,6 +53,8 @@ class FrameOutput:
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
+        # What is still needed moves to the other arena; the first one's place is used again.
+        self._spare = EMPTY
         self._for_kernel = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
 
     def all_sources(self) -> Sources:
@@ -93,13 +96,14 @@ class FrameOutput:
 
     def _compact(self, size: int) -> None:
         """Move what is still needed to a fresh arena; only between blocks of frames."""
-        fresh = np.empty(size, np.uint8)
+        fresh = self._spare if len(self._spare) == size else np.empty(size, np.uint8)
         used = int(compact_arena(self.state, fresh))
         for replay in self.replays:
             fresh[used : used + replay.size] = self.state.arena[replay.at : replay.at + replay.size]
             replay.move(used)
             used += replay.size
         self.state.counters[COUNTER_ARENA_USED] = used
+        self._spare = self.state.arena
         self.state = self.state._replace(arena=fresh)
 
     def keep(self, data: bytes | bytearray) -> int:
