@@ -61,7 +61,7 @@ FROM (
     min(CASE WHEN event = 'delivery' THEN frame_no END) AS first_delivery_frame_no,
     max(CASE WHEN event = 'delivery' THEN frame_no END) AS last_delivery_frame_no,
     count(CASE WHEN event = 'grant' AND delta > 0 THEN 1 END) AS grants,
-    sum(CASE WHEN event = 'grant' THEN delta END) AS granted,
+    CAST(sum(CASE WHEN event = 'grant' THEN delta END) AS BIGINT) AS granted,
     min(CASE WHEN event = 'grant' AND delta > 0 THEN micros(ts) END) AS first_grant_us,
     max(available_after) AS most_available, max(unacked_after) AS most_unacked,
     max_by(available_after, frame_no) AS last_available,
@@ -367,8 +367,8 @@ skipped AS (
   GROUP BY k.capture, k.topic, k.subscription
 )
 SELECT
-  c.*, coalesce(u.stopped_unacked, 0) AS stopped_unacked,
-  coalesce(u.left_unacked, 0) AS left_unacked, u.acked_us, m.usual_us,
+  c.*, CAST(coalesce(u.stopped_unacked, 0) AS BIGINT) AS stopped_unacked,
+  CAST(coalesce(u.left_unacked, 0) AS BIGINT) AS left_unacked, u.acked_us, m.usual_us,
   coalesce(p.holes, 0) AS holes, coalesce(n.strangers, 0) AS strangers
 FROM chosen AS c
 LEFT JOIN unacked AS u
