@@ -126,18 +126,23 @@ do = "Capture at the broker, so that all consumers are in it."
 */
 WITH waits AS (
   SELECT
-    w.*, (w.end_us - w.start_us) / 1e6 AS lasted_s,
-    count(CASE WHEN w.next_us IS NOT NULL THEN 1 END) OVER subscription AS ended_waits,
-    median(w.end_us - w.start_us) OVER subscription AS median_us
+    w.*, w.end_us - w.start_us AS lasted_us,
+    median(w.end_us - w.start_us) OVER (PARTITION BY w.capture, w.topic, w.subscription)
+      AS median_us
   FROM withheld AS w
-  WINDOW subscription AS (PARTITION BY w.capture, w.topic, w.subscription)
 ),
 long_ones AS (
   SELECT w.*
-  FROM waits AS w
-  WHERE
-    w.lasted_s >= $floor_s
-    AND w.end_us - w.start_us >= $usual_times * coalesce(w.usual_us, 0)
+  FROM (
+    SELECT
+      w.*, w.lasted_us / 1e6 AS lasted_s,
+      abs(w.lasted_us - w.median_us) <= $alike * w.median_us AS is_alike,
+      count(
+        CASE WHEN abs(w.lasted_us - w.median_us) <= $alike * w.median_us THEN 1 END
+      ) OVER (PARTITION BY w.capture, w.topic, w.subscription) AS waits_alike
+    FROM waits AS w
+  ) AS w
+  WHERE w.lasted_s >= $floor_s AND w.lasted_us >= $usual_times * coalesce(w.usual_us, 0)
 ),
 paused AS (
   SELECT w.capture, w.topic, w.subscription, w.began_us, count(*) AS requests
@@ -202,8 +207,7 @@ SELECT
     WHEN w.kind = 'delayed' THEN 'delayed'
     WHEN w.kind = 'transaction' OR t.transactions > 0 THEN 'transaction'
     WHEN
-      w.ended_waits >= $comb
-      AND abs(w.end_us - w.start_us - w.median_us) <= $alike * w.median_us
+      w.is_alike AND w.waits_alike >= $comb
       THEN 'rate_comb'
     WHEN p.requests > 0 THEN 'reads_paused'
     WHEN
@@ -220,7 +224,7 @@ SELECT
   w.chunk_id AS measured_chunk_id,
   w.stopped_unacked AS measured_stopped_unacked, w.left_unacked AS measured_left_unacked,
   w.holes AS measured_holes, w.strangers AS measured_strangers,
-  w.ended_waits AS measured_waits_alike, p.requests AS measured_paused_requests,
+  w.waits_alike AS measured_waits_alike, p.requests AS measured_paused_requests,
   w.server_version AS measured_server_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle, TRUE AS ruled_out_dead,
   w.subscription_type IN ('Exclusive', 'Failover') OR 2 * w.left_unacked <= w.stopped_unacked

@@ -12,7 +12,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.stuck_captures import START_NS, Scene
 
-MADE = {"D05"}  # rules whose firing captures are made here
+MADE = {"D02", "D03", "D05", "D09", "D10", "D11"}  # rules that only captures made here fire
 RULES = {rule.number: rule for rule in load_rules()[0]}
 
 Found = Callable[[Scene, str], list[Finding]]
@@ -223,3 +223,233 @@ def test_holes_mean_that_others_may_have_got_it(found):
         consumer.line.ping()
     (one,) = found(scene, "D05")
     assert one.severity == "info" and one.measured["holes"] == 5
+
+
+# -- D06
+
+
+def limited(limit: int, consumers: int, hold_s: float, **fields: object) -> tuple[Scene, list]:
+    """A broker that stops at a number of unacknowledged messages of the whole subscription."""
+    scene = Scene(**fields)
+    producer = scene.producer()
+    readers = [scene.consumer(name=f"reader-{number}") for number in range(consumers)]
+    waiting = [producer.send() for _ in range(3 * limit)]
+    return scene, [readers, waiting, producer]
+
+
+def plateau(scene: Scene, readers: list, waiting: list, limit: int, hold_s: float) -> None:
+    """Entries up to the limit, silence, and their acknowledgements."""
+    held = []
+    for number in range(limit):
+        reader = readers[number % len(readers)]
+        held.append((reader, reader.message(waiting.pop(0))))
+    scene.wait(hold_s)
+    for reader, entry in held:
+        reader.ack(entry)
+
+
+def test_a_limit_of_one_consumer_is_measured(found):
+    scene, (readers, waiting, _) = limited(12, 1, 0)
+    plateau(scene, readers, waiting, 12, 3)
+    plateau(scene, readers, waiting, 12, 2)
+    readers[0].message(waiting.pop(0))
+    (one,) = found(scene, "D06")
+    assert (one.severity, one.verdict, one.title) == (
+        "error", "proven", RULES["D06"].words[""].title,
+    )  # fmt: skip
+    assert one.measured["unacked"] == 12 and one.measured["available"] == 1000 - 12
+    assert one.measured["plateaus"] == 2
+    assert one.measured["silence_measured_s"] == pytest.approx(3, abs=0.01)
+
+
+def test_a_limit_of_a_whole_subscription_is_measured(found):
+    scene, (readers, waiting, _) = limited(12, 3, 0)
+    plateau(scene, readers, waiting, 12, 3)
+    readers[2].message(waiting.pop(0))
+    (one,) = found(scene, "D06")
+    assert one.title == RULES["D06"].words["subscription"].title
+    assert one.measured["unacked"] == 12 and one.measured["consumers"] == 3
+
+
+def test_a_silence_without_a_backlog_is_no_limit(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer()
+    for _ in range(3):
+        held = [consumer.message(producer.send()) for _ in range(12)]
+        scene.wait(3)
+        consumer.ack(*held)
+    assert found(scene, "D06") == []
+
+
+def test_acknowledgements_that_change_nothing_are_named(found):
+    scene, (readers, waiting, _) = limited(12, 1, 0, server_version="4.0.2")
+    plateau(scene, readers, waiting, 12, 3)
+    for _ in range(4):
+        scene.wait(2)
+        readers[0].line.ping()
+    (one,) = found(scene, "D06")
+    assert one.title == RULES["D06"].words["blocked_flag_stuck"].title
+    assert "4.0.2" in one.text and one.measured["unacked"] == 12
+    assert [each.severity for each in found(scene, "D05")] == ["info"]
+
+
+# -- D09
+
+
+@pytest.mark.parametrize("flows_again", [False, True])
+@pytest.mark.parametrize("unused", [0, 1])
+def test_a_consumer_that_waited_and_does_not_ask_again(found, unused, flows_again):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=1)
+    consumer.ack(consumer.message(producer.send()))
+    if unused:
+        consumer.flow(1)
+    consumer.taken_away()
+    consumer.subscribe()
+    if flows_again:
+        consumer.flow(1)
+    for _ in range(5):
+        scene.wait(3)
+        consumer.line.ping()
+    findings = found(scene, "D09")
+    assert len(findings) == (unused == 1 and not flows_again)
+    for one in findings:
+        assert one.severity == "error" and one.measured["unused"] == 1
+        assert one.measured["silent_s"] == pytest.approx(15, abs=0.05)
+
+
+# -- D10
+
+
+@pytest.mark.parametrize("permits", [0, 1])
+@pytest.mark.parametrize("by_broker", [False, True])
+def test_a_flow_of_nothing_before_the_broker_closes(found, permits, by_broker):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=1)
+    consumer.ack(consumer.message(producer.send()))
+    consumer.flow(permits)
+    scene.wait(0.02)
+    consumer.line.close(by_broker)
+    findings = found(scene, "D10")
+    assert len(findings) == (permits == 0 and by_broker)
+    assert all(one.measured["closed_after_s"] < 0.1 for one in findings)
+
+
+# -- D11
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("permits", [1, 10])
+def test_a_queue_of_none_and_a_batch(found, batch, permits):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=permits)
+    consumer.message(producer.send(batch=batch))
+    consumer.close()
+    findings = found(scene, "D11")
+    assert len(findings) == (batch == 5 and permits == 1)
+    assert all(one.measured["batch_messages"] == 5 for one in findings)
+
+
+# -- D03
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_second_subscribe_of_an_open_consumer_grants_twice(found, is_closed):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=100)
+    for _ in range(3):
+        consumer.message(producer.send())
+    if is_closed:
+        consumer.taken_away()
+    consumer.subscribe()
+    consumer.flow(100)
+    for _ in range(3):
+        consumer.ack(consumer.message(producer.send()))
+    findings = found(scene, "D03")
+    assert len(findings) == (not is_closed)
+    for one in findings:
+        assert one.severity == "warning" and one.measured["most_available"] == 197
+        assert one.measured["dropped"] == 3
+
+
+def test_permits_of_messages_that_were_acknowledged_before(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=20)
+    for _ in range(4):
+        entry = producer.send(batch=10)
+        # Three of the ten are left, the broker charges three, the client gives back ten.
+        consumer.message(entry, ack_set=[7])
+        consumer.ack(entry)
+        consumer.flow(10)
+    (one,) = found(scene, "D03")
+    assert one.title == RULES["D03"].words["ack_set_overgrant"].title
+    assert one.measured["surplus"] == one.measured["acked_before"] == 28
+
+
+def test_a_queue_that_grows_is_no_fault(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=10)
+    for _ in range(4):
+        consumer.flow(10)
+        consumer.ack(consumer.message(producer.send()))
+    (one,) = found(scene, "D03")
+    assert one.severity == "info"
+
+
+# -- D02
+
+
+@pytest.mark.parametrize("given_back", [1, 5])
+def test_a_consumer_that_counts_entries(found, given_back):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=100)
+    for _ in range(20):
+        consumer.ack(consumer.message(producer.send(batch=5)))
+        consumer.flow(given_back)
+    findings = found(scene, "D02")
+    assert len(findings) == (given_back == 1)
+    for one in findings:
+        assert one.title == RULES["D02"].words["counts_entries"].title
+        assert (one.severity, one.verdict) == ("error", "proven")
+        assert one.measured["messages"] == 100 and one.measured["entries"] == 20
+        assert one.measured["given_back"] == 20
+
+
+@pytest.mark.parametrize("returned", [1, 10])
+def test_batches_that_were_discarded_cost_permits(found, returned):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=100)
+    for number in range(18):
+        entry, flips = producer.send(batch=10), number in (6, 7, 8)
+        consumer.message(entry, flips=flips)
+        consumer.ack(entry, **({"validation_error": "ChecksumMismatch"} if flips else {}))
+        consumer.flow(returned if flips else 10)
+    findings = found(scene, "D02")
+    assert len(findings) == (returned == 1)
+    for one in findings:
+        assert one.title == RULES["D02"].words["lost_by_discard"].title
+        assert one.measured["discarded"] == 3 and one.measured["owed"] == 27
+        assert one.measured["lost_permits"] == 27
+
+
+@pytest.mark.parametrize("skipped", [0, 4])
+def test_permits_that_are_never_given_back(found, skipped):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=100)
+    for _ in range(12):
+        for _ in range(10):
+            consumer.ack(consumer.message(producer.send()))
+        consumer.flow(10 - skipped)
+    findings = found(scene, "D02")
+    assert len(findings) == (skipped == 4)
+    assert all(one.severity == "warning" for one in findings)
+
+
+def test_a_queue_that_fills_up_is_no_leak(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=100)
+    for _ in range(12):
+        got = [consumer.message(producer.send()) for _ in range(10)]
+        consumer.flow(4)
+        consumer.ack(*got[:4])
+    assert found(scene, "D02") == []
