@@ -61,14 +61,14 @@ rival = "None for the debt; what made the entries unreadable is another question
 decides = "Whether the balance falls by the messages of a batch less one with the next that is discarded."
 do = "Take a client that gives back what the broker charged (apache/pulsar PR 26336 and 26337). Restart the consumer before the debt reaches its queue."
 */
-WITH counted AS ( -- Consumers whose balance did not come back in the last second with a FLOW.
+WITH counted AS ( -- Short lives, and consumers whose balance did not come back at last.
   SELECT
     c.capture, c.connection_id, c.consumer_id, c.incarnation, n.first_flow_permits,
     n.topic, n.subscription, n.consumer_name, n.client_ip, n.client_version
   FROM (
     SELECT
       capture, connection_id, consumer_id, incarnation, sum(grants) AS grants,
-      max_by(most_available, second) AS last_most
+      max_by(most_available, second) AS last_most, count(*) AS seconds
     FROM consumer_seconds
     WHERE grants > 0
     GROUP BY capture, connection_id, consumer_id, incarnation
@@ -78,8 +78,11 @@ WITH counted AS ( -- Consumers whose balance did not come back in the last secon
     AND n.consumer_id = c.consumer_id AND n.incarnation = c.incarnation
   WHERE
     c.grants > $refills AND n.first_flow_permits > 1
-    AND n.first_flow_permits - c.last_most
-    >= greatest($owed_least, $owed_share * n.first_flow_permits)
+    AND (
+      c.seconds <= 3
+      OR n.first_flow_permits - c.last_most
+      >= greatest($owed_least, $owed_share * n.first_flow_permits)
+    )
 ),
 running AS (
   SELECT
