@@ -453,3 +453,55 @@ def test_a_queue_that_fills_up_is_no_leak(found):
         consumer.flow(4)
         consumer.ack(*got[:4])
     assert found(scene, "D02") == []
+
+
+# -- D08
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_consumer_of_a_later_priority_waits(found, level):
+    scene = Scene()
+    producer, first = scene.producer(), scene.consumer()
+    scene.consumer(name="reserve", priority_level=level)
+    for _ in range(12):
+        first.ack(first.message(producer.send()))
+        scene.wait(0.5)
+    findings = found(scene, "D08")
+    assert len(findings) == level
+    for one in findings:
+        assert one.severity == "info" and one.subject["consumer_name"] == "reserve"
+        assert one.measured["others_messages"] == 12 and one.measured["priority"] == 1
+
+
+@pytest.mark.parametrize("is_acked", [False, True])
+def test_a_consumer_that_holds_everything(found, is_acked):
+    scene = Scene()
+    producer, first = scene.producer(), scene.consumer(permits=100)
+    scene.consumer(name="idle", permits=5)
+    for _ in range(20):
+        entry = first.message(producer.send())
+        if is_acked:
+            first.ack(entry)
+        scene.wait(0.2)
+    findings = found(scene, "D08")
+    assert len(findings) == (not is_acked)
+    for one in findings:
+        assert one.title == RULES["D08"].words["prefetch_hoard"].title
+        assert one.measured["held"] == 20
+
+
+def test_a_consumer_that_became_active_later_waited_until_then(found):
+    scene = Scene()
+    producer, first = scene.producer(), scene.consumer(kind="Failover")
+    second = scene.consumer(name="next", kind="Failover")
+    first.active(True)
+    second.active(False)
+    for _ in range(15):
+        first.ack(first.message(producer.send()))
+        scene.wait(0.2)
+    first.close()
+    second.active(True)
+    (one,) = found(scene, "D08")
+    assert one.title == RULES["D08"].words[""].title
+    assert one.subject["consumer_name"] == "next" and one.measured["others_messages"] == 15
+    assert one.measured["waited_s"] == pytest.approx(14 * 0.204, abs=0.1)
