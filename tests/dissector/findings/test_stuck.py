@@ -10,7 +10,7 @@ from dissector.findings.finding import Finding, findings_of
 from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
-from tests.dissector.findings.stuck_captures import START_NS, Scene
+from tests.dissector.findings.stuck_captures import START_NS, Consumer, Scene
 
 MADE = {"D02", "D03", "D05", "D09", "D10", "D11"}  # rules that only captures made here fire
 RULES = {rule.number: rule for rule in load_rules()[0]}
@@ -505,3 +505,73 @@ def test_a_consumer_that_became_active_later_waited_until_then(found):
     assert one.title == RULES["D08"].words[""].title
     assert one.subject["consumer_name"] == "next" and one.measured["others_messages"] == 15
     assert one.measured["waited_s"] == pytest.approx(14 * 0.204, abs=0.1)
+
+
+# -- D01
+
+
+def exhausted(lasted_s: float, refills: int = 2) -> tuple[Scene, Consumer]:
+    """A consumer that uses up its permits while more waits, and says nothing but PING then."""
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=10)
+    for _ in range(refills):
+        for _ in range(5):
+            consumer.ack(consumer.message(producer.send()))
+        scene.wait(0.1)
+        consumer.flow(5)
+    for _ in range(10):
+        consumer.message(producer.send())
+    producer.send()
+    for _ in range(round(lasted_s / 3)):
+        scene.wait(3)
+        consumer.line.ping()
+    return scene, consumer
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "refills", "variant", "severity"),
+    [(60, 2, "", "error"), (60, 0, "never_refilled", "error"), (6, 2, "at_end", "warning")],
+)
+def test_a_consumer_that_owes_permits(found, lasted_s, refills, variant, severity):
+    (one,) = found(exhausted(lasted_s, refills)[0], "D01")
+    assert one.title == RULES["D01"].words[variant].title and one.severity == severity
+    assert one.measured["available"] == 0 and one.measured["unacked"] == 10
+    assert one.measured["lasted_s"] == pytest.approx(lasted_s, abs=0.1)
+
+
+def test_a_consumer_that_asks_again_for_messages_but_gives_no_permits(found):
+    scene, consumer = exhausted(12)
+    consumer.redeliver(scene.stored[-2], scene.stored[-3])
+    for _ in range(10):
+        scene.wait(3)
+        consumer.line.ping()
+    (one,) = found(scene, "D01")
+    assert one.title == RULES["D01"].words["redelivery_without_flow"].title
+    assert one.measured["redelivers"] == 1
+
+
+def test_a_consumer_that_is_killed_while_it_works_is_no_error(found):
+    scene, consumer = exhausted(12)
+    consumer.line.close()
+    (one,) = found(scene, "D01")
+    assert one.severity == "info" and one.title == RULES["D01"].words["gone"].title
+
+
+def test_a_consumer_that_goes_on_acknowledging_is_slow(found):
+    scene, consumer = exhausted(12)
+    consumer.ack(scene.stored[-2])
+    scene.wait(30)
+    consumer.line.ping()
+    (one,) = found(scene, "D01")
+    assert one.severity == "info" and one.title == RULES["D01"].words["slow"].title
+
+
+def test_a_consumer_without_permits_on_an_idle_topic_owes_nothing(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(permits=10)
+    for _ in range(10):
+        consumer.message(producer.send())
+    for _ in range(20):
+        scene.wait(3)
+        consumer.line.ping()
+    assert found(scene, "D01") == []
