@@ -12,7 +12,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.stuck_captures import START_NS, Consumer, Scene
 
-MADE = {"D02", "D03", "D05", "D09", "D10", "D11"}  # rules that only captures made here fire
+MADE = {"D02", "D03", "D05", "D07", "D09", "D10", "D11"}  # only captures made here fire them
 RULES = {rule.number: rule for rule in load_rules()[0]}
 
 Found = Callable[[Scene, str], list[Finding]]
@@ -575,3 +575,44 @@ def test_a_consumer_without_permits_on_an_idle_topic_owes_nothing(found):
         scene.wait(3)
         consumer.line.ping()
     assert found(scene, "D01") == []
+
+
+# -- D07
+
+
+def joining(keys: int, holds_s: float, gets_at_once: bool = False, releases: bool = True) -> Scene:
+    """One consumer holds a message of each key; another joins, and more is sent."""
+    scene = Scene(server_version="3.0.5")
+    producer, first = scene.producer(), scene.consumer(kind="Key_Shared", name="holder")
+    held = [first.message(producer.send(key=f"key-{number}")) for number in range(keys)]
+    second = scene.consumer(kind="Key_Shared", name="newcomer")
+    entry = producer.send(key="key-1")
+    if gets_at_once:
+        second.message(entry)
+    for _ in range(4):
+        scene.wait(holds_s / 4)
+        second.line.ping()
+    if releases:
+        first.ack(*held)
+        if not gets_at_once:
+            second.message(entry)
+    return scene
+
+
+@pytest.mark.parametrize(("keys", "severity"), [(20, "warning"), (4, "info")])
+def test_a_consumer_that_joins_waits_for_what_is_held(found, keys, severity):
+    (one,) = found(joining(keys, 3), "D07")
+    assert one.severity == severity and one.subject["consumer_name"] == "newcomer"
+    assert one.measured["held"] == one.measured["keys_seen"] == keys
+    assert one.measured["waited_s"] == pytest.approx(3, abs=0.05)
+    assert one.measured["holder_name"] == "holder" and "3.0.5" in one.text
+
+
+def test_a_consumer_that_joins_and_still_waits(found):
+    (one,) = found(joining(20, 12, releases=False), "D07")
+    assert one.title == RULES["D07"].words["still"].title
+
+
+def test_a_consumer_that_joins_and_gets_its_keys(found):
+    assert found(joining(20, 3, gets_at_once=True), "D07") == []
+    assert found(joining(20, 12, gets_at_once=True, releases=False), "D07") == []
