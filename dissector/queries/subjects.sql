@@ -51,24 +51,29 @@ JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connecti
 SELECT p.*, l.client_ip, l.server_version, l.last_ts_ns AS link_last_ns
 FROM (
   SELECT
-    capture, connection_id, consumer_id, incarnation, floor_div(micros(ts), 1000000) AS second,
-    max(topic) AS topic, max(subscription) AS subscription,
-    max(subscription_type) AS subscription_type,
-    min(micros(ts)) AS first_us, max(micros(ts)) AS last_us,
-    count(CASE WHEN event = 'delivery' THEN 1 END) AS deliveries,
-    min(CASE WHEN event = 'delivery' THEN micros(ts) END) AS first_delivery_us,
-    max(CASE WHEN event = 'delivery' THEN micros(ts) END) AS last_delivery_us,
-    min(CASE WHEN event = 'delivery' THEN frame_no END) AS first_delivery_frame_no,
-    max(CASE WHEN event = 'delivery' THEN frame_no END) AS last_delivery_frame_no,
-    count(CASE WHEN event = 'grant' AND delta > 0 THEN 1 END) AS grants,
-    CAST(sum(CASE WHEN event = 'grant' THEN delta END) AS BIGINT) AS granted,
-    min(CASE WHEN event = 'grant' AND delta > 0 THEN micros(ts) END) AS first_grant_us,
-    max(available_after) AS most_available, max(unacked_after) AS most_unacked,
-    max_by(available_after, frame_no) AS last_available,
-    max_by(unacked_after, frame_no) AS last_unacked
-  FROM permits
-  WHERE baseline_known AND frame_no IS NOT NULL AND available_after IS NOT NULL
-  GROUP BY capture, connection_id, consumer_id, incarnation, floor_div(micros(ts), 1000000)
+    b.capture, b.connection_id, b.consumer_id, b.incarnation, b.second, max(b.topic) AS topic,
+    max(b.subscription) AS subscription, max(b.subscription_type) AS subscription_type,
+    min(b.at_us) AS first_us, max(b.at_us) AS last_us,
+    count(CASE WHEN b.event = 'delivery' THEN 1 END) AS deliveries,
+    min(CASE WHEN b.event = 'delivery' THEN b.at_us END) AS first_delivery_us,
+    max(CASE WHEN b.event = 'delivery' THEN b.at_us END) AS last_delivery_us,
+    min(CASE WHEN b.event = 'delivery' THEN b.frame_no END) AS first_delivery_frame_no,
+    max(CASE WHEN b.event = 'delivery' THEN b.frame_no END) AS last_delivery_frame_no,
+    count(CASE WHEN b.event = 'grant' AND b.delta > 0 THEN 1 END) AS grants,
+    CAST(sum(CASE WHEN b.event = 'grant' THEN b.delta END) AS BIGINT) AS granted,
+    min(CASE WHEN b.event = 'grant' AND b.delta > 0 THEN b.at_us END) AS first_grant_us,
+    max(b.available_after) AS most_available, max(b.unacked_after) AS most_unacked,
+    max_by(b.available_after, b.frame_no) AS last_available,
+    max_by(b.unacked_after, b.frame_no) AS last_unacked
+  FROM (
+    SELECT
+      capture, connection_id, consumer_id, incarnation, topic, subscription, subscription_type,
+      frame_no, event, delta, available_after, unacked_after, micros(ts) AS at_us,
+      floor_div(micros(ts), 1000000) AS second
+    FROM permits
+    WHERE baseline_known AND frame_no IS NOT NULL AND available_after IS NOT NULL
+  ) AS b
+  GROUP BY b.capture, b.connection_id, b.consumer_id, b.incarnation, b.second
 ) AS p
 JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
 
@@ -87,8 +92,8 @@ WITH silences AS (
     s.next_us, s.next_frame_no
   FROM (
     SELECT
-      r.*, lead(r.first_us) OVER subscription AS next_us,
-      lead(r.first_frame_no) OVER subscription AS next_frame_no
+      r.*, lead(r.first_us) OVER following AS next_us,
+      lead(r.first_frame_no) OVER following AS next_frame_no
     FROM (
       SELECT
         capture, topic, subscription, second, count(first_delivery_us) AS consumers,
@@ -103,7 +108,7 @@ WITH silences AS (
       WINDOW whole AS (PARTITION BY capture, topic, subscription)
     ) AS r
     WHERE r.consumers > 0 OR r.second = r.first_second
-    WINDOW subscription AS (PARTITION BY r.capture, r.topic, r.subscription ORDER BY r.second)
+    WINDOW following AS (PARTITION BY r.capture, r.topic, r.subscription ORDER BY r.second)
   ) AS s
   WHERE coalesce(s.next_us, s.ends_us) - s.began_us >= 5000000
 ),

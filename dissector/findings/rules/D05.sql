@@ -125,11 +125,14 @@ decides = "The topic's statistics: all consumers of the subscription, and its ba
 do = "Capture at the broker, so that all consumers are in it."
 */
 WITH waits AS (
-  SELECT
-    w.*, w.end_us - w.start_us AS lasted_us,
-    median(w.end_us - w.start_us) OVER (PARTITION BY w.capture, w.topic, w.subscription)
-      AS median_us
+  SELECT w.*, w.end_us - w.start_us AS lasted_us, m.median_us
   FROM withheld AS w
+  JOIN (
+    SELECT capture, topic, subscription, median(end_us - start_us) AS median_us
+    FROM withheld
+    GROUP BY capture, topic, subscription
+  ) AS m
+    ON m.capture = w.capture AND m.topic = w.topic AND m.subscription = w.subscription
 ),
 long_ones AS (
   SELECT w.*

@@ -12,7 +12,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.stuck_captures import START_NS, Consumer, Scene
 
-MADE = {"D02", "D03", "D05", "D07", "D09", "D10", "D11"}  # only captures made here fire them
+MADE = {"D02", "D03", "D05", "D07", "D09", "D10", "D11", "D35"}  # made captures alone fire them
 RULES = {rule.number: rule for rule in load_rules()[0]}
 
 Found = Callable[[Scene, str], list[Finding]]
@@ -616,3 +616,40 @@ def test_a_consumer_that_joins_and_still_waits(found):
 def test_a_consumer_that_joins_and_gets_its_keys(found):
     assert found(joining(20, 3, gets_at_once=True), "D07") == []
     assert found(joining(20, 12, gets_at_once=True, releases=False), "D07") == []
+
+
+# -- D35, D36
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
+def test_redeliveries_of_a_single_consumer_are_not_counted(found, kind):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(kind=kind)
+    entries = [consumer.message(producer.send()) for _ in range(3)]
+    for _ in range(2):
+        scene.wait(1)
+        consumer.redeliver(entries[0])
+        for entry in entries:
+            consumer.message(entry)
+    findings = found(scene, "D35")
+    assert len(findings) == (kind == "Exclusive")
+    for one in findings:
+        assert one.measured["requests"] == 2 and one.measured["redelivered"] == 6
+        assert one.measured["highest_count"] == 0
+
+
+def test_the_delay_of_redeliveries_is_measured(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer()
+    for waits in (1, 3, 5):
+        entry = consumer.message(producer.send())
+        scene.wait(waits)
+        consumer.redeliver(entry)
+        scene.wait(0.5)
+        consumer.message(entry, redelivery_count=1)
+        consumer.ack(entry)
+    (one,) = found(scene, "D36")
+    assert one.severity == "info" and one.measured["messages"] == one.measured["came"] == 3
+    for name, expected in (("least", 1), ("median", 3), ("most", 5)):
+        assert one.measured[f"asked_{name}_s"] == pytest.approx(expected, abs=0.01)
+    assert one.measured["came_median_s"] == pytest.approx(0.5, abs=0.01)
