@@ -101,7 +101,7 @@ do = "Find the application that holds the transaction open; nothing behind its f
 severity = "info"
 verdict = "pattern"
 title = "Delivery stops and goes on in a rhythm"
-what = "Subscription {subscription} of {topic} got nothing for {lasted_s} s while entry {entry} waited and consumer {consumer_name} had {available} permits; {waits_alike} waits of this subscription are as long, within 15 %."
+what = "Subscription {subscription} of {topic} got nothing for {lasted_s} s while entry {entry} waited and consumer {consumer_name} had {available} permits; {waits_alike} waits of this subscription are as long as the one before or after them, within 15 %."
 rival = "A dispatch rate with a long period, which gives such a comb, or a broker that stops again and again for another reason."
 decides = "The dispatch rate of topic, subscription and namespace, and its period."
 do = "Raise the dispatch rate, if it is meant to be higher."
@@ -125,27 +125,31 @@ decides = "The topic's statistics: all consumers of the subscription, and its ba
 do = "Capture at the broker, so that all consumers are in it."
 */
 WITH waits AS (
-  SELECT w.*, w.end_us - w.start_us AS lasted_us, m.median_us
+  SELECT
+    w.*, w.end_us - w.start_us AS lasted_us,
+    lag(w.end_us - w.start_us) OVER following AS before_us,
+    lead(w.end_us - w.start_us) OVER following AS behind_us
   FROM withheld AS w
-  JOIN (
-    SELECT capture, topic, subscription, median(end_us - start_us) AS median_us
-    FROM withheld
-    GROUP BY capture, topic, subscription
-  ) AS m
-    ON m.capture = w.capture AND m.topic = w.topic AND m.subscription = w.subscription
+  WINDOW following AS (PARTITION BY w.capture, w.topic, w.subscription ORDER BY w.start_us)
 ),
 long_ones AS (
-  SELECT w.*
+  SELECT l.*
   FROM (
     SELECT
       w.*, w.lasted_us / 1e6 AS lasted_s,
-      abs(w.lasted_us - w.median_us) <= $alike * w.median_us AS is_alike,
+      coalesce(abs(w.lasted_us - w.before_us) <= $alike * w.lasted_us, FALSE)
+        OR coalesce(abs(w.lasted_us - w.behind_us) <= $alike * w.lasted_us, FALSE) AS is_alike,
       count(
-        CASE WHEN abs(w.lasted_us - w.median_us) <= $alike * w.median_us THEN 1 END
+        CASE
+          WHEN
+            abs(w.lasted_us - w.before_us) <= $alike * w.lasted_us
+            OR abs(w.lasted_us - w.behind_us) <= $alike * w.lasted_us
+            THEN 1
+        END
       ) OVER (PARTITION BY w.capture, w.topic, w.subscription) AS waits_alike
     FROM waits AS w
-  ) AS w
-  WHERE w.lasted_s >= $floor_s AND w.lasted_us >= $usual_times * coalesce(w.usual_us, 0)
+  ) AS l
+  WHERE l.lasted_s >= $floor_s AND l.lasted_us >= $usual_times * coalesce(l.usual_us, 0)
 ),
 paused AS (
   SELECT w.capture, w.topic, w.subscription, w.began_us, count(*) AS requests

@@ -1,12 +1,18 @@
 """Captures of consumers that get nothing, made by a scripted broker and its clients.
 
 A `Scene` has a clock and any number of connections; each thing said is one packet at the clock's
-time, acknowledged at once. `pcap()` gives the file.
+time. `pcap()` gives the file, `found_in` what a rule finds in it.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from dissector.cli.main import run
+from dissector.findings.finding import Finding, findings_of
+from dissector.findings.loading import load_rules
+from dissector.lake.reader import open_lake
+from dissector.queries.sandbox import sandbox_over
 from tests.wire import packets, pulsar
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import ACK, FIN, PSH, SYN
@@ -16,6 +22,7 @@ SUBSCRIPTION = "work"
 START_NS = 1_700_000_000_000_000_000
 LEDGER = 7
 TICK_S = 0.001
+RULES = {rule.number: rule for rule in load_rules()[0]}
 
 
 class Line:
@@ -207,9 +214,7 @@ class Consumer:
 
     def active(self, is_active: bool) -> None:
         """The broker says whether this consumer is the active one."""
-        self.line.say(
-            False, "ACTIVE_CONSUMER_CHANGE", consumer_id=self._id, is_active=is_active
-        )
+        self.line.say(False, "ACTIVE_CONSUMER_CHANGE", consumer_id=self._id, is_active=is_active)
 
     def close(self) -> None:
         """The client closes the consumer, and the broker agrees."""
@@ -220,3 +225,16 @@ class Consumer:
     def taken_away(self) -> None:
         """The broker closes the consumer, as when it unloads the topic."""
         self.line.say(False, "CLOSE_CONSUMER", consumer_id=self._id, request_id=-1)
+
+
+def found_in(folder: Path, scene: Scene, number: str) -> list[Finding]:
+    """What the rule of that number finds in a scene; every frame that it names has its packet."""
+    made = len(list(folder.iterdir()))
+    capture, lake = folder / f"made{made}.pcap", folder / f"lake{made}"
+    capture.write_bytes(scene.pcap())
+    assert run(["land", "-q", "--lake", str(lake), str(capture)]) == 0
+    with open_lake(lake) as opened, sandbox_over(opened) as engine:
+        findings, problems = findings_of(engine, [RULES[number]])
+    assert not problems
+    assert all(each.packet for one in findings for each in one.evidence)
+    return findings
