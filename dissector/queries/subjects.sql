@@ -81,7 +81,8 @@ JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connecti
 -- At least five seconds of it are here. The entry is the first that was stored behind all that the
 -- subscription got until then, while one of its consumers was open; kind says if it is delayed or
 -- in a transaction, which plain ones come before. The consumer is the one that waited longest with
--- permits left, an active one first; the broker spoke on its connection meanwhile. Times in µs.
+-- permits left, an active one first. The broker spoke on its connection five seconds after the begin
+-- or later: what it had sent before, the client would have had to read first. Times in µs.
 -- holes: entries that no consumer of the subscription got although it got later ones; strangers:
 -- consumers that the capture does not name. stopped_unacked, left_unacked: messages of the
 -- subscription unacknowledged when it began to wait, and five seconds before the end; acked_us: the
@@ -262,7 +263,7 @@ heard AS (
       CASE
         WHEN
           f.direction = 'to_client' AND f.status = 'complete'
-          AND (w.next_us IS NULL OR micros(f.ts) <= w.next_us)
+          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
           THEN micros(f.ts)
       END
     ) AS heard_us,
@@ -270,7 +271,7 @@ heard AS (
       CASE
         WHEN
           f.direction = 'to_client' AND f.status = 'complete'
-          AND (w.next_us IS NULL OR micros(f.ts) <= w.next_us)
+          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
           THEN f.frame_no
       END
     ) AS heard_frame_no,
@@ -332,7 +333,8 @@ chosen AS (
       ) AS place
     FROM heard AS h
     WHERE
-      least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
+      h.heard_us - h.start_us >= 5000000
+      AND least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
       >= 5000000
   ) AS c
   WHERE c.place = 1

@@ -38,7 +38,7 @@ why = "a broker that reads answers requests within milliseconds"
 [ruled_out]
 permits = "that the consumer asked for too little: it had permits left all the time"
 idle = "that the topic was idle: the broker had confirmed the entry that waits"
-dead = "that the connection was dead: the broker spoke on it meanwhile"
+dead = "that the connection was dead, or the client did not read it: the broker spoke on it meanwhile, five seconds or more after the begin"
 unacked = "a limit of unacknowledged messages: half of them or more were acknowledged five seconds before the end, or this type of subscription has no such limit"
 
 [text]
@@ -201,9 +201,7 @@ SELECT
   w.capture, w.start_us * 1000 AS first_ns, w.end_us * 1000 AS last_ns,
   CASE
     WHEN w.subscription_type = 'Failover' AND w.is_inactive THEN 'inactive'
-    WHEN
-      w.subscription_type = 'Key_Shared' AND 2 * w.left_unacked > w.stopped_unacked
-      THEN 'key_shared'
+    WHEN w.subscription_type = 'Key_Shared' AND w.left_unacked > 0 THEN 'key_shared'
     WHEN
       w.subscription_type = 'Shared'
       AND (
@@ -234,7 +232,8 @@ SELECT
   w.waits_alike AS measured_waits_alike, p.requests AS measured_paused_requests,
   w.server_version AS measured_server_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle, TRUE AS ruled_out_dead,
-  w.subscription_type IN ('Exclusive', 'Failover') OR 2 * w.left_unacked <= w.stopped_unacked
+  w.subscription_type IN ('Exclusive', 'Failover') OR w.left_unacked = 0
+    OR (w.subscription_type = 'Shared' AND 2 * w.left_unacked <= w.stopped_unacked)
     AS ruled_out_unacked,
   w.send_frame_no AS frame_send_that_waits, w.receipt_frame_no AS frame_its_receipt,
   w.last_frame_no AS frame_last_message, w.heard_frame_no AS frame_broker_alive,

@@ -219,6 +219,9 @@ SELECT
   p.frame_no AS frame_last_message, p.oldest_frame_no AS frame_oldest_unacked,
   p.ack_frame_no AS frame_next_ack, p.next_frame_no AS frame_next_message
 FROM plateaus AS p
+ANTI JOIN connections AS z -- A client that does not read gets nothing, either.
+  ON z.capture = p.capture AND z.connection_id = p.next_connection_id
+  AND z.zero_window_ns_to_client >= $silence_s * 500000000
 WHERE p.connection_id = -1 OR p.is_of_all = 0
 UNION ALL
 SELECT

@@ -118,6 +118,32 @@ def test_what_is_unacknowledged_explains_a_stop(found):
     assert one.severity == "error"  # brokers have no such limit for it
 
 
+def test_a_key_that_one_message_holds_explains_a_stop(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer(kind="Key_Shared")
+    for number in range(10):
+        entry = consumer.message(producer.send(key="k"))
+        if number != 3:
+            consumer.ack(entry)
+    producer.send(key="k")
+    for _ in range(4):
+        scene.wait(3)
+        consumer.line.ping()
+    (one,) = found(scene, "D05")
+    assert one.severity == "info" and one.measured["left_unacked"] == 1
+
+
+def test_a_client_that_did_not_read_is_no_stop(found):
+    scene = Scene()
+    producer, consumer = scene.producer(), scene.consumer()
+    consumer.ack(consumer.message(producer.send()))
+    entry = producer.send()
+    scene.wait(20)
+    consumer.message(entry)  # and nothing between
+    consumer.line.ping()
+    assert found(scene, "D05") == []
+
+
 def test_an_inactive_consumer_waits_by_design(found):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(kind="Failover")
@@ -164,7 +190,9 @@ def test_a_rhythm_is_a_rate(found):
         consumer.ack(consumer.message(producer.send()))
     waiting = [producer.send() for _ in range(16)]
     for place in range(0, 16, 4):
-        scene.wait(6)
+        scene.wait(5.9)
+        consumer.line.ping()
+        scene.wait(0.1)
         consumer.ack(*(consumer.message(each) for each in waiting[place : place + 4]))
     (one,) = found(scene, "D05")
     assert one.severity == "info" and one.measured["waits_alike"] == 4
