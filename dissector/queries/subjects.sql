@@ -43,3 +43,351 @@ SELECT
   l.client_ip, l.broker_ip, l.client_version, l.server_version
 FROM consumers AS c
 JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id;
+
+-- consumer_seconds: a second in which the balance of such a consumer changed, if it is known
+-- Between the last delivery of one second and the first of the next is every pause that lasts a
+-- second, and there are a thousand times fewer of these than of deliveries. last_…: behind the
+-- last change of the second; times in µs.
+SELECT p.*, l.client_ip, l.server_version, l.last_ts_ns AS link_last_ns
+FROM (
+  SELECT
+    b.capture, b.connection_id, b.consumer_id, b.incarnation, b.second, max(b.topic) AS topic,
+    max(b.subscription) AS subscription, max(b.subscription_type) AS subscription_type,
+    min(b.at_us) AS first_us, max(b.at_us) AS last_us,
+    count(CASE WHEN b.event = 'delivery' THEN 1 END) AS deliveries,
+    min(CASE WHEN b.event = 'delivery' THEN b.at_us END) AS first_delivery_us,
+    max(CASE WHEN b.event = 'delivery' THEN b.at_us END) AS last_delivery_us,
+    min(CASE WHEN b.event = 'delivery' THEN b.frame_no END) AS first_delivery_frame_no,
+    max(CASE WHEN b.event = 'delivery' THEN b.frame_no END) AS last_delivery_frame_no,
+    count(CASE WHEN b.event = 'grant' AND b.delta > 0 THEN 1 END) AS grants,
+    CAST(sum(CASE WHEN b.event = 'grant' THEN b.delta END) AS BIGINT) AS granted,
+    min(CASE WHEN b.event = 'grant' AND b.delta > 0 THEN b.at_us END) AS first_grant_us,
+    max(b.available_after) AS most_available, max(b.unacked_after) AS most_unacked,
+    max_by(b.available_after, b.frame_no) AS last_available,
+    max_by(b.unacked_after, b.frame_no) AS last_unacked
+  FROM (
+    SELECT
+      capture, connection_id, consumer_id, incarnation, topic, subscription, subscription_type,
+      frame_no, event, delta, available_after, unacked_after, micros(ts) AS at_us,
+      floor_div(micros(ts), 1000000) AS second
+    FROM permits
+    WHERE baseline_known AND frame_no IS NOT NULL AND available_after IS NOT NULL
+  ) AS b
+  GROUP BY b.capture, b.connection_id, b.consumer_id, b.incarnation, b.second
+) AS p
+JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
+
+-- withheld: a time in which a subscription got nothing although an entry waited and it had permits
+-- At least five seconds of it are here. The entry is the first that was stored behind all that the
+-- subscription got until then, while one of its consumers was open; kind says if it is delayed or
+-- in a transaction, which plain ones come before. The consumer is the one that waited longest with
+-- permits left, an active one first. The broker spoke on its connection five seconds after the begin
+-- or later: what it had sent before, the client would have had to read first. Times in µs.
+-- holes: entries that no consumer of the subscription got although it got later ones; strangers:
+-- consumers that the capture does not name. stopped_unacked, left_unacked: messages of the
+-- subscription unacknowledged when it began to wait, and five seconds before the end; acked_us: the
+-- first acknowledgement of one of them. usual_us: how long entries of it mostly wait.
+-- The limits bound what a hostile capture costs, and tell engines that these rows are few.
+WITH silences AS (
+  SELECT s.capture, s.topic, s.subscription, s.last_frame_no, s.began_us, s.opened_us, s.ends_us,
+    s.next_us, s.next_frame_no
+  FROM (
+    SELECT
+      r.*, lead(r.first_us) OVER following AS next_us,
+      lead(r.first_frame_no) OVER following AS next_frame_no
+    FROM (
+      SELECT
+        capture, topic, subscription, second, count(first_delivery_us) AS consumers,
+        min(first_delivery_us) AS first_us, min(first_delivery_frame_no) AS first_frame_no,
+        max(last_delivery_frame_no) AS last_frame_no,
+        coalesce(max(last_delivery_us), min(first_grant_us)) AS began_us,
+        min(min(first_grant_us)) OVER whole AS opened_us, min(second) OVER whole AS first_second,
+        max(max(floor_div(link_last_ns, 1000))) OVER whole AS ends_us
+      FROM consumer_seconds
+      WHERE subscription IS NOT NULL AND topic LIKE 'persistent://%'
+      GROUP BY capture, topic, subscription, second
+      WINDOW whole AS (PARTITION BY capture, topic, subscription)
+    ) AS r
+    WHERE r.consumers > 0 OR r.second = r.first_second
+    WINDOW following AS (PARTITION BY r.capture, r.topic, r.subscription ORDER BY r.second)
+  ) AS s
+  WHERE coalesce(s.next_us, s.ends_us) - s.began_us >= 5000000
+),
+asked AS ( -- The subscriptions of these, if no consumer has a hole or moved its cursor.
+  SELECT s.capture, s.topic, s.subscription, min(s.opened_us) AS opened_us
+  FROM silences AS s
+  ANTI JOIN (
+    SELECT c.capture, c.topic, c.subscription
+    FROM consumers AS c
+    JOIN connections AS l ON l.capture = c.capture AND l.connection_id = c.connection_id
+    WHERE l.gaps_to_broker > 0 OR l.gaps_to_client > 0
+    UNION
+    SELECT capture, topic, subscription
+    FROM exchanges
+    WHERE kind = 'request' AND request_command = 'SEEK'
+  ) AS h ON h.capture = s.capture AND h.topic = s.topic AND h.subscription = s.subscription
+  GROUP BY s.capture, s.topic, s.subscription
+),
+got AS (
+  SELECT
+    d.capture, d.topic, d.subscription, d.ledger_id, d.entry_id, min(micros(d.ts)) AS got_us,
+    min(floor_div(d.publish_to_delivery_ns, 1000)) AS waited_us
+  FROM deliveries AS d
+  WHERE
+    (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM asked)
+  GROUP BY d.capture, d.topic, d.subscription, d.ledger_id, d.entry_id
+),
+kept AS ( -- Entries, when the subscription got them, and the first time that it got a later one.
+  SELECT
+    e.*, g.got_us,
+    min(g.got_us) OVER (
+      PARTITION BY e.capture, e.topic, e.subscription ORDER BY e.ledger_id, e.entry_id
+      ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+    ) AS later_us
+  FROM (
+    SELECT
+      a.capture, a.topic, a.subscription, e.ledger_id, e.entry_id,
+      min(floor_div(e.response_last_ns, 1000)) AS stored_us,
+      min_by(e.connection_id, e.request_frame_no) AS connection_id,
+      min(e.request_frame_no) AS send_frame_no, min(e.response_frame_no) AS receipt_frame_no,
+      max(e.chunk_id) AS chunk_id
+    FROM asked AS a
+    JOIN (
+      SELECT
+        capture, topic, connection_id, ledger_id, entry_id, request_frame_no, response_frame_no,
+        response_last_ns, chunk_id
+      FROM exchanges
+      WHERE
+        kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
+        AND request_frame_no IS NOT NULL
+        AND (capture, topic) IN (SELECT capture, topic FROM asked)
+    ) AS e
+      ON e.capture = a.capture AND e.topic = a.topic AND e.response_last_ns >= a.opened_us * 1000
+    GROUP BY a.capture, a.topic, a.subscription, e.ledger_id, e.entry_id
+  ) AS e
+  LEFT JOIN got AS g
+    ON g.capture = e.capture AND g.topic = e.topic AND g.subscription = e.subscription
+    AND g.ledger_id = e.ledger_id AND g.entry_id = e.entry_id
+),
+late AS (
+  SELECT
+    k.*, f.deliver_at_ms * 1000 AS due_us, f.chunk_uuid,
+    f.txn_least_bits IS NOT NULL AS is_of_transaction
+  FROM kept AS k
+  JOIN (
+    SELECT capture, connection_id, frame_no, deliver_at_ms, chunk_uuid, txn_least_bits
+    FROM frames
+    WHERE
+      (capture, connection_id, frame_no) IN (
+        SELECT capture, connection_id, send_frame_no
+        FROM kept
+        WHERE got_us IS NULL OR got_us - stored_us >= 5000000
+        ORDER BY ledger_id, entry_id
+        LIMIT 1000000
+      )
+  ) AS f
+    ON f.capture = k.capture AND f.connection_id = k.connection_id AND f.frame_no = k.send_frame_no
+  WHERE k.got_us IS NULL OR k.got_us - k.stored_us >= 5000000
+),
+first_late AS (
+  SELECT w.*
+  FROM (
+    SELECT
+      s.*, l.ledger_id, l.entry_id, l.stored_us, l.send_frame_no, l.receipt_frame_no, l.chunk_id,
+      l.chunk_uuid,
+      CASE
+        WHEN l.is_of_transaction THEN 'transaction'
+        WHEN l.due_us > coalesce(s.next_us, s.ends_us) - 5000000 THEN 'delayed'
+        ELSE 'plain'
+      END AS kind,
+      CASE
+        WHEN l.due_us <= coalesce(s.next_us, s.ends_us) - 5000000
+          THEN greatest(l.stored_us, l.due_us)
+        ELSE l.stored_us
+      END AS ready_us,
+      row_number() OVER (
+        PARTITION BY s.capture, s.topic, s.subscription, s.began_us
+        ORDER BY
+          CASE
+            WHEN l.is_of_transaction OR l.due_us > coalesce(s.next_us, s.ends_us) - 5000000 THEN 1
+            ELSE 0
+          END,
+          l.ledger_id, l.entry_id
+      ) AS place
+    FROM silences AS s
+    JOIN late AS l
+      ON l.capture = s.capture AND l.topic = s.topic AND l.subscription = s.subscription
+    WHERE
+      (l.got_us IS NULL OR l.got_us > s.began_us) AND (l.later_us IS NULL OR l.later_us > s.began_us)
+      AND l.stored_us <= coalesce(s.next_us, s.ends_us) - 5000000
+  ) AS w
+  WHERE w.place = 1
+  ORDER BY w.began_us, w.capture, w.topic, w.subscription
+  LIMIT 10000
+),
+holders AS ( -- Consumers of the subscription then, and since when they have permits.
+  SELECT
+    w.capture, w.topic, w.subscription, w.began_us, c.connection_id, c.consumer_id, c.incarnation,
+    max(c.client_ip) AS client_ip, max(c.server_version) AS server_version,
+    max(c.subscription_type) AS subscription_type,
+    max_by(c.last_available, c.second) AS available,
+    CASE
+      WHEN
+        max_by(
+          CASE WHEN c.second <= floor_div(w.began_us, 1000000) THEN c.last_available END,
+          CASE WHEN c.second <= floor_div(w.began_us, 1000000) THEN c.second END
+        ) > 0
+        THEN max(CASE WHEN c.second <= floor_div(w.began_us, 1000000) THEN c.last_us END)
+      ELSE min(
+        CASE
+          WHEN c.second > floor_div(w.began_us, 1000000) AND c.last_available > 0 THEN c.last_us
+        END
+      )
+    END AS had_us
+  FROM first_late AS w
+  JOIN consumer_seconds AS c
+    ON c.capture = w.capture AND c.topic = w.topic AND c.subscription = w.subscription
+  WHERE w.next_us IS NULL OR c.second < floor_div(w.next_us, 1000000)
+  GROUP BY
+    w.capture, w.topic, w.subscription, w.began_us, c.connection_id, c.consumer_id, c.incarnation
+),
+heard AS (
+  SELECT
+    h.capture, h.topic, h.subscription, h.began_us, h.connection_id, h.consumer_id,
+    h.incarnation, n.name AS consumer_name, n.opened_frame_no, h.client_ip, h.server_version,
+    h.subscription_type, h.available, w.last_frame_no, w.next_us, w.next_frame_no, w.ledger_id,
+    w.entry_id, w.send_frame_no, w.receipt_frame_no, w.chunk_id, w.chunk_uuid, w.kind,
+    w.stored_us,
+    greatest(w.ready_us, h.had_us, h.began_us) AS start_us,
+    max(
+      CASE
+        WHEN
+          f.direction = 'to_client' AND f.status = 'complete'
+          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
+          THEN micros(f.ts)
+      END
+    ) AS heard_us,
+    max(
+      CASE
+        WHEN
+          f.direction = 'to_client' AND f.status = 'complete'
+          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
+          THEN f.frame_no
+      END
+    ) AS heard_frame_no,
+    max(CASE WHEN f.frame_no = n.closed_frame_no THEN micros(f.ts) END) AS closed_us,
+    max_by(
+      CASE
+        WHEN
+          f.command = 'ACTIVE_CONSUMER_CHANGE' AND f.consumer_id = h.consumer_id
+          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
+          THEN f.detail
+      END,
+      CASE
+        WHEN
+          f.command = 'ACTIVE_CONSUMER_CHANGE' AND f.consumer_id = h.consumer_id
+          AND (w.next_us IS NULL OR micros(f.ts) < w.next_us)
+          THEN f.frame_no
+      END
+    ) AS activity
+  FROM holders AS h
+  JOIN first_late AS w
+    ON w.capture = h.capture AND w.topic = h.topic AND w.subscription = h.subscription
+    AND w.began_us = h.began_us
+  JOIN (
+    SELECT
+      capture, connection_id, frame_no, ts, direction, status, command, consumer_id, detail
+    FROM frames
+    WHERE
+      (capture, connection_id) IN (
+        SELECT capture, connection_id
+        FROM holders
+        ORDER BY capture, connection_id
+        LIMIT 100000
+      )
+  ) AS f ON f.capture = h.capture AND f.connection_id = h.connection_id
+  LEFT JOIN consumers AS n
+    ON n.capture = h.capture AND n.connection_id = h.connection_id
+    AND n.consumer_id = h.consumer_id AND n.incarnation = h.incarnation
+  WHERE h.available > 0 AND h.had_us IS NOT NULL
+  GROUP BY
+    h.capture, h.topic, h.subscription, h.began_us, h.connection_id, h.consumer_id,
+    h.incarnation, n.name, n.opened_frame_no, h.client_ip, h.server_version,
+    h.subscription_type, h.available, w.last_frame_no, w.next_us, w.next_frame_no, w.ledger_id,
+    w.entry_id, w.send_frame_no, w.receipt_frame_no, w.chunk_id, w.chunk_uuid, w.kind,
+    w.stored_us, w.ready_us, h.had_us
+),
+chosen AS (
+  SELECT c.*
+  FROM (
+    SELECT
+      h.*, least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) AS end_us,
+      coalesce(h.activity LIKE '%false%', FALSE) AS is_inactive,
+      row_number() OVER (
+        PARTITION BY h.capture, h.topic, h.subscription, h.began_us
+        ORDER BY
+          CASE WHEN h.activity LIKE '%false%' THEN 1 ELSE 0 END,
+          least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
+            DESC,
+          h.connection_id, h.consumer_id, h.incarnation
+      ) AS place
+    FROM heard AS h
+    WHERE
+      h.heard_us - h.start_us >= 5000000
+      AND least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us
+      >= 5000000
+  ) AS c
+  WHERE c.place = 1
+),
+unacked AS (
+  SELECT
+    c.capture, c.topic, c.subscription, c.began_us,
+    sum(d.message_count) AS stopped_unacked,
+    sum(
+      CASE WHEN d.ack_us IS NULL OR d.ack_us > c.end_us - 5000000 THEN d.message_count END
+    ) AS left_unacked,
+    min(d.ack_us) AS acked_us
+  FROM chosen AS c
+  JOIN (
+    SELECT
+      d.capture, d.topic, d.subscription, d.message_count, micros(d.ts) AS at_us,
+      micros(d.ts) + floor_div(d.ack_latency_ns, 1000) AS ack_us
+    FROM deliveries AS d
+    WHERE
+      d.outcome <> 'redelivery_requested'
+      AND (d.capture, d.topic, d.subscription) IN (SELECT capture, topic, subscription FROM chosen)
+  ) AS d
+    ON d.capture = c.capture AND d.topic = c.topic AND d.subscription = c.subscription
+  WHERE d.at_us <= c.began_us AND (d.ack_us IS NULL OR d.ack_us > c.began_us)
+  GROUP BY c.capture, c.topic, c.subscription, c.began_us
+),
+usual AS (
+  SELECT g.capture, g.topic, g.subscription, median(g.waited_us) AS usual_us
+  FROM got AS g
+  GROUP BY g.capture, g.topic, g.subscription
+),
+skipped AS (
+  SELECT k.capture, k.topic, k.subscription, count(*) AS holes
+  FROM late AS k
+  WHERE
+    k.got_us IS NULL AND k.later_us IS NOT NULL AND k.due_us IS NULL AND NOT k.is_of_transaction
+  GROUP BY k.capture, k.topic, k.subscription
+)
+SELECT
+  c.*, CAST(coalesce(u.stopped_unacked, 0) AS BIGINT) AS stopped_unacked,
+  CAST(coalesce(u.left_unacked, 0) AS BIGINT) AS left_unacked, u.acked_us, m.usual_us,
+  coalesce(p.holes, 0) AS holes, coalesce(n.strangers, 0) AS strangers
+FROM chosen AS c
+LEFT JOIN unacked AS u
+  ON u.capture = c.capture AND u.topic = c.topic AND u.subscription = c.subscription
+  AND u.began_us = c.began_us
+LEFT JOIN usual AS m
+  ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
+LEFT JOIN skipped AS p
+  ON p.capture = c.capture AND p.topic = c.topic AND p.subscription = c.subscription
+LEFT JOIN (
+  SELECT capture, topic, count(*) AS strangers
+  FROM consumers
+  WHERE subscription IS NULL AND topic IS NOT NULL
+  GROUP BY capture, topic
+) AS n ON n.capture = c.capture AND n.topic = c.topic;

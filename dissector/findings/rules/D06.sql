@@ -3,11 +3,11 @@ number = "D06"
 code = "unacked_limit_plateau"
 title = "Delivery stopped at a limit of unacknowledged messages"
 severity = "error"
-verdict = "pattern"
+verdict = "proven"
 protocol = "pulsar"
 section = "permit_utilization"
 worst = "measured_silence_measured_s"
-references = ["apache/pulsar#759", "apache/pulsar#22657", "apache/pulsar-client-go#1019", "apache/pulsar#22534", "apache/pulsar PR 17483"]
+references = ["apache/pulsar#759", "apache/pulsar#22657", "apache/pulsar-client-go#1019", "apache/pulsar#22534", "apache/pulsar PR 17483", "apache/pulsar PR 20990", "apache/pulsar PR 23796"]
 fires = ["java-j17_blocked_unacked.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
@@ -21,73 +21,227 @@ value = 1.0
 unit = "s"
 why = "the broker looks again when an acknowledgement comes, not by a timer"
 
+[thresholds.prompt_s]
+value = 0.25
+unit = "s"
+why = "delivery that follows an acknowledgement so closely after a second of silence follows from it"
+
+[thresholds.stuck_s]
+value = 5.0
+unit = "s"
+why = "a broker that took the acknowledgements looks again within milliseconds"
+
 [ruled_out]
 permits = "that the consumer was out of permits: it had some all the time"
 idle = "that the topic was idle: what came next had been sent to the broker before the silence ended"
 
 [text]
-what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages were delivered and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement."
-known = "No delivery and no ACK of this consumer lies in the silence, the balance of permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
-rival = "A broker that was paused by its own dispatch rate and went on by chance when the ACK came; or other consumers of the subscription, outside of this capture, that reached a limit of the whole subscription."
+what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages were delivered and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages are in the capture."
+known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
+rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
-do = "Find out why the oldest messages are not acknowledged: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
+do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
+
+[variant.pattern]
+verdict = "pattern"
+title = "Delivery stopped, perhaps at a limit of unacknowledged messages"
+rival = "A broker that was paused by its own dispatch rate and went on by chance when the ACK came; or other consumers of the subscription, outside of this capture, that reached a limit of the whole subscription."
+
+[variant.subscription]
+title = "A whole subscription stopped at a limit of unacknowledged messages"
+what = "None of {consumers} consumers of {subscription} on {topic} got anything for {silence_measured_s} s, although {consumer_name}, the next to get something, had {available} permits: {unacked} messages were delivered to them and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages are in the capture."
+known = "No delivery to the subscription and no ACK of what its consumers held lies in the silence, the next entry had been waiting for {waited_s} s, and it was an ACK that ended it."
+rival = "Limits of the single consumers, all reached at once; further consumers outside of this capture hold messages, too, so that the limit is at least {unacked}."
+decides = "The limit that the broker has for the subscription (maxUnackedMessagesPerSubscription): is it {unacked}?"
+
+[variant.blocked_flag_stuck]
+verdict = "pattern"
+title = "Delivery stays stopped although the messages were acknowledged"
+what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. Half of these messages or more were acknowledged, and even 5 s later nothing came (broker {server_version})."
+known = "Delivery stopped before the first of these messages was acknowledged, for a second or more, as at a limit. Half of them were acknowledged then, which is where a broker lets go, and the entry that waits has a receipt and came to no consumer of the subscription."
+rival = "A stop for another reason just when messages stayed unacknowledged; or consumers outside of this capture that hold more."
+decides = "The topic's statistics: is blockedConsumerOnUnackedMsgs true while unackedMessages is low?"
+do = "Take the topic's statistics, then let the consumer connect anew. apache/pulsar#22657 came with PR 20990 and is mended in brokers 3.0.10, 3.3.5 and 4.0.3 (PR 23796)."
 */
-WITH places AS (
+WITH many AS (
   SELECT
-    p.capture, p.connection_id, p.consumer_id, p.incarnation, p.frame_no, p.topic, p.subscription,
-    p.event, p.available_after, p.unacked_after, micros(p.ts) * 1000 AS at_ns,
-    lead(p.frame_no) OVER consumer AS next_frame_no,
-    lead(p.event) OVER consumer AS next_event,
-    lead(micros(p.ts)) OVER consumer * 1000 AS next_ns,
-    max(p.unacked_after) OVER (
-      PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation
-    ) AS most_unacked
-  FROM permits AS p
-  ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+    capture, topic, subscription, count(*) AS consumers,
+    max(subscription_type) AS subscription_type
+  FROM (
+    SELECT capture, topic, subscription, connection_id, consumer_id, incarnation,
+      max(subscription_type) AS subscription_type
+    FROM consumer_seconds
+    WHERE subscription_type IN ('Shared', 'Key_Shared')
+    GROUP BY capture, topic, subscription, connection_id, consumer_id, incarnation
+  ) AS c
+  GROUP BY capture, topic, subscription
+),
+places AS ( -- Seconds of a consumer, and, where there are several, of its whole subscription.
+  SELECT
+    c.capture, c.topic, c.subscription, c.connection_id, c.consumer_id, c.incarnation,
+    c.first_delivery_us, c.first_delivery_frame_no, c.last_delivery_us, c.last_delivery_frame_no,
+    m.consumers, c.second
+  FROM consumer_seconds AS c
+  JOIN many AS m
+    ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
+  WHERE c.deliveries > 0 AND (m.subscription_type = 'Shared' OR m.consumers = 1)
+  UNION ALL
+  SELECT
+    c.capture, c.topic, c.subscription, -1, -1, -1, min(c.first_delivery_us),
+    min(c.first_delivery_frame_no), max(c.last_delivery_us), max(c.last_delivery_frame_no),
+    max(m.consumers), c.second
+  FROM consumer_seconds AS c
+  JOIN many AS m
+    ON m.capture = c.capture AND m.topic = c.topic AND m.subscription = c.subscription
+  WHERE c.deliveries > 0 AND m.subscription_type = 'Shared' AND m.consumers > 1
+  GROUP BY c.capture, c.topic, c.subscription, c.second
+),
+pauses AS (
+  SELECT p.*
+  FROM (
+    SELECT
+      s.capture, s.topic, s.subscription, s.connection_id, s.consumer_id, s.incarnation,
+      s.consumers, s.last_delivery_us AS began_us, s.last_delivery_frame_no AS frame_no,
+      lead(s.first_delivery_us) OVER scope AS next_us,
+      lead(s.first_delivery_frame_no) OVER scope AS next_frame_no
+    FROM places AS s
+    WINDOW scope AS (
+      PARTITION BY s.capture, s.topic, s.subscription, s.connection_id, s.consumer_id, s.incarnation
+      ORDER BY s.second
+    )
+  ) AS p
+  WHERE p.next_us - p.began_us >= $silence_s * 1000000
+  ORDER BY p.next_us - p.began_us DESC, p.capture, p.frame_no
+  LIMIT 100000
+),
+next_ones AS ( -- What ended the pause had waited.
+  SELECT
+    p.*, d.publish_to_delivery_ns AS waited_ns, d.connection_id AS next_connection_id,
+    d.consumer_id AS next_consumer_id, d.incarnation AS next_incarnation,
+    d.consumer_name AS next_consumer_name
+  FROM pauses AS p
+  JOIN (
+    SELECT
+      capture, frame_no, connection_id, consumer_id, incarnation, consumer_name,
+      publish_to_delivery_ns
+    FROM deliveries
+    WHERE
+      NOT is_redelivered AND deliver_at_ms IS NULL
+      AND publish_to_delivery_ns >= $silence_s * 500000000
+      AND (capture, frame_no) IN (SELECT capture, next_frame_no FROM pauses)
+  ) AS d ON d.capture = p.capture AND d.frame_no = p.next_frame_no
+),
+held AS (
+  SELECT
+    d.capture, d.topic, d.subscription, d.connection_id, d.consumer_id, d.incarnation,
+    d.frame_no, d.message_count, d.ack_frame_no, micros(d.ts) AS at_us,
+    micros(d.ts) + floor_div(d.ack_latency_ns, 1000) AS ack_us
+  FROM deliveries AS d
   WHERE
-    p.baseline_known AND p.subscription_type IN ('Shared', 'Exclusive', 'Failover')
-    AND (p.event = 'delivery' OR p.delta > 0 OR p.event = 'reset')
-  WINDOW consumer AS (
-    PARTITION BY p.capture, p.connection_id, p.consumer_id, p.incarnation ORDER BY p.frame_no
-  )
+    d.outcome <> 'redelivery_requested'
+    AND (d.capture, d.topic, d.subscription) IN (
+      SELECT capture, topic, subscription
+      FROM next_ones
+      ORDER BY capture, topic, subscription
+      LIMIT 10000
+    )
 ),
 silences AS (
   SELECT
-    s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
-    s.frame_no, s.next_frame_no, s.at_ns, s.next_ns, s.available_after, s.unacked_after,
-    min(a.last_ts_ns) AS acked_ns, min(a.frame_no) AS ack_frame_no
-  FROM places AS s
-  JOIN frames AS a
-    ON a.capture = s.capture AND a.connection_id = s.connection_id
-    AND a.consumer_id = s.consumer_id AND a.command = 'ACK'
-    AND a.frame_no > s.frame_no AND a.frame_no < s.next_frame_no
+    n.capture, n.topic, n.subscription, n.connection_id, n.consumer_id, n.incarnation,
+    n.consumers, n.began_us, n.frame_no, n.next_us, n.next_frame_no, n.waited_ns,
+    n.next_connection_id, n.next_consumer_id, n.next_incarnation, n.next_consumer_name,
+    CAST(sum(h.message_count) AS BIGINT) AS unacked, min(h.ack_us) AS acked_us,
+    min_by(h.ack_frame_no, h.ack_us) AS ack_frame_no, min(h.frame_no) AS oldest_frame_no
+  FROM next_ones AS n
+  JOIN held AS h
+    ON h.capture = n.capture AND h.topic = n.topic AND h.subscription = n.subscription
   WHERE
-    s.event = 'delivery' AND s.next_event = 'delivery' AND s.available_after > 0
-    AND s.unacked_after > 1 AND s.unacked_after >= s.most_unacked - 1
-    AND s.next_ns - s.at_ns >= $silence_s * 1000000000
+    h.at_us <= n.began_us AND (h.ack_us IS NULL OR h.ack_us > n.began_us)
+    AND (
+      n.connection_id = -1
+      OR (
+        h.connection_id = n.connection_id AND h.consumer_id = n.consumer_id
+        AND h.incarnation = n.incarnation
+      )
+    )
   GROUP BY
-    s.capture, s.connection_id, s.consumer_id, s.incarnation, s.topic, s.subscription,
-    s.frame_no, s.next_frame_no, s.at_ns, s.next_ns, s.available_after, s.unacked_after
+    n.capture, n.topic, n.subscription, n.connection_id, n.consumer_id, n.incarnation,
+    n.consumers, n.began_us, n.frame_no, n.next_us, n.next_frame_no, n.waited_ns,
+    n.next_connection_id, n.next_consumer_id, n.next_incarnation, n.next_consumer_name
+),
+plateaus AS (
+  SELECT
+    s.*, c.available, c.client_ip, c.server_version, c.most_unacked,
+    count(*) OVER (
+      PARTITION BY
+        s.capture, s.topic, s.subscription, s.connection_id, s.consumer_id, s.incarnation, s.unacked
+    ) AS plateaus,
+    max(CASE WHEN s.connection_id = -1 THEN 1 ELSE 0 END) OVER (
+      PARTITION BY s.capture, s.topic, s.subscription, s.next_frame_no
+    ) AS is_of_all
+  FROM silences AS s
+  JOIN (
+    SELECT
+      s.capture, s.next_frame_no, s.connection_id, max_by(c.last_available, c.second) AS available,
+      max(c.client_ip) AS client_ip, max(c.server_version) AS server_version,
+      max(c.most_unacked) AS most_unacked
+    FROM silences AS s
+    JOIN consumer_seconds AS c
+      ON c.capture = s.capture AND c.connection_id = s.next_connection_id
+      AND c.consumer_id = s.next_consumer_id AND c.incarnation = s.next_incarnation
+    WHERE c.second < floor_div(s.next_us, 1000000)
+    GROUP BY s.capture, s.next_frame_no, s.connection_id
+  ) AS c
+    ON c.capture = s.capture AND c.next_frame_no = s.next_frame_no
+    AND c.connection_id = s.connection_id
+  WHERE
+    c.available > 0 AND s.unacked > 1
+    AND (s.connection_id = -1 OR s.unacked >= c.most_unacked - 1)
+    AND s.acked_us - s.began_us >= $silence_s * 1000000
+    AND s.next_us - s.acked_us BETWEEN 0 AND $resume_s * 1000000
+    AND s.waited_ns >= (s.next_us - s.acked_us) * 1000 + $silence_s * 500000000
 )
 SELECT
-  s.capture, s.at_ns AS first_ns, s.next_ns AS last_ns, s.topic AS subject_topic,
-  s.subscription AS subject_subscription, d.consumer_name AS subject_consumer_name,
-  l.client_ip AS subject_client_ip,
-  (s.acked_ns - s.at_ns) / 1e9 AS measured_silence_measured_s,
-  (s.next_ns - s.acked_ns) / 1e9 AS measured_resume_measured_s,
-  d.publish_to_delivery_ns / 1e9 AS measured_waited_s,
-  s.available_after AS measured_available, s.unacked_after AS measured_unacked,
+  p.capture, p.began_us * 1000 AS first_ns, p.next_us * 1000 AS last_ns,
+  CASE
+    WHEN p.plateaus = 1 AND p.next_us - p.acked_us > $prompt_s * 1000000 THEN 'pattern'
+    WHEN p.connection_id = -1 THEN 'subscription'
+    ELSE ''
+  END AS variant,
+  p.topic AS subject_topic, p.subscription AS subject_subscription,
+  p.next_consumer_name AS subject_consumer_name, p.client_ip AS subject_client_ip,
+  (p.acked_us - p.began_us) / 1e6 AS measured_silence_measured_s,
+  (p.next_us - p.acked_us) / 1e6 AS measured_resume_measured_s,
+  p.waited_ns / 1e9 AS measured_waited_s, p.available AS measured_available,
+  p.unacked AS measured_unacked, p.plateaus AS measured_plateaus,
+  p.consumers AS measured_consumers, p.server_version AS measured_server_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
-  s.frame_no AS frame_last_message, s.ack_frame_no AS frame_next_ack,
-  s.next_frame_no AS frame_next_message
-FROM silences AS s
-JOIN deliveries AS d
-  ON d.capture = s.capture AND d.connection_id = s.connection_id AND d.frame_no = s.next_frame_no
-JOIN connections AS l
-  ON l.capture = s.capture AND l.connection_id = s.connection_id
-  AND l.gaps_to_broker = 0 AND l.gaps_to_client = 0
+  p.frame_no AS frame_last_message, p.oldest_frame_no AS frame_oldest_unacked,
+  p.ack_frame_no AS frame_next_ack, p.next_frame_no AS frame_next_message
+FROM plateaus AS p
+ANTI JOIN connections AS z -- A client that does not read gets nothing, either.
+  ON z.capture = p.capture AND z.connection_id = p.next_connection_id
+  AND z.zero_window_ns_to_client >= $silence_s * 500000000
+WHERE p.connection_id = -1 OR p.is_of_all = 0
+UNION ALL
+SELECT
+  w.capture, w.start_us * 1000 AS first_ns, w.end_us * 1000 AS last_ns,
+  'blocked_flag_stuck' AS variant,
+  w.topic AS subject_topic, w.subscription AS subject_subscription,
+  w.consumer_name AS subject_consumer_name, w.client_ip AS subject_client_ip,
+  (w.end_us - w.began_us) / 1e6 AS measured_silence_measured_s,
+  CAST(NULL AS DOUBLE) AS measured_resume_measured_s,
+  (w.end_us - w.stored_us) / 1e6 AS measured_waited_s, w.available AS measured_available,
+  w.stopped_unacked AS measured_unacked, CAST(NULL AS BIGINT) AS measured_plateaus,
+  CAST(NULL AS BIGINT) AS measured_consumers, w.server_version AS measured_server_version,
+  TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
+  w.last_frame_no AS frame_last_message, CAST(NULL AS BIGINT) AS frame_oldest_unacked,
+  CAST(NULL AS BIGINT) AS frame_next_ack, w.next_frame_no AS frame_next_message
+FROM withheld AS w
 WHERE
-  s.acked_ns - s.at_ns >= $silence_s * 1000000000
-  AND s.next_ns - s.acked_ns <= $resume_s * 1000000000
-  AND d.publish_to_delivery_ns >= s.next_ns - s.acked_ns + $silence_s * 500000000
-  AND NOT d.is_redelivered AND d.deliver_at_ms IS NULL
+  w.subscription_type = 'Shared' AND w.kind = 'plain' AND w.holes = 0 AND w.strangers = 0
+  AND w.stopped_unacked > 1 AND 2 * w.left_unacked <= w.stopped_unacked
+  AND w.acked_us - w.began_us >= $silence_s * 1000000
+  AND w.end_us - w.acked_us >= $stuck_s * 1000000
+  AND w.end_us - w.start_us >= $stuck_s * 1000000
