@@ -15,7 +15,7 @@ from tests.dissector.findings.sending_captures import LEDGER, TOPIC, Line, writt
 RULES, _ = load_rules()
 OTHER = "persistent://public/default/invoices"
 # Rules that fire on what is made here, and on no sample capture.
-MADE = {"D12"}
+MADE = {"D12", "D16", "D17", "D32", "D33", "D37"}
 
 
 def found(folder: Path, number: str, *lines: Line) -> list[Finding]:
@@ -227,3 +227,232 @@ def test_the_time_before_storing_tells_a_limit_from_slow_storage(tmp_path):
 
 def test_storage_at_an_even_pace_is_no_limit(tmp_path):
     assert found(tmp_path, "D13", comb(0.1, store_ms=3000)) == []
+
+
+# -- D32
+
+
+def looping(times: int, *, is_acked: bool = False, every: float = 3.0) -> Line:
+    """One entry that is refused and comes again; the others of the topic are acknowledged."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    line.message(1, 0)
+    if is_acked:
+        line.message(1.1, 1)
+        line.ack(1.2, 1)
+    for number in range(1, times):
+        line.redeliver(1.5 + (number - 1) * every, 0)
+        line.message(1 + number * every, 0, count=number)
+    line.ping(100, 100.001)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("times", "is_acked", "name"), [(5, False, ""), (12, True, ""), (18, True, "no_dlq")]
+)
+def test_an_entry_that_comes_again_and_again(tmp_path, times, is_acked, name):
+    (one,) = found(tmp_path, "D32", looping(times, is_acked=is_acked))
+    assert variant(one) == name and one.severity == "error"
+    assert one.measured["most_times"] == times and one.measured["entries"] == 1
+    assert one.measured["period_s"] == pytest.approx(3.0, abs=0.01)
+    assert one.measured["acks"] == is_acked
+
+
+@pytest.mark.parametrize(("times", "is_acked"), [(4, False), (9, True)])
+def test_an_entry_that_comes_a_few_times_is_no_finding(tmp_path, times, is_acked):
+    assert found(tmp_path, "D32", looping(times, is_acked=is_acked)) == []
+
+
+def test_a_timeout_that_asks_for_the_whole_queue(tmp_path):
+    line = Line()
+    line.begin()
+    line.subscribe(0.1, permits=10)
+    for turn in range(5):
+        for entry in range(10):
+            line.message(1 + turn * 5 + entry * 0.01, entry, count=turn)
+        line.redeliver(5.9 + turn * 5, *range(9))
+    (one,) = found(tmp_path, "D32", line)
+    assert variant(one) == "prefetch_timeout" and one.measured["requests"] == 5
+    assert one.measured["most_asked"] == 9 and one.measured["queue"] == 10
+    assert one.measured["period_s"] == pytest.approx(5.0, abs=0.01)
+
+
+def recounted(*counts: int) -> Line:
+    """An entry with these counters, the consumer closed by the broker before the last."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for turn, count in enumerate(counts[:-1]):
+        line.message(1 + turn, 0, count=count)
+        line.redeliver(1.5 + turn, 0)
+    line.close_consumer(10)
+    line.subscribe(10.2)
+    line.message(11, 0, count=counts[-1])
+    return line
+
+
+def test_a_counter_that_starts_again(tmp_path):
+    (one,) = found(tmp_path, "D32", recounted(0, 1, 2, 0))
+    assert variant(one) == "counter_reset" and one.severity == "warning"
+    assert (one.measured["count_before"], one.measured["count_after"]) == (2, 0)
+
+
+def test_a_counter_that_goes_on_is_no_finding(tmp_path):
+    assert found(tmp_path, "D32", recounted(0, 1, 2, 3)) == []
+
+
+# -- D33
+
+
+def refused(*, between: bool) -> Line:
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    line.redeliver(2, 0, 1)
+    if between:
+        line.message(2.1, 0, count=1)
+        line.message(2.2, 1, count=1)
+    line.redeliver(3, 0, 1, 2)
+    line.message(3.1, 2, count=1)
+    return line
+
+
+def test_a_delivery_that_is_asked_for_again_twice(tmp_path):
+    (one,) = found(tmp_path, "D33", refused(between=False))
+    assert variant(one) == "" and one.measured["ids"] == 2
+    assert one.measured["apart_s"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_deliveries_that_are_each_asked_for_again_once_are_no_finding(tmp_path):
+    assert found(tmp_path, "D33", refused(between=True)) == []
+
+
+@pytest.mark.parametrize(("kind", "findings"), [("Shared", 1), ("Exclusive", 0)])
+def test_a_request_that_names_nothing(tmp_path, kind, findings):
+    line = Line()
+    line.begin()
+    line.subscribe(0.1, kind=kind)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    line.redeliver(2)
+    for entry in range(3):
+        line.message(2.1 + entry * 0.1, entry, count=1)
+    named = found(tmp_path, "D33", line)
+    assert [variant(one) for one in named] == ["redeliver_all"] * findings
+    assert all(one.measured["caused"] == 3 for one in named)
+
+
+# -- D37
+
+
+def acked_at_close(before: float, *, by_broker: bool) -> list[Line]:
+    """Three entries acknowledged before or behind (negative) the close, and delivered again."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    if before >= 0:
+        line.ack(10 - before, 0, 1, 2)
+    if by_broker:
+        line.close_consumer(10)
+    else:
+        line.finish(10)
+    if before < 0:
+        line.ack(10 - before, 0, 1, 2)
+    again = line if by_broker else Line(40_001)
+    if again is not line:
+        again.begin(10.5)
+    again.subscribe(11)
+    for entry in range(3):
+        again.message(12 + entry * 0.1, entry)
+    return [line] if again is line else [line, again]
+
+
+@pytest.mark.parametrize(("before", "by_broker"), [(0.5, True), (0.5, False), (-0.1, True)])
+def test_acks_that_are_lost_at_a_close(tmp_path, before, by_broker):
+    (one,) = found(tmp_path, "D37", *acked_at_close(before, by_broker=by_broker))
+    assert one.measured["entries"] == 3
+    assert one.measured["before_close_s"] == pytest.approx(before, abs=0.02)
+
+
+def test_acks_long_before_the_close_are_no_finding(tmp_path):
+    assert found(tmp_path, "D37", *acked_at_close(5, by_broker=True)) == []
+
+
+# -- D16
+
+
+def deduplicated(*, last: int = -1, is_delivered: bool = False, other: bool = False) -> Line:
+    """Sends 0 to 4 are stored; 5 is answered as a duplicate, or 4 is with other bytes."""
+    line = Line()
+    line.begin()
+    line.produce(0.1, last_sequence_id=last)
+    if is_delivered:
+        line.subscribe(0.2)
+    for number in range(5):
+        line.send(1 + number * 0.1, number)
+        line.receipt(1.005 + number * 0.1, number, number)
+    sequence = 4 if other else 5
+    line.send(2, sequence, payload=b"another" if other else b"hello")
+    line.receipt(2.001, sequence)
+    if is_delivered:
+        line.message(2.1, 99, sequence=5)
+    return line
+
+
+def test_a_message_that_is_taken_for_a_duplicate_and_is_nowhere(tmp_path):
+    (one,) = found(tmp_path, "D16", deduplicated())
+    assert variant(one) == "" and one.measured["sequence_id"] == 5
+    assert one.measured["sends"] == 1
+
+
+def test_a_message_with_other_bytes_is_taken_for_a_duplicate(tmp_path):
+    (one,) = found(tmp_path, "D16", deduplicated(other=True))
+    assert variant(one) == "other_content" and one.measured["sequence_id"] == 4
+
+
+@pytest.mark.parametrize("twin", [{"last": 5}, {"is_delivered": True}])
+def test_duplicates_whose_first_copy_is_known_are_no_finding(tmp_path, twin):
+    assert found(tmp_path, "D16", deduplicated(**twin)) == []
+
+
+# -- D17
+
+
+def too_large(size: int, *, attempts: int = 2, is_closed: bool = True) -> list[Line]:
+    """A broker that takes 20,000 bytes, and a send that comes on a new connection each time."""
+    lines = []
+    for attempt in range(attempts):
+        line = Line(40_000 + attempt)
+        line.begin(attempt * 10, 20_000)
+        line.produce(attempt * 10 + 0.1)
+        line.send(attempt * 10 + 1, 0, payload=bytes(size))
+        if is_closed:
+            line.finish(attempt * 10 + 1.2, by_client=False)
+        else:
+            line.ping(attempt * 10 + 15, attempt * 10 + 15.001)
+        lines.append(line)
+    return lines
+
+
+def test_a_frame_above_the_limit_is_sent_again_and_again(tmp_path):
+    (one,) = found(tmp_path, "D17", *too_large(40_000))
+    assert variant(one) == "" and one.measured["attempts"] == 2
+    assert one.measured["limit_bytes"] == 20_000 and one.measured["frame_bytes"] > 40_000
+
+
+def test_a_payload_just_below_the_limit_gets_no_answer(tmp_path):
+    (one,) = found(tmp_path, "D17", *too_large(19_500, attempts=1, is_closed=False))
+    assert variant(one) == "near_limit" and one.measured["payload_bytes"] == 19_500
+    assert one.measured["waited_s"] == pytest.approx(14, abs=0.1)
+
+
+@pytest.mark.parametrize(("size", "attempts"), [(40_000, 1), (25_000, 2), (19_500, 2)])
+def test_sends_that_the_broker_could_take_or_that_come_once_are_no_finding(
+    tmp_path, size, attempts
+):
+    assert found(tmp_path, "D17", *too_large(size, attempts=attempts)) == []
