@@ -35,6 +35,7 @@ class Line(Tape):
             client=(packets.CLIENT, port), broker=(broker, packets.BROKER_PORT), **more
         )
         self.requests = 0
+        self.copies = 0
         self.names: dict[int, str] = {}
 
     def up(self, seconds: float, frame: bytes, is_acked: bool = True) -> None:
@@ -75,8 +76,16 @@ class Line(Tape):
         self.add(by_client, RST | ACK)
 
     def again(self, seconds: float, packet: int = -1) -> None:
-        """A packet of the tape once more, as TCP sends it that got no acknowledgement."""
-        self.packets.append(self.packets[packet]._replace(ts_ns=ns(seconds)))
+        """A packet of the tape once more, as TCP sends it that got no acknowledgement.
+
+        It has an identification of its own: else it would be a copy that the tap made.
+        """
+        self.copies += 1
+        self.packets.append(
+            self.packets[packet]._replace(
+                ts_ns=ns(seconds), identification=20_000 + self.copies
+            )
+        )
 
     # -- producers
 
@@ -133,6 +142,18 @@ class Line(Tape):
         self.up(seconds, simple("PING"))
         if answered is not None:
             self.down(answered, simple("PONG"))
+
+    def lookup(self, seconds: float, answered: float, topic: str = TOPIC) -> None:
+        """A LOOKUP, and where its topic is."""
+        self.requests += 1
+        self.up(seconds, simple("LOOKUP", topic=topic, request_id=self.requests))
+        self.down(
+            answered,
+            simple(
+                "LOOKUP_RESPONSE", request_id=self.requests, response="Connect",
+                brokerServiceUrl="pulsar://broker:6650", authoritative=True,
+            ),
+        )  # fmt: skip
 
     @staticmethod
     def pong() -> bytes:
