@@ -114,10 +114,10 @@ waits AS (
     count(CASE WHEN w.outcome = 'dropped_after_close' THEN 1 END) AS dropped,
     min(w.request_last_ns) AS first_ns, max(w.until_ns) AS until_ns,
     max(w.until_ns - w.request_last_ns) AS longest_ns,
-    min_by(w.outstanding_before, w.request_last_ns) AS outstanding,
-    min_by(w.request_frame_no, w.request_last_ns) AS oldest_frame,
-    max_by(w.request_frame_no, w.request_last_ns) AS newest_frame,
-    min_by(w.response_frame_no, w.request_last_ns) AS answer_frame
+    min_by(w.outstanding_before, w.request_frame_no) AS outstanding,
+    min(w.request_frame_no) AS oldest_frame,
+    max(w.request_frame_no) AS newest_frame,
+    min_by(w.response_frame_no, w.request_frame_no) AS answer_frame
   FROM late AS w
   WHERE w.until_ns - w.request_last_ns >= $floor_s * 1000000000
   GROUP BY w.capture, w.connection_id, w.client_ip, w.broker_ip, w.topic, w.producer_name

@@ -143,7 +143,7 @@ pauses AS (
     greatest(p.before_ns, min(a.asked_ns)) AS first_ns,
     count(*) AS waiting, count(CASE WHEN a.kind = 'ping' THEN 1 END) AS pings,
     count(DISTINCT CASE WHEN a.kind = 'publish' THEN a.topic END) AS topics,
-    min_by(a.request_frame_no, a.asked_ns) AS oldest_frame,
+    min(a.request_frame_no) AS oldest_frame,
     min(CASE WHEN a.kind = 'ping' THEN a.request_frame_no END) AS ping_frame,
     max(CASE WHEN a.kind = 'publish' THEN a.request_frame_no END) AS send_frame,
     min(a.response_frame_no) AS answer_frame

@@ -85,7 +85,8 @@ do = "Compare with the write latency of the bookies at that minute: journal disk
 */
 WITH spikes AS (
   SELECT
-    e.capture, e.topic, e.broker_ip, floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000) AS slot,
+    e.capture, e.topic, e.broker_ip,
+    floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000) AS slot,
     count(*) AS slow, count(CASE WHEN e.tainted THEN 1 END) AS tainted,
     median(e.latency_ns) AS slow_ns, min(e.request_last_ns) AS first_ns,
     max(e.response_last_ns) AS last_ns, max(e.ledger_id) AS ledger_id,
@@ -99,12 +100,14 @@ WITH spikes AS (
     e.kind = 'publish' AND e.outcome = 'ok' AND e.topic IS NOT NULL
     AND e.latency_ns >= $slow_floor_ms * 1000000
   GROUP BY
-    e.capture, e.topic, e.broker_ip, floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000)
+    e.capture, e.topic, e.broker_ip,
+    floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000)
   HAVING count(*) >= $slow_sends
 ),
 buckets AS ( -- All sends of these topics, by time and size of the latency.
   SELECT
-    e.capture, e.topic, e.broker_ip, floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000) AS slot,
+    e.capture, e.topic, e.broker_ip,
+    floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000) AS slot,
     e.latency_bucket, count(*) AS sends, max(e.latency_ns) AS most_ns,
     count(CASE WHEN e.latency_ns >= $slow_floor_ms * 1000000 THEN 1 END) AS slow
   FROM exchanges AS e
@@ -112,7 +115,8 @@ buckets AS ( -- All sends of these topics, by time and size of the latency.
     e.kind = 'publish' AND e.outcome = 'ok' AND e.latency_ns IS NOT NULL
     AND (e.capture, e.topic) IN (SELECT capture, topic FROM spikes)
   GROUP BY
-    e.capture, e.topic, e.broker_ip, floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000),
+    e.capture, e.topic, e.broker_ip,
+    floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000),
     e.latency_bucket
 ),
 slots AS (

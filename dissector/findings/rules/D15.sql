@@ -83,7 +83,11 @@ places AS ( -- Where the log has them: by receipts, and by what consumers got.
     r.capture, r.topic, r.producer_name, r.sequence_id, r.crc32c_stored, 1 AS is_receipt,
     e.ledger_id, e.entry_id, e.response_last_ns AS at_ns, e.response_frame_no AS frame_no
   FROM resent AS r
-  JOIN exchanges AS e
+  JOIN (
+    SELECT *
+    FROM exchanges
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent)
+  ) AS e
     ON e.capture = r.capture AND e.topic = r.topic AND e.producer_name = r.producer_name
     AND e.sequence_id = r.sequence_id AND e.crc32c_stored = r.crc32c_stored
   ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
@@ -95,10 +99,19 @@ places AS ( -- Where the log has them: by receipts, and by what consumers got.
     r.capture, r.topic, r.producer_name, r.sequence_id, r.crc32c_stored, 0 AS is_receipt,
     d.ledger_id, d.entry_id, micros(d.ts) * 1000 AS at_ns, d.frame_no
   FROM resent AS r
-  JOIN messages AS m
+  JOIN (
+    SELECT capture, connection_id, frame_no, topic, producer_name, sequence_id, batch_index,
+      direction
+    FROM messages
+    WHERE (capture, sequence_id) IN (SELECT capture, sequence_id FROM resent)
+  ) AS m
     ON m.capture = r.capture AND m.topic = r.topic AND m.producer_name = r.producer_name
     AND m.sequence_id = r.sequence_id AND m.direction = 'to_client'
-  JOIN deliveries AS d
+  JOIN (
+    SELECT capture, connection_id, frame_no, ts, ledger_id, entry_id, crc32c_stored
+    FROM deliveries
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM resent)
+  ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
     AND d.crc32c_stored = r.crc32c_stored
   ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
@@ -135,7 +148,11 @@ firsts AS ( -- The first attempt of each, and how its producer and its connectio
   JOIN resent AS r
     ON r.capture = c.capture AND r.topic = c.topic AND r.producer_name = c.producer_name
     AND r.sequence_id = c.sequence_id AND r.crc32c_stored = c.crc32c_stored
-  JOIN exchanges AS e
+  JOIN (
+    SELECT *
+    FROM exchanges
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM copies)
+  ) AS e
     ON e.capture = c.capture AND e.topic = c.topic AND e.producer_name = c.producer_name
     AND e.sequence_id = c.sequence_id AND e.crc32c_stored = c.crc32c_stored
     AND e.kind = 'publish' AND e.request_frame_no IS NOT NULL
@@ -196,22 +213,38 @@ caused AS (
     ) AS cause_frame
   FROM ended AS s
 ),
-heard AS ( -- Where the sends were not captured: what consumers got under several ids.
+lone AS ( -- Topics whose sends were not captured.
+  SELECT t.capture, t.topic
+  FROM (
+    SELECT DISTINCT capture, topic
+    FROM consumers
+    WHERE topic LIKE 'persistent://%' AND topic IS NOT NULL
+  ) AS t
+  ANTI JOIN (
+    SELECT DISTINCT capture, topic FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL
+  ) AS s ON s.capture = t.capture AND s.topic = t.topic
+),
+heard AS ( -- What consumers of these got under several ids.
   SELECT
     m.capture, m.topic, m.producer_name, m.sequence_id, d.crc32c_stored,
     count(DISTINCT concat(CAST(d.ledger_id AS STRING), ':', CAST(d.entry_id AS STRING))) AS ids,
     min(micros(d.ts)) * 1000 AS first_ns, max(micros(d.ts)) * 1000 AS last_ns,
     min(d.frame_no) AS first_frame, max(d.frame_no) AS last_frame
-  FROM messages AS m
-  JOIN deliveries AS d
+  FROM (
+    SELECT
+      capture, connection_id, frame_no, topic, producer_name, sequence_id, batch_index, direction
+    FROM messages
+    WHERE (capture, topic) IN (SELECT capture, topic FROM lone)
+  ) AS m
+  JOIN (
+    SELECT capture, connection_id, frame_no, ts, ledger_id, entry_id, crc32c_stored
+    FROM deliveries
+    WHERE (capture, topic) IN (SELECT capture, topic FROM lone)
+  ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
-  ANTI JOIN (
-    SELECT DISTINCT capture, topic FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL
-  ) AS s ON s.capture = m.capture AND s.topic = m.topic
   ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
   WHERE
-    m.direction = 'to_client' AND m.topic LIKE 'persistent://%'
-    AND coalesce(m.batch_index, 0) = 0 AND m.sequence_id IS NOT NULL
+    m.direction = 'to_client' AND coalesce(m.batch_index, 0) = 0 AND m.sequence_id IS NOT NULL
     AND m.producer_name IS NOT NULL AND m.producer_name NOT LIKE 'pulsar.repl.%'
     AND d.crc32c_stored IS NOT NULL AND d.entry_id IS NOT NULL
   GROUP BY m.capture, m.topic, m.producer_name, m.sequence_id, d.crc32c_stored
@@ -223,13 +256,13 @@ SELECT
   min(s.client_ip) AS subject_client_ip, count(*) AS measured_messages,
   sum(s.ids) - count(*) AS measured_extra, max(s.ids) AS measured_copies,
   count(CASE WHEN s.receipts >= $ids THEN 1 END) AS measured_by_receipt,
-  max_by(s.sequence_id, s.ids) AS measured_sequence_id,
-  max_by(s.request_frame_no, s.ids) AS frame_first_send,
-  max_by(s.response_frame_no, s.ids) AS frame_first_answer,
-  max_by(s.cause_frame, s.ids) AS frame_what_ended_it,
-  max_by(s.second_frame, s.ids) AS frame_second_send,
-  max_by(s.receipt_frame, s.ids) AS frame_last_receipt,
-  max_by(s.message_frame, s.ids) AS frame_last_message
+  max_by(s.sequence_id, s.ids * 1000000000000 - s.request_frame_no) AS measured_sequence_id,
+  max_by(s.request_frame_no, s.ids * 1000000000000 - s.request_frame_no) AS frame_first_send,
+  max_by(s.response_frame_no, s.ids * 1000000000000 - s.request_frame_no) AS frame_first_answer,
+  max_by(s.cause_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_what_ended_it,
+  max_by(s.second_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_second_send,
+  max_by(s.receipt_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_last_receipt,
+  max_by(s.message_frame, s.ids * 1000000000000 - s.request_frame_no) AS frame_last_message
 FROM caused AS s
 GROUP BY s.capture, s.variant, s.topic, s.producer_name
 UNION ALL
@@ -239,10 +272,10 @@ SELECT
   h.producer_name AS subject_producer_name, CAST(NULL AS STRING) AS subject_client_ip,
   count(*) AS measured_messages, sum(h.ids) - count(*) AS measured_extra,
   max(h.ids) AS measured_copies, CAST(NULL AS BIGINT) AS measured_by_receipt,
-  max_by(h.sequence_id, h.ids) AS measured_sequence_id,
+  max_by(h.sequence_id, h.ids * 1000000000000 - h.first_frame) AS measured_sequence_id,
   CAST(NULL AS BIGINT) AS frame_first_send, CAST(NULL AS BIGINT) AS frame_first_answer,
   CAST(NULL AS BIGINT) AS frame_what_ended_it, CAST(NULL AS BIGINT) AS frame_second_send,
-  max_by(h.first_frame, h.ids) AS frame_last_receipt,
-  max_by(h.last_frame, h.ids) AS frame_last_message
+  max_by(h.first_frame, h.ids * 1000000000000 - h.first_frame) AS frame_last_receipt,
+  max_by(h.last_frame, h.ids * 1000000000000 - h.first_frame) AS frame_last_message
 FROM heard AS h
 GROUP BY h.capture, h.topic, h.producer_name

@@ -85,9 +85,11 @@ often AS (
   SELECT
     e.capture, e.topic, e.subscription, count(*) AS entries, max(e.times) AS most_times,
     max(e.highest_count) AS highest_count, min(e.first_us) AS first_us, max(e.last_us) AS last_us,
-    median(e.period_us) AS period_us, max_by(e.consumer_name, e.times) AS consumer_name,
-    max_by(e.first_frame, e.times) AS first_frame, max_by(e.second_frame, e.times) AS second_frame,
-    max_by(e.last_frame, e.times) AS last_frame
+    median(e.period_us) AS period_us,
+    max_by(e.consumer_name, e.times * 1000000000000 - e.second_frame) AS consumer_name,
+    max_by(e.first_frame, e.times * 1000000000000 - e.second_frame) AS first_frame,
+    max_by(e.second_frame, e.times * 1000000000000 - e.second_frame) AS second_frame,
+    max_by(e.last_frame, e.times * 1000000000000 - e.second_frame) AS last_frame
   FROM entries AS e
   WHERE e.times >= $times_unacked
   GROUP BY e.capture, e.topic, e.subscription
@@ -141,11 +143,11 @@ resets AS (
   SELECT
     a.capture, a.topic, a.subscription, count(*) AS resets, min(a.at_us) AS first_us,
     max(a.at_us) AS last_us, max(b.redelivery_count) AS count_before,
-    max_by(a.redelivery_count, b.redelivery_count) AS count_after,
-    max_by(a.redelivery_cause, b.redelivery_count) AS reset_cause,
-    max_by(b.frame_no, b.redelivery_count) AS before_frame,
-    max_by(a.frame_no, b.redelivery_count) AS after_frame,
-    max_by(a.consumer_name, b.redelivery_count) AS consumer_name
+    max_by(a.redelivery_count, b.redelivery_count * 1000000000000 - a.frame_no) AS count_after,
+    max_by(a.redelivery_cause, b.redelivery_count * 1000000000000 - a.frame_no) AS reset_cause,
+    max_by(b.frame_no, b.redelivery_count * 1000000000000 - a.frame_no) AS before_frame,
+    max_by(a.frame_no, b.redelivery_count * 1000000000000 - a.frame_no) AS after_frame,
+    max_by(a.consumer_name, b.redelivery_count * 1000000000000 - a.frame_no) AS consumer_name
   FROM again AS a
   JOIN again AS b
     ON b.capture = a.capture AND b.connection_id = a.previous_connection_id

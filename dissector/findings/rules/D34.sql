@@ -29,7 +29,8 @@ SELECT
   max(r.requests) AS measured_requests, count(*) AS measured_entries,
   sum(d.message_count) AS measured_messages,
   sum(d.message_count) / max(r.ids) AS measured_amplification,
-  max(r.first_frame) AS frame_first_request, min_by(d.previous_frame_no, d.frame_no) AS frame_first_delivery,
+  max(r.first_frame) AS frame_first_request,
+  min_by(d.previous_frame_no, d.frame_no) AS frame_first_delivery,
   min(d.frame_no) AS frame_first_again, max(d.frame_no) AS frame_last_again
 FROM deliveries AS d
 JOIN pulsar_links AS l ON l.capture = d.capture AND l.connection_id = d.connection_id

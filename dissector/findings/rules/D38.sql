@@ -92,28 +92,43 @@ WITH bad AS ( -- Few, if any.
     AND p.producer_id = m.producer_id AND p.incarnation = m.incarnation AND m.is_send
   WHERE m.verdict <> 'capture_artefact'
 ),
+alike AS ( -- Sends with the checksum of a wrong entry: one number, so that little is joined.
+  SELECT
+    e.capture, e.connection_id, e.request_frame_no, e.topic, e.producer_name, e.sequence_id,
+    e.ledger_id, e.entry_id, e.crc32c_stored, e.outcome
+  FROM exchanges AS e
+  WHERE
+    e.kind = 'publish' AND e.request_frame_no IS NOT NULL
+    AND e.crc32c_stored IN (SELECT crc32c_stored FROM bad)
+),
+sends AS (
+  SELECT a.*, f.checksum, f.crc32c_computed
+  FROM alike AS a
+  JOIN (
+    SELECT capture, connection_id, frame_no, checksum, crc32c_computed
+    FROM frames
+    WHERE (capture, connection_id, frame_no) IN (
+      SELECT capture, connection_id, request_frame_no FROM alike
+    )
+  ) AS f
+    ON f.capture = a.capture AND f.connection_id = a.connection_id
+    AND f.frame_no = a.request_frame_no
+),
 resends AS (
   SELECT
     b.capture, b.frame_no,
     max(
       CASE
-        WHEN f.crc32c_computed = b.crc32c_computed AND f.checksum = 'mismatch' THEN f.frame_no
+        WHEN e.crc32c_computed = b.crc32c_computed AND e.checksum = 'mismatch'
+          THEN e.request_frame_no
       END
     ) AS same_frame,
-    max(CASE WHEN f.checksum = 'ok' THEN f.frame_no END) AS good_frame
+    max(CASE WHEN e.checksum = 'ok' THEN e.request_frame_no END) AS good_frame
   FROM bad AS b
-  JOIN exchanges AS e
+  JOIN sends AS e
     ON e.capture = b.capture AND e.topic = b.topic AND e.producer_name = b.producer_name
     AND e.sequence_id = b.sequence_id AND e.crc32c_stored = b.crc32c_stored
-    AND e.kind = 'publish' AND e.request_frame_no <> b.frame_no
-  JOIN (
-    SELECT capture, connection_id, frame_no, checksum, crc32c_computed
-    FROM frames
-    WHERE command = 'SEND' AND (capture, sequence_id) IN (SELECT capture, sequence_id FROM bad)
-  ) AS f
-    ON f.capture = e.capture AND f.connection_id = e.connection_id
-    AND f.frame_no = e.request_frame_no
-  WHERE b.is_send
+  WHERE b.is_send AND e.request_frame_no <> b.frame_no
   GROUP BY b.capture, b.frame_no
 ),
 sources AS ( -- The SEND that stored what a wrong MESSAGE delivers, of any capture of the lake.
@@ -121,19 +136,10 @@ sources AS ( -- The SEND that stored what a wrong MESSAGE delivers, of any captu
     b.capture, b.frame_no,
     min(CASE WHEN e.capture = b.capture THEN e.request_frame_no END) AS send_frame
   FROM bad AS b
-  JOIN exchanges AS e
+  JOIN sends AS e
     ON e.topic = b.topic AND e.ledger_id = b.ledger_id AND e.entry_id = b.entry_id
-    AND e.crc32c_stored = b.crc32c_stored AND e.kind = 'publish' AND e.outcome = 'ok'
-  JOIN (
-    SELECT capture, connection_id, frame_no
-    FROM frames
-    WHERE
-      command = 'SEND' AND checksum = 'ok'
-      AND (topic, crc32c_stored) IN (SELECT topic, crc32c_stored FROM bad)
-  ) AS f
-    ON f.capture = e.capture AND f.connection_id = e.connection_id
-    AND f.frame_no = e.request_frame_no
-  WHERE NOT b.is_send
+    AND e.crc32c_stored = b.crc32c_stored
+  WHERE NOT b.is_send AND e.outcome = 'ok' AND e.checksum = 'ok'
   GROUP BY b.capture, b.frame_no
 ),
 deliveries_of AS (
@@ -142,7 +148,11 @@ deliveries_of AS (
     count(CASE WHEN d.checksum = 'ok' THEN 1 END) AS good_copies,
     max(CASE WHEN d.checksum = 'ok' AND d.capture = b.capture THEN d.frame_no END) AS good_frame
   FROM bad AS b
-  JOIN deliveries AS d
+  JOIN (
+    SELECT capture, connection_id, frame_no, topic, ledger_id, entry_id, crc32c_stored, checksum
+    FROM deliveries
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM bad)
+  ) AS d
     ON d.topic = b.topic AND d.ledger_id = b.ledger_id AND d.entry_id = b.entry_id
     AND d.crc32c_stored = b.crc32c_stored
   ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id

@@ -1,7 +1,7 @@
-"""Captures made by code for the rules of sends and redeliveries: conversations on a clock of theirs.
+"""Captures made by code for the rules of sends and redeliveries: talk on a clock of its own.
 
-A `Line` is one connection whose frames are said at seconds since the start of the capture; `written`
-merges the packets of several into one file.
+A `Line` is one connection whose frames are said at seconds since the start of the capture;
+`written` merges the packets of several into one file.
 """
 
 from collections.abc import Iterable
@@ -52,9 +52,7 @@ class Line(Tape):
         """The handshakes of TCP and of Pulsar."""
         self.now = ns(seconds)
         self.open()
-        self.up(
-            seconds + 0.01, simple("CONNECT", client_version="made-1", protocol_version=21)
-        )
+        self.up(seconds + 0.01, simple("CONNECT", client_version="made-1", protocol_version=21))
         self.down(
             seconds + 0.02,
             simple(
@@ -82,9 +80,7 @@ class Line(Tape):
         """
         self.copies += 1
         self.packets.append(
-            self.packets[packet]._replace(
-                ts_ns=ns(seconds), identification=20_000 + self.copies
-            )
+            self.packets[packet]._replace(ts_ns=ns(seconds), identification=20_000 + self.copies)
         )
 
     # -- producers
@@ -132,9 +128,7 @@ class Line(Tape):
         place = {"ledgerId": ledger, "entryId": entry}
         if entry is None:
             place = {"ledgerId": -1, "entryId": -1}
-        frame = simple(
-            "SEND_RECEIPT", producer_id=producer, sequence_id=sequence, message_id=place
-        )
+        frame = simple("SEND_RECEIPT", producer_id=producer, sequence_id=sequence, message_id=place)
         self.down(seconds, frame)
 
     def ping(self, seconds: float, answered: float | None) -> None:
@@ -163,25 +157,23 @@ class Line(Tape):
     # -- consumers
 
     def subscribe(
-        self, seconds: float, topic: str = TOPIC, consumer: int = 1, name: str = "c",
-        kind: str = "Shared", permits: int = 1000,
+        self, seconds: float, topic: str = TOPIC, *, consumer: int = 1, name: str = "c",
+        kind: str = "Shared", permits: int = 1000, subscription: str = "sub",
     ) -> None:  # fmt: skip
         """SUBSCRIBE, its answer, and the first FLOW."""
         self.requests += 1
         self.up(
             seconds,
             simple(
-                "SUBSCRIBE", topic=topic, subscription="sub", subType=kind, consumer_id=consumer,
-                request_id=self.requests, consumer_name=name,
+                "SUBSCRIBE", topic=topic, subscription=subscription, subType=kind,
+                consumer_id=consumer, request_id=self.requests, consumer_name=name,
             ),
         )  # fmt: skip
         self.down(seconds + 0.005, simple("SUCCESS", request_id=self.requests))
-        self.up(
-            seconds + 0.01, simple("FLOW", consumer_id=consumer, messagePermits=permits)
-        )
+        self.up(seconds + 0.01, simple("FLOW", consumer_id=consumer, messagePermits=permits))
 
     def message(
-        self, seconds: float, entry: int, consumer: int = 1, count: int = 0, batch: int = 0,
+        self, seconds: float, entry: int, *, consumer: int = 1, count: int = 0, batch: int = 0,
         name: str = "p", payload: bytes = b"hello", checksum: int | bool = True,
         sequence: int | None = None, stored_at: float | None = None,
     ) -> None:  # fmt: skip
