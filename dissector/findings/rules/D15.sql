@@ -172,7 +172,8 @@ ended AS (
       CASE
         WHEN x.kind = 'publish' AND x.outcome = 'error' AND x.producer_id = f.producer_id
           AND x.incarnation = f.incarnation AND x.response_frame_no < f.second_frame
-          AND x.response_last_ns >= f.request_first_ns - $refused_s * 1000000000 THEN x.response_frame_no
+          AND x.response_last_ns >= f.request_first_ns - $refused_s * 1000000000
+          THEN x.response_frame_no
       END
     ) AS refused_frame,
     min(

@@ -146,7 +146,7 @@ unanswered AS (
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.again, c.again_to_broker, c.ended,
     c.last_ts_ns
 ),
-heard AS ( -- What passed before the first request without an answer, and what was answered behind it.
+heard AS ( -- What passed before the first request without an answer, and what came behind it.
   SELECT
     u.capture, u.connection_id, u.client_ip, u.broker_ip, u.again, u.again_to_broker, u.ended,
     u.last_ts_ns, u.lost_ns, u.lost_frame, u.lost_bytes,
@@ -178,15 +178,26 @@ SELECT
   CAST(NULL AS BIGINT) AS measured_connections_seen,
   CAST(NULL AS BIGINT) AS measured_answered_bytes, CAST(NULL AS BIGINT) AS measured_lost_bytes,
   CAST(NULL AS DOUBLE) AS measured_idle_measured_s,
-  t.request_frame AS frame_request, t.response_frame AS frame_last
+  coalesce(t.request_frame, x.first_frame) AS frame_request,
+  coalesce(t.response_frame, x.last_frame) AS frame_last
 FROM lossy AS c
 LEFT JOIN touched AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+LEFT JOIN (
+  SELECT
+    s.capture, s.connection_id, min(s.request_frame_no) AS first_frame,
+    max(s.request_frame_no) AS last_frame
+  FROM lossy AS y
+  JOIN exchanges AS s ON s.capture = y.capture AND s.connection_id = y.connection_id
+  WHERE y.again >= $packets
+  GROUP BY s.capture, s.connection_id
+) AS x ON x.capture = c.capture AND x.connection_id = c.connection_id
 WHERE c.again >= $packets AND c.share_of_side >= $share
 UNION ALL
 SELECT
   h.capture, min(h.lost_ns) AS first_ns, max(h.last_ts_ns) AS last_ns,
   'path_black_hole' AS variant, h.client_ip AS subject_client_ip,
-  h.broker_ip AS subject_broker_ip, CAST(sum(h.again_to_broker) AS BIGINT) AS measured_retransmitted,
+  h.broker_ip AS subject_broker_ip,
+  CAST(sum(h.again_to_broker) AS BIGINT) AS measured_retransmitted,
   CAST(NULL AS DOUBLE) AS measured_share_measured,
   CAST(NULL AS BIGINT) AS measured_slow_answers, CAST(NULL AS DOUBLE) AS measured_clean_ms,
   CAST(NULL AS BIGINT) AS measured_clean, CAST(NULL AS DOUBLE) AS measured_slowest_ms,

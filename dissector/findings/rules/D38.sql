@@ -107,9 +107,7 @@ sends AS (
   JOIN (
     SELECT capture, connection_id, frame_no, checksum, crc32c_computed
     FROM frames
-    WHERE (capture, connection_id, frame_no) IN (
-      SELECT capture, connection_id, request_frame_no FROM alike
-    )
+    WHERE command = 'SEND' AND crc32c_stored IN (SELECT crc32c_stored FROM bad)
   ) AS f
     ON f.capture = a.capture AND f.connection_id = a.connection_id
     AND f.frame_no = a.request_frame_no
