@@ -107,8 +107,9 @@ def lossy(*, is_late: bool) -> Line:
 
 
 def test_answers_are_slow_where_packets_were_lost(tmp_path):
-    findings = found(tmp_path, "D27", lossy(is_late=True))
-    assert findings and findings[0].measured["retransmitted"] == 20
+    (one,) = found(tmp_path, "D27", lossy(is_late=True))
+    assert variant(one) == "" and one.measured["retransmitted"] == 20
+    assert one.measured["slow_answers"] == 20 and one.measured["clean"] == 180
 
 
 def test_a_path_without_loss_is_no_finding(tmp_path):
