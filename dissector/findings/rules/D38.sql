@@ -14,13 +14,62 @@ silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [ruled_out]
 capture = "that the capture damaged the bytes: the receiver refused them, too"
+tap = "that the bytes were damaged before the tap: they are right in the capture"
 
 [text]
 what = "{frames} entries of {topic} in {command} frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}), and the receiver refused them."
-known = "The checksum was computed over the bytes on the wire, and the peer answered with its own complaint."
+known = "The checksum was computed over the bytes on the wire, and the peer answered with its own complaint. No second copy of the entry in the lake tells more."
 rival = "The sender's memory, a device between sender and tap, or, of a MESSAGE, the broker: all give the same bytes here."
 decides = "A capture at the other end of the path: the same bytes wrong there means before it, right there means between both."
 do = "Test the memory and the network card of the side that sent it, then the path. A capture says where, never that a disk is at fault."
+
+[variant.sender]
+title = "A producer sends bytes that do not match their checksum, twice the same"
+what = "{frames} entries of {topic} do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}) when sent, the broker refused them, and the client sent the same wrong bytes again."
+known = "Both SENDs have the same stored checksum, and the same wrong bytes by the checksum computed over them."
+rival = "A device on the path that damages the same bytes in the same way twice, which is rare."
+decides = "The client's own copy of the message: it was changed after its checksum was computed."
+do = "Look for code that changes a buffer after it was handed to the producer (interceptors, pooled buffers, appenders that log their own sends); then test the client's memory."
+
+[variant.before_tap]
+title = "Bytes of a send changed between the producer's memory and the tap"
+what = "{frames} entries of {topic} do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}) in one SEND, the broker refused it, and the same entry was right when it was sent again."
+known = "Both SENDs have the same stored checksum; the bytes of the second match it. The client's copy was good."
+rival = "A client that wrote the first one from memory that was changing meanwhile."
+decides = "A capture at the client: are the bytes of the first SEND wrong there?"
+do = "Test the network card and its offloads at the client, and what lies between it and the tap."
+
+[variant.after_tap]
+title = "A send was right at the tap, and the broker refused its checksum"
+what = "{frames} sends to {topic} match their CRC32C here ({crc32c_stored}), and the broker refused them with ChecksumError."
+known = "The checksum was computed over the bytes that passed the tap, and the refusal is in the capture."
+rival = "A broker whose own memory changed the bytes before it looked."
+decides = "A capture at the broker: are the bytes wrong there?"
+do = "Test what lies between the tap and the broker, then the broker's network card and memory."
+
+[variant.broker_or_path]
+title = "An entry was right when sent, and is wrong when delivered"
+what = "{frames} entries of {topic} in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}), the consumer refused them, and their SENDs were right."
+known = "The SEND of the same message id carries the same checksum, and its bytes match it."
+rival = "Storage, the broker, or the path between it and this tap."
+decides = "Whether other subscriptions get the entry right."
+do = "Read the message id with another subscription, or through another broker."
+
+[variant.stored_or_broker]
+title = "An entry was right when sent, and is wrong for all that get it"
+what = "{frames} entries of {topic} in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); their SENDs were right, and all {copies} deliveries of them in the lake are wrong."
+known = "The SEND of the same message id carries the same checksum, and its bytes match it; it was delivered more than once."
+rival = "A path that all of these consumers share."
+decides = "Whether the entry is still wrong after the topic was moved to another broker: then it is stored so."
+do = "Move the topic to another broker and read the message id again."
+
+[variant.path]
+title = "An entry is wrong for one consumer and right for another"
+what = "{frames} entries of {topic} in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); {good_copies} of {copies} deliveries of them in the lake are right."
+known = "The same message id was delivered more than once, and its bytes match the checksum in some of them: what is stored is good."
+rival = "A broker that damaged one copy in its memory."
+decides = "Whether what is wrong always came over one connection or one host ({client_ip})."
+do = "Test the path between the broker and {client_ip}, then the broker's memory."
 
 [variant.unconfirmed]
 severity = "info"
@@ -31,18 +80,150 @@ known = "The checksum was computed over the bytes that were captured."
 rival = "The capture itself may have damaged the bytes, or the receiver does not verify."
 decides = "The answer of the receiver, or a second capture."
 */
+WITH bad AS ( -- Few, if any.
+  SELECT
+    m.capture, m.connection_id, l.client_ip, m.frame_no, m.at_ns, m.topic, m.command, m.is_send,
+    m.verdict, m.crc32c_stored, m.crc32c_computed, m.evidence_frame_no, m.ledger_id, m.entry_id,
+    m.sequence_id, p.name AS producer_name
+  FROM mismatches AS m
+  ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+  JOIN connections AS l ON l.capture = m.capture AND l.connection_id = m.connection_id
+  LEFT JOIN producers AS p
+    ON p.capture = m.capture AND p.connection_id = m.connection_id
+    AND p.producer_id = m.producer_id AND p.incarnation = m.incarnation AND m.is_send
+  WHERE m.verdict <> 'capture_artefact'
+),
+alike AS ( -- Sends with the checksum of a wrong entry: one number, so that little is joined.
+  SELECT
+    e.capture, e.connection_id, e.request_frame_no, e.topic, e.producer_name, e.sequence_id,
+    e.ledger_id, e.entry_id, e.crc32c_stored, e.outcome
+  FROM exchanges AS e
+  WHERE
+    e.kind = 'publish' AND e.request_frame_no IS NOT NULL
+    AND e.crc32c_stored IN (SELECT crc32c_stored FROM bad)
+),
+sends AS (
+  SELECT a.*, f.checksum, f.crc32c_computed
+  FROM alike AS a
+  JOIN (
+    SELECT capture, connection_id, frame_no, checksum, crc32c_computed
+    FROM frames
+    WHERE command = 'SEND' AND crc32c_stored IN (SELECT crc32c_stored FROM bad)
+  ) AS f
+    ON f.capture = a.capture AND f.connection_id = a.connection_id
+    AND f.frame_no = a.request_frame_no
+),
+resends AS (
+  SELECT
+    b.capture, b.frame_no,
+    max(
+      CASE
+        WHEN e.crc32c_computed = b.crc32c_computed AND e.checksum = 'mismatch'
+          THEN e.request_frame_no
+      END
+    ) AS same_frame,
+    max(CASE WHEN e.checksum = 'ok' THEN e.request_frame_no END) AS good_frame
+  FROM bad AS b
+  JOIN sends AS e
+    ON e.capture = b.capture AND e.topic = b.topic AND e.producer_name = b.producer_name
+    AND e.sequence_id = b.sequence_id AND e.crc32c_stored = b.crc32c_stored
+  WHERE b.is_send AND e.request_frame_no <> b.frame_no
+  GROUP BY b.capture, b.frame_no
+),
+sources AS ( -- The SEND that stored what a wrong MESSAGE delivers, of any capture of the lake.
+  SELECT
+    b.capture, b.frame_no,
+    min(CASE WHEN e.capture = b.capture THEN e.request_frame_no END) AS send_frame
+  FROM bad AS b
+  JOIN sends AS e
+    ON e.topic = b.topic AND e.ledger_id = b.ledger_id AND e.entry_id = b.entry_id
+    AND e.crc32c_stored = b.crc32c_stored
+  WHERE NOT b.is_send AND e.outcome = 'ok' AND e.checksum = 'ok'
+  GROUP BY b.capture, b.frame_no
+),
+deliveries_of AS (
+  SELECT
+    b.capture, b.frame_no, count(*) AS copies,
+    count(CASE WHEN d.checksum = 'ok' THEN 1 END) AS good_copies,
+    max(CASE WHEN d.checksum = 'ok' AND d.capture = b.capture THEN d.frame_no END) AS good_frame
+  FROM bad AS b
+  JOIN (
+    SELECT capture, connection_id, frame_no, topic, ledger_id, entry_id, crc32c_stored, checksum
+    FROM deliveries
+    WHERE crc32c_stored IN (SELECT crc32c_stored FROM bad)
+  ) AS d
+    ON d.topic = b.topic AND d.ledger_id = b.ledger_id AND d.entry_id = b.entry_id
+    AND d.crc32c_stored = b.crc32c_stored
+  ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
+  WHERE NOT b.is_send AND d.checksum IN ('ok', 'mismatch')
+  GROUP BY b.capture, b.frame_no
+),
+placed AS (
+  SELECT
+    b.*, coalesce(d.copies, 0) AS copies, coalesce(d.good_copies, 0) AS good_copies,
+    coalesce(r.same_frame, r.good_frame, s.send_frame) AS copy_frame, d.good_frame,
+    CASE
+      WHEN b.verdict <> 'confirmed_by_peer' THEN 'unconfirmed'
+      WHEN r.same_frame IS NOT NULL THEN 'sender'
+      WHEN r.good_frame IS NOT NULL THEN 'before_tap'
+      WHEN d.good_copies > 0 THEN 'path'
+      WHEN s.frame_no IS NOT NULL AND d.copies > 1 THEN 'stored_or_broker'
+      WHEN s.frame_no IS NOT NULL THEN 'broker_or_path'
+      ELSE ''
+    END AS variant
+  FROM bad AS b
+  LEFT JOIN resends AS r ON r.capture = b.capture AND r.frame_no = b.frame_no
+  LEFT JOIN sources AS s ON s.capture = b.capture AND s.frame_no = b.frame_no
+  LEFT JOIN deliveries_of AS d ON d.capture = b.capture AND d.frame_no = b.frame_no
+),
+refused AS ( -- Sends that the broker calls wrong; those that are right here are joined below.
+  SELECT
+    e.capture, e.connection_id, e.client_ip, e.topic, e.request_frame_no, e.response_frame_no,
+    e.response_last_ns
+  FROM exchanges AS e
+  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  WHERE
+    e.kind = 'publish' AND e.outcome = 'error' AND e.error_code = 'ChecksumError'
+    AND e.request_frame_no IS NOT NULL
+)
 SELECT
-  m.capture, min(m.at_ns) AS first_ns, max(m.at_ns) AS last_ns,
-  CASE WHEN m.verdict = 'confirmed_by_peer' THEN '' ELSE 'unconfirmed' END AS variant,
-  m.topic AS subject_topic, m.command AS subject_command, m.connection_id AS subject_connection_id,
+  m.capture, min(m.at_ns) AS first_ns, max(m.at_ns) AS last_ns, m.variant,
+  m.topic AS subject_topic, m.command AS subject_command, m.client_ip AS subject_client_ip,
   count(*) AS measured_frames,
   min_by(m.crc32c_stored, m.frame_no) AS measured_crc32c_stored,
   min_by(m.crc32c_computed, m.frame_no) AS measured_crc32c_computed,
-  m.verdict = 'confirmed_by_peer' AS ruled_out_capture,
+  max(m.copies) AS measured_copies, max(m.good_copies) AS measured_good_copies,
+  m.verdict = 'confirmed_by_peer' AS ruled_out_capture, FALSE AS ruled_out_tap,
   min(m.frame_no) AS frame_first_mismatch,
   min_by(m.evidence_frame_no, m.frame_no) AS frame_complaint,
+  min_by(m.copy_frame, m.frame_no) AS frame_other_send,
+  min_by(m.good_frame, m.frame_no) AS frame_good_delivery,
   max(m.frame_no) AS frame_last_mismatch
-FROM mismatches AS m
-ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
-WHERE m.verdict <> 'capture_artefact'
-GROUP BY m.capture, m.topic, m.command, m.connection_id, m.verdict
+FROM placed AS m
+GROUP BY m.capture, m.variant, m.topic, m.command, m.client_ip, m.verdict
+UNION ALL
+SELECT
+  e.capture, min(f.last_ts_ns) AS first_ns, max(e.response_last_ns) AS last_ns,
+  'after_tap' AS variant, e.topic AS subject_topic, 'SEND' AS subject_command,
+  e.client_ip AS subject_client_ip, count(*) AS measured_frames,
+  min_by(f.crc32c_stored, f.frame_no) AS measured_crc32c_stored,
+  min_by(f.crc32c_computed, f.frame_no) AS measured_crc32c_computed,
+  CAST(NULL AS BIGINT) AS measured_copies, CAST(NULL AS BIGINT) AS measured_good_copies,
+  FALSE AS ruled_out_capture, TRUE AS ruled_out_tap,
+  min(f.frame_no) AS frame_first_mismatch,
+  min_by(e.response_frame_no, f.frame_no) AS frame_complaint,
+  CAST(NULL AS BIGINT) AS frame_other_send, CAST(NULL AS BIGINT) AS frame_good_delivery,
+  max(f.frame_no) AS frame_last_mismatch
+FROM refused AS e
+JOIN (
+  SELECT capture, connection_id, frame_no, last_ts_ns, crc32c_stored, crc32c_computed
+  FROM frames
+  WHERE
+    checksum = 'ok' AND status = 'complete' AND NOT retransmitted
+    AND (capture, connection_id, frame_no) IN (
+      SELECT capture, connection_id, request_frame_no FROM refused
+    )
+) AS f
+  ON f.capture = e.capture AND f.connection_id = e.connection_id
+  AND f.frame_no = e.request_frame_no
+GROUP BY e.capture, e.topic, e.client_ip

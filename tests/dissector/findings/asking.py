@@ -1,0 +1,29 @@
+"""What the rules find in captures made by code, and which variant of a rule a finding is."""
+
+from pathlib import Path
+
+from dissector.cli.main import run
+from dissector.findings.finding import Finding, findings_of
+from dissector.findings.loading import load_rules
+from dissector.lake.reader import open_lake
+from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings.sending_captures import Line, written
+
+RULES, _ = load_rules()
+
+
+def found(folder: Path, number: str, *lines: Line) -> list[Finding]:
+    """What one rule finds in a capture of these connections."""
+    capture = written(folder / "made.pcap", lines)
+    assert run(["land", "-q", "--lake", str(folder / "lake"), str(capture)]) in (0, 3)
+    with open_lake(folder / "lake") as opened, sandbox_over(opened) as engine:
+        findings, problems = findings_of(engine, [r for r in RULES if r.number == number])
+    assert not problems
+    return findings
+
+
+def variant(finding: Finding) -> str:
+    """The variant that a finding's title belongs to."""
+    (rule,) = [rule for rule in RULES if rule.number == finding.number]
+    (name,) = [name for name, words in rule.words.items() if words.title == finding.title]
+    return name

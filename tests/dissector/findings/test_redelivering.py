@@ -1,0 +1,163 @@
+"""Rules of redelivery and lost acknowledgements: made captures and their twins."""
+
+import pytest
+
+from tests.dissector.findings.asking import found, variant
+from tests.dissector.findings.sending_captures import Line
+
+# Rules that fire on what is made here, and on no sample capture.
+MADE = {"D32", "D33", "D37"}
+
+
+# -- D32
+
+
+def looping(times: int, *, is_acked: bool = False, every: float = 3.0) -> Line:
+    """One entry that is refused and comes again; the others of the topic are acknowledged."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    line.message(1, 0)
+    if is_acked:
+        line.message(1.1, 1)
+        line.ack(1.2, 1)
+    for number in range(1, times):
+        line.redeliver(1.5 + (number - 1) * every, 0)
+        line.message(1 + number * every, 0, count=number)
+    line.ping(100, 100.001)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("times", "is_acked", "name"), [(5, False, ""), (12, True, ""), (18, True, "no_dlq")]
+)
+def test_an_entry_that_comes_again_and_again(tmp_path, times, is_acked, name):
+    (one,) = found(tmp_path, "D32", looping(times, is_acked=is_acked))
+    assert variant(one) == name and one.severity == "error"
+    assert one.measured["most_times"] == times and one.measured["entries"] == 1
+    assert one.measured["period_s"] == pytest.approx(3.0, abs=0.01)
+    assert one.measured["acks"] == is_acked
+
+
+@pytest.mark.parametrize(("times", "is_acked"), [(4, False), (9, True)])
+def test_an_entry_that_comes_a_few_times_is_no_finding(tmp_path, times, is_acked):
+    assert found(tmp_path, "D32", looping(times, is_acked=is_acked)) == []
+
+
+def test_a_timeout_that_asks_for_the_whole_queue(tmp_path):
+    line = Line()
+    line.begin()
+    line.subscribe(0.1, permits=10)
+    for turn in range(5):
+        for entry in range(10):
+            line.message(1 + turn * 5 + entry * 0.01, entry, count=turn)
+        line.redeliver(5.9 + turn * 5, *range(9))
+    (one,) = found(tmp_path, "D32", line)
+    assert variant(one) == "prefetch_timeout" and one.measured["requests"] == 5
+    assert one.measured["most_asked"] == 9 and one.measured["queue"] == 10
+    assert one.measured["period_s"] == pytest.approx(5.0, abs=0.01)
+
+
+def recounted(*counts: int) -> Line:
+    """An entry with these counters, the consumer closed by the broker before the last."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for turn, count in enumerate(counts[:-1]):
+        line.message(1 + turn, 0, count=count)
+        line.redeliver(1.5 + turn, 0)
+    line.close_consumer(10)
+    line.subscribe(10.2)
+    line.message(11, 0, count=counts[-1])
+    return line
+
+
+def test_a_counter_that_starts_again(tmp_path):
+    (one,) = found(tmp_path, "D32", recounted(0, 1, 2, 0))
+    assert variant(one) == "counter_reset" and one.severity == "warning"
+    assert (one.measured["count_before"], one.measured["count_after"]) == (2, 0)
+
+
+def test_a_counter_that_goes_on_is_no_finding(tmp_path):
+    assert found(tmp_path, "D32", recounted(0, 1, 2, 3)) == []
+
+
+# -- D33
+
+
+def refused(*, between: bool) -> Line:
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    line.redeliver(2, 0, 1)
+    if between:
+        line.message(2.1, 0, count=1)
+        line.message(2.2, 1, count=1)
+    line.redeliver(3, 0, 1, 2)
+    line.message(3.1, 2, count=1)
+    return line
+
+
+def test_a_delivery_that_is_asked_for_again_twice(tmp_path):
+    (one,) = found(tmp_path, "D33", refused(between=False))
+    assert variant(one) == "" and one.measured["ids"] == 2
+    assert one.measured["apart_s"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_deliveries_that_are_each_asked_for_again_once_are_no_finding(tmp_path):
+    assert found(tmp_path, "D33", refused(between=True)) == []
+
+
+@pytest.mark.parametrize(("kind", "findings"), [("Shared", 1), ("Exclusive", 0)])
+def test_a_request_that_names_nothing(tmp_path, kind, findings):
+    line = Line()
+    line.begin()
+    line.subscribe(0.1, kind=kind)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    line.redeliver(2)
+    for entry in range(3):
+        line.message(2.1 + entry * 0.1, entry, count=1)
+    named = found(tmp_path, "D33", line)
+    assert [variant(one) for one in named] == ["redeliver_all"] * findings
+    assert all(one.measured["caused"] == 3 for one in named)
+
+
+# -- D37
+
+
+def acked_at_close(before: float, *, by_broker: bool) -> list[Line]:
+    """Three entries acknowledged before or behind (negative) the close, and delivered again."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    if before >= 0:
+        line.ack(10 - before, 0, 1, 2)
+    if by_broker:
+        line.close_consumer(10)
+    else:
+        line.finish(10)
+    if before < 0:
+        line.ack(10 - before, 0, 1, 2)
+    again = line if by_broker else Line(40_001)
+    if again is not line:
+        again.begin(10.5)
+    again.subscribe(11)
+    for entry in range(3):
+        again.message(12 + entry * 0.1, entry)
+    return [line] if again is line else [line, again]
+
+
+@pytest.mark.parametrize(("before", "by_broker"), [(0.5, True), (0.5, False), (-0.1, True)])
+def test_acks_that_are_lost_at_a_close(tmp_path, before, by_broker):
+    (one,) = found(tmp_path, "D37", *acked_at_close(before, by_broker=by_broker))
+    assert one.measured["entries"] == 3
+    assert one.measured["before_close_s"] == pytest.approx(before, abs=0.02)
+
+
+def test_acks_long_before_the_close_are_no_finding(tmp_path):
+    assert found(tmp_path, "D37", *acked_at_close(5, by_broker=True)) == []
