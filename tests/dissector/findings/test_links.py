@@ -1,0 +1,80 @@
+"""Rules about connections: made captures on which they fire, and harmless twins."""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.findings.finding import findings_of
+from dissector.findings.loading import load_rules
+from dissector.lake.reader import open_lake
+from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings import links_captures
+
+MADE = {"D18"}
+RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
+
+
+class Fires(NamedTuple):
+    """A made capture, and what a variant of a rule must measure on it."""
+
+    maker: str
+    number: str
+    variant: str
+    values: dict[str, Any]
+
+
+FIRES = [
+    Fires("tls_on_plain_port", "D18", "", {"spoken": "TLS", "connections": 2}),
+    Fires("tls_on_plain_port", "D18", "", {"spoken": "HTTP", "connections": 1}),
+    Fires("plain_on_tls_port", "D18", "plain_on_tls", {"broker_port": "6651", "connections": 1}),
+    Fires("plain_on_tls_port", "D18", "pulsar_alert", {"broker_port": "6652", "connections": 1}),
+    Fires("tls_refused", "D18", "alert", {"connections": 2}),
+    Fires("tls_on_default_port", "D18", "default_port", {"connections": 1}),
+]
+SILENT = [("tls_and_plain", "D18")]
+MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The findings by made capture and rule."""
+    folder = tmp_path_factory.mktemp("links")
+    for maker in MAKERS:
+        (folder / f"{maker}.pcap").write_bytes(getattr(links_captures, maker)())
+    files = [str(folder / f"{maker}.pcap") for maker in MAKERS]
+    assert run(["land", "--chain", "none", "-q", "--lake", str(folder / "lake"), *files]) in (0, 3)
+    with open_lake(folder / "lake") as lake, sandbox_over(lake) as engine:
+        findings, problems = findings_of(engine, RULES.values())
+    assert problems == []
+    sorted_out: dict[tuple[str, str], list[Any]] = {}
+    for one in findings:
+        maker = one.capture.removeprefix("c-").rpartition("-pcap-")[0]
+        sorted_out.setdefault((maker, one.number), []).append(one)
+    return sorted_out
+
+
+def test_every_rule_is_there_and_has_a_harmless_twin():
+    assert {each.number for each in FIRES} == {number for _, number in SILENT} == MADE == {*RULES}
+    variants = {(number, name) for number, rule in RULES.items() for name in rule.words if name}
+    assert variants <= {(each.number, each.variant) for each in FIRES}
+
+
+@pytest.mark.parametrize("each", FIRES, ids=lambda each: f"{each.number}-{each.maker}")
+def test_a_made_fault_is_found_and_measured(each, found):
+    words = RULES[each.number].words[each.variant]
+    all_measured = [
+        {**one.subject, **one.measured}
+        for one in found.get((each.maker, each.number), [])
+        if (one.title, one.severity, one.verdict) == (words.title, words.severity, words.verdict)
+    ]
+    expected = {
+        name: pytest.approx(value) if isinstance(value, float) else value
+        for name, value in each.values.items()
+    }
+    assert expected in [{name: one.get(name) for name in expected} for one in all_measured]
+
+
+@pytest.mark.parametrize(("maker", "number"), SILENT)
+def test_a_harmless_twin_is_silent(maker, number, found):
+    assert [one.text for one in found.get((maker, number), [])] == []
