@@ -271,3 +271,53 @@ def tls_on_default_port() -> bytes:
     link.send(0.01, 0, HELLO)
     link.fin(0.02, 1)
     return tape.capture()
+
+
+# -- PINGs without a PONG (D20)
+
+
+def stopped_broker() -> bytes:
+    """A broker answers two PINGs, then is stopped; its client gives up."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(0.1, 1)
+    link.ping(30.0)
+    link.ping(60.0, answer_s=0.004)
+    link.ping(90.0, answer_s=None)
+    link.fin(120.0, 0)
+    return tape.capture()
+
+
+def client_without_pongs() -> bytes:
+    """A client that sends PINGs and never answers; the broker closes."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1)
+    link.ping(30.0, 1, answer_s=None)
+    link.ping(35.0)
+    link.fin(60.0, 1)
+    return tape.capture()
+
+
+def vanished_client() -> bytes:
+    """A client's host is gone: the broker's PING is sent again, and nothing comes."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1)
+    link.send(30.0, 1, PING, again=3)
+    link.fin(60.0, 1)
+    return tape.capture()
+
+
+def closed_in_a_ping() -> bytes:
+    """The harmless twin: an application closes just when a PING is under way."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1)
+    link.ping(30.0)
+    link.ping(60.0, answer_s=None)
+    link.fin(60.01, 0)
+    other = tape.pulsar(0.0, 40001)
+    other.ping(30.0, answer_s=20.0)
+    other.fin(90.0, 0)
+    return tape.capture()

@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18"}
+MADE = {"D18", "D20"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -31,8 +31,17 @@ FIRES = [
     Fires("plain_on_tls_port", "D18", "pulsar_alert", {"broker_port": "6652", "connections": 1}),
     Fires("tls_refused", "D18", "alert", {"connections": 2}),
     Fires("tls_on_default_port", "D18", "default_port", {"connections": 1}),
-]
-SILENT = [("tls_and_plain", "D18")]
+    Fires(
+        "stopped_broker", "D20", "peer_tcp_alive",
+        {"unanswered_s": 30.001, "pings_sent": 3, "pings_answered": 2, "max_pong_ms": 4.0},
+    ),
+    Fires(
+        "client_without_pongs", "D20", "ping_but_no_pong",
+        {"giver_up": "broker", "pings_sent": 1, "pings_answered": 0, "pings_behind": 1},
+    ),
+    Fires("vanished_client", "D20", "peer_gone", {"giver_up": "broker", "retransmitted": 3}),
+]  # fmt: skip
+SILENT = [("tls_and_plain", "D18"), ("closed_in_a_ping", "D20")]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
 
