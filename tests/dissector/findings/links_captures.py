@@ -321,3 +321,32 @@ def closed_in_a_ping() -> bytes:
     other.ping(30.0, answer_s=20.0)
     other.fin(90.0, 0)
     return tape.capture()
+
+
+# -- topics that move (D24)
+
+
+def _moves(count: int) -> bytes:
+    """A topic that is closed so often, 100 s apart, and opened again half a second later."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(0.1, 1)
+    link.publish(0.2, 1, 0, 0)
+    for move in range(count):
+        at = 100.0 * (move + 1)
+        link.publish(at - 0.001, 1, 2 * move + 1, None)
+        link.hear(at, "CLOSE_PRODUCER", producer_id=1, request_id=-1)
+        link.produce(at + 0.5, 1)
+        link.publish(at + 0.6, 1, 2 * move + 1, 2 * move + 1)
+        link.publish(at + 0.7, 1, 2 * move + 2, 2 * move + 2)
+    return tape.capture()
+
+
+def moved_often() -> bytes:
+    """Four moves in five minutes."""
+    return _moves(4)
+
+
+def moved_twice() -> bytes:
+    """The harmless twin: a restart of two brokers."""
+    return _moves(2)

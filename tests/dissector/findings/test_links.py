@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20"}
+MADE = {"D18", "D20", "D24"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -40,8 +40,13 @@ FIRES = [
         {"giver_up": "broker", "pings_sent": 1, "pings_answered": 0, "pings_behind": 1},
     ),
     Fires("vanished_client", "D20", "peer_gone", {"giver_up": "broker", "retransmitted": 3}),
+    Fires(
+        "moved_often", "D24", "unload_churn",
+        {"moves_seen": 4, "closest_s": 200.0, "swallowed": 4, "resent": 4, "wait_s": 4 * 0.502},
+    ),
+    Fires("moved_twice", "D24", "", {"producers": 1, "wait_s": 0.502, "first_receipt_s": 0.602}),
 ]  # fmt: skip
-SILENT = [("tls_and_plain", "D18"), ("closed_in_a_ping", "D20")]
+SILENT = [("tls_and_plain", "D18"), ("closed_in_a_ping", "D20"), ("stopped_broker", "D24")]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
 
@@ -82,6 +87,10 @@ def test_a_made_fault_is_found_and_measured(each, found):
         for name, value in each.values.items()
     }
     assert expected in [{name: one.get(name) for name in expected} for one in all_measured]
+
+
+def test_two_moves_are_no_churn(found):
+    assert [one.severity for one in found["moved_twice", "D24"]] == ["info"]
 
 
 @pytest.mark.parametrize(("maker", "number"), SILENT)
