@@ -334,10 +334,10 @@ def _moves(count: int) -> bytes:
     link.publish(0.2, 1, 0, 0)
     for move in range(count):
         at = 100.0 * (move + 1)
-        link.publish(at - 0.001, 1, 2 * move + 1, None)
+        link.publish(at - 0.001, 1, 2 * move + 1, None, publish_time=move)
         link.hear(at, "CLOSE_PRODUCER", producer_id=1, request_id=-1)
         link.produce(at + 0.5, 1)
-        link.publish(at + 0.6, 1, 2 * move + 1, 2 * move + 1)
+        link.publish(at + 0.6, 1, 2 * move + 1, 2 * move + 1, publish_time=move)
         link.publish(at + 0.7, 1, 2 * move + 2, 2 * move + 2)
     return tape.capture()
 

@@ -52,19 +52,18 @@ MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """The findings by made capture and rule."""
+    """The findings by made capture and rule; each has a lake of its own, their addresses agree."""
     folder = tmp_path_factory.mktemp("links")
-    for maker in MAKERS:
-        (folder / f"{maker}.pcap").write_bytes(getattr(links_captures, maker)())
-    files = [str(folder / f"{maker}.pcap") for maker in MAKERS]
-    assert run(["land", "--chain", "none", "-q", "--lake", str(folder / "lake"), *files]) in (0, 3)
-    with open_lake(folder / "lake") as lake, sandbox_over(lake) as engine:
-        findings, problems = findings_of(engine, RULES.values())
-    assert problems == []
     sorted_out: dict[tuple[str, str], list[Any]] = {}
-    for one in findings:
-        maker = one.capture.removeprefix("c-").rpartition("-pcap-")[0]
-        sorted_out.setdefault((maker, one.number), []).append(one)
+    for maker in MAKERS:
+        file, lake = folder / f"{maker}.pcap", folder / maker
+        file.write_bytes(getattr(links_captures, maker)())
+        assert run(["land", "--chain", "none", "-q", "--lake", str(lake), str(file)]) in (0, 3)
+        with open_lake(lake) as opened, sandbox_over(opened) as engine:
+            findings, problems = findings_of(engine, RULES.values())
+        assert problems == []
+        for one in findings:
+            sorted_out.setdefault((maker, one.number), []).append(one)
     return sorted_out
 
 
