@@ -350,3 +350,47 @@ def moved_often() -> bytes:
 def moved_twice() -> bytes:
     """The harmless twin: a restart of two brokers."""
     return _moves(2)
+
+
+# -- topics that cannot be opened (D23)
+
+
+def fenced_topic() -> bytes:
+    """Refused five times over 31 s, then opened."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    for turn, at in enumerate((1.0, 2.0, 4.0, 8.0, 32.0)):
+        link.produce(at, turn + 1, answer_s=None)
+        link.hear(
+            at + 0.002, "ERROR", request_id=turn + 1, error="ServiceNotReady",
+            message="Topic is temporarily unavailable",
+        )  # fmt: skip
+    link.produce(50.0, 9)
+    return tape.capture()
+
+
+def silent_opens() -> bytes:
+    """A PRODUCER that is never answered, a SUBSCRIBE that is after 40 s, while PONGs come."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(1.0, 1, answer_s=None)
+    link.subscribe(1.0, 2, permits=0, answer_s=40.0, topic=TOPIC + "2")
+    link.ping(30.0)
+    link.ping(60.0)
+    return tape.capture()
+
+
+def slow_opens() -> bytes:
+    """The harmless twin: refused twice, opened late and used, waiting for an exclusive place."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    for turn, at in enumerate((1.0, 20.0)):
+        link.produce(at, turn + 1, answer_s=None)
+        link.hear(
+            at + 0.002, "ERROR", request_id=turn + 1, error="ServiceNotReady", message="moving"
+        )
+    link.subscribe(20.0, 3, answer_s=35.0)
+    link.produce(21.0, 4, answer_s=None, topic=TOPIC + "2", producer_access_mode="WaitForExclusive")
+    for at in (30.0, 60.0, 90.0):
+        link.ping(at)
+    return tape.capture()
