@@ -90,6 +90,10 @@ class Link:
         """A command of the broker."""
         self.send(at, 1, pulsar.simple(pulsar.command(name, **fields)))
 
+    def acknowledge(self, at: float, side: int) -> None:
+        """A side says that it has everything."""
+        self._packet(at, side, ACK)
+
     def fin(self, at: float, first: int = 0) -> None:
         """A side closes, and the other one, too."""
         for step, side in enumerate((first, 1 - first)):
@@ -394,3 +398,40 @@ def slow_opens() -> bytes:
     for at in (30.0, 60.0, 90.0):
         link.ping(at)
     return tape.capture()
+
+
+# -- CONNECT without an answer (D28)
+
+
+def _connects(wait_s: float | None, count: int) -> bytes:
+    """So many connections whose CONNECT is not answered; the client closes after a while."""
+    tape = Tape()
+    tape.pulsar(0.0, 40000).ping(80.0)
+    for turn in range(count):
+        at = 1.0 + 15.0 * turn
+        link = tape.link(at, 40001 + turn, client="10.0.0.9")
+        link.say(at + 0.01, "CONNECT", client_version="Made-1", protocol_version=21)
+        link.acknowledge(at + 0.011, 1)
+        if wait_s is not None:
+            link.fin(at + 0.01 + wait_s, 0)
+    return tape.capture()
+
+
+def connects_that_time_out() -> bytes:
+    """Four connections, each given up after ten seconds."""
+    return _connects(10.0, 4)
+
+
+def connects_that_wait() -> bytes:
+    """Two connections that wait until the capture ends."""
+    return _connects(None, 2)
+
+
+def connects_given_up() -> bytes:
+    """Two connections, each given up after 6 s."""
+    return _connects(6.0, 2)
+
+
+def connects_closed_at_once() -> bytes:
+    """The harmless twin: a broker that stops; clients close within a second and go elsewhere."""
+    return _connects(1.0, 4)

@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D23", "D24"}
+MADE = {"D18", "D20", "D23", "D24", "D28"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -48,12 +48,19 @@ FIRES = [
     Fires("fenced_topic", "D23", "", {"refused": 5, "lasted_s": 31.0, "successes": 1}),
     Fires("silent_opens", "D23", "accepted_but_silent", {"lasted_s": 59.001, "pongs": 2}),
     Fires("silent_opens", "D23", "late_success", {"lasted_s": 40.0, "command": "SUBSCRIBE"}),
+    Fires(
+        "connects_that_time_out", "D28", "proxy_timeout",
+        {"connections": 4, "closest_s": 30.0, "longest_s": 10.001, "closed_by_client": 4},
+    ),
+    Fires("connects_that_wait", "D28", "waits_on", {"connections": 2, "longest_s": 78.991}),
+    Fires("connects_given_up", "D28", "", {"connections": 2, "longest_s": 6.001}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
     ("closed_in_a_ping", "D20"),
     ("stopped_broker", "D24"),
     ("slow_opens", "D23"),
+    ("connects_closed_at_once", "D28"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
