@@ -435,3 +435,59 @@ def connects_given_up() -> bytes:
 def connects_closed_at_once() -> bytes:
     """The harmless twin: a broker that stops; clients close within a second and go elsewhere."""
     return _connects(1.0, 4)
+
+
+# -- credentials (D26)
+
+_TOKEN = {"auth_method_name": "token", "auth_data": b"secret"}
+
+
+def expired_connections() -> bytes:
+    """A client without refresh: the broker closes each of three connections after two minutes."""
+    tape = Tape()
+    for turn in range(3):
+        at = 150.0 * turn
+        link = tape.pulsar(at, 40000 + turn, **_TOKEN)
+        link.produce(at + 0.1, 1)
+        link.fin(at + 120.0 + 5 * turn, 1)
+    return tape.capture()
+
+
+def endless_challenges() -> bytes:
+    """Four challenges in 30 s, all answered; another client's credentials are refused."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000, feature_flags={"supports_auth_refresh": True}, **_TOKEN)
+    for turn in range(4):
+        link.hear(10.0 + 10.0 * turn, "AUTH_CHALLENGE", protocol_version=21)
+        link.say(10.01 + 10.0 * turn, "AUTH_RESPONSE", protocol_version=21)
+    link.ping(70.0)
+    other = tape.link(1.0, 40001, client="10.0.0.9")
+    other.say(1.01, "CONNECT", client_version="Made-1", protocol_version=21, **_TOKEN)
+    other.hear(
+        1.02, "ERROR", request_id=-1, error="AuthenticationError", message="JWT expired at noon"
+    )
+    other.fin(1.03, 1)
+    return tape.capture()
+
+
+def brokers_restarted() -> bytes:
+    """The harmless twin: two connections of equal age, closed together; two challenges a minute."""
+    tape = Tape()
+    for turn in range(2):
+        tape.pulsar(0.0, 40000 + turn, **_TOKEN).fin(600.0, 1)
+    link = tape.pulsar(0.0, 40009, feature_flags={"supports_auth_refresh": True}, **_TOKEN)
+    for turn in range(2):
+        link.hear(60.0 + 60.0 * turn, "AUTH_CHALLENGE", protocol_version=21)
+        link.say(60.01 + 60.0 * turn, "AUTH_RESPONSE", protocol_version=21)
+    return tape.capture()
+
+
+def unanswered_challenge() -> bytes:
+    """A client goes on working and does not answer a challenge; the broker closes."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000, **_TOKEN)
+    link.produce(0.1, 1)
+    link.hear(60.0, "AUTH_CHALLENGE", protocol_version=21)
+    link.publish(61.0, 1, 0, 0)
+    link.fin(120.0, 1)
+    return tape.capture()

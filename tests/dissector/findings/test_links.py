@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D23", "D24", "D28"}
+MADE = {"D18", "D20", "D23", "D24", "D26", "D28"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -54,6 +54,13 @@ FIRES = [
     ),
     Fires("connects_that_wait", "D28", "waits_on", {"connections": 2, "longest_s": 78.991}),
     Fires("connects_given_up", "D28", "", {"connections": 2, "longest_s": 6.001}),
+    Fires(
+        "expired_connections", "D26", "",
+        {"connections": 3, "youngest_s": 120.001, "oldest_s": 130.001, "auth_method": "token"},
+    ),
+    Fires("endless_challenges", "D26", "auth_refresh_loop", {"challenges": 4, "closest_s": 20.0}),
+    Fires("endless_challenges", "D26", "refused", {"error_text": "JWT expired at noon"}),
+    Fires("unanswered_challenge", "D26", "challenge_ignored", {"closed_by_broker": 1}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -61,6 +68,7 @@ SILENT = [
     ("stopped_broker", "D24"),
     ("slow_opens", "D23"),
     ("connects_closed_at_once", "D28"),
+    ("brokers_restarted", "D26"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
