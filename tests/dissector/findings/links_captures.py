@@ -491,3 +491,48 @@ def unanswered_challenge() -> bytes:
     link.publish(61.0, 1, 0, 0)
     link.fin(120.0, 1)
     return tape.capture()
+
+
+# -- lookups (D22)
+
+
+def _looked_up(redirects: int) -> bytes:
+    """A lookup that is redirected so often, then answered."""
+    tape = Tape()
+    links = [tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001, broker="10.0.0.3")]
+    for turn in range(redirects + 1):
+        link, at = links[turn % 2], 1.0 + 0.1 * turn
+        link.say(at, "LOOKUP", topic=TOPIC, request_id=turn + 1, authoritative=0 < turn < redirects)
+        link.hear(
+            at + 0.01, "LOOKUP_RESPONSE", request_id=turn + 1, authoritative=True,
+            response="Redirect" if turn < redirects else "Connect",
+            brokerServiceUrl=f"pulsar://10.0.0.{2 + (turn + 1) % 2}:6650",
+        )  # fmt: skip
+    return tape.capture()
+
+
+def lookups_redirected() -> bytes:
+    """Six redirects in a row between two brokers."""
+    return _looked_up(6)
+
+
+def lookups_found() -> bytes:
+    """The harmless twin: two redirects, then the owner."""
+    return _looked_up(2)
+
+
+def lookups_slow() -> bytes:
+    """Four of twenty lookups take 2 s, one is refused."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    for turn in range(20):
+        at = 1.0 + 3.0 * turn
+        link.say(at, "PARTITIONED_METADATA", topic=TOPIC, request_id=turn + 1)
+        more = {"response": "Success", "partitions": 0}
+        if turn == 19:
+            more = {"response": "Failed", "error": "TooManyRequests", "message": "too many"}
+        link.hear(
+            at + (2.0 if turn < 4 else 0.01), "PARTITIONED_METADATA_RESPONSE", request_id=turn + 1,
+            **more,
+        )  # fmt: skip
+    return tape.capture()

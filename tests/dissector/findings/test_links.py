@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D23", "D24", "D26", "D28"}
+MADE = {"D18", "D20", "D22", "D23", "D24", "D26", "D28"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -61,6 +61,11 @@ FIRES = [
     Fires("endless_challenges", "D26", "auth_refresh_loop", {"challenges": 4, "closest_s": 20.0}),
     Fires("endless_challenges", "D26", "refused", {"error_text": "JWT expired at noon"}),
     Fires("unanswered_challenge", "D26", "challenge_ignored", {"closed_by_broker": 1}),
+    Fires(
+        "lookups_redirected", "D22", "",
+        {"redirects_seen": 6, "lookups": 7, "authoritative": 5, "ended_with": "Connect"},
+    ),
+    Fires("lookups_slow", "D22", "lookup_overload", {"slow": 4, "lookups": 20, "refused": 1}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -69,6 +74,7 @@ SILENT = [
     ("slow_opens", "D23"),
     ("connects_closed_at_once", "D28"),
     ("brokers_restarted", "D26"),
+    ("lookups_found", "D22"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
