@@ -102,8 +102,10 @@ chains AS (
 SELECT
   c.capture, min(c.request_last_ns) AS first_ns, max(c.response_last_ns) AS last_ns, '' AS variant,
   c.client_ip AS subject_client_ip, c.topic AS subject_topic,
-  CAST(NULL AS STRING) AS subject_broker_ip, sum(c.is_redirect) AS measured_redirects_seen,
-  count(*) AS measured_lookups, sum(c.is_authoritative) AS measured_authoritative,
+  CAST(NULL AS STRING) AS subject_broker_ip,
+  CAST(sum(c.is_redirect) AS BIGINT) AS measured_redirects_seen,
+  count(*) AS measured_lookups,
+  CAST(sum(c.is_authoritative) AS BIGINT) AS measured_authoritative,
   (max(c.response_last_ns) - min(c.request_last_ns)) / 1e9 AS measured_lasted_s,
   CASE
     WHEN max_by(c.is_redirect, c.request_frame_no) = 1 THEN 'Redirect'

@@ -151,8 +151,9 @@ moves AS (
     n.capture, n.topic, n.move_no, min(n.closed_ns) AS closed_ns, max(n.ready_ns) AS ready_ns,
     count(CASE WHEN n.kind = 'producer' THEN 1 END) AS producers,
     count(CASE WHEN n.kind = 'consumer' THEN 1 END) AS consumers,
-    coalesce(sum(n.swallowed), 0) AS swallowed, coalesce(sum(n.resent), 0) AS resent,
-    coalesce(sum(n.delivered_again), 0) AS delivered_again,
+    CAST(coalesce(sum(n.swallowed), 0) AS BIGINT) AS swallowed,
+    CAST(coalesce(sum(n.resent), 0) AS BIGINT) AS resent,
+    CAST(coalesce(sum(n.delivered_again), 0) AS BIGINT) AS delivered_again,
     min(n.first_receipt_ns) AS first_receipt_ns, min(n.closed_frame_no) AS closed_frame_no,
     max(n.ready_frame_no) AS ready_frame_no
   FROM numbered AS n
@@ -187,12 +188,14 @@ WHERE p.behind_ns IS NULL OR p.behind_ns > $together_s * 1000000000
 UNION ALL
 SELECT
   p.capture, min(p.closed_ns) AS first_ns, max(p.ready_ns) AS last_ns, 'unload_churn' AS variant,
-  p.topic AS subject_topic, sum(p.producers) AS measured_producers,
-  sum(p.consumers) AS measured_consumers, CAST(0 AS BIGINT) AS measured_other_topics,
+  p.topic AS subject_topic, CAST(sum(p.producers) AS BIGINT) AS measured_producers,
+  CAST(sum(p.consumers) AS BIGINT) AS measured_consumers, CAST(0 AS BIGINT) AS measured_other_topics,
   count(*) AS measured_moves_seen, min(p.churn_ns) / 1e9 AS measured_closest_s,
   sum(p.ready_ns - p.closed_ns) / 1e9 AS measured_wait_s,
-  CAST(NULL AS DOUBLE) AS measured_first_receipt_s, sum(p.swallowed) AS measured_swallowed,
-  sum(p.resent) AS measured_resent, sum(p.delivered_again) AS measured_delivered_again,
+  CAST(NULL AS DOUBLE) AS measured_first_receipt_s,
+  CAST(sum(p.swallowed) AS BIGINT) AS measured_swallowed,
+  CAST(sum(p.resent) AS BIGINT) AS measured_resent,
+  CAST(sum(p.delivered_again) AS BIGINT) AS measured_delivered_again,
   min(p.closed_frame_no) AS frame_close, max(p.ready_frame_no) AS frame_open_again
 FROM placed AS p
 GROUP BY p.capture, p.topic

@@ -39,7 +39,7 @@ class Tape:
     def capture(self) -> bytes:
         """The file."""
         packets = sorted(self.packets, key=lambda each: each[0])
-        return pcap(Record(round((START_S + at) * 10**9), data) for at, data in packets)
+        return pcap(Record(START_S * 10**9 + round(at * 10**9), data) for at, data in packets)
 
 
 _ENDS = ("client", "broker", "broker_port")
@@ -535,4 +535,78 @@ def lookups_slow() -> bytes:
             at + (2.0 if turn < 4 else 0.01), "PARTITIONED_METADATA_RESPONSE", request_id=turn + 1,
             **more,
         )  # fmt: skip
+    return tape.capture()
+
+
+# -- opened too often (D25)
+
+
+def _opened(count: int, sends: int) -> bytes:
+    """So many producers one after the other, each with so many sends, and as many readers."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    entry = 0
+    for turn in range(count):
+        at, number = 1.0 + turn, 2 * turn + 1
+        link.produce(at, number, name=f"p{turn}")
+        for each in range(sends):
+            link.publish(at + 0.1 + 0.01 * each, number, each, entry, name=f"p{turn}")
+            entry += 1
+        link.say(at + 0.4, "CLOSE_PRODUCER", producer_id=number, request_id=10_000 + number)
+        link.hear(at + 0.401, "SUCCESS", request_id=10_000 + number)
+        link.subscribe(at + 0.5, number + 1, name=f"r{turn}", kind="Exclusive", durable=False)
+        for each in range(sends):
+            link.message(at + 0.6 + 0.01 * each, number + 1, entry - sends + each)
+        link.say(at + 0.8, "CLOSE_CONSUMER", consumer_id=number + 1, request_id=20_000 + number)
+        link.hear(at + 0.801, "SUCCESS", request_id=20_000 + number)
+    return tape.capture()
+
+
+def opened_per_message() -> bytes:
+    """Thirty producers and readers in half a minute, a message each."""
+    return _opened(30, 1)
+
+
+def opened_for_ten() -> bytes:
+    """The harmless twin: thirty producers and readers, ten messages each."""
+    return _opened(30, 10)
+
+
+def _asked(polls: int) -> bytes:
+    """A reader with 40 messages that asks so often for the last id, and for a schema."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1, kind="Exclusive")
+    for turn in range(polls):
+        at, number = 1.0 + 0.1 * turn, 100 + 2 * turn
+        link.say(at, "GET_LAST_MESSAGE_ID", consumer_id=1, request_id=number)
+        link.hear(
+            at + 0.01, "GET_LAST_MESSAGE_ID_RESPONSE", request_id=number,
+            last_message_id={"ledgerId": 7, "entryId": 40},
+        )  # fmt: skip
+        link.say(at + 0.02, "GET_SCHEMA", topic=TOPIC, request_id=number + 1)
+        link.hear(
+            at + 0.03, "GET_SCHEMA_RESPONSE", request_id=number + 1,
+            schema={"name": "s", "schema_data": b"", "type": "String"},
+        )  # fmt: skip
+    for entry in range(40):
+        link.message(20.0 + 0.01 * entry, 1, entry)
+    return tape.capture()
+
+
+def asked_per_message() -> bytes:
+    """As many questions as messages."""
+    return _asked(40)
+
+
+def asked_seldom() -> bytes:
+    """The harmless twin: three questions."""
+    return _asked(3)
+
+
+def connections_grow() -> bytes:
+    """A connection every 5 s, none of which ends."""
+    tape = Tape()
+    for turn in range(20):
+        tape.pulsar(5.0 * turn, 40000 + turn)
     return tape.capture()

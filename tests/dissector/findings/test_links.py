@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D22", "D23", "D24", "D26", "D28"}
+MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -66,6 +66,14 @@ FIRES = [
         {"redirects_seen": 6, "lookups": 7, "authoritative": 5, "ended_with": "Connect"},
     ),
     Fires("lookups_slow", "D22", "lookup_overload", {"slow": 4, "lookups": 20, "refused": 1}),
+    Fires(
+        "opened_per_message", "D25", "",
+        {"opens_seen": 30, "closest_s": 19.0, "short": 30, "messages_seen": 30, "opening_s": 0.06},
+    ),
+    Fires("opened_per_message", "D25", "reader_per_request", {"opens_seen": 30, "short": 30}),
+    Fires("asked_per_message", "D25", "last_id_polling", {"opens_seen": 40, "messages_seen": 40}),
+    Fires("asked_per_message", "D25", "schema_per_message", {"opens_seen": 40}),
+    Fires("connections_grow", "D25", "connections_growing", {"opens_seen": 20, "short": 10}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -75,6 +83,8 @@ SILENT = [
     ("connects_closed_at_once", "D28"),
     ("brokers_restarted", "D26"),
     ("lookups_found", "D22"),
+    ("opened_for_ten", "D25"),
+    ("asked_seldom", "D25"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
