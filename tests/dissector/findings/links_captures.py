@@ -610,3 +610,49 @@ def connections_grow() -> bytes:
     for turn in range(20):
         tape.pulsar(5.0 * turn, 40000 + turn)
     return tape.capture()
+
+
+# -- delays (D29)
+
+
+def _delays(
+    kind: str, waits: tuple[float, ...], clock_s: float = 0.0, delay_s: float = 10.0
+) -> bytes:  # fmt: skip
+    """Messages with a delay; waits: how long after its SEND each is delivered."""
+    tape = Tape()
+    sender, taker = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
+    sender.produce(0.1, 1)
+    taker.subscribe(0.1, 1, kind=kind)
+    for entry, wait in enumerate(waits):
+        at = 1.0 + 0.1 * entry
+        due = millis(at + clock_s + delay_s)
+        sender.publish(at, 1, entry, entry, clock_s=clock_s, deliver_at_time=due)
+        taker.message(at + wait, 1, entry, clock_s=clock_s - wait, deliver_at_time=due)
+    sender.ping(80.0)
+    taker.ping(80.0)
+    return tape.capture()
+
+
+def delay_on_exclusive() -> bytes:
+    """An exclusive subscription gets messages at once."""
+    return _delays("Exclusive", (0.01, 0.01))
+
+
+def delay_cut_short() -> bytes:
+    """A shared subscription gets messages 4 and 5 s too early, and clocks agree."""
+    return _delays("Shared", (10.0, 6.0, 5.0))
+
+
+def delay_by_a_slow_clock() -> bytes:
+    """The producer's clock is 8 s behind: what should wait ten seconds waits two."""
+    return _delays("Shared", (2.0, 2.1), clock_s=-8.0)
+
+
+def delay_overdue() -> bytes:
+    """Messages come 20 s behind their time to a consumer with permits."""
+    return _delays("Shared", (30.0, 30.1))
+
+
+def delay_kept() -> bytes:
+    """The harmless twin: a tick early, a tick late."""
+    return _delays("Shared", (9.1, 10.0, 11.5))

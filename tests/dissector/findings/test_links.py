@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28"}
+MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28", "D29"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -74,6 +74,13 @@ FIRES = [
     Fires("asked_per_message", "D25", "last_id_polling", {"opens_seen": 40, "messages_seen": 40}),
     Fires("asked_per_message", "D25", "schema_per_message", {"opens_seen": 40}),
     Fires("connections_grow", "D25", "connections_growing", {"opens_seen": 20, "short": 10}),
+    Fires("delay_on_exclusive", "D29", "delay_ignored", {"messages": 2, "off_s": 9.99}),
+    Fires("delay_cut_short", "D29", "", {"messages": 2, "off_s": 5.0, "intended_s": 10.0}),
+    Fires(
+        "delay_by_a_slow_clock", "D29", "clock_skew",
+        {"messages": 2, "skew_s": -8.0, "intended_s": 10.0, "waited_s": 2.0},
+    ),
+    Fires("delay_overdue", "D29", "late", {"messages": 2, "off_s": 20.1}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -85,6 +92,7 @@ SILENT = [
     ("lookups_found", "D22"),
     ("opened_for_ten", "D25"),
     ("asked_seldom", "D25"),
+    ("delay_kept", "D29"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
