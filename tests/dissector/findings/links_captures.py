@@ -656,3 +656,32 @@ def delay_overdue() -> bytes:
 def delay_kept() -> bytes:
     """The harmless twin: a tick early, a tick late."""
     return _delays("Shared", (9.1, 10.0, 11.5))
+
+
+# -- clocks (D30)
+
+
+def _clocks(*clocks: float) -> bytes:
+    """Clients that send thirty messages each; how far the clock of each is ahead."""
+    tape = Tape()
+    for turn, clock_s in enumerate(clocks):
+        link = tape.pulsar(0.0, 40000, client=f"10.0.0.{10 + turn}")
+        link.produce(0.1, 1, name=f"p{turn}")
+        for each in range(30):
+            link.publish(1.0 + 0.1 * each, 1, each, 100 * turn + each, clock_s=clock_s - 0.01)
+    return tape.capture()
+
+
+def clocks_that_differ() -> bytes:
+    """One clock is 5 s ahead, one 90 s behind, one right."""
+    return _clocks(5.0, -90.0, 0.0)
+
+
+def clocks_that_agree() -> bytes:
+    """The harmless twin: clocks within half a second, and sends that waited for each other."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(0.1, 1)
+    for each in range(30):
+        link.publish(1.0 + 0.1 * each, 1, each, each, clock_s=0.5 - 0.1 * each)
+    return tape.capture()

@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28", "D29"}
+MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -81,6 +81,8 @@ FIRES = [
         {"messages": 2, "skew_s": -8.0, "intended_s": 10.0, "waited_s": 2.0},
     ),
     Fires("delay_overdue", "D29", "late", {"messages": 2, "off_s": 20.1}),
+    Fires("clocks_that_differ", "D30", "", {"skew_median_s": 4.99, "agreeing": 1, "off_s": 4.99}),
+    Fires("clocks_that_differ", "D30", "behind", {"skew_median_s": -90.01, "sends_seen": 30}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -93,6 +95,7 @@ SILENT = [
     ("opened_for_ten", "D25"),
     ("asked_seldom", "D25"),
     ("delay_kept", "D29"),
+    ("clocks_that_agree", "D30"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
