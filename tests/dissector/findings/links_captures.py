@@ -685,3 +685,58 @@ def clocks_that_agree() -> bytes:
     for each in range(30):
         link.publish(1.0 + 0.1 * each, 1, each, each, clock_s=0.5 - 0.1 * each)
     return tape.capture()
+
+
+# -- order (D31)
+
+
+def _ordered(
+    kind: str, deliveries: list[tuple[int, int, str, int]], acks: tuple[int, ...]
+) -> bytes:  # fmt: skip
+    """(consumer, entry, key, redelivery count) in order; two consumers on two connections."""
+    tape = Tape()
+    links = [tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001, client="10.0.0.9")]
+    for turn in range(2 if kind == "Key_Shared" else 1):
+        links[turn].subscribe(0.1 + turn, turn + 1, kind=kind, name=f"c{turn}")
+    for turn, (consumer, entry, key, again) in enumerate(deliveries):
+        at = 2.0 + 0.5 * turn
+        links[consumer].message(at, consumer + 1, entry, again=again, partition_key=key)
+        if entry in acks:
+            links[consumer].ack(at + 0.1, consumer + 1, entry)
+    for link in links:
+        link.ping(60.0)
+    return tape.capture()
+
+
+def order_lost() -> bytes:
+    """An exclusive consumer gets entry 5 behind 6, both for the first time."""
+    entries = [(0, 4, "a", 0), (0, 6, "a", 0), (0, 5, "a", 0), (0, 7, "a", 0)]
+    return _ordered("Exclusive", entries, (4, 5, 6, 7))
+
+
+def order_of_keys_lost() -> bytes:
+    """Key_Shared: entry 5 of key a behind 6; and key b at a second consumer while 8 is out."""
+    entries = [(0, 4, "b", 0), (0, 6, "a", 0), (0, 5, "a", 0), (0, 8, "b", 0), (1, 9, "b", 0)]
+    return _ordered("Key_Shared", entries, (4, 5, 6, 9))
+
+
+def order_kept() -> bytes:
+    """The harmless twin: two keys change places, one moves when all is acknowledged."""
+    entries = [(0, 6, "a", 0), (0, 5, "b", 0), (0, 8, "b", 0), (1, 9, "b", 0), (1, 10, "a", 0)]
+    return _ordered("Key_Shared", entries, (5, 6, 8, 9))
+
+
+def order_given_up() -> bytes:
+    """Entries come again since their consumer asked for one; a single consumer gets no counts."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1, kind="Failover")
+    for entry in range(4):
+        link.message(1.0 + 0.1 * entry, 1, entry, publish_time=entry)
+    link.say(
+        2.0, "REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1,
+        message_ids=[{"ledgerId": 7, "entryId": 1}],
+    )  # fmt: skip
+    for entry in range(4):
+        link.message(3.0 + 0.1 * entry, 1, entry, publish_time=entry)
+    return tape.capture()

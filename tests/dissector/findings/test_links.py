@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30"}
+MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30", "D31"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -83,6 +83,13 @@ FIRES = [
     Fires("delay_overdue", "D29", "late", {"messages": 2, "off_s": 20.1}),
     Fires("clocks_that_differ", "D30", "", {"skew_median_s": 4.99, "agreeing": 1, "off_s": 4.99}),
     Fires("clocks_that_differ", "D30", "behind", {"skew_median_s": -90.01, "sends_seen": 30}),
+    Fires(
+        "order_lost", "D31", "",
+        {"entries": 1, "entry_id": "5", "before_entry_id": "6", "subscription_type": "Exclusive"},
+    ),
+    Fires("order_of_keys_lost", "D31", "", {"entries": 1, "key": "a", "entry_id": "5"}),
+    Fires("order_of_keys_lost", "D31", "key_at_two", {"key": "b", "entry_id": "9"}),
+    Fires("order_given_up", "D31", "after_nack", {"entries": 1, "entry_id": "0"}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -96,6 +103,7 @@ SILENT = [
     ("asked_seldom", "D25"),
     ("delay_kept", "D29"),
     ("clocks_that_agree", "D30"),
+    ("order_kept", "D31"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
