@@ -740,3 +740,50 @@ def order_given_up() -> bytes:
     for entry in range(4):
         link.message(3.0 + 0.1 * entry, 1, entry, publish_time=entry)
     return tape.capture()
+
+
+# -- names that are taken (D21)
+
+
+def _refused(
+    link: Link, request: int, seconds: float, topic: str = TOPIC, text: str = "taken"
+) -> None:
+    """A producer is refused six times over so many seconds."""
+    for turn in range(6):
+        at = 50.0 + seconds * turn / 5
+        link.produce(at, request + turn, answer_s=None, name="own", topic=topic)
+        link.hear(
+            at + 0.002, "ERROR", request_id=request + turn, error="ProducerBusy", message=text
+        )
+
+
+def _held(seconds: float) -> bytes:
+    """The name `own` of five topics, refused for so long; holders of each kind."""
+    tape = Tape()
+    silent = tape.pulsar(0.0, 40000)
+    silent.produce(0.1, 1, name="own")
+    alive = tape.pulsar(0.0, 40001)
+    alive.produce(0.1, 1, name="own", topic=TOPIC + "2")
+    for at in (20.0, 40.0, 60.0, 80.0):
+        alive.ping(at)
+        silent.ping(at, 1, answer_s=None)
+    _refused(tape.pulsar(45.0, 40002), 10, seconds)
+    for port, client in ((40003, CLIENT), (40004, "10.0.0.9")):
+        _refused(tape.pulsar(45.0, port, client=client), 10, seconds, TOPIC + "2")
+    other = tape.pulsar(45.0, 40005, client="10.0.0.10")
+    other.produce(46.0, 1, name="own", topic=TOPIC + "3")
+    _refused(other, 10, seconds, TOPIC + "3")
+    limited, lost = tape.pulsar(45.0, 40006), tape.pulsar(45.0, 40007)
+    _refused(limited, 10, seconds, TOPIC + "4", "Topic reached max producers limit")
+    _refused(lost, 10, seconds, TOPIC + "5")
+    return tape.capture()
+
+
+def kept_out() -> bytes:
+    """For 25 s."""
+    return _held(25.0)
+
+
+def refused_once() -> bytes:
+    """The harmless twin: for 2 s."""
+    return _held(2.0)

@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30", "D31"}
+MADE = {"D18", "D20", "D21", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30", "D31"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -90,6 +90,16 @@ FIRES = [
     Fires("order_of_keys_lost", "D31", "", {"entries": 1, "key": "a", "entry_id": "5"}),
     Fires("order_of_keys_lost", "D31", "key_at_two", {"key": "b", "entry_id": "9"}),
     Fires("order_given_up", "D31", "after_nack", {"entries": 1, "entry_id": "0"}),
+    Fires(
+        "kept_out", "D21", "own_half_open",
+        {"refusals": 6, "refused_s": 25.0, "holder_port": "40000", "holder_silent_s": 49.902},
+    ),
+    Fires("kept_out", "D21", "own_second_connection", {"holder_port": "40001", "refusals": 6}),
+    Fires("kept_out", "D21", "own_connection", {"client_ip": "10.0.0.10", "refusals": 6}),
+    Fires("kept_out", "D21", "other_host", {"client_ip": "10.0.0.9", "holder_ip": "10.0.0.1"}),
+    Fires("kept_out", "D21", "limit", {"error_text": "Topic reached max producers limit"}),
+    Fires("kept_out", "D21", "not_in_capture", {"refusals": 6, "holder_ip": None}),
+    Fires("refused_once", "D21", "", {"refusals": 6, "refused_s": 2.0}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -104,6 +114,7 @@ SILENT = [
     ("delay_kept", "D29"),
     ("clocks_that_agree", "D30"),
     ("order_kept", "D31"),
+    ("moved_twice", "D21"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
@@ -146,6 +157,12 @@ def test_a_made_fault_is_found_and_measured(each, found):
         for name, value in each.values.items()
     }
     assert expected in [{name: one.get(name) for name in expected} for one in all_measured]
+
+
+def test_a_name_that_was_refused_for_a_moment_keeps_nobody_out(found):
+    held = [one.measured["holder"] for one in found["refused_once", "D21"]]
+    assert {one.severity for one in found["refused_once", "D21"]} == {"info"}
+    assert len(held) == 6 and len({*held}) == 6
 
 
 def test_two_moves_are_no_churn(found):
