@@ -787,3 +787,34 @@ def kept_out() -> bytes:
 def refused_once() -> bytes:
     """The harmless twin: for 2 s."""
     return _held(2.0)
+
+
+# -- connections that are made again and again (D19)
+
+
+def _again(pauses: list[float]) -> bytes:
+    """A producer's connections: each gets a receipt late, and its client closes."""
+    tape = Tape()
+    at = 1.0
+    for turn, pause in enumerate([0.0, *pauses]):
+        at += pause
+        link = tape.pulsar(at, 40000 + turn)
+        link.produce(at + 0.01, 1)
+        link.publish(at + 0.02, 1, 0, turn, answer_s=0.01, publish_time=7)
+        link.fin(at + 0.05, 0)
+    return tape.capture()
+
+
+def looping_producer() -> bytes:
+    """Twelve connections, half a second apart, in a capture that goes on for ten minutes."""
+    return _again([0.5] * 11 + [600.0])
+
+
+def backing_off() -> bytes:
+    """Eight connections, each after twice the pause."""
+    return _again([0.2 * 2**turn for turn in range(7)])
+
+
+def connected_seldom() -> bytes:
+    """The harmless twin: twelve connections, a minute apart."""
+    return _again([60.0] * 11)

@@ -11,7 +11,7 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D20", "D21", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30", "D31"}
+MADE = {"D18", "D19", "D20", "D21", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30", "D31"}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -100,6 +100,12 @@ FIRES = [
     Fires("kept_out", "D21", "limit", {"error_text": "Topic reached max producers limit"}),
     Fires("kept_out", "D21", "not_in_capture", {"refusals": 6, "holder_ip": None}),
     Fires("refused_once", "D21", "", {"refusals": 6, "refused_s": 2.0}),
+    Fires(
+        "looping_producer", "D19", "",
+        {"opens_seen": 12, "closest_s": 2.0, "late_pause_s": 0.5, "closed_by_client": 12,
+         "last_frame": "SEND_RECEIPT of the broker", "resent": 11},
+    ),
+    Fires("backing_off", "D19", "backoff_retry", {"opens_seen": 8, "early_pause_s": 0.3}),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -115,6 +121,7 @@ SILENT = [
     ("clocks_that_agree", "D30"),
     ("order_kept", "D31"),
     ("moved_twice", "D21"),
+    ("connected_seldom", "D19"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
