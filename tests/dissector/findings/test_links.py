@@ -11,7 +11,22 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings import links_captures
 
-MADE = {"D18", "D19", "D20", "D21", "D22", "D23", "D24", "D25", "D26", "D28", "D29", "D30", "D31"}
+MADE = {
+    "C05",
+    "D18",
+    "D19",
+    "D20",
+    "D21",
+    "D22",
+    "D23",
+    "D24",
+    "D25",
+    "D26",
+    "D28",
+    "D29",
+    "D30",
+    "D31",
+}
 RULES = {rule.number: rule for rule in load_rules()[0] if rule.number in MADE}
 
 
@@ -106,6 +121,10 @@ FIRES = [
          "last_frame": "SEND_RECEIPT of the broker", "resent": 11},
     ),
     Fires("backing_off", "D19", "backoff_retry", {"opens_seen": 8, "early_pause_s": 0.3}),
+    Fires(
+        "group_stalled", "C05", "",
+        {"member": "m-1234", "messages": 40, "commits": 10, "silent_s": 38.51, "beats": 13},
+    ),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -122,6 +141,7 @@ SILENT = [
     ("order_kept", "D31"),
     ("moved_twice", "D21"),
     ("connected_seldom", "D19"),
+    ("group_at_work", "C05"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
