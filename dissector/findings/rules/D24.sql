@@ -47,15 +47,16 @@ WITH closes AS ( -- A producer or consumer that the broker closed without being 
   JOIN frames AS f
     ON f.capture = o.capture AND f.connection_id = o.connection_id
     AND f.frame_no = o.closed_frame_no
+  ANTI JOIN (
+    SELECT capture, connection_id, consumer_id, incarnation
+    FROM exchanges
+    WHERE request_command = 'SEEK'
+  ) AS e
+    ON e.capture = o.capture AND e.connection_id = o.connection_id AND e.consumer_id = o.id
+    AND e.incarnation = o.incarnation AND o.kind = 'consumer'
   WHERE
     o.closed_by = 'broker' AND o.refused_code IS NULL AND o.topic IS NOT NULL
     AND f.direction = 'to_client' AND f.command IN ('CLOSE_PRODUCER', 'CLOSE_CONSUMER')
-    AND NOT EXISTS (
-      SELECT 1 FROM exchanges AS e
-      WHERE
-        e.capture = o.capture AND e.connection_id = o.connection_id AND e.consumer_id = o.id
-        AND e.incarnation = o.incarnation AND e.request_command = 'SEEK' AND o.kind = 'consumer'
-    )
 ),
 back AS ( -- The same with the next successful open of the same name.
   SELECT
@@ -189,7 +190,8 @@ UNION ALL
 SELECT
   p.capture, min(p.closed_ns) AS first_ns, max(p.ready_ns) AS last_ns, 'unload_churn' AS variant,
   p.topic AS subject_topic, CAST(sum(p.producers) AS BIGINT) AS measured_producers,
-  CAST(sum(p.consumers) AS BIGINT) AS measured_consumers, CAST(0 AS BIGINT) AS measured_other_topics,
+  CAST(sum(p.consumers) AS BIGINT) AS measured_consumers,
+  CAST(0 AS BIGINT) AS measured_other_topics,
   count(*) AS measured_moves_seen, min(p.churn_ns) / 1e9 AS measured_closest_s,
   sum(p.ready_ns - p.closed_ns) / 1e9 AS measured_wait_s,
   CAST(NULL AS DOUBLE) AS measured_first_receipt_s,

@@ -166,7 +166,8 @@ SELECT
   max_by((z.deliver_at_ms - z.publish_time_ms) / 1e3, z.off_s) AS measured_intended_s,
   max_by(z.at_us / 1e6 - z.sent_ns / 1e9, z.off_s) AS measured_waited_s,
   max_by(z.skew_ms / 1e3, z.off_s) AS measured_skew_s,
-  max_by(z.send_no, z.off_s) AS frame_worst_send, max_by(z.frame_no, z.off_s) AS frame_worst_message,
+  max_by(z.send_no, z.off_s) AS frame_worst_send,
+  max_by(z.frame_no, z.off_s) AS frame_worst_message,
   min(z.frame_no) AS frame_first_message
 FROM sized AS z
 GROUP BY z.capture, z.variant, z.topic, z.subscription

@@ -53,7 +53,7 @@ clients AS (
 ),
 -- The greatest distance decides for a clock that is behind: that send waited least. For one that is
 -- ahead, the median: no wait makes a publish time young, but sends that were held make it older.
-off AS (
+apart AS (
   SELECT c.capture, c.client_ip, c.sends, c.least_ns, c.most_ns
   FROM clients AS c
   WHERE
@@ -64,7 +64,7 @@ timed AS ( -- Sends of these clients, without what was sent again, and without t
   SELECT
     o.capture, o.client_ip, o.least_ns, o.most_ns, f.frame_no, f.last_ts_ns,
     f.publish_time_ms * 1000000 - f.last_ts_ns AS skew_ns
-  FROM off AS o
+  FROM apart AS o
   JOIN pulsar_links AS l ON l.capture = o.capture AND l.client_ip = o.client_ip
   JOIN frames AS f ON f.capture = l.capture AND f.connection_id = l.connection_id
   JOIN exchanges AS e

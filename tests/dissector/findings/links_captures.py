@@ -855,3 +855,27 @@ def group_stalled() -> bytes:
 def group_at_work() -> bytes:
     """The harmless twin: a commit for each."""
     return _group(50)
+
+
+def _not_leader(pause_s: float) -> bytes:
+    """Eight requests that a broker refuses, as it does not lead; then one that it answers."""
+    tape = Tape()
+    link = tape.link(0.0, 40000, broker_port=9000)
+    for turn in range(8):
+        at = 1.0 + pause_s * turn
+        link.send(at, 0, cursus.enveloped(f"CONSUME topic=t1 partition=0 offset=0 {MEMBER}"))
+        link.send(at + 0.01, 1, cursus.bare("ERROR: NOT_LEADER LEADER_IS 10.0.0.3:9000"))
+    at = 1.0 + pause_s * 8
+    link.send(at, 0, cursus.enveloped(f"CONSUME topic=t1 partition=0 offset=0 {MEMBER}"))
+    link.send(at + 0.01, 1, cursus.batch(cursus.records(2, offset=0)))
+    return tape.capture()
+
+
+def wrong_leader() -> bytes:
+    """For 21 s."""
+    return _not_leader(3.0)
+
+
+def new_leader() -> bytes:
+    """The harmless twin: for 2 s."""
+    return _not_leader(0.3)

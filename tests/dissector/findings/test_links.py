@@ -13,6 +13,7 @@ from tests.dissector.findings import links_captures
 
 MADE = {
     "C05",
+    "C06",
     "D18",
     "D19",
     "D20",
@@ -125,6 +126,10 @@ FIRES = [
         "group_stalled", "C05", "",
         {"member": "m-1234", "messages": 40, "commits": 10, "silent_s": 38.51, "beats": 13},
     ),
+    Fires(
+        "wrong_leader", "C06", "",
+        {"refusals_seen": 8, "lasted_s": 21.0, "error_code": "NOT_LEADER", "successes": 1},
+    ),
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
@@ -142,6 +147,7 @@ SILENT = [
     ("moved_twice", "D21"),
     ("connected_seldom", "D19"),
     ("group_at_work", "C05"),
+    ("new_leader", "C06"),
 ]
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
