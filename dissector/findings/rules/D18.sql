@@ -8,7 +8,7 @@ protocol = "pulsar"
 worst = "measured_connections"
 references = ["apache/pulsar#5206", "apache/pulsar#3832", "apache/pulsar#5348", "apache/pulsar#6645", "apache/pulsar#3981", "apache/pulsar#12313", "apache/pulsar#13734"]
 fires = []
-silent = ["fake-f17_tls.pcap", "java-j35_tls.pcap", "java-j34_http_lookup.pcap", "java-j01_plain.pcap"]
+silent = ["java-j34_http_lookup.pcap", "java-j01_plain.pcap"]
 
 [thresholds.alert_bytes]
 value = 7

@@ -8,7 +8,7 @@ protocol = "pulsar"
 worst = "measured_connections"
 references = ["apache/pulsar#14831", "apache/pulsar#14075", "apache/pulsar PR 14078", "apache/pulsar#10721"]
 fires = []
-silent = ["fake-f11_auth_challenge.pcap", "cpp-s14_reconnect.pcap", "fake-f17_tls.pcap", "java-j01_plain.pcap"]
+silent = ["fake-f11_auth_challenge.pcap", "cpp-s14_reconnect.pcap", "java-j01_plain.pcap"]
 
 [thresholds.silent_s]
 value = 5.0

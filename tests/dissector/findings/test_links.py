@@ -1,5 +1,6 @@
 """Rules about connections: made captures on which they fire, and harmless twins."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,8 +10,14 @@ from dissector.findings.finding import findings_of
 from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
-from tests.dissector.findings import links_captures
+from tests.dissector.findings import (
+    cursus_captures,
+    links_captures,
+    order_captures,
+    topics_captures,
+)
 
+ROOT = Path(__file__).resolve().parents[3]
 MADE = {
     "C05",
     "C06",
@@ -149,6 +156,8 @@ SILENT = [
     ("group_at_work", "C05"),
     ("new_leader", "C06"),
 ]
+MODULES = (cursus_captures, links_captures, order_captures, topics_captures)
+MADE_BY = {name: made for module in MODULES for name, made in vars(module).items()}
 MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
 
@@ -159,7 +168,7 @@ def found(tmp_path_factory):
     sorted_out: dict[tuple[str, str], list[Any]] = {}
     for maker in MAKERS:
         file, lake = folder / f"{maker}.pcap", folder / maker
-        file.write_bytes(getattr(links_captures, maker)())
+        file.write_bytes(MADE_BY[maker]())
         assert run(["land", "--chain", "none", "-q", "--lake", str(lake), str(file)]) in (0, 3)
         asked = {each.number for each in FIRES if each.maker == maker}
         asked |= {number for name, number in SILENT if name == maker}
@@ -200,6 +209,15 @@ def test_a_name_that_was_refused_for_a_moment_keeps_nobody_out(found):
 
 def test_two_moves_are_no_churn(found):
     assert [one.severity for one in found["moved_twice", "D24"]] == ["info"]
+
+
+def test_tls_on_its_own_port_is_silent(tmp_path):
+    """Captures of TLS alone have no frames."""
+    for name in ("fake-f17_tls", "java-j35_tls"):
+        (file,) = ROOT.glob(f"captures/*/{name}.pcap*")
+        assert run(["land", "-q", "--lake", str(tmp_path / "lake"), str(file)]) in (0, 3)
+    with open_lake(tmp_path / "lake") as opened, sandbox_over(opened) as engine:
+        assert findings_of(engine, [RULES["D18"], RULES["D28"]]) == ([], [])
 
 
 @pytest.mark.parametrize(("maker", "number"), SILENT)
