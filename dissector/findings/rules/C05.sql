@@ -45,7 +45,9 @@ committed AS (
     a.capture, a.topic, a.subscription, count(DISTINCT a.frame_no) AS commits,
     min(micros(a.ts)) AS first_us, max(micros(a.ts)) AS last_us
   FROM acks AS a
-  WHERE a.action = 'ack' AND EXISTS (SELECT 1 FROM beats)
+  JOIN (SELECT DISTINCT capture, subscription FROM beats) AS b
+    ON b.capture = a.capture AND b.subscription = a.subscription
+  WHERE a.action = 'ack'
   GROUP BY a.capture, a.topic, a.subscription
 ),
 open AS ( -- What a member got behind the last commit of its group.

@@ -86,7 +86,8 @@ seen AS ( -- Their deliveries, with the key where only that decides.
     SELECT
       capture, connection_id, frame_no, min(coalesce(ordering_key, partition_key)) AS key
     FROM messages
-    WHERE direction = 'to_client' AND coalesce(ordering_key, partition_key) IS NOT NULL
+    WHERE
+      direction = 'to_client' AND coalesce(ordering_key, partition_key) IS NOT NULL
       AND EXISTS (SELECT 1 FROM turned)
     GROUP BY capture, connection_id, frame_no
     HAVING
