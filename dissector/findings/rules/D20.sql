@@ -51,32 +51,37 @@ rival = "A path that loses packets of one direction, or a firewall that forgot t
 decides = "Whether the other host took part in other connections at that time."
 do = "Look at the path between both, and at the other host's uptime."
 */
-WITH pings AS ( -- PINGs that a connection's end left without a PONG.
-  SELECT e.capture, e.connection_id, min(e.request_frame_no) AS ping_no
-  FROM exchanges AS e
-  WHERE
-    e.kind = 'ping' AND e.request_command = 'PING' AND e.outcome = 'conn_closed'
-  GROUP BY e.capture, e.connection_id
-),
-given_up AS (
+WITH pings AS ( -- PINGs without a PONG, long before a side closed the connection.
   SELECT
-    p.capture, p.connection_id, p.ping_no, f.last_ts_ns AS ping_ns, l.last_ts_ns AS end_ns,
+    e.capture, e.connection_id, e.request_frame_no, e.request_last_ns, l.last_ts_ns AS end_ns,
     l.client_ip, l.broker_ip, l.closed_first_by AS giver_up,
     CASE l.closed_first_by WHEN 'client' THEN 'to_broker' ELSE 'to_client' END AS direction,
     CASE l.closed_first_by
       WHEN 'client' THEN c.retransmitted_packets_to_broker
       ELSE c.retransmitted_packets_to_client
     END AS retransmitted
-  FROM pings AS p
+  FROM exchanges AS e
   JOIN pulsar_links AS l
-    ON l.capture = p.capture AND l.connection_id = p.connection_id AND l.ended IN ('fin', 'rst')
+    ON l.capture = e.capture AND l.connection_id = e.connection_id AND l.ended IN ('fin', 'rst')
     AND l.closed_first_by IS NOT NULL
-  JOIN connections AS c ON c.capture = p.capture AND c.connection_id = p.connection_id
-  JOIN frames AS f
-    ON f.capture = p.capture AND f.connection_id = p.connection_id AND f.frame_no = p.ping_no
-  WHERE
-    f.direction = CASE l.closed_first_by WHEN 'client' THEN 'to_broker' ELSE 'to_client' END
+  JOIN connections AS c
+    ON c.capture = e.capture AND c.connection_id = e.connection_id
     AND c.packets_to_broker > 0 AND c.packets_to_client > 0
+  WHERE
+    e.kind = 'ping' AND e.request_command = 'PING' AND e.outcome = 'conn_closed'
+    AND l.last_ts_ns - e.request_last_ns >= $unanswered_s * 1000000000
+),
+given_up AS ( -- The first of them that is of the side that closed.
+  SELECT
+    p.capture, p.connection_id, p.end_ns, p.client_ip, p.broker_ip, p.giver_up, p.direction,
+    p.retransmitted, min(p.request_frame_no) AS ping_no, min(p.request_last_ns) AS ping_ns
+  FROM pings AS p
+  JOIN frames AS f
+    ON f.capture = p.capture AND f.connection_id = p.connection_id
+    AND f.frame_no = p.request_frame_no AND f.direction = p.direction AND f.command = 'PING'
+  GROUP BY
+    p.capture, p.connection_id, p.end_ns, p.client_ip, p.broker_ip, p.giver_up, p.direction,
+    p.retransmitted
 ),
 behind AS (
   SELECT
@@ -99,7 +104,6 @@ behind AS (
     max(CASE WHEN f.direction = g.direction THEN f.frame_no END) AS last_said
   FROM given_up AS g
   JOIN frames AS f ON f.capture = g.capture AND f.connection_id = g.connection_id
-  WHERE g.end_ns - g.ping_ns >= $unanswered_s * 1000000000
   GROUP BY
     g.capture, g.connection_id, g.ping_no, g.ping_ns, g.end_ns, g.client_ip, g.broker_ip,
     g.giver_up, g.retransmitted, g.direction
@@ -113,7 +117,7 @@ pinged AS ( -- The PINGs of the side that gave up.
     ON e.capture = b.capture AND e.connection_id = b.connection_id AND e.kind = 'ping'
   JOIN frames AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
-    AND f.frame_no = e.request_frame_no
+    AND f.frame_no = e.request_frame_no AND f.command = 'PING'
   WHERE f.direction = CASE b.giver_up WHEN 'client' THEN 'to_broker' ELSE 'to_client' END
   GROUP BY b.capture, b.connection_id
 )
