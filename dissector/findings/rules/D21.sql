@@ -7,7 +7,7 @@ verdict = "proven"
 protocol = "pulsar"
 section = "errors"
 worst = "measured_refusals"
-references = ["apache/pulsar#13342", "apache/pulsar#13363", "apache/pulsar#15885", "apache/pulsar#7140", "apache/pulsar PR 21144"]
+references = ["apache/pulsar#13342", "apache/pulsar#13363", "apache/pulsar#15885", "apache/pulsar#7140", "apache/pulsar PR 21144", "apache/pulsar-client-python#155", "apache/pulsar-client-cpp#235"]
 errors = ["ProducerBusy", "ConsumerBusy", "ProducerFenced"]
 fires = ["java-j23_errors.pcap", "cpp-s15_errors.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
@@ -17,35 +17,185 @@ value = 10.0
 unit = "s"
 why = "a single refusal is what a second application meets at once; refused for longer, a client is kept out"
 
-[text]
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times: {error_code}, '{error_text}'."
-known = "The refusal is in the capture."
-rival = "Another host that holds the name by right; the client's own earlier connection that the broker has not given up; or a limit of the topic."
-decides = "Who holds it: an open of the same name earlier in this capture, or the broker's statistics of the topic, with address and age of the holder."
-do = "Give each process its own name or subscription; if the holder is the client's own dead connection, wait for the broker's keep-alive to end it and see what ate its FIN."
+[thresholds.silent_s]
+value = 30.0
+unit = "s"
+why = "clients send a PING every 30 s: one that lives is not silent for longer"
 
-[variant.kept_out]
+[thresholds.forgotten_s]
+value = 120.0
+unit = "s"
+why = "brokers give up a silent connection after two intervals of keep-alive, 60 s by default, 200 s where they are long"
+
+[text]
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. Who holds it: {holder}."
+known = "The refusal is in the capture; so is the open of the holder, if one is named."
+rival = "A holder whose open is not in the capture."
+decides = "The broker's statistics of the topic: address and age of its producers and consumers."
+do = "Give each process its own name or subscription."
+
+[variant.own_half_open]
+severity = "error"
+verdict = "pattern"
+title = "A client is kept out by its own dead connection"
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is an earlier connection of the same address, from port {holder_port}, that the broker has not given up: nothing of its client had come for {holder_silent_s} s at the first refusal."
+known = "The holder's open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, on another connection than the refused one."
+rival = "Another process on the same host that holds the name and is idle."
+decides = "Whether the process behind port {holder_port} still runs."
+do = "Wait until the broker's keep-alive ends the old connection (60 s behind its last frame by default); see what ate its FIN, and set equal keep-alive intervals on both sides."
+
+[variant.own_second_connection]
+severity = "warning"
+title = "A client is kept out by another connection of the same address"
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is another connection of the same address, from port {holder_port}, which is alive: its client had last sent {holder_silent_s} s before."
+known = "The holder's open (frame {holder_open}) and its last frame before the refusal (frame {holder_last}) are in the capture."
+rival = "Two processes on one host, or one client that opened two connections to the broker."
+decides = "Which process owns port {holder_port}."
+do = "Give each process its own name or subscription, or use a type that takes several consumers."
+
+[variant.own_connection]
+severity = "warning"
+title = "A client opens what it holds already"
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder was opened on the same connection (frame {holder_open}) and never closed."
+known = "Both opens are in the capture, on one connection, and no close between them."
+rival = "None on the wire: one process did both."
+decides = "Where in the application the name is opened twice."
+do = "Close the first producer or consumer before opening it again, or share it."
+
+[variant.other_host]
+severity = "error"
+title = "A client is kept out by another host"
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}."
+known = "The holder's open (frame {holder_open}) is in the capture, and no close of it before the refusal."
+rival = "Two addresses of one process, or a proxy in front of one of them."
+decides = "Whether both hosts are meant to run the same application: pods that replace each other overlap for a while."
+do = "Give each host its own name or subscription; for a Failover of processes use Failover or WaitForExclusive, which wait instead of being refused."
+
+[variant.limit]
+severity = "warning"
+title = "A topic has as many producers or consumers as it may have"
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: '{error_text}'."
+known = "The broker's text names a limit."
+rival = "Dead producers or consumers that still count."
+decides = "The broker's statistics of the topic: how many there are, of what age."
+do = "Raise the limit of the topic or namespace, or close what is not used."
+
+[variant.not_in_capture]
 severity = "error"
 title = "A client is kept out by a name that is taken"
+what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. No open of the holder is in this capture."
+known = "The refusals are in the capture, an open that could hold the name is not."
+rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
 */
+WITH refusals AS (
+  SELECT
+    e.capture, e.topic, e.subscription, e.client_ip, e.request_command, e.error_code,
+    max(e.error_text) AS error_text, count(*) AS refusals, min(e.response_last_ns) AS first_ns,
+    max(e.response_last_ns) AS last_ns, min(e.request_frame_no) AS request_no,
+    min(e.response_frame_no) AS refusal_no, max(e.response_frame_no) AS last_no,
+    min_by(e.connection_id, e.request_frame_no) AS connection_id,
+    max(
+      CASE
+        WHEN lower(e.error_text) LIKE '%max%' AND lower(e.error_text) LIKE '%limit%' THEN 1
+        ELSE 0
+      END
+    ) AS is_limit
+  FROM exchanges AS e
+  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  WHERE
+    e.error_code IN ('ProducerBusy', 'ConsumerBusy', 'ProducerFenced')
+    AND e.response_last_ns IS NOT NULL AND e.request_command IN ('PRODUCER', 'SUBSCRIBE')
+  GROUP BY e.capture, e.topic, e.subscription, e.client_ip, e.request_command, e.error_code
+),
+named AS (
+  SELECT r.*, p.name
+  FROM refusals AS r
+  LEFT JOIN producers AS p
+    ON p.capture = r.capture AND p.connection_id = r.connection_id
+    AND p.opened_frame_no = r.request_no
+),
+holders AS ( -- What was open under the name, or excludes others, when it was first refused.
+  SELECT
+    n.capture, n.request_no, o.connection_id, o.opened_frame_no, o.opened_ns, o.client_ip,
+    o.client_port, o.link_last_ns, o.ended
+  FROM named AS n
+  JOIN pulsar_opens AS o
+    ON o.capture = n.capture AND o.topic = n.topic
+    AND o.kind = CASE n.request_command WHEN 'PRODUCER' THEN 'producer' ELSE 'consumer' END
+  LEFT JOIN producers AS p
+    ON p.capture = o.capture AND p.connection_id = o.connection_id
+    AND p.opened_frame_no = o.opened_frame_no
+  WHERE
+    n.is_limit = 0 AND o.outcome = 'ok' AND o.opened_frame_no < n.request_no
+    AND (o.closed_frame_no IS NULL OR o.closed_frame_no > n.refusal_no)
+    AND o.link_last_ns >= n.first_ns - $forgotten_s * 1000000000
+    AND (
+      (n.request_command = 'SUBSCRIBE' AND o.subscription = n.subscription)
+      OR (
+        n.request_command = 'PRODUCER'
+        AND (
+          o.name = n.name
+          OR p.access_mode IN ('Exclusive', 'WaitForExclusive', 'ExclusiveWithFencing')
+        )
+      )
+    )
+),
+last_holder AS (
+  SELECT
+    h.capture, h.request_no, max_by(h.connection_id, h.opened_frame_no) AS connection_id,
+    max(h.opened_frame_no) AS opened_no, max_by(h.client_ip, h.opened_frame_no) AS client_ip,
+    max_by(h.client_port, h.opened_frame_no) AS client_port,
+    max_by(CASE WHEN h.ended IN ('fin', 'rst') THEN h.link_last_ns END, h.opened_frame_no)
+      AS ended_ns
+  FROM holders AS h
+  GROUP BY h.capture, h.request_no
+),
+heard AS ( -- When its client was last heard before the refusal.
+  SELECT
+    h.capture, h.request_no, max(f.last_ts_ns) AS heard_ns, max(f.frame_no) AS heard_no
+  FROM last_holder AS h
+  JOIN frames AS f ON f.capture = h.capture AND f.connection_id = h.connection_id
+  WHERE f.direction = 'to_broker' AND f.frame_no < h.request_no
+  GROUP BY h.capture, h.request_no
+),
+judged AS (
+  SELECT
+    n.*, h.connection_id AS holder_connection, h.opened_no, h.client_ip AS holder_ip,
+    h.client_port AS holder_port, g.heard_no, (n.first_ns - g.heard_ns) / 1e9 AS silent_s,
+    CASE
+      WHEN n.is_limit = 1 THEN 'limit'
+      WHEN h.connection_id IS NULL THEN 'not_in_capture'
+      WHEN h.connection_id = n.connection_id THEN 'own_connection'
+      WHEN h.client_ip <> n.client_ip THEN 'other_host'
+      WHEN h.ended_ns < n.first_ns OR n.first_ns - g.heard_ns >= $silent_s * 1000000000
+        THEN 'own_half_open'
+      ELSE 'own_second_connection'
+    END AS kind
+  FROM named AS n
+  LEFT JOIN last_holder AS h ON h.capture = n.capture AND h.request_no = n.request_no
+  LEFT JOIN heard AS g ON g.capture = n.capture AND g.request_no = n.request_no
+)
 SELECT
-  e.capture, min(e.response_last_ns) AS first_ns, max(e.response_last_ns) AS last_ns,
+  j.capture, j.first_ns, j.last_ns,
   CASE
-    WHEN
-      count(*) > 1
-      AND max(e.response_last_ns) - min(e.response_last_ns) >= $lasting_s * 1000000000
-      THEN 'kept_out'
+    WHEN j.refusals > 1 AND j.last_ns - j.first_ns >= $lasting_s * 1000000000 THEN j.kind
     ELSE ''
   END AS variant,
-  e.topic AS subject_topic, e.subscription AS subject_subscription,
-  e.client_ip AS subject_client_ip, e.request_command AS subject_command,
-  e.error_code AS measured_error_code, max(e.error_text) AS measured_error_text,
-  count(*) AS measured_refusals,
-  min(e.request_frame_no) AS frame_first_request, min(e.response_frame_no) AS frame_first_refusal,
-  max(e.response_frame_no) AS frame_last_refusal
-FROM exchanges AS e
-ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
-WHERE
-  e.error_code IN ('ProducerBusy', 'ConsumerBusy', 'ProducerFenced')
-  AND e.response_last_ns IS NOT NULL AND e.request_command IN ('PRODUCER', 'SUBSCRIBE')
-GROUP BY e.capture, e.topic, e.subscription, e.client_ip, e.request_command, e.error_code
+  j.topic AS subject_topic, j.subscription AS subject_subscription,
+  j.client_ip AS subject_client_ip, j.request_command AS subject_command,
+  j.error_code AS measured_error_code, j.error_text AS measured_error_text,
+  j.refusals AS measured_refusals, (j.last_ns - j.first_ns) / 1e9 AS measured_refused_s,
+  CASE j.kind
+    WHEN 'limit' THEN 'a limit of the topic'
+    WHEN 'not_in_capture' THEN 'nobody whose open is in this capture'
+    WHEN 'own_connection' THEN 'the same connection'
+    WHEN 'other_host' THEN concat('another host, ', j.holder_ip)
+    WHEN 'own_half_open' THEN 'an earlier connection of the same address, which is silent or ended'
+    ELSE 'another connection of the same address'
+  END AS measured_holder,
+  j.holder_ip AS measured_holder_ip, CAST(j.holder_port AS STRING) AS measured_holder_port,
+  j.silent_s AS measured_holder_silent_s,
+  j.request_no AS frame_first_request, j.refusal_no AS frame_first_refusal,
+  j.last_no AS frame_last_refusal, j.opened_no AS frame_holder_open,
+  j.heard_no AS frame_holder_last
+FROM judged AS j
