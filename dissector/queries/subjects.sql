@@ -1,6 +1,7 @@
 -- Views of who talks to whom, for the rules of findings (dissector/findings/rules).
 
 -- pulsar_links: a connection of Pulsar that counts, and that was captured without a hole
+-- materialized: if read
 SELECT
   c.capture, c.connection_id, c.client_ip, c.client_port, c.broker_ip, c.broker_port,
   c.client_version, c.server_version, c.protocol_version, c.started, c.ended, c.closed_first_by,
@@ -10,6 +11,7 @@ ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
 -- pulsar_opens: a PRODUCER or SUBSCRIBE on such a connection, with its answer, as one subject
+-- materialized: if read
 -- kind: producer or consumer; its id and incarnation are of the connection, clients use ids again.
 SELECT
   o.*, l.client_ip, l.client_port, l.broker_ip, l.client_version, l.server_version,
@@ -36,6 +38,7 @@ LEFT JOIN exchanges AS e
   AND e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.request_frame_no = o.opened_frame_no;
 
 -- pulsar_consumers: a consumer on such a connection, whether or not its SUBSCRIBE was captured
+-- materialized: if read
 SELECT
   c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription,
   c.subscription_type, c.name AS consumer_name, c.priority_level, c.first_flow_permits,
@@ -45,6 +48,7 @@ FROM consumers AS c
 JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id;
 
 -- consumer_seconds: a second in which the balance of such a consumer changed, if it is known
+-- materialized: if read
 -- Between the last delivery of one second and the first of the next is every pause that lasts a
 -- second, and there are a thousand times fewer of these than of deliveries. last_…: behind the
 -- last change of the second; times in µs.
@@ -78,6 +82,7 @@ FROM (
 JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
 
 -- withheld: a time in which a subscription got nothing although an entry waited and it had permits
+-- materialized: if read
 -- At least five seconds of it are here. The entry is the first that was stored behind all that the
 -- subscription got until then, while one of its consumers was open; kind says if it is delayed or
 -- in a transaction, which plain ones come before. The consumer is the one that waited longest with

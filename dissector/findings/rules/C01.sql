@@ -5,6 +5,7 @@ title = "A Cursus broker closed a connection instead of answering"
 severity = "warning"
 verdict = "proven"
 protocol = "cursus"
+section = "connecting"
 worst = "measured_requests"
 references = ["cursus: docs/protocol-spec.md", "cursus: pkg/server"]
 fires = ["go-batch_gzip.pcap", "tls-mixed.pcap", "v010-publisher_consumer.pcap"]

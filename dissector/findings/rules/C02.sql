@@ -5,6 +5,7 @@ title = "A Cursus producer sent batches again that had been accepted"
 severity = "error"
 verdict = "pattern"
 protocol = "cursus"
+section = "send_latency"
 worst = "measured_batches"
 references = ["cursus-java: docs/protocol.md", "cursus: docs/protocol-spec.md"]
 fires = ["go-broker_stall_ack_timeout.pcap", "java-produce_acks0.pcap"]

@@ -5,6 +5,7 @@ title = "A fenced Cursus consumer still gets messages and commits nothing"
 severity = "error"
 verdict = "proven"
 protocol = "cursus"
+section = "redelivery"
 worst = "measured_messages"
 references = ["cursus: pkg/controller", "cursus-java: docs/protocol.md"]
 errors = ["GEN_MISMATCH", "NOT_OWNER", "member_not_found"]

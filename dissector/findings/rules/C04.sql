@@ -5,6 +5,7 @@ title = "A Cursus group gets the same records again and again"
 severity = "error"
 verdict = "proven"
 protocol = "cursus"
+section = "redelivery"
 worst = "measured_times"
 references = ["cursus: docs/protocol-spec.md", "cursus-java: docs/protocol.md"]
 fires = ["v010-publisher_consumer.pcap"]

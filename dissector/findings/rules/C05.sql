@@ -5,6 +5,7 @@ title = "A Cursus consumer lives, gets messages and commits nothing"
 severity = "warning"
 verdict = "pattern"
 protocol = "cursus"
+section = "ack_latency"
 worst = "measured_silent_s"
 references = ["cursus: pkg/controller", "cursus-java: docs/protocol.md"]
 fires = []

@@ -5,6 +5,7 @@ title = "A Cursus broker refuses the same request on and on"
 severity = "error"
 verdict = "proven"
 protocol = "cursus"
+section = "errors"
 worst = "measured_refusals_seen"
 references = ["cursus: pkg/protocol/errors.go", "cursus-java: docs/protocol.md"]
 errors = ["NOT_LEADER", "NOT_COORDINATOR", "NOT_PARTITION_LEADER", "coordinator_not_available", "no_raft_leader", "leader_not_found", "STALE_LEADER_EPOCH", "producer_fenced", "stale_producer_epoch", "OFFSET_OUT_OF_RANGE", "authentication_required", "authentication_failed", "NOT_AUTHORIZED_FOR_TOPIC", "topic_not_found", "partition_not_found", "group_not_found"]

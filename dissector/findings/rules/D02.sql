@@ -5,6 +5,7 @@ title = "A consumer gives back fewer permits than it uses"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_owed"
 references = ["apache/pulsar#6173", "apache/pulsar-client-go#1180", "apache/pulsar-client-go PR 1181", "apache/pulsar#26675", "apache/pulsar PR 26336", "apache/pulsar PR 26337", "apache/pulsar PR 25386", "apache/pulsar#6054"]
 fires = []

@@ -5,6 +5,7 @@ title = "A consumer granted more than its queue"
 severity = "warning"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_most_available"
 references = ["apache/pulsar PR 22091", "apache/pulsar PR 20591", "apache/pulsar-client-go#155"]
 fires = []

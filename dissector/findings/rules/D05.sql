@@ -5,6 +5,7 @@ title = "Delivery stopped although messages wait and the consumer has permits"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_lasted_s"
 references = ["apache/pulsar#3131", "apache/pulsar#14082", "apache/pulsar#21104", "apache/pulsar#9788", "apache/pulsar#9789", "apache/pulsar PR 6966", "apache/pulsar#26395", "apache/pulsar#24231"]
 fires = []

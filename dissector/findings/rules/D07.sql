@@ -5,6 +5,7 @@ title = "A consumer that joined waits for older messages of another one"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_waited_s"
 references = ["apache/pulsar#8115", "apache/pulsar#10167", "apache/pulsar#12208", "apache/pulsar#15705", "apache/pulsar#20885", "apache/pulsar#21656", "apache/pulsar#23307", "apache/pulsar PR 20776", "apache/pulsar PR 8292", "apache/pulsar PR 23352"]
 fires = []

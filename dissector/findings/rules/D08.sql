@@ -5,6 +5,7 @@ title = "A consumer gets nothing because another one is active"
 severity = "info"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_waited_s"
 references = ["apache/pulsar#10390", "apache/pulsar#15703", "apache/pulsar#6496", "apache/pulsar#6162", "apache/pulsar#11008"]
 fires = ["java-j10_failover_rq10.pcap"]

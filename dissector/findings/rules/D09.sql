@@ -5,6 +5,7 @@ title = "A consumer came back and never asked for messages"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_silent_s"
 references = ["apache/pulsar#15679", "apache/pulsar PR 15852", "apache/pulsar-client-cpp PR 473", "apache/pulsar-client-go PR 1443", "apache/pulsar-client-go#698", "streamnative/pulsar-rs#263"]
 fires = []

@@ -5,6 +5,7 @@ title = "A FLOW of no permits made the broker close the connection"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_closed_after_s"
 references = ["apache/pulsar PR 10506", "apache/pulsar PR 10507"]
 fires = []

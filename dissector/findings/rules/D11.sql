@@ -5,6 +5,7 @@ title = "A consumer with a queue of 0 closed itself at a batch"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "permit_utilization"
 worst = "measured_batch_messages"
 references = ["apache/pulsar#11850", "apache/pulsar PR 18706"]
 fires = []

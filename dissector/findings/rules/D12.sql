@@ -5,6 +5,7 @@ title = "Sends got no answer for long"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+section = "send_latency"
 worst = "measured_longest_s"
 references = ["apache/pulsar#8321", "apache/pulsar#18750", "apache/pulsar#3056", "apache/pulsar#12533", "apache/pulsar-client-cpp#576"]
 fires = []

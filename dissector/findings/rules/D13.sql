@@ -5,6 +5,7 @@ title = "The broker answered nothing on a connection for a time"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "send_latency"
 worst = "measured_longest_s"
 references = ["apache/pulsar#23920", "apache/pulsar#24001", "apache/pulsar PR 13538", "apache/pulsar PR 23398", "apache/pulsar#6975", "apache/pulsar-client-cpp#221"]
 fires = ["java-j38_throttled.pcap"]

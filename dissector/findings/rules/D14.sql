@@ -5,6 +5,7 @@ title = "Sends were slow for a time"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "send_latency"
 worst = "measured_slow_ms"
 references = ["apache/pulsar#15792", "apache/pulsar PR 20607", "apache/pulsar PR 20647", "apache/pulsar#12533", "apache/pulsar PR 17425"]
 fires = []

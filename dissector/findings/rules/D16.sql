@@ -5,6 +5,7 @@ title = "A message was answered as a duplicate, and its first copy is nowhere"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+section = "send_latency"
 worst = "measured_sends"
 references = ["apache/pulsar#5218", "apache/pulsar-client-go#1407", "apache/pulsar PR 23697", "apache/pulsar#21892"]
 fires = []

@@ -5,6 +5,7 @@ title = "A send larger than the broker takes is sent again and again"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "send_latency"
 worst = "measured_attempts"
 references = ["apache/pulsar#13560", "apache/pulsar#6961", "apache/pulsar#7115", "apache/pulsar#22225"]
 fires = []

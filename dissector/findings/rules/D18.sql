@@ -5,6 +5,7 @@ title = "A client speaks another protocol than the broker's port"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_connections"
 references = ["apache/pulsar#5206", "apache/pulsar#3832", "apache/pulsar#5348", "apache/pulsar#6645", "apache/pulsar#3981", "apache/pulsar#12313", "apache/pulsar#13734"]
 fires = []

@@ -5,6 +5,7 @@ title = "A connection was given up because PINGs were not answered"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_unanswered_s"
 references = ["apache/pulsar#14180", "apache/pulsar#13363", "apache/pulsar PR 13538", "apache/pulsar-client-cpp#479", "apache/pulsar-client-cpp#480"]
 fires = []

@@ -5,6 +5,7 @@ title = "Lookups are sent from broker to broker"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_lookups"
 references = ["apache/pulsar#7041", "apache/pulsar PR 7096", "apache/pulsar#7126", "apache/pulsar#7200", "apache/pulsar-client-cpp PR 146", "apache/pulsar#274", "apache/pulsar PR 11688"]
 errors = ["TooManyRequests"]

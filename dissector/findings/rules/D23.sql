@@ -5,6 +5,7 @@ title = "A topic cannot be opened for longer"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "errors"
 worst = "measured_lasted_s"
 references = ["apache/pulsar#5284", "apache/pulsar#6872", "apache/pulsar#6416", "apache/pulsar#9792", "apache/pulsar#2967", "apache/pulsar#9613", "apache/pulsar-client-go#81", "streamnative/pulsar-rs#129"]
 errors = ["ServiceNotReady", "PersistenceError"]

@@ -5,6 +5,7 @@ title = "A topic was moved to another broker or loaded anew"
 severity = "info"
 verdict = "proven"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_wait_s"
 references = ["apache/pulsar PR 16059", "apache/pulsar PR 19813", "apache/pulsar PR 13915", "apache/pulsar#9792"]
 fires = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "fake-f05_unload.pcap"]

@@ -5,6 +5,7 @@ title = "A producer is opened for nearly every message"
 severity = "warning"
 verdict = "proven"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_opens_seen"
 references = ["apache/pulsar-dotpulsar#269", "apache/pulsar#6319", "apache/pulsar PR 10188", "apache/pulsar-client-python#257", "apache/pulsar-client-cpp PR 422", "apache/camel PR 2889"]
 fires = []

@@ -5,6 +5,7 @@ title = "The broker closes connections when credentials expire"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_connections"
 references = ["streamnative/pulsar-rs#423", "fsprojects/pulsar-client-dotnet#362", "fsprojects/pulsar-client-dotnet#233", "apache/pulsar#10816", "apache/pulsar PR 16016"]
 errors = ["AuthenticationError"]

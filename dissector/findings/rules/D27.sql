@@ -5,6 +5,7 @@ title = "The network lost packets, and answers were slow for it"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_retransmitted"
 references = ["apache/pulsar#15792", "streamnative/pulsar-rs#118", "apache/pulsar PR 1210", "apache/pulsar PR 14841", "apache/pulsar#19377"]
 fires = ["cpp-s30_latency_mix-wireloss.pcap"]

@@ -5,6 +5,7 @@ title = "CONNECT was never answered"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "connecting"
 worst = "measured_connections"
 references = ["apache/pulsar#14831", "apache/pulsar#14075", "apache/pulsar PR 14078", "apache/pulsar#10721"]
 fires = []

@@ -5,6 +5,7 @@ title = "Messages came before the time that was asked for"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "publish_to_delivery"
 worst = "measured_off_s"
 references = ["apache/pulsar#11448", "apache/pulsar#12098", "apache/pulsar#10848", "apache/pulsar#13567", "apache/pulsar PR 25310", "apache/pulsar#21862", "apache/pulsar#10169", "apache/pulsar PR 16068", "apache/pulsar#18399", "apache/pulsar#15171", "apache/pulsar#12091"]
 fires = ["cpp-s06_keys_props.pcap"]

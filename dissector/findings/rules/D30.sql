@@ -5,6 +5,7 @@ title = "A producer's clock is off"
 severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
+section = "publish_to_delivery"
 worst = "measured_off_s"
 references = ["apache/pulsar PR 1422", "apache/pulsar PR 21940", "apache/pulsar PR 22211", "apache/pulsar#13567"]
 fires = []

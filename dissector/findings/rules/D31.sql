@@ -5,6 +5,7 @@ title = "Messages came out of order"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "publish_to_delivery"
 worst = "measured_entries"
 references = ["apache/pulsar#15317", "apache/pulsar PR 9681", "apache/pulsar PR 10762", "apache/pulsar#4406", "apache/pulsar#8292", "apache/pulsar#23307", "apache/pulsar PR 12780"]
 fires = []

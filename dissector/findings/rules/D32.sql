@@ -5,6 +5,7 @@ title = "Entries are delivered again and again"
 severity = "error"
 verdict = "proven"
 protocol = "pulsar"
+section = "redelivery"
 worst = "measured_most_times"
 references = ["apache/pulsar-client-node#368", "apache/pulsar-site PR 1117", "apache/pulsar#3077", "apache/pulsar#100", "apache/pulsar PR 7021", "apache/pulsar PR 24663"]
 fires = []

@@ -5,6 +5,7 @@ title = "A delivery was asked for again twice"
 severity = "warning"
 verdict = "proven"
 protocol = "pulsar"
+section = "redelivery"
 worst = "measured_ids"
 references = ["apache/pulsar#6451", "apache/pulsar#6869", "apache/pulsar PR 20750", "apache/pulsar#23060", "apache/pulsar PR 23943", "apache/pulsar PR 7021"]
 fires = []

@@ -5,6 +5,7 @@ title = "Whole batches come again for one message"
 severity = "warning"
 verdict = "proven"
 protocol = "pulsar"
+section = "redelivery"
 worst = "measured_messages"
 references = ["apache/pulsar#5969", "apache/pulsar#15341", "apache/pulsar PR 11667"]
 fires = ["mut-dup-java-j12_nack_batch.pcap"]

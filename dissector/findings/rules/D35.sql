@@ -5,6 +5,7 @@ title = "Redeliveries are asked for where the broker counts none"
 severity = "info"
 verdict = "proven"
 protocol = "pulsar"
+section = "redelivery"
 worst = "measured_requests"
 references = ["apache/pulsar#6721", "apache/pulsar#15836"]
 fires = []

@@ -5,6 +5,7 @@ title = "How long messages wait until they are delivered again"
 severity = "info"
 verdict = "proven"
 protocol = "pulsar"
+section = "redelivery"
 worst = "measured_messages"
 references = ["apache/pulsar#6461", "apache/pulsar#5344"]
 fires = ["java-j12_nack.pcap", "cpp-s08_nack.pcap"]

@@ -5,6 +5,7 @@ title = "Acknowledged messages came again: the acks were lost at a close"
 severity = "warning"
 verdict = "proven"
 protocol = "pulsar"
+section = "ack_latency"
 worst = "measured_entries"
 references = ["apache/pulsar#6731", "apache/pulsar#7683", "apache/pulsar#755", "apache/pulsar PR 15479"]
 fires = []

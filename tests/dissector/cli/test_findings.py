@@ -6,8 +6,8 @@ from tests.dissector.cli.conftest import SAMPLES
 
 CAPTURE = SAMPLES / "java-j17_blocked_unacked.pcap"
 KEYS = {
-    "id", "code", "title", "severity", "verdict", "section", "capture", "subject", "first_ts", "last_ts",
-    "incidents", "measured", "thresholds", "ruled_out", "evidence", "text", "command",
+    "id", "code", "title", "severity", "verdict", "section", "capture", "subject", "first_ts",
+    "last_ts", "incidents", "measured", "thresholds", "ruled_out", "evidence", "text", "command",
 }  # fmt: skip
 
 
