@@ -5,8 +5,7 @@ it names as evidence are frames of that capture.
 """
 
 import hashlib
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -16,8 +15,8 @@ import pyarrow.parquet as pq
 
 from dissector.findings.finding import FRAME, PACKET
 from dissector.findings.loading import Rule, incidents_query, load_rules
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import MAY_FAIL, used_views
-from dissector.queries.duckdb_engine import parquet_files
 from dissector.schemas import SCHEMA_VERSION
 
 # It steps when rows of rules are kept in another form.
@@ -32,6 +31,9 @@ class OverFrames(Protocol):
 
     def table(self, query: str) -> pa.Table:
         """The rows of a query that are few."""
+
+    def tables(self, queries: Mapping[str, str]) -> dict[str, pa.Table]:
+        """Those of several, or the reason why one failed."""
 
 
 class RuleQuery(NamedTuple):
@@ -87,19 +89,26 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
     }
 
 
-def write_packets(engine: OverFrames, names: Iterable[str], folder: Path) -> None:
-    """The same for rows that were written: each rule's become one file."""
-    files = {
-        name: paths
-        for name in names
-        if name.startswith(MAY_FAIL) and (paths := parquet_files(folder, name))
-    }
-    found = {
-        name: pa.concat_tables(pq.read_table(path) for path in paths)
-        for name, paths in files.items()
-    }
-    for name, rows in with_packets(engine, found).items():
-        shutil.rmtree(folder / name, ignore_errors=True)
+def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Table]:
+    """What rules give, with packets, by the names of their queries.
+
+    Rules of a protocol are not asked where only others are spoken.
+
+    Args:
+        queries: by name; those that are no rules are passed over.
+    """
+    there = engine.table("SELECT DISTINCT protocol FROM connections").column(0).to_pylist()
+    spoken = {*there}.intersection(PROTOCOL_NAMES)
+    rules = {name: query.rule for name, query in rule_queries().items() if name in queries}
+    asked = {name for name, rule in rules.items() if not spoken or rule.protocol in spoken}
+    nothing = pa.table({"capture": pa.array([], pa.string())})
+    found = engine.tables({name: text for name, text in queries.items() if name in asked})
+    return dict.fromkeys(rules, nothing) | with_packets(engine, found)
+
+
+def write_incidents(engine: OverFrames, queries: Mapping[str, str], folder: Path) -> None:
+    """The same, a file of its name each."""
+    for name, rows in incidents(engine, queries).items():
         pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
 
 

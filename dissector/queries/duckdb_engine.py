@@ -4,6 +4,7 @@
 """
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -56,6 +57,8 @@ def connect() -> "duckdb.DuckDBPyConnection":
         import duckdb
     except ImportError as error:
         raise DependencyError("duckdb is missing: pip install duckdb") from error
+    # A result is copied once more than a relation's, which costs less than to bind a query twice.
+    warnings.filterwarnings("ignore", message="Arrow output on a DB-API result")
     connection = duckdb.connect(config={"allow_community_extensions": "false"})
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET TimeZone = 'UTC'")
@@ -176,32 +179,28 @@ class DuckdbEngine:
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
         with reading():
-            return self._connection.sql(query).to_arrow_table()
+            return self._connection.execute(query).to_arrow_table()
 
     def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
-        """All rows of each query."""
+        """All rows of each query; of one that may fail and does, the reason."""
         self._materialize(queries.values())
-        return {
-            name: self._unless_failing(name, query, self.table) for name, query in queries.items()
-        }
+        return {name: self._table_or_reason(name, query) for name, query in queries.items()}
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""
         self._materialize(queries.values())
         for name, query in queries.items():
-            target = folder / f"{name}.parquet"
-            self._unless_failing(name, query, lambda text: self._write(text, target))  # noqa: B023
+            self._write(query, folder / f"{name}.parquet")
 
-    def _unless_failing(self, name: str, query: str, run: Callable[[str], T]) -> T:
-        """What a query gives; one that may fail gives the reason instead."""
+    def _table_or_reason(self, name: str, query: str) -> "pa.Table":
         import duckdb
 
         try:
-            return run(query)
+            return self.table(query)
         except duckdb.Error as error:
             if not name.startswith(MAY_FAIL):
                 raise
-            return run(failed(one_line(error)))
+            return self.table(failed(one_line(error)))
 
     def _materialize(self, queries: Iterable[str]) -> None:
         """Make the rows of views that the queries read, where they say so."""
@@ -246,10 +245,12 @@ def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:
     return " UNION ALL BY NAME ".join(parts)
 
 
-def parquet(paths: Sequence[str], *, is_old: bool = False) -> str:
-    """Parquet files, as what a query reads from. is_old: the folder's name has the capture."""
+def parquet(paths: Sequence[str], *, is_old: bool = False, by_name: bool = False) -> str:
+    """Parquet files, as what a query reads from. is_old: the folder's name has the capture;
+    by_name: files may lack columns that others have."""
     how = "true" if is_old else "false"
-    return f"read_parquet({_listed(paths)}, hive_partitioning = {how})"
+    more = ", union_by_name = true" if by_name else ""
+    return f"read_parquet({_listed(paths)}, hive_partitioning = {how}{more})"
 
 
 def parquet_files(folder: Path, name: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from dissector.findings.querying import write_packets
+from dissector.findings.querying import rule_queries, write_incidents
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.increment_cache import OF_INCREMENT, IncrementCache
@@ -76,6 +76,9 @@ class Engine(Protocol):
 
     def table(self, query: str) -> pa.Table:
         """The rows of a query that are few."""
+
+    def tables(self, queries: Mapping[str, str]) -> dict[str, pa.Table]:
+        """The rows of queries that give few; of one that may fail and does, the reason."""
 
     def budget(self, tasks: int, /) -> tuple[str, int | None]:
         """The memory and the threads of each of so many tasks."""
@@ -247,14 +250,19 @@ def run_partition(partition: Partition) -> None:
     spill.mkdir(parents=True)
     with DuckdbEngine(spill, partition.threads, partition.memory) as db:
         partition.tables.open(db)
-        db.write(partition.queries, made)
-        write_packets(db, partition.queries, made)
+        write_incidents(db, partition.queries, made)
+        db.write(tallies_of(partition.queries), made)
     try:
         made.rename(partition.folder)
     except OSError:
         shutil.rmtree(made)
         if not partition.folder.is_dir():
             raise
+
+
+def tallies_of(queries: Mapping[str, str]) -> dict[str, str]:
+    """The queries that are no rules."""
+    return {name: text for name, text in queries.items() if name not in rule_queries()}
 
 
 def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple[int, list[Unit]]]:

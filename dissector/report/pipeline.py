@@ -307,7 +307,7 @@ def _parts(
 ) -> Parts:
     tables = dict(no_parts().tables) | {"files": read.known.files}
     for name in names:
-        rows = union(cache.sources[name])
+        rows = union(cache.sources[name], by_name=name in rule_queries())
         if name in rule_queries():
             tables[name] = _selected(db.table(rows), what)
         else:
@@ -317,10 +317,12 @@ def _parts(
 
 def _selected(incidents: pa.Table, what: Selection) -> pa.Table:
     """The incidents of a rule that belong to a selection."""
-    if what.is_everything or "problem" in incidents.column_names:
+    if what.is_everything:
         return incidents
-    rows = incidents.to_pylist()
-    kept = [what.has(row["first_ns"], row["last_ns"], row.get("subject_topic")) for row in rows]
+    kept = [
+        what.has(row.get("first_ns"), row.get("last_ns"), row.get("subject_topic"))
+        for row in incidents.to_pylist()
+    ]
     return incidents.filter(pa.array(kept, pa.bool_()))
 
 
@@ -362,7 +364,7 @@ def _judge(
 
 
 def _of_judged(cache: TallyCache, name: str) -> str:
-    rows = union(cache.sources[name])
+    rows = union(cache.sources[name], by_name=name in rule_queries())
     return f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.findings.querying import rule_queries, with_packets, write_packets
+from dissector.findings.querying import incidents, rule_queries, write_incidents
 from dissector.joining import planning, survey
 from dissector.joining.closing import Target, close_group
 from dissector.joining.files import Settings, source_of
@@ -40,6 +40,7 @@ from dissector.report.partitions import (
     partitioned,
     run_partition,
     tables_of,
+    tallies_of,
 )
 from dissector.schemas.arrow import arrow_schema
 
@@ -136,22 +137,22 @@ def _alone(lake: Lake, digests: Mapping[str, str], work: Path) -> Inputs:
     return Inputs(lake, digests, known, plan, together, whole_spans(files, plan))
 
 
-def _select(source: Source) -> str:
+def _select(source: Source, by_name: bool) -> str:
     """The rows of a source, as a query."""
-    rows = f"SELECT * FROM {parquet(source.paths)}"
+    rows = f"SELECT * FROM {parquet(source.paths, by_name=by_name)}"
     if source.is_all:
         return rows
     names = ", ".join(quoted(name) for name in sorted(source.captures))
     return f"{rows} WHERE capture IN ({names})" if names else f"{rows} LIMIT 0"
 
 
-def union(sources: Iterable[Source]) -> str:
+def union(sources: Iterable[Source], *, by_name: bool = False) -> str:
     """The rows of several sources, as a query, empty if there are no files of them; those that are
-    read whole come as one."""
+    read whole come as one. by_name: files may lack columns that others have, as rules' do."""
     found = [source for source in sources if source.paths]
     whole = [path for source in found if source.is_all for path in source.paths]
-    queries = [_select(Source(tuple(whole), frozenset(), True))] if whole else []
-    queries += [_select(source) for source in found if not source.is_all]
+    queries = [_select(Source(tuple(whole), frozenset(), True), by_name)] if whole else []
+    queries += [_select(source, by_name) for source in found if not source.is_all]
     return " UNION ALL BY NAME ".join(queries)
 
 
@@ -304,8 +305,8 @@ class TallyCache:
                 self._tables(whole, joined, what).open(engine)
                 pieces.append(folder / f".{len(pieces)}")
                 pieces[-1].mkdir()
-                engine.write(mine, pieces[-1])
-                write_packets(engine, mine, pieces[-1])
+                write_incidents(engine, mine, pieces[-1])
+                engine.write(tallies_of(mine), pieces[-1])
         if whole and self._also is not None:
             self._also(engine)
         for name in queries:
@@ -327,7 +328,7 @@ class TallyCache:
         if closed is None and self._what.is_everything:
             return [(queries, None, self._what)]
         rules = {name: text for name, text in queries.items() if name in rule_queries()}
-        others = {name: text for name, text in queries.items() if name not in rules}
+        others = tallies_of(queries)
         found = ((rules, None, Selection()), (others, closed, self._what))
         return [each for each in found if each[0]]
 
@@ -369,7 +370,7 @@ class TallyCache:
                     sources, missing = memory.sources(name, digest, wanted)
                     if missing:
                         return  # somebody else changed it meanwhile
-                    query = union(sources)
+                    query = union(sources, by_name=name in rule_queries())
                     if query:
                         db.write({name: query}, folder)
                 if not memory.add(folder, units, digests):
@@ -389,11 +390,9 @@ def tallied_at_once(
 ) -> dict[str, pa.Table]:
     """The rows of queries, of captures that are few and none of which was joined."""
     tables_of(read, read.captures, None, what).open(db)
-    found = db.tables({name: text for name in names if (text := query_of(name)) is not None})
-    return {
-        name: rows if name in rule_queries() else settled(rows)
-        for name, rows in with_packets(db, found).items()
-    }
+    queries = {name: text for name in names if (text := query_of(name)) is not None}
+    tallies = db.tables(tallies_of(queries))
+    return {name: settled(rows) for name, rows in tallies.items()} | incidents(db, queries)
 
 
 def rows_of(db: DuckdbEngine, sources: Sequence[Source], schema: pa.Schema) -> pa.Table:

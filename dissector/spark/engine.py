@@ -144,13 +144,30 @@ class SparkEngine:
         with _reading():
             return self._spark.sql(query).toArrow()
 
+    def tables(self, queries: Mapping[str, str]) -> dict[str, pa.Table]:
+        """All rows of queries that give few; of one that may fail and does, the reason."""
+        self._prepare()
+        self._settle(list(queries.values()))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = pool.map(self._table_or_reason, queries, queries.values())
+            return dict(zip(queries, found, strict=True))
+
+    def _table_or_reason(self, name: str, query: str) -> pa.Table:
+        try:
+            with _reading():
+                return self._spark.sql(query).toArrow()
+        except PySparkException as error:
+            if not name.startswith(MAY_FAIL):
+                raise
+            return self._spark.sql(failed(str(error).splitlines()[0])).toArrow()
+
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as Parquet files in a folder of its name in a folder."""
         self._prepare()
         self._settle(list(queries.values()))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = [
-                pool.submit(self._write_or_reason, name, query, folder.absolute() / name)
+                pool.submit(self._write, query, folder.absolute() / name)
                 for name, query in queries.items()
             ]
             for future in waiting:
@@ -175,19 +192,10 @@ class SparkEngine:
             elif readers[view.name]:
                 self.view(view.name, view.query)  # over views that may be settled by now
 
-    def _write_or_reason(self, name: str, query: str, target: Path) -> None:
-        """Write what a query gives; for one that may fail, the reason instead."""
-        try:
-            self._write(query, target)
-        except PySparkException as error:
-            if not name.startswith(MAY_FAIL):
-                raise
-            self._write(failed(str(error).splitlines()[0]), target)
-
     def _write(self, query: str, target: Path) -> DataFrame:
         rows = self._spark.sql(query)
         with _reading():
-            rows.write.mode("overwrite").option("compression", "zstd").parquet(to_write(target))
+            rows.write.option("compression", "zstd").parquet(to_write(target))
         return rows
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:

@@ -57,7 +57,7 @@ SELECT
   c.capture, min(c.first_ns) AS first_ns, max(c.last_ns) AS last_ns, c.topic AS subject_topic,
   c.producer_name AS subject_producer_name, min(c.client_ip) AS subject_client_ip,
   count(*) AS measured_batches, max(c.copies) AS measured_copies,
-  max_by(c.sequence_id, c.copies) AS measured_sequence_id,
+  max_by(c.sequence_id, (c.copies, 0 - c.first_no)) AS measured_sequence_id,
   count(CASE WHEN c.offsets > 1 THEN 1 END) AS measured_other_offsets,
   count(CASE WHEN c.offsets = 0 THEN 1 END) AS measured_no_offsets,
   max(c.slowest_ns) / 1e9 AS measured_slowest_s,

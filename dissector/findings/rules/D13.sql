@@ -215,9 +215,8 @@ combs AS (
   SELECT
     g.capture, g.connection_id, g.topic, g.client_ip, g.broker_ip, count(*) AS receipts,
     max(g.median_ns) AS median_ns,
-    avg(
-      CASE WHEN abs(g.gap_ns - g.median_ns) <= $comb_width * g.median_ns THEN 1.0 ELSE 0.0 END
-    ) AS share,
+    count(CASE WHEN abs(g.gap_ns - g.median_ns) <= $comb_width * g.median_ns THEN 1 END)
+    / CAST(count(*) AS DOUBLE) AS share,
     min(g.request_last_ns) AS first_ns, max(g.response_last_ns) AS last_ns,
     max(g.latency_ns) AS longest_ns, max(g.outstanding_before) AS outstanding,
     min(g.response_frame_no) AS first_frame, max(g.response_frame_no) AS last_frame,

@@ -78,8 +78,8 @@ SELECT
   median(w.asked_us) / 1e6 AS measured_asked_median_s, max(w.asked_us) / 1e6 AS measured_asked_most_s,
   count(w.came_us) AS measured_came, median(w.came_us) / 1e6 AS measured_came_median_s,
   max(w.came_us) / 1e6 AS measured_came_most_s,
-  min_by(w.given_frame_no, w.frame_no) AS frame_first_delivery, min(w.frame_no) AS frame_first_request,
-  min_by(w.came_frame_no, w.frame_no) AS frame_first_redelivery, max(w.frame_no) AS frame_last_request
+  min_by(w.given_frame_no, (w.frame_no, w.given_frame_no)) AS frame_first_delivery, min(w.frame_no) AS frame_first_request,
+  min_by(w.came_frame_no, (w.frame_no, w.given_frame_no)) AS frame_first_redelivery, max(w.frame_no) AS frame_last_request
 FROM waits AS w
 WHERE w.asked_us IS NOT NULL
 GROUP BY

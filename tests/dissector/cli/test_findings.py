@@ -17,15 +17,15 @@ def test_json_has_the_findings_worst_first(command):
     (one,) = json.loads(done.out)["findings"]
     assert set(one) == KEYS
     assert (one["id"], one["severity"]) == ("D06", "error")
-    assert [set(each) for each in one["evidence"]] == [{"frame_no", "packet", "role"}] * 3
-    assert one["command"].endswith("-Y 'frame_no in (76, 156, 157)'")
+    assert [set(each) for each in one["evidence"]] == [{"frame_no", "packet", "role"}] * 4
+    assert one["command"].endswith("-Y 'frame_no in (76, 18, 156, 157)'")
 
 
 def test_a_finding_says_how_to_see_its_frames(command):
     done = command("findings", CAPTURE, "--code", "D06")
     assert "D06  error" in done.out and "What else looks the same: " in done.out
-    assert f"dissector frames {CAPTURE} -Y 'frame_no in (76, 156, 157)'" in done.out
-    shown = command("frames", CAPTURE, "-Y", "frame_no in (76, 156, 157)")
+    assert f"dissector frames {CAPTURE} -Y 'frame_no in (76, 18, 156, 157)'" in done.out
+    shown = command("frames", CAPTURE, "-Y", "frame_no in (76, 18, 156, 157)")
     assert len(shown.lines) >= 3
 
 
