@@ -1,4 +1,4 @@
-"""Errors and slowest: answers that refuse something, and the exchanges that took longest.
+"""Findings, errors, slowest: what is wrong, what was refused, and what took longest.
 
 spark-submit spark_jobs/errors.py --lake LAKE -o OUT
 """
@@ -8,7 +8,7 @@ from functools import partial
 
 from spark_jobs import job
 
-main = partial(job.main, description=__doc__, sections=("errors", "slowest"))
+main = partial(job.main, description=__doc__, sections=("findings", "errors", "slowest"))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dissector.blocks import TableBlock
 from dissector.findings.loading import RANK
-from dissector.findings.querying import rule_queries
+from dissector.findings.querying import incidents, rule_queries
 from dissector.queries.catalogue import MAY_FAIL, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
@@ -28,7 +28,8 @@ Made = tuple[Parts, Mapping[str, pa.Table | list[Row]]]
 class Numbers:
     """Rows of tables as they come; one capture or more, none of which goes on in another."""
 
-    def __init__(self) -> None:
+    def __init__(self, asks_rules: bool = False) -> None:
+        self._asks_rules = asks_rules
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
         self._incidents: dict[str, list[dict[str, Any]]] = {}
         self._found: Made | None = None
@@ -125,9 +126,9 @@ class Numbers:
         tallies = {
             name: settled(db.table(query.per_capture())) for name, query in queries.items()
         }
-        # No rule is asked.
-        incidents = {**no_parts().tables, **self._incidents}
-        tallies = {**incidents, **tallies, "files": files}
+        asked = {name: query.text for name, query in rule_queries().items() if self._asks_rules}
+        found = incidents(db, asked) | self._incidents
+        tallies = {**no_parts().tables, **found, **tallies, "files": files}
         merged = dict(tallies)
         for name, query in queries.items() if len(captures) > 1 else ():
             db.register("kept_rows", tallies[name])

@@ -34,7 +34,7 @@ _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
 PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
 _KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
-_PLACE: Final = re.compile(r"\{(\w+)\}")
+_PLACE: Final = re.compile(r"\{(\w+)\}(?: (ids|(?!this)\w{4,}s)\b)?")
 _AT: Final = re.compile(r"LINE (\d+):.*", re.DOTALL)
 _NAMED: Final = re.compile(r'"(\w+)"|\bname (\w+)')
 _SENTENCE: Final = {
@@ -168,7 +168,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
     names = {_split(name)[1] for name in columns} | {*rule.thresholds}
     for words in rule.words.values():
         for part in words.parts.values():
-            for name in _PLACE.findall(part):
+            for name, _ in _PLACE.findall(part):
                 if name not in names:
                     raise UsageError(f"a text names {{{name}}}, which no column gives")
 
@@ -258,10 +258,20 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
 def _text(parts: Mapping[str, str], values: Mapping[str, Any]) -> str:
     """The sentences; a value that itself looks like a place is not looked up again."""
     lines = (
-        _SENTENCE[part] + _PLACE.sub(lambda found: _shown(values.get(found[1])), parts[part])
+        _SENTENCE[part] + _PLACE.sub(lambda found: _counted(values, found), parts[part])
         for part in PARTS
     )
     return "\n".join(lines)
+
+
+def _counted(values: Mapping[str, Any], found: re.Match[str]) -> str:
+    """A value in a sentence, and the noun behind it: one has no plural."""
+    value, noun = values.get(found[1]), found[2]
+    if noun is None:
+        return _shown(value)
+    if value == 1 and type(value) is int:
+        noun = f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
+    return f"{_shown(value)} {noun}"
 
 
 def _shown(value: object) -> str:

@@ -147,8 +147,9 @@ SELECT
   max(CASE WHEN c.is_known THEN c.available_after END) AS available_max,
   max(CASE WHEN c.kind <> 2 THEN c.unacked_after END) AS unacked_max,
   max(CASE WHEN c.kind = 1 THEN c.at_us END) AS last_grant_us,
-  max_by(c.available_after, c.place) AS available_last,
-  max_by(c.unacked_after, c.place) AS unacked_last
+  max_by(c.available_after, CASE WHEN c.available_after IS NOT NULL THEN c.place END)
+    AS available_last,
+  max_by(c.unacked_after, CASE WHEN c.unacked_after IS NOT NULL THEN c.place END) AS unacked_last
 FROM (
   SELECT
     p.*, n.first_grant,

@@ -23,16 +23,13 @@ WRONG = re.compile(
     rf"\b1 (?:{NOUNS})\b|\bof 1 |(?<![\d.,])0 of "
     rf"|\b(?!1\b)\d+ (?:send|delivery) |  "
 )
-# All went well for the client, and yet there is something to look at on the wire.
+ONE_OF_MANY = re.compile(rf"\b1 (?:{NOUNS})\b")
+# All went well for the client, and yet something is wrong on the wire.
 NOT_CALM = {
-    "cpp-c40_killed_Failover.pcap": "a consumer was killed with messages in its queue",
-    "cpp-c40_killed_Shared.pcap": "a consumer was killed with messages in its queue",
-    "cpp-c41_unload.pcap": "the broker unloaded the topic",
-    "cpp-s28_pause_ack_group.pcap": "100 messages were never acknowledged",
-    "java-j23_errors.pcap": "ten requests were refused",
-    "java-j24_unload.pcap": "the broker unloaded the topic, and refused a send",
-    "java-j32_encryption.pcap": "a consumer without the key discarded all",
-    "java-j40_slow_consumer.pcap": "the consumer had no permits for a second",
+    "cpp-s30_latency_mix-wireloss.pcap.gz": "packets were lost behind the tap",
+    "java-j17_blocked_unacked.pcap": "delivery stopped at the limit of unacknowledged messages",
+    "java-j24_unload.pcap": "the broker unloaded the topic, and messages were stored twice",
+    "java-j38_throttled.pcap": "the broker paced its receipts",
     "java-j74_corrupt.pcap": "a bit was flipped",
 }
 
@@ -40,7 +37,7 @@ NOT_CALM = {
 @functools.cache
 def reports() -> dict[str, dict[str, Any]]:
     """What `dissector summary` says of each capture, by the ids of tests."""
-    summary = Numbers()
+    summary = Numbers(asks_rules=True)
     for case in (*CASES, *CURSUS_CASES):
         (chain,) = chains([str(case.path)], "auto").chains
         for block in dissect(chain, Options(want_detail="none")):
@@ -54,7 +51,9 @@ def said(case: Case) -> tuple[Remark, ...]:
 
 
 def text_of(case: Case, *sections: str) -> str:
-    return " ".join(each.text for each in said(case) if each.section in sections)
+    """What numbers say of some sections; findings are not among it."""
+    found = (each for each in said(case) if each.section in sections and not each.anchor)
+    return " ".join(each.text for each in found)
 
 
 def number(pattern: str, text: str) -> int | None:
@@ -66,10 +65,11 @@ def number(pattern: str, text: str) -> int | None:
 def test_sentences_read_right(case: Case) -> None:
     for each in said(case):
         text = each.text
-        assert not WRONG.search(text), text
+        # Names from the wire in findings may look like the beginning of a count.
+        assert not (ONE_OF_MANY if each.anchor else WRONG).search(text), text
         assert text.endswith(".") and ".." not in text and "None " not in text.split(". ")[0][5:]
         assert text[0].isupper() or text[0].isdigit() or text[0] in "<>"
-        assert bool(each.next_step) == (each.mark in (LOOK, BAD)), each
+        assert each.next_step or each.mark not in (LOOK, BAD), each
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)

@@ -19,7 +19,7 @@ why = "below it more messages came than were granted"
 [text]
 what = "The permits of consumer {consumer_name} of {subscription} on {topic} fell to {available_min}; the largest entry that came had {largest_batch} messages."
 known = "The balance is counted from the consumer's first FLOW, every grant and every delivery."
-rival = "Brokers 4.0.0 to 4.0.3 send entries as if a batch cost one permit, and overdraw further."
+rival = "Brokers 4.0.0 to 4.0.3, which send entries as if a batch cost one permit, and overdraw further."
 decides = "The broker's version ({server_version}), and whether the overdraft is larger than one entry."
 do = "Nothing: it is no fault by itself. If this consumer gets nothing for long, look for consumer_out_of_permits."
 */

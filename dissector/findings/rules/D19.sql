@@ -27,7 +27,7 @@ unit = "times"
 why = "clients that back off wait twice as long each time: pauses that do not grow are a loop"
 
 [text]
-what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and the pauses between did not grow (median {early_pause_s} s at first, {late_pause_s} s at last). {closed_by_client} of the connections were closed first by the client, {closed_by_broker} by the broker; the last frame before was {last_frame}. {resent} sends were sent again on them."
+what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and the pauses between did not grow (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}. {resent} sends were sent again on them."
 known = "Each PRODUCER or SUBSCRIBE with the same name is in the capture, each on another connection."
 rival = "An application that opens and closes it on purpose, connection and all; or several processes that share the name."
 decides = "Who closed first, and the last frame before: a client that closes behind a receipt, or after a time without any, does it by itself."
@@ -37,7 +37,7 @@ do = "Look at the log of the side that closed first, and at its version; for a s
 severity = "info"
 verdict = "proven"
 title = "A client tries again, each time after a longer pause"
-what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, with pauses that grew (median {early_pause_s} s at first, {late_pause_s} s at last). {closed_by_client} of the connections were closed first by the client, {closed_by_broker} by the broker; the last frame before was {last_frame}."
+what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, with pauses that grew (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}."
 rival = "A broker that is overloaded and answers more slowly each time."
 do = "Look at why the first of these connections ended: the client does what it should."
 */

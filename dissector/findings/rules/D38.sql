@@ -195,9 +195,9 @@ SELECT
   max(m.copies) AS measured_copies, max(m.good_copies) AS measured_good_copies,
   m.verdict = 'confirmed_by_peer' AS ruled_out_capture, FALSE AS ruled_out_tap,
   min(m.frame_no) AS frame_first_mismatch,
-  min_by(m.evidence_frame_no, m.frame_no) AS frame_complaint,
-  min_by(m.copy_frame, m.frame_no) AS frame_other_send,
-  min_by(m.good_frame, m.frame_no) AS frame_good_delivery,
+  min_by(m.evidence_frame_no, CASE WHEN m.evidence_frame_no IS NOT NULL THEN m.frame_no END) AS frame_complaint,
+  min_by(m.copy_frame, CASE WHEN m.copy_frame IS NOT NULL THEN m.frame_no END) AS frame_other_send,
+  min_by(m.good_frame, CASE WHEN m.good_frame IS NOT NULL THEN m.frame_no END) AS frame_good_delivery,
   max(m.frame_no) AS frame_last_mismatch
 FROM placed AS m
 GROUP BY m.capture, m.variant, m.topic, m.command, m.client_ip, m.verdict
@@ -211,7 +211,7 @@ SELECT
   CAST(NULL AS BIGINT) AS measured_copies, CAST(NULL AS BIGINT) AS measured_good_copies,
   FALSE AS ruled_out_capture, TRUE AS ruled_out_tap,
   min(f.frame_no) AS frame_first_mismatch,
-  min_by(e.response_frame_no, f.frame_no) AS frame_complaint,
+  min_by(e.response_frame_no, CASE WHEN e.response_frame_no IS NOT NULL THEN f.frame_no END) AS frame_complaint,
   CAST(NULL AS BIGINT) AS frame_other_send, CAST(NULL AS BIGINT) AS frame_good_delivery,
   max(f.frame_no) AS frame_last_mismatch
 FROM refused AS e

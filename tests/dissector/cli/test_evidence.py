@@ -55,7 +55,7 @@ def test_a_rule_chooses_the_frames_that_show_what_it_finds(tmp_path: Path) -> No
     blocked, out = SAMPLES / "java-j17_blocked_unacked.pcap", tmp_path / "blocked.zip"
     assert run(["evidence", str(blocked), "--finding", "D06", "-o", str(out)]) == 0
     told = json.loads(parts_of(out)["manifest.json"])
-    assert len(told["roles"]["selected"]) == 3 and "--finding D06" in told["command"]
+    assert len(told["roles"]["selected"]) == 4 and "--finding D06" in told["command"]
     # Nothing is found, and there is no such rule.
     for name, code in (("D15", 1), ("D99", 1)):
         assert run(["evidence", str(blocked), "--finding", name, "-o", str(out), "--force"]) == code

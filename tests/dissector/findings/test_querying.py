@@ -1,7 +1,6 @@
-"""Rules as queries of reports: whatever the rows are, in every engine the same, with packets."""
+"""Rules as queries of reports: whatever the rows are, and with packets."""
 
 import random
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dissector.findings.querying import rule_queries, with_packets, write_incidents
-from dissector.lake.reader import open_lake
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.report import pipeline
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
-from tests.dissector.findings.test_findings import RULES, lake  # noqa: F401
 from tests.numbers import Numbers
 
 ODD = (None, 0, 1, -1, 2, 7, (1 << 63) - 1, -(1 << 63))
@@ -77,22 +73,3 @@ def test_packets_stand_beside_frames_in_memory_and_in_files(tmp_path: Path) -> N
     assert {file.stem for file in tmp_path.iterdir()} == {"finding_d01", "finding_c01"}
     (row,) = pq.read_table(tmp_path / "finding_d01.parquet").to_pylist()
     assert row == {"capture": "c", "frame_first": 8, "packet_first": 2}
-
-
-def test_both_engines_find_the_same(
-    lake: Path, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
-) -> None:
-    """Spark SQL runs the texts of rules as they are, all captures at once."""
-    from dissector.spark.engine import SparkEngine
-
-    monkeypatch.setattr(SparkEngine, "task_rows", 0)
-    engines = {"duckdb": DuckdbEngine, "spark": partial(SparkEngine, spark)}
-    found = {}
-    for name, engine in engines.items():
-        (tmp_path / name).mkdir()
-        with open_lake(lake) as opened:
-            found[name] = pipeline.find(opened, tmp_path / name, engine, has_memory=False)
-    assert found["spark"][1] == found["duckdb"][1] == []
-    for one, other in zip(found["spark"][0], found["duckdb"][0], strict=True):
-        assert one._asdict() == other._asdict()
-    assert {one.code for one in found["duckdb"][0]} >= {rule.code for rule in RULES if rule.fires}

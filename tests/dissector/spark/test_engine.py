@@ -76,7 +76,7 @@ def test_views_that_are_read_twice_are_written_down_once(
     monkeypatch.setattr(engine, "prelude", lambda: views)
     db.register("numbers", pa.table({"n": [1, 2, 3]}))
     db.write({"a": "SELECT n FROM once", "b": "SELECT sum(n) AS n FROM base"}, tmp_path / "out")
-    assert [path.name for path in (tmp_path / "work" / "settled").iterdir()] == ["base"]
+    assert [path.name for path in (tmp_path / "work" / "settled-0").iterdir()] == ["base"]
     with DuckdbEngine() as reader:
         for name, expected in (("a", [2, 3]), ("b", [6])):
             reader.parquet_table(
