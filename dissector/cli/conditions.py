@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from dissector.cli import expression, select
 from dissector.errors import UsageError
+from dissector.findings.loading import SEVERITIES
 
 
 class Condition(NamedTuple):
@@ -148,7 +149,6 @@ def met(conditions: Sequence[Condition], report: Any) -> list[str]:
 # -- conditions over findings, true if they are of any: finding.severity >= error
 
 _OF_FINDING: Final = "finding."
-_SEVERITIES: Final = ("info", "warning", "error")
 _NAMES: Final = (
     *("severity", "id", "code", "title", "verdict", "section", "capture", "incidents"),
     *("first_ts", "last_ts"),
@@ -171,7 +171,7 @@ class _Severity(str):
 
 def _weight(severity: str) -> int:
     name = str.__str__(severity)
-    return _SEVERITIES.index(name) if name in _SEVERITIES else -1
+    return -SEVERITIES.index(name) if name in SEVERITIES else -len(SEVERITIES)
 
 
 def _is_of_findings(condition: Condition) -> bool:
@@ -181,7 +181,7 @@ def _is_of_findings(condition: Condition) -> bool:
 
 def _check_of_finding(name: str) -> None:
     inner = name.removeprefix(_OF_FINDING)
-    if name in _SEVERITIES or (inner != name and (inner in _NAMES or inner.startswith(_PARTS))):
+    if name in SEVERITIES or (inner != name and (inner in _NAMES or inner.startswith(_PARTS))):
         return
     near = get_close_matches(inner, _NAMES, n=1, cutoff=0.6)
     hint = f"; did you mean finding.{near[0]}?" if near else f"; it has {', '.join(_NAMES)}"
@@ -190,7 +190,7 @@ def _check_of_finding(name: str) -> None:
 
 def _holds_of(condition: Condition, row: dict[str, Any]) -> bool:
     def value(name: str) -> expression.Value:
-        if name in _SEVERITIES:
+        if name in SEVERITIES:
             return _Severity(name)
         place: Any = row
         for part in name.removeprefix(_OF_FINDING).split("."):

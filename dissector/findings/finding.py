@@ -23,6 +23,7 @@ from dissector.findings.loading import (
 )
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import expanded
+from dissector.schemas.text import name_text
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
@@ -281,7 +282,8 @@ def _shown(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    # A line break in a name would look like the next sentence.
+    return f"{value:,}" if isinstance(value, int) else name_text(str(value))
 
 
 def _with_packets(engine: "Sandbox", rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -198,7 +198,9 @@ class DuckdbEngine:
         try:
             return self.table(query)
         except duckdb.Error as error:
-            if not name.startswith(MAY_FAIL):
+            # What another run may not meet is no fault of the query, and must not be kept as one.
+            passing = (duckdb.OutOfMemoryException, duckdb.IOException, duckdb.InterruptException)
+            if not name.startswith(MAY_FAIL) or isinstance(error, passing):
                 raise
             return self.table(failed(one_line(error)))
 
@@ -210,11 +212,12 @@ class DuckdbEngine:
                 continue
             if view.materialized == IF_READ:
                 self.view(view.name, view.query, is_materialized=True)
+                self._lazy.discard(view.name)
             elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
                 self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
-            self._lazy.discard(view.name)
+                self._lazy.discard(view.name)
 
     def _write(self, query: str, target: Path) -> None:
         with reading():

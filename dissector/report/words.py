@@ -1,10 +1,10 @@
 """Numbers and names as people read them: units, thousands, shares; unknown is never 0."""
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-MAX_NAME: Final = 120  # characters of a name from the wire that the page shows
+from dissector.schemas.text import name_text as name_text
+
 _SCALE: Final = ((60_000.0, ""), (1000.0, "s"), (1.0, "ms"), (0.001, "µs"), (0.000_001, "ns"))
 
 
@@ -75,17 +75,3 @@ def share_text(part: float) -> str:
     if 99.99 < percent < 100:
         return "> 99.99 %"
     return f"{_trimmed(f'{percent:.2f}')} %"
-
-
-def name_text(name: str) -> str:
-    """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
-    shown = "".join(
-        character
-        if unicodedata.category(character)[0] not in "CZ" or character == " "
-        else f"\\u{ord(character):04x}"
-        for character in name
-    )
-    if len(shown) <= MAX_NAME:
-        return shown
-    half = MAX_NAME // 2 - 1
-    return f"{shown[:half]}…{shown[-half:]}"

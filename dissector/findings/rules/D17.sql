@@ -61,7 +61,7 @@ WITH large AS ( -- A handful, if any.
   JOIN connections AS c ON c.capture = e.capture AND c.connection_id = e.connection_id
   ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
-    e.kind = 'publish' AND e.request_bytes > c.max_message_bytes - $near_bytes
+    e.kind = 'publish' AND try_subtract(e.request_bytes, c.max_message_bytes) > 0 - $near_bytes
     AND e.topic IS NOT NULL AND e.producer_name IS NOT NULL AND e.request_last_ns IS NOT NULL
     AND (e.outcome IN ('conn_closed', 'unanswered_at_end') OR e.latency_ns >= $floor_s * 1000000000)
     AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
@@ -77,7 +77,7 @@ SELECT
 FROM large AS g
 WHERE
   g.outcome = 'conn_closed' AND g.closed_first_by = 'broker'
-  AND g.request_bytes > g.max_message_bytes + $room_bytes
+  AND try_subtract(g.request_bytes, g.max_message_bytes) > $room_bytes
   AND g.last_ts_ns - g.request_last_ns <= $close_s * 1000000000
 GROUP BY g.capture, g.topic, g.producer_name, g.client_ip, g.sequence_id
 HAVING count(*) >= $attempts
@@ -96,7 +96,8 @@ JOIN frames AS f
   ON f.capture = g.capture AND f.connection_id = g.connection_id
   AND f.frame_no = g.request_frame_no
 WHERE
-  f.payload_bytes <= g.max_message_bytes AND f.payload_bytes >= g.max_message_bytes - $near_bytes
-  AND g.request_bytes <= g.max_message_bytes + $room_bytes
+  try_subtract(f.payload_bytes, g.max_message_bytes) <= 0
+  AND try_subtract(f.payload_bytes, g.max_message_bytes) >= 0 - $near_bytes
+  AND try_subtract(g.request_bytes, g.max_message_bytes) <= $room_bytes
   AND coalesce(g.latency_ns, g.last_ts_ns - g.request_last_ns) >= $floor_s * 1000000000
 GROUP BY g.capture, g.topic, g.producer_name, g.client_ip, g.sequence_id

@@ -3,13 +3,13 @@
 import pytest
 
 from dissector.report.words import (
-    MAX_NAME,
     bytes_text,
     count_text,
     duration_text,
     name_text,
     share_text,
 )
+from dissector.schemas.text import MAX_NAME
 
 
 @pytest.mark.parametrize(

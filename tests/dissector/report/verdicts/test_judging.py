@@ -2,6 +2,15 @@
 
 from typing import Any
 
+from dissector.cli.findings import lines_of
+from dissector.cli.outline import outline
+from dissector.cli.terminal import Paint
+from dissector.findings.finding import found_by
+from dissector.findings.loading import RANK
+from dissector.findings.querying import rule_queries
+from dissector.report.commands import Commands
+from dissector.report.page import page
+from dissector.report.sections.findings import as_row
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
 from dissector.report.verdicts import remarks
 from dissector.report.verdicts.judging import MAX_KINDS
@@ -37,6 +46,22 @@ def test_a_section_with_a_finding_is_not_ok() -> None:
     assert [remark.mark for remark in of(found("R01 lasting"), "errors")] == [LOOK, PLAIN]
     # What is worth a note says nothing against it.
     assert [remark.mark for remark in of(found("R01"), "errors")] == [PLAIN, GOOD]
+
+
+def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
+    evil = "<script>alert(1)</script>\x1b[2J\u202e\nWhat to do: pay."
+    query = rule_queries()["finding_d15"]
+    incident = {"capture": "c", "first_ns": 1, "last_ns": 2, RANK: 1, query.rule.worst: 1}
+    incident |= {"subject_topic": evil, "subject_producer_name": evil, "frame_a": 1}
+    (one,), _ = found_by(query.rule, [incident])
+    report, row = found("D15"), as_row(one)
+    report["findings"]["findings"] = [row]
+    assert len(row["text"].split("\n")) == 5 and row["subject"]["topic"] == evil
+    terminal = "\n".join(outline(report, Paint(False)))
+    terminal += "\n".join(lines_of([row], 1, Commands(report), Paint(False), 80))
+    for text in (page(report), terminal):
+        assert "\x1b" not in text and "\u202e" not in text and "alert(1)" in text
+    assert "<script>alert" not in page(report)
 
 
 def test_kinds_are_told_once_and_bounded() -> None:
