@@ -23,7 +23,7 @@ from dissector.findings.loading import (
 )
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import expanded
-from dissector.schemas.text import name_text
+from dissector.schemas.wire_names import name_text
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox

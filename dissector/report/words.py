@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dissector.schemas.text import name_text as name_text
+from dissector.schemas.wire_names import name_text as name_text
 
 _SCALE: Final = ((60_000.0, ""), (1000.0, "s"), (1.0, "ms"), (0.001, "µs"), (0.000_001, "ns"))
 

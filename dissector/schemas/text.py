@@ -4,9 +4,8 @@ Arrays are made from buffers throughout: `pyarrow.array` on Python objects, and 
 import pandas and more first, which would cost every run a third of a second.
 """
 
-import unicodedata
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,22 +13,6 @@ import pyarrow as pa
 
 from dissector.blocks import ByteArray, Int64Array, Spans
 from dissector.schemas.spans import gather_spans
-
-MAX_NAME: Final = 120  # characters of a name from the wire that sentences and the page show
-
-
-def name_text(name: str) -> str:
-    """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
-    shown = "".join(
-        character
-        if unicodedata.category(character)[0] not in "CZ" or character == " "
-        else f"\\u{ord(character):04x}"
-        for character in name
-    )
-    if len(shown) <= MAX_NAME:
-        return shown
-    half = MAX_NAME // 2 - 1
-    return f"{shown[:half]}…{shown[-half:]}"
 
 
 def plain_text(value: bytes | str) -> str:

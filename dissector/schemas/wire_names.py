@@ -1,0 +1,20 @@
+"""Names from the wire, as sentences and pages show them."""
+
+import unicodedata
+from typing import Final
+
+MAX_NAME: Final = 120  # characters of a name from the wire that sentences and the page show
+
+
+def name_text(name: str) -> str:
+    """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
+    shown = "".join(
+        character
+        if unicodedata.category(character)[0] not in "CZ" or character == " "
+        else f"\\u{ord(character):04x}"
+        for character in name
+    )
+    if len(shown) <= MAX_NAME:
+        return shown
+    half = MAX_NAME // 2 - 1
+    return f"{shown[:half]}…{shown[-half:]}"
