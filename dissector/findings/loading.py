@@ -28,6 +28,7 @@ MAX_INCIDENTS: Final = 1_000  # of one rule in one capture
 RANK: Final = "rank_of_capture"
 MAX_RULE_BYTES: Final = 1 << 20
 _TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
+_MORE_TEXTS: Final = ("section", "whole")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
@@ -70,7 +71,8 @@ class Rule(NamedTuple):
     name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
     captures on which it must, and must not, fire; errors: answers of brokers and clients that it
     explains; worst: the column of the query by which incidents are ordered, the greatest first;
-    section: of the report, that it judges, "" for none;
+    section: of the report, that it judges, "" for none; whole: why only a whole capture decides it,
+    "" where a window of a tap does, too;
     query_line: the line of the file where the query begins.
     """
 
@@ -80,6 +82,7 @@ class Rule(NamedTuple):
     protocol: str
     worst: str
     section: str
+    whole: str
     words: Mapping[str, Words]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
@@ -180,10 +183,10 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for key in _TEXTS:
         if not isinstance(values.get(key), str) or not values[key]:
             raise _Wrong(f"the front matter has no text `{key}`", 1)
-    known = {*_TEXTS, *_LISTS, "section", "thresholds", "ruled_out", "text", "variant"}
+    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, "thresholds", "ruled_out", "text", "variant"}
     for key in values:
-        if key == "section" and not isinstance(values[key], str):
-            raise _Wrong("`section` is no text", 1)
+        if key in _MORE_TEXTS and not isinstance(values[key], str):
+            raise _Wrong(f"`{key}` is no text", 1)
         if key not in known:
             raise _Wrong(f"the front matter has a key that means nothing: {key}", 1)
     lists = {}
@@ -213,8 +216,8 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         words[name] = _words(value, value, plain)
     return Rule(
         file, values["code"], values["number"], values["protocol"], values["worst"],
-        values.get("section", ""), words, thresholds, ruled_out, lists["references"],
-        lists["fires"], lists["silent"], lists["errors"], query, query_line,
+        values.get("section", ""), values.get("whole", ""), words, thresholds, ruled_out,
+        lists["references"], lists["fires"], lists["silent"], lists["errors"], query, query_line,
     )  # fmt: skip
 
 

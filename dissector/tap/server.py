@@ -41,7 +41,7 @@ _REQUEST_BYTES: Final = 16 << 10
 _PIECE_BYTES: Final = 16 << 10  # of an answer that is held for a client beside the answer itself
 
 
-def _step_back() -> None:
+def step_back() -> None:
     """Let the loop go first where both share a processor: rendering thousands of series takes half
     a second of it, in which packets waited. Linux gives each thread a priority of its own."""
     if sys.platform == "linux":
@@ -164,7 +164,7 @@ class Server:
         self._most_clients = min(MOST_CLIENTS, _open_files() // 2)
         self._clients = 0
         self._waiting: dict[_Request, asyncio.Future[_Answer]] = {}
-        self._renderer = ThreadPoolExecutor(1, "tap-render", initializer=_step_back)
+        self._renderer = ThreadPoolExecutor(1, "tap-render", initializer=step_back)
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="tap-http", daemon=True)
@@ -185,7 +185,7 @@ class Server:
     # -- in the thread
 
     def _run(self) -> None:
-        _step_back()
+        step_back()
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve_all())
 

@@ -130,6 +130,11 @@ class Tap:
         """Say something about the tap itself in the running rotation."""
         self._findings.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
 
+    def standing(self) -> list[TableBlock]:
+        """The rows of what is open after all packets so far."""
+        self._give_out(self.dissection.settle())
+        return self.dissection.standing()
+
     def run(self) -> None:
         """Go on until the input ends, a signal wants it, or the time is over.
 
