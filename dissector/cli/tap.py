@@ -332,7 +332,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     "--findings/--no-findings",
     default=True,
     show_default=True,
-    help="Say what the rules of findings find in each rotation.",
+    help="Say what the rules of findings find, minute by minute.",
 )
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
 @cluster_option

@@ -1,6 +1,6 @@
 """The rules of findings over what a tap saw lately, in a thread of its own.
 
-A window is a rotation, or less of it where that is more rows than memory may hold. The rules see it
+A window is a minute, or less of it where that is more rows than memory may hold. The rules see it
 and the one before, as if the capture had begun and ended with them: rows that closed in them, and
 those of what is open (`Dissection.standing`). What goes over from one window into the next is seen
 whole in one of the two looks at it, unless it lasts longer than a window.
@@ -11,6 +11,7 @@ another one may wait. One more that comes is passed over: packets come first.
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
@@ -29,11 +30,14 @@ from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
 from dissector.schemas.rows import arrow_batch
 from dissector.tap.pieces import Piece
-from dissector.tap.server import step_back
+from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
 
+WINDOW_NS: Final = 60_000_000_000
 WINDOW_BYTES: Final = 64 << 20  # of the blocks of one window
+_NS: Final = 1e9
 _MEMORY: Final = "512MB"
+_NICE: Final = 15  # what it finds may come a minute later
 
 Rows = dict[str, pa.Table]
 
@@ -81,16 +85,25 @@ class Windows:
         may_wait: the loop may be held up, so that no window is passed over.
     """
 
-    def __init__(self, tap: Tap, may_wait: bool, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self,
+        tap: Tap,
+        may_wait: bool,
+        window_bytes: int = WINDOW_BYTES,
+        window_ns: int = WINDOW_NS,
+    ) -> None:
         self.judged = self.skipped = self.failed = 0
         self.problem: str | None = None
         self._tap = tap
         self._may_wait = may_wait
         self._limit = window_bytes
+        self._lasts_ns = window_ns
         self._columns = {table: {*names} for table, names in reading().columns.items()}
         self._blocks: list[TableBlock] = []
         self._bytes = 0
-        self._last_ns = 0
+        self._first_ns = self._last_ns = 0
+        self._began = time.monotonic()
+        self._run: str | None = None
         self._waiting: queue.Queue[Window | None] = queue.Queue(1)
         self._found: queue.SimpleQueue[list[Finding]] = queue.SimpleQueue()
         self._run_before: str | None = None
@@ -99,22 +112,30 @@ class Windows:
 
     def packets(self, piece: Piece) -> None:
         """Note the time."""
+        if not self._first_ns:
+            self._first_ns = int(piece.packets.ts_ns[0])
+            self._began = time.monotonic()
         self._last_ns = max(self._last_ns, int(piece.packets.ts_ns[piece.rows - 1]))
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Keep rows; those of `capture_files` end a window, as they end a rotation."""
+        """Keep what rules read of them."""
         for block in blocks:
             wanted = self._columns.get(block.table)
             if wanted and block.rows and block.table != "capture_files":
                 columns = {name: cells for name, cells in block.columns.items() if name in wanted}
                 self._blocks.append(TableBlock(block.table, block.rows, columns))
                 self._bytes += block_bytes(self._blocks[-1])
-        if any(block.table == "capture_files" for block in blocks):
-            self._end(self._tap.dissection.standing)
+        self._run = self._tap.tap_run
 
     def tick(self, now: float) -> None:
-        """End a window that is full."""
-        if self._bytes >= self._limit:
+        """End a window that is over or full, or whose run ended: then nothing is open."""
+        if self._run != self._tap.tap_run:
+            self._end(tuple)
+        elif self._first_ns and (
+            self._bytes >= self._limit
+            or self._last_ns - self._first_ns >= self._lasts_ns
+            or now - self._began >= self._lasts_ns / _NS
+        ):
             self._end(self._tap.standing)
 
     def take(self) -> list[Finding]:
@@ -125,28 +146,30 @@ class Windows:
         return found
 
     def close(self) -> None:
-        """Have the last window judged."""
+        """Have the last window judged; everything in it is closed."""
+        self._end(tuple)
         self._waiting.put(None)
         self._thread.join()
 
     def _end(self, standing: Callable[[], Sequence[TableBlock]]) -> None:
         """Hand the running window over, or pass it over where one waits already."""
-        run = self._tap.tap_run
-        if run is not None and self._blocks:
-            if self._may_wait or not self._waiting.full():
-                follows, self._run_before = run == self._run_before, run
-                self._waiting.put(
-                    Window(run, follows, tuple(self._blocks), standing(), self._last_ns)
-                )
-            else:
-                self._run_before = None
-                self.skipped += 1
-        self._blocks, self._bytes = [], 0
+        run = self._run
+        if run is None or not self._blocks:
+            return
+        if self._may_wait or not self._waiting.full():
+            # Before the blocks are taken: it may be that further rows close.
+            open_rows = standing()
+            follows, self._run_before = run == self._run_before, run
+            self._waiting.put(Window(run, follows, self._blocks, open_rows, self._last_ns))
+        else:
+            self._run_before = None
+            self.skipped += 1
+        self._blocks, self._bytes, self._first_ns = [], 0, 0
 
     # -- in the thread
 
     def _judge_all(self) -> None:
-        step_back()
+        step_back(_NICE)
         before: Rows = {}
         while (window := self._waiting.get()) is not None:
             try:
