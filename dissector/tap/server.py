@@ -154,7 +154,7 @@ class Server:
         self._most_clients = min(MOST_CLIENTS, _open_files() // 2)
         self._clients = 0
         self._waiting: dict[_Request, asyncio.Future[_Answer]] = {}
-        self._renderer = ThreadPoolExecutor(1, "tap-render", initializer=step_back, initargs=(_NICE,))
+        self._renderer = ThreadPoolExecutor(1, "tap-render", step_back, (_NICE,))
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="tap-http", daemon=True)
