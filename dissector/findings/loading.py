@@ -56,12 +56,14 @@ class Threshold(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How one kind of a rule's incidents is called, and what its text says (`PARTS`)."""
+    """How one kind of a rule's incidents is called, and what its text says (`PARTS`). whole: why
+    only a whole capture decides it, "" where a window of a tap does, too."""
 
     title: str
     severity: str
     verdict: str
     parts: Mapping[str, str]
+    whole: str
 
 
 class Rule(NamedTuple):
@@ -71,8 +73,7 @@ class Rule(NamedTuple):
     name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
     captures on which it must, and must not, fire; errors: answers of brokers and clients that it
     explains; worst: the column of the query by which incidents are ordered, the greatest first;
-    section: of the report, that it judges, "" for none; whole: why only a whole capture decides it,
-    "" where a window of a tap does, too;
+    section: of the report, that it judges, "" for none;
     query_line: the line of the file where the query begins.
     """
 
@@ -82,7 +83,6 @@ class Rule(NamedTuple):
     protocol: str
     worst: str
     section: str
-    whole: str
     words: Mapping[str, Words]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
@@ -216,8 +216,8 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         words[name] = _words(value, value, plain)
     return Rule(
         file, values["code"], values["number"], values["protocol"], values["worst"],
-        values.get("section", ""), values.get("whole", ""), words, thresholds, ruled_out,
-        lists["references"], lists["fires"], lists["silent"], lists["errors"], query, query_line,
+        values.get("section", ""), words, thresholds, ruled_out, lists["references"],
+        lists["fires"], lists["silent"], lists["errors"], query, query_line,
     )  # fmt: skip
 
 
@@ -254,7 +254,10 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
     title = values.get("title", base.title if base else "")
     if not isinstance(title, str) or not title:
         raise _Wrong("title is no text", 1)
-    return Words(title, severity, verdict, parts)
+    whole = values.get("whole", base.whole if base else "")
+    if not isinstance(whole, str):
+        raise _Wrong("whole is no text", 1)
+    return Words(title, severity, verdict, parts, whole)
 
 
 def incidents_query(rule: Rule) -> str:

@@ -96,7 +96,7 @@ class Tap:
         self._listeners = list(listeners)
         self._began = time.monotonic()
         self._findings = NoticeLog()
-        self._cuts = Cuts()
+        self._cuts = Cuts(settings.rotate_ns)
         self._cuts.room_bytes = settings.rotate_bytes
         self._rotation_began = self._began
         self._rotation_packets = 0

@@ -12,9 +12,9 @@ another one may wait. One more that comes is passed over: packets come first.
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ class Reading(NamedTuple):
 @cache
 def reading() -> Reading:
     """Of the rules that windows decide."""
-    queries = {name: each for name, each in rule_queries().items() if not each.rule.whole}
+    queries = {name: each for name, each in rule_queries().items() if not each.rule.words[""].whole}
     views = used_views("\n".join(each.text for each in queries.values()))
     texts = [*(each.text for each in queries.values()), *(view.query for view in views)]
     names = {"protocol"}.union(*map(words, [*texts, *(query for _, query in table_views())]))
@@ -146,7 +146,8 @@ class Windows:
         return found
 
     def close(self) -> None:
-        """Have the last window judged; everything in it is closed."""
+        """Have the last window judged, in which everything is closed; nothing is in a hurry now."""
+        self._may_wait = True
         self._end(tuple)
         self._waiting.put(None)
         self._thread.join()
@@ -208,8 +209,17 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
         found = incidents(db, {name: each.text for name, each in read.queries.items()})
     return worst_first(
         one for name, rows_of in found.items()
-        for one in found_by(read.queries[name].rule, rows_of.to_pylist())[0]
+        for one in found_by(read.queries[name].rule, _decided(read.queries[name], rows_of))[0]
     )  # fmt: skip
+
+
+def _decided(query: RuleQuery, found: pa.Table) -> Iterator[dict[str, Any]]:
+    """The incidents that a window decides."""
+    words = query.rule.words
+    for row in found.to_pylist():
+        kind = words.get(row.get("variant") or "")
+        if kind is None or not kind.whole:
+            yield row
 
 
 def _tables(blocks: Iterable[TableBlock], run: str) -> Rows:
