@@ -242,7 +242,7 @@ class ConnectionTable:
         ):  # fmt: skip
             if held:
                 for key in (places * each + n for each in connections for n in range(places)):
-                    held.pop(key, None)  # type: ignore[attr-defined]
+                    held.pop(key, None)
 
     def _whos(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """Addresses, keys, and what was around the packets."""

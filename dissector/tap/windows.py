@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dissector.blocks import TableBlock
+from dissector.blocks import Coded, Column, TableBlock
 from dissector.findings.finding import Finding, found_by, worst_first
 from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.lake.writer import block_bytes
@@ -34,9 +34,9 @@ from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
 
 WINDOW_NS: Final = 60_000_000_000
-WINDOW_BYTES: Final = 64 << 20  # of the blocks of one window
+WINDOW_BYTES: Final = 32 << 20  # of the blocks of one window
 _NS: Final = 1e9
-_MEMORY: Final = "512MB"
+_MEMORY: Final = "128MB"
 _NICE: Final = 15  # what it finds may come a minute later
 
 Rows = dict[str, pa.Table]
@@ -122,7 +122,9 @@ class Windows:
         for block in blocks:
             wanted = self._columns.get(block.table)
             if wanted and block.rows and block.table != "capture_files":
-                columns = {name: cells for name, cells in block.columns.items() if name in wanted}
+                columns = {
+                    name: _own(cells) for name, cells in block.columns.items() if name in wanted
+                }
                 self._blocks.append(TableBlock(block.table, block.rows, columns))
                 self._bytes += block_bytes(self._blocks[-1])
         self._run = self._tap.tap_run
@@ -222,17 +224,25 @@ def _decided(query: RuleQuery, found: pa.Table) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def _own(cells: Column) -> Column:
+    """A column by itself: most are views of a matrix, all of which would be kept with it."""
+    if isinstance(cells, Coded):
+        return Coded(cells.codes.copy(), cells.names) if cells.codes.base is not None else cells
+    return cells.copy() if isinstance(cells, np.ndarray) and cells.base is not None else cells
+
+
 def _tables(blocks: Iterable[TableBlock], run: str) -> Rows:
     """Blocks as tables of the columns that rules read."""
     read = reading().columns
     parts: dict[str, list[pa.RecordBatch]] = {}
     for block in blocks:
         if block.rows and block.table in read:
-            parts.setdefault(block.table, []).append(arrow_batch(block))
+            # The columns that no rule reads go at once: they are most of a batch.
+            columns = [name for name in read[block.table] if name != "capture"]
+            parts.setdefault(block.table, []).append(arrow_batch(block).select(columns))
     found = {}
     for table, batches in parts.items():
-        columns = [name for name in read[table] if name != "capture"]
-        rows = pa.Table.from_batches(batches).select(columns)
+        rows = pa.Table.from_batches(batches)
         codes = pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), [run])
         found[table] = rows.append_column("capture", codes)
     return found

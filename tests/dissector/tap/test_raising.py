@@ -1,4 +1,4 @@
-"""Findings of windows become incidents: one line and one count each, however often they are seen."""
+"""Findings of windows become incidents: a line and a count each, however often they are seen."""
 
 from types import SimpleNamespace
 
