@@ -236,8 +236,8 @@ class Dissection:
     def standing(self) -> list[TableBlock]:
         """The rows of what is open, as they would be if the input ended after the last rotation.
 
-        Nothing changes. Of connections without frames, as a scan makes them, there are none, and the
-        last sequence numbers of the others are known only when they end.
+        Nothing changes. Of connections without frames, as a scan makes them, there are none. Of the
+        others, a frame that is not whole counts for nothing; last sequence numbers are not known.
         """
         found = self._addressed(merged([facts.standing() for facts in self._facts]))
         rows = self._connections.standing()
