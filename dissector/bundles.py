@@ -75,6 +75,10 @@ class Bundle:
         words += self._words
         return self._kind
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """One with a matrix of its own, of which the columns are views."""
+        return type(self)(self.matrix.copy())
+
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:
         """A bundle of its own, a few rows longer than asked, with every cell set to a value."""

@@ -6,7 +6,8 @@ arrays lie; inside a kernel `state.name` is the array, bundle or named tuple of 
 as if it had been passed itself. Arrays that have grown are set with `grow`, between two kernels.
 """
 
-from typing import Any, ClassVar
+from copy import deepcopy
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -45,6 +46,10 @@ class State:
                 is_new = True
         if is_new:
             self._describe()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """One with arrays of its own: `places` says where they lie."""
+        return type(self)(**{name: deepcopy(getattr(self, name), memo) for name in self._fields})
 
     def _describe(self) -> None:
         words: list[int] = []

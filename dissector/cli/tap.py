@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
@@ -25,15 +25,13 @@ from dissector.cli.options import (
     private_option,
 )
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
-from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted, safe_text
+from dissector.cli.telling import Kept, Telling
+from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
-    from dissector.dissection import Options
     from dissector.tap.pieces import Source
-    from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
-    from dissector.tap.server import Server
     from dissector.tap.service import Settings, Signals, Tap
 
 _NS: Final = 1_000_000_000
@@ -121,105 +119,6 @@ def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations
     limit = settings.memory_limit
     size = QUEUE_BYTES if limit is None else min(QUEUE_BYTES, limit // 8)
     return Rotations(lake, source.name, options, not source.is_live, size)
-
-
-class _Kept(NamedTuple):
-    """What the options of the flight recorder say."""
-
-    folder: Path
-    keep_bytes: int
-    memory_bytes: int
-    triggers: tuple[str, ...]
-    latency_seconds: float
-    redacted: "Options | None"
-
-    def recorder(self, tap: "Tap") -> "Recorder":
-        """A recorder of what a tap sees."""
-        from dissector.tap.recorder import Recorder
-        from dissector.tap.triggers import NAMES, Triggers
-
-        recorder = Recorder(
-            self.folder,
-            Triggers(self.triggers or NAMES, int(self.latency_seconds * _NS)),
-            lambda connection: tap.dissection.ends_of(connection),
-            tap.link_types,
-            self.memory_bytes,
-            self.keep_bytes,
-        )
-        recorder.redacted = self.redacted
-        recorder.signals = tap.signals
-        return recorder
-
-
-class _Serving:
-    """The parts of a tap that tell of it while it runs: metrics, and who serves them; recordings.
-
-    port: of the metrics, None where nobody asked for them.
-    """
-
-    def __init__(
-        self, metrics: str | None, names: Sequence[str], max_series: int, is_live: bool
-    ) -> None:
-        from dissector.tap.health import Health
-        from dissector.tap.metrics import TapNumbers
-        from dissector.tap.server import address_of
-
-        self._address = address_of(metrics) if metrics else None
-        self._names = names
-        self.port = self._address[1] if self._address else None
-        self._health = Health(is_live, max_series)
-        self._numbers = TapNumbers()
-        self._recorder: Recorder | None = None
-        self._server: Server | None = None
-
-    def bind(self, words: Words) -> None:
-        """Take the address, while there may be the right to."""
-        if self._address is not None:
-            from dissector.tap.server import Server, text_of
-
-            self._server = Server(*self._address, self._health, self._numbers, self._names)
-            place = text_of(self._address[0], self._server.port)
-            words.say(f"metrics at http://{place}/metrics")
-
-    def record(self, recorder: "Recorder") -> None:
-        """Let a recorder take part."""
-        self._recorder = recorder
-
-    def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:
-        """Listen to a tap; serve, and show the busiest topics, until the stack unwinds."""
-        if self._recorder is not None:
-            tap.listen(self._recorder)
-        if self._server is None and not top:
-            return
-        from dissector.tap.watch import Watch
-
-        watch = Watch(self._health, self._numbers, rotations, self._recorder)
-        watch.tap = tap
-        self._health.repeated = lambda: tap.dissection.repeated()
-        tap.listen(self._health)
-        tap.listen(watch)
-        if self._server is not None:
-            self._server.start()
-            stack.callback(self._server.close)
-        if top:
-            from dissector.tap.view import View
-
-            view = View(self._health, safe_text)
-            tap.listen(view)
-            stack.callback(view.close)
-
-    def close(self, words: Words) -> None:
-        """Write the recordings that wait; say whether some could not be written."""
-        if self._recorder is None:
-            return
-        self._recorder.close()
-        if self._recorder.kept:
-            said = counted(self._recorder.kept, "recording")
-            words.say(f"{said} in {self._recorder.folder}: {self._recorder.content}")
-        if self._recorder.failed:
-            text = f"{counted(self._recorder.failed, 'recording')} not written"
-            why = self._recorder.problem
-            words.missing(f"{text} ({why})" if why else text)
 
 
 def _live(
@@ -429,6 +328,12 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Record sends that are answered later than this.",
 )
 @private_option
+@click.option(
+    "--findings/--no-findings",
+    default=True,
+    show_default=True,
+    help="Say what the rules of findings find, minute by minute.",
+)
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
 @cluster_option
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
@@ -451,6 +356,7 @@ def tap(
     recall: int,
     trigger: tuple[str, ...],
     trigger_latency: float,
+    findings: bool,
     top: bool,
     cluster: str | None,
     duration: float | None,
@@ -470,7 +376,7 @@ def tap(
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        serving = _Serving(metrics, metrics_host, max_series, is_live=bool(interface))
+        serving = Telling(metrics, metrics_host, max_series, is_live=bool(interface))
         source: Source
         problems: list[str] = []
         if interface:
@@ -487,8 +393,10 @@ def tap(
             running.account.miss(problem)
         if record:
             redacted = settings.core if is_redact_asked() else None
-            kept = _Kept(record, keep, recall, trigger, trigger_latency, redacted)
+            kept = Kept(record, keep, recall, trigger, trigger_latency, redacted)
             serving.record(kept.recorder(running))
+        if findings:
+            serving.find(running, common.words, lake, replay)
         with ExitStack() as telling:  # unwound before the last words: the view would draw over them
             serving.start(running, rotations, telling, top)
             running.run()

@@ -198,8 +198,31 @@ class ConnectionTable:
         Args:
             facts: what their frames say of them, by connection.
         """
+        roles, connections = self._roles(rows), rows.connections.connection_id.copy()
+        block = self.block(rows, facts, roles)
+        findings = list(self._released(connections, roles))
+        self._forget(connections.tolist())
+        return block, findings
+
+    def standing(self) -> ConnectionRows:
+        """What is known of open connections with frames, as if the capture ended now."""
+        rows = self._streams.connection_rows(self._streams.open_slots())
+        known = rows.connections.connection_id
+        chosen = self._streams.slots_of(self.with_frames(known))
+        rows = self._streams.connection_rows(np.sort(chosen))
+        closing = rows.connections.closing
+        closing[closing < 0] = ENDED_CAPTURE_END
+        return rows
+
+    def block(
+        self,
+        rows: ConnectionRows,
+        facts: Mapping[int, ConnectionFacts],
+        roles: _Roles | None = None,
+    ) -> TableBlock:
+        """The rows of connections as a block; facts: as of `close`."""
+        roles = self._roles(rows) if roles is None else roles
         connections = rows.connections.connection_id.copy()
-        roles = self._roles(rows)
         columns = {
             "connection_id": connections,
             **self._whos(rows, roles),
@@ -208,9 +231,18 @@ class ConnectionTable:
         }
         for suffix, side in (("to_broker", roles.client), ("to_client", 1 - roles.client)):
             columns.update(self._sides(rows, roles.slot, side, suffix))
-        findings = list(self._released(connections, roles))
-        self._framing.release(connections)
-        return TableBlock("connections", len(connections), columns), findings
+        return TableBlock("connections", len(connections), columns)
+
+    def _forget(self, connections: Sequence[int]) -> None:
+        """Connections are over, and their rows made."""
+        self._framing.release(np.array(connections, np.int64))
+        for held, places in (
+            (self._framing.proxied, 1), (self._framing.server_names, 1),
+            (self._malformed, 2), (self._ends, 3),
+        ):  # fmt: skip
+            if held:
+                for key in (places * each + n for each in connections for n in range(places)):
+                    held.pop(key, None)
 
     def _whos(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """Addresses, keys, and what was around the packets."""
@@ -280,8 +312,8 @@ class ConnectionTable:
     ) -> dict[str, Column]:
         """What frames and the first bytes said, where they said anything."""
         framing = self._framing
-        proxied = _taken_out(framing.proxied, connections)
-        names = _taken_out(framing.server_names, connections)
+        proxied = _found_in(framing.proxied, connections)
+        names = _found_in(framing.server_names, connections)
         columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
         if facts:
             found = [facts.get(connection, _NO_FACTS) for connection in connections]
@@ -309,7 +341,7 @@ class ConnectionTable:
         decoded = np.where(is_kept, ways.decoded_bytes[way], 0)
         if self._malformed:
             keys = (2 * connections + side).tolist()
-            decoded -= np.array([self._malformed.pop(key, 0) for key in keys], np.int64)
+            decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
         there = found["stream_bytes"] - found["gap_bytes"] - found["snaplen_cut_bytes"]
         return {
             **{f"{name}_{suffix}": values for name, values in found.items()},
@@ -320,11 +352,11 @@ class ConnectionTable:
         }
 
     def _ends_at(self, connections: Int64Array, side: Int64Array) -> Int64Array:
-        """The packets with which sides ended, NULL for others; they are forgotten."""
+        """The packets with which sides ended, NULL for others."""
         if not self._ends:
             return np.full(len(connections), NULL, np.int64)
         keys = (3 * connections + side).tolist()
-        return np.array([self._ends.pop(key, NULL) for key in keys], np.int64)
+        return np.array([self._ends.get(key, NULL) for key in keys], np.int64)
 
     def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Notice]:
         """The notices that waited for connections."""
@@ -372,8 +404,8 @@ def _of_side(values: tuple[Int64Array, Int64Array], side: Int64Array) -> Int64Ar
     return np.where(side == 0, *values)
 
 
-def _taken_out(found: dict[int, str], connections: Sequence[int]) -> list[str | None]:
-    return [found.pop(connection, None) if found else None for connection in connections]
+def _found_in(found: dict[int, str], connections: Sequence[int]) -> list[str | None]:
+    return [found.get(connection) if found else None for connection in connections]
 
 
 def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:

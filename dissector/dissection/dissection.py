@@ -233,6 +233,26 @@ class Dissection:
         self._out.append(self._findings.block())
         return self._taken()
 
+    def standing(self) -> list[TableBlock]:
+        """The rows of what is open, as they would be if the input ended after the last rotation.
+
+        Nothing changes. Of connections without frames, as a scan makes them, there are none. Of the
+        others, a frame that is not whole counts for nothing; last sequence numbers are not known.
+        """
+        found = self._addressed(merged([facts.standing() for facts in self._facts]))
+        rows = self._connections.standing()
+        said = {}
+        for connection in rows.connections.connection_id.tolist():
+            for facts in self._facts:
+                if (known := facts.standing_facts(connection)) is not None:
+                    said[connection] = known
+        found.append(self._connections.block(rows, said))
+        if self._cleaner is not None:
+            counted = self._cleaner.texts, self._cleaner.hidden
+            found = self._cleaner.clean(found)
+            self._cleaner.texts, self._cleaner.hidden = counted
+        return self._untimed.cleared(found)
+
     def repeated(self) -> set[int]:
         """Connections whose facts repeat another one's: the proxy's leg of a pair.
 

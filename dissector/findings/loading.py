@@ -28,6 +28,7 @@ MAX_INCIDENTS: Final = 1_000  # of one rule in one capture
 RANK: Final = "rank_of_capture"
 MAX_RULE_BYTES: Final = 1 << 20
 _TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
+_MORE_TEXTS: Final = ("section", "whole")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
@@ -55,12 +56,14 @@ class Threshold(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How one kind of a rule's incidents is called, and what its text says (`PARTS`)."""
+    """How one kind of a rule's incidents is called, and what its text says (`PARTS`). whole: why
+    only a whole capture decides it, "" where a window of a tap does, too."""
 
     title: str
     severity: str
     verdict: str
     parts: Mapping[str, str]
+    whole: str
 
 
 class Rule(NamedTuple):
@@ -180,10 +183,10 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for key in _TEXTS:
         if not isinstance(values.get(key), str) or not values[key]:
             raise _Wrong(f"the front matter has no text `{key}`", 1)
-    known = {*_TEXTS, *_LISTS, "section", "thresholds", "ruled_out", "text", "variant"}
+    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, "thresholds", "ruled_out", "text", "variant"}
     for key in values:
-        if key == "section" and not isinstance(values[key], str):
-            raise _Wrong("`section` is no text", 1)
+        if key in _MORE_TEXTS and not isinstance(values[key], str):
+            raise _Wrong(f"`{key}` is no text", 1)
         if key not in known:
             raise _Wrong(f"the front matter has a key that means nothing: {key}", 1)
     lists = {}
@@ -251,7 +254,10 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
     title = values.get("title", base.title if base else "")
     if not isinstance(title, str) or not title:
         raise _Wrong("title is no text", 1)
-    return Words(title, severity, verdict, parts)
+    whole = values.get("whole", base.whole if base else "")
+    if not isinstance(whole, str):
+        raise _Wrong("whole is no text", 1)
+    return Words(title, severity, verdict, parts, whole)
 
 
 def incidents_query(rule: Rule) -> str:

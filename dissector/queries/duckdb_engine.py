@@ -17,6 +17,7 @@ from dissector.queries.catalogue import (
     IF_READ,
     MAY_FAIL,
     OCTAVE,
+    View,
     prelude,
     used_views,
 )
@@ -169,9 +170,9 @@ class DuckdbEngine:
         with reading():
             self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
 
-    def prelude(self) -> None:
-        """The views that queries share, over tables that are there."""
-        for each in prelude():
+    def prelude(self, wanted: Sequence[View] | None = None) -> None:
+        """The views that queries share, or some of them, over tables that are there."""
+        for each in prelude() if wanted is None else wanted:
             self.view(each.name, each.query, is_materialized=each.materialized == ALWAYS)
         if self._kind == "VIEW":
             self._lazy = {each.name for each in prelude() if each.materialized not in ("", ALWAYS)}

@@ -124,9 +124,13 @@ class Streams:
         find_slots(self._state, connection_ids, slots)
         return slots
 
+    def open_slots(self) -> Int64Array:
+        """Slots of all connections that were not recycled."""
+        return self._state.ids[self._state.ids >= 0]
+
     def open_gaps(self) -> tuple[int, int]:
         """Holes that were given up, and their bytes, of all connections that are still open."""
-        rows = self._state.ids[self._state.ids >= 0]
+        rows = self.open_slots()
         sides = np.concatenate((2 * rows, 2 * rows + 1))
         records = self._state.sides
         return int(records.gaps[sides].sum()), int(records.gap_bytes[sides].sum())

@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from dissector.tap.health import Health
+from dissector.tap.raising import LABELS, FindingNumbers
 from dissector.tap.series import BOUNDS_NS, Counts, Histograms, Key
 
 _DISTRIBUTION: Final = "pulsar-dissector"
@@ -68,7 +69,7 @@ class TapNumbers:
     """What the loop knows beside rows; plain numbers, replaced now and then.
 
     ignored: packets by reason; interfaces: up or not, by name; rotations: landed, lost;
-    records: by outcome.
+    records: by outcome; findings: None where nobody looks for them.
     """
 
     def __init__(self) -> None:
@@ -79,6 +80,7 @@ class TapNumbers:
         self.queued_bytes = 0
         self.connections_seen = 0
         self.records: Mapping[str, int] = {"kept": 0, "limited": 0, "failed": 0}
+        self.findings: FindingNumbers | None = None
         self.memory_bytes = 0
         self.memory_restarts = 0
         self.wants_lake = False
@@ -99,6 +101,7 @@ class TapCollector(Collector):
         yield from families
         yield from self._tap()
         yield from self._losses()
+        yield from self._findings()
 
     # -- facts
 
@@ -217,6 +220,33 @@ class TapCollector(Collector):
         for outcome, count in numbers.records.items():
             records.add_metric((outcome,), count)
         yield records
+
+
+    def _findings(self) -> Iterator[Metric]:
+        found = self._numbers.findings
+        if found is None:
+            return
+        total = CounterMetricFamily(
+            f"{PREFIX}findings",
+            "Incidents that the rules of findings found, by rule (id, code) and severity.",
+            labels=LABELS,
+        )
+        last = GaugeMetricFamily(
+            f"{PREFIX}finding_last_seen_timestamp_seconds",
+            "When an incident of a rule was seen last, by the time of its packets.",
+            labels=LABELS,
+        )
+        for key, count in found.incidents.items():
+            total.add_metric(key, count)
+            last.add_metric(key, found.last_ns[key] / _NS)
+        windows = CounterMetricFamily(
+            f"{PREFIX}tap_windows",
+            "Windows by whether the rules of findings saw them.",
+            labels=("outcome",),
+        )
+        for outcome, count in found.windows.items():
+            windows.add_metric((outcome,), count)
+        yield from (total, last, windows)
 
 
 def _counter(name: str, text: str, counts: Counts) -> CounterMetricFamily:

@@ -20,11 +20,13 @@ NEVER_NS: Final = (1 << 63) - 1
 
 
 class Cuts:
-    """Where the next piece must end. until_ns: before the first packet of this time or later;
-    room_bytes: before the packet that would exceed so many captured bytes."""
+    """Where the next piece must end. until_ns: before the first packet of this time or later, NEVER
+    while none has come; first_ns: how long the first piece may last; room_bytes: before the packet
+    that would exceed so many captured bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_ns: int = NEVER_NS >> 1) -> None:
         self.until_ns = NEVER_NS
+        self.first_ns = first_ns
         self.room_bytes = NEVER_NS
 
 
@@ -96,7 +98,10 @@ class Source(Protocol):
 def rows_before(packets: PacketColumns, rows: int, cuts: Cuts) -> int:
     """How many of the first `rows` packets lie before the cut; at least one fits any room."""
     found = rows
-    late = packets.ts_ns[:rows] >= cuts.until_ns
+    until_ns = cuts.until_ns
+    if rows and until_ns == NEVER_NS:
+        until_ns = int(packets.ts_ns[0]) + cuts.first_ns
+    late = packets.ts_ns[:rows] >= until_ns
     if late.any():
         found = int(late.argmax())
     if cuts.room_bytes < NEVER_NS and found:

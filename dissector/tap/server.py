@@ -13,9 +13,7 @@ import asyncio
 import errno
 import ipaddress
 import json
-import os
 import socket
-import sys
 import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +26,7 @@ from prometheus_client.exposition import make_wsgi_app
 from dissector.errors import OutputError, UsageError
 from dissector.tap.health import Health
 from dissector.tap.metrics import TapCollector, TapNumbers
+from dissector.tap.priority import step_back
 
 # An answer may wait, packets may not; but Prometheus gives up after ten seconds, and with 10 a
 # scrape took five of them where the loop needed four fifths of the processor.
@@ -39,15 +38,6 @@ REQUEST_SECONDS: Final = 5.0  # for a whole request, from its first byte or none
 ANSWER_SECONDS: Final = 10.0  # for a whole answer to be taken
 _REQUEST_BYTES: Final = 16 << 10
 _PIECE_BYTES: Final = 16 << 10  # of an answer that is held for a client beside the answer itself
-
-
-def _step_back() -> None:
-    """Let the loop go first where both share a processor: rendering thousands of series takes half
-    a second of it, in which packets waited. Linux gives each thread a priority of its own."""
-    if sys.platform == "linux":
-        thread = threading.get_native_id()
-        nice = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, max(nice, _NICE))
 
 
 class _Request(NamedTuple):
@@ -164,7 +154,7 @@ class Server:
         self._most_clients = min(MOST_CLIENTS, _open_files() // 2)
         self._clients = 0
         self._waiting: dict[_Request, asyncio.Future[_Answer]] = {}
-        self._renderer = ThreadPoolExecutor(1, "tap-render", initializer=_step_back)
+        self._renderer = ThreadPoolExecutor(1, "tap-render", step_back, (_NICE,))
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="tap-http", daemon=True)
@@ -185,7 +175,7 @@ class Server:
     # -- in the thread
 
     def _run(self) -> None:
-        _step_back()
+        step_back(_NICE)
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve_all())
 

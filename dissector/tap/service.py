@@ -96,7 +96,7 @@ class Tap:
         self._listeners = list(listeners)
         self._began = time.monotonic()
         self._findings = NoticeLog()
-        self._cuts = Cuts()
+        self._cuts = Cuts(settings.rotate_ns)
         self._cuts.room_bytes = settings.rotate_bytes
         self._rotation_began = self._began
         self._rotation_packets = 0
@@ -129,6 +129,11 @@ class Tap:
     def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
         """Say something about the tap itself in the running rotation."""
         self._findings.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
+
+    def standing(self) -> list[TableBlock]:
+        """The rows of what is open after all packets so far."""
+        self._give_out(self.dissection.settle())
+        return self.dissection.standing()
 
     def run(self) -> None:
         """Go on until the input ends, a signal wants it, or the time is over.

@@ -17,6 +17,7 @@ from dissector.tap.facts import without
 from dissector.tap.health import Health
 from dissector.tap.latencies import Latencies
 from dissector.tap.pieces import Piece
+from dissector.tap.raising import Raised
 from dissector.tap.shortening import common_folder, shortened
 
 SHOWN: Final = 15  # topics
@@ -53,14 +54,19 @@ class View:
 
     Args:
         escape: makes text from the wire safe to print. stream: a terminal gets a table that
-            changes in place, anything else a line per topic now and then.
+            changes in place, anything else a line per topic now and then. raised: findings.
     """
 
     def __init__(
-        self, health: Health, escape: Callable[[str], str], stream: TextIO | None = None
+        self,
+        health: Health,
+        escape: Callable[[str], str],
+        stream: TextIO | None = None,
+        raised: Raised | None = None,
     ) -> None:
         self._health = health
         self._escape = escape
+        self._raised = raised
         self._stream = sys.stdout if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._every = EVERY_SECONDS if self._is_terminal else PLAIN_EVERY_SECONDS
@@ -153,6 +159,8 @@ class View:
         named = [f"{number:,} {code}" for code, number in sorted(errors.items(), key=_largest)]
         why = f" ({listed(named, _ERRORS)})" if named else ""
         empty, known = (sum(balances[name].values()) for name in ("empty", "consumers"))
+        found = self._raised
+        worst = f"; the worst: {found.worst}" if found is not None and found.worst else ""
         return [
             f"up {uptime}: {many(health.packets_seen, 'packet')}, "
             f"{losses.kernel_dropped:,} dropped by kernel, {losses.queue_dropped:,} not landed, "
@@ -160,6 +168,7 @@ class View:
             f"{'flowing' if health.flows else 'silent'}",
             f"{many(count, 'refusal')}{why}; "
             f"{empty:,} of {many(known, 'consumer')} without permits",
+            *([f"{many(found.total, 'incident')} found{worst}"] if found is not None else []),
         ]
 
     def _draw(self, lines: Sequence[TopicLine]) -> None:

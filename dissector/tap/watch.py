@@ -8,6 +8,7 @@ from dissector.tap.health import Health, Losses
 from dissector.tap.memory import resident_bytes
 from dissector.tap.metrics import TapNumbers
 from dissector.tap.pieces import Piece
+from dissector.tap.raising import Raised
 from dissector.tap.recorder import Recorder
 from dissector.tap.rotations import Rotations
 from dissector.tap.service import Tap
@@ -24,11 +25,13 @@ class Watch:
         numbers: TapNumbers,
         rotations: Rotations | None = None,
         recorder: Recorder | None = None,
+        raised: Raised | None = None,
     ) -> None:
         self._health = health
         self._numbers = numbers
         self._rotations = rotations
         self._recorder = recorder
+        self._raised = raised
         self._next = 0.0
         self.tap: Tap | None = None
         numbers.wants_lake = rotations is not None
@@ -55,6 +58,8 @@ class Watch:
             numbers.queued_bytes = rotations.queued_bytes
         if self._recorder is not None:
             numbers.records = self._recorder.outcomes()
+        if self._raised is not None:
+            numbers.findings = self._raised.numbers()
         down = tap.source.down()
         losses = Losses(tap.kernel_dropped, lost, down, problem)
         sums = self._health.sums

@@ -73,6 +73,7 @@ rival = "An application that is stuck while its ack timeout runs: messages in th
 do = "Look at the client: is receive called? Make the ack timeout much longer than a full queue takes, and take a client that gives these permits back."
 
 [variant.at_end]
+whole = "the end of a window is no end: more may come in the next"
 severity = "warning"
 title = "A consumer was without permits when the capture ended"
 rival = "An application that takes long for its messages and would have asked a moment later: the capture ends before {sure_s} s are over; or one that paused the consumer."

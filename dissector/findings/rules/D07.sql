@@ -39,6 +39,7 @@ decides = "The broker's version: before 4.0 a consumer that joins waits for all 
 do = "Acknowledge the oldest messages first, beginning with frame {oldest_held} at {holder_name}; a consumer that never acknowledges one message holds up all that join later. From 4.0 on it holds up its keys only."
 
 [variant.still]
+whole = "the end of a window is no end: more may come in the next"
 title = "A consumer that joined still waits while another one holds older messages"
 what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared, broker {server_version}), had {available} permits and got nothing for {waited_s} s, to the end of the capture; {held} messages that had been delivered before it joined were unacknowledged at other consumers all the time, the oldest at {holder_name}, and an entry that was stored came to nobody."
 known = "The join, every delivery and every ACK of the subscription's consumers, and the receipt of the entry that waits, are in the capture."

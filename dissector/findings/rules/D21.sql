@@ -81,6 +81,7 @@ decides = "The broker's statistics of the topic: how many there are, of what age
 do = "Raise the limit of the topic or namespace, or close what is not used."
 
 [variant.not_in_capture]
+whole = "whoever holds the name may have opened it before the window"
 severity = "error"
 title = "A client is kept out by a name that is taken"
 what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. No open of the holder is in this capture."

@@ -6,6 +6,7 @@ severity = "warning"
 verdict = "pattern"
 protocol = "pulsar"
 section = "publish_to_delivery"
+whole = "a client that held some messages looks like a clock that is off until it sends others at once"
 worst = "measured_off_s"
 references = ["apache/pulsar PR 1422", "apache/pulsar PR 21940", "apache/pulsar PR 22211", "apache/pulsar#13567"]
 fires = []

@@ -38,6 +38,10 @@ rival = "An application that refuses the message on purpose until something else
 decides = "Whether the application's log names the same message id each time, and why it failed."
 do = "Set a dead-letter policy or a retry topic, so that one bad message does not come for ever; find out why it fails."
 
+[variant.nothing_acked]
+title = "Entries are delivered again and again, and nothing is acknowledged"
+whole = "that nothing is acknowledged can be said of a whole capture only"
+
 [variant.no_dlq]
 title = "Entries are delivered again and again, and no dead-letter topic takes them"
 what = "{entries} entries of {topic} were delivered {times_unacked} times or more to subscription {subscription}, one of them {most_times} times; the broker counts {highest_count} redeliveries, and nothing was sent to a dead-letter topic."
@@ -163,6 +167,7 @@ SELECT
     WHEN r.requests IS NOT NULL AND coalesce(k.acks, 0) = 0 AND r.longest_us <= 1.5 * r.shortest_us
       THEN 'prefetch_timeout'
     WHEN o.highest_count >= $no_dlq_count AND x.sent IS NULL THEN 'no_dlq'
+    WHEN o.most_times < $times THEN 'nothing_acked'
     ELSE ''
   END AS variant,
   o.topic AS subject_topic, o.subscription AS subject_subscription,

@@ -207,8 +207,8 @@ class Correlation:
     def _connection_over(self, connection: int, is_capture_over: bool) -> None:
         """A connection is over, or the capture is, and what waits may be joined to the next."""
         session = self._sessions.get(connection)
-        facts = None if session is None else self._effects.negotiated.get(session)
-        if facts is not None and facts.protocol_version is not None:
+        facts = self.standing_facts(connection)
+        if facts is not None:
             self.negotiated[connection] = facts
         if is_capture_over:
             return
@@ -221,6 +221,12 @@ class Correlation:
             self._effects.session_over(connection, session, False)
             self._open.close(connection, session)
         self._effects.groups.open.close_connection(connection)
+
+    def standing_facts(self, connection: int) -> ConnectionFacts | None:
+        """What was negotiated on a connection so far."""
+        session = self._sessions.get(connection)
+        facts = None if session is None else self._effects.negotiated.get(session)
+        return None if facts is None or facts.protocol_version is None else facts
 
     def finish(self) -> None:
         """The capture is over: what waits, in the order of its frames."""

@@ -1,6 +1,7 @@
 """Cursus' part of a dissection: readings, messages and correlation over each block."""
 
 from collections.abc import Collection
+from copy import deepcopy
 from typing import Final
 
 import numpy as np
@@ -166,6 +167,10 @@ class CursusFacts:
         """What is known of a connection that is over, which is forgotten."""
         return self._correlation.negotiated.pop(connection, None)
 
+    def standing_facts(self, connection: int) -> ConnectionFacts | None:
+        """What is known of a connection by now."""
+        return self._correlation.standing_facts(connection)
+
     def repeated(self) -> Collection[int]:
         """A proxy of Cursus is not known."""
         return ()
@@ -180,3 +185,10 @@ class CursusFacts:
         self._correlation.finish()
         self.findings.add(of_long_names(self._names.take_cut()))
         return self._correlation.subjects() + self._correlation.relations()
+
+    def standing(self) -> list[TableBlock]:
+        """The rows that `finish` would give now."""
+        shared = (self._names, self._readings)
+        ended = deepcopy(self._correlation, {id(each): each for each in shared})
+        ended.finish()
+        return ended.subjects() + ended.relations()

@@ -167,11 +167,17 @@ class PulsarFacts:
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
+        found = self.standing_facts(connection)
         if self._legs.is_proxy_leg(connection):
             self._entries.set_leg(connection, False)
             self._exchanges.set_leg(connection, False)
-        facts = self._handshakes.pop(connection)
-        leg = self._legs.pop(connection)
+        self._handshakes.pop(connection)
+        self._legs.pop(connection)
+        return found
+
+    def standing_facts(self, connection: int) -> ConnectionFacts | None:
+        """What is known of a connection by now."""
+        facts, leg = self._handshakes.of(connection), self._legs.of(connection)
         if leg is None:
             return facts
         return (facts or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
@@ -193,6 +199,11 @@ class PulsarFacts:
         exchanges = self._named(self._exchanges.finish(self.findings))
         self._entries.finish(self.findings)
         return subjects + exchanges + self._consumption.finish(self.findings)
+
+    def standing(self) -> list[TableBlock]:
+        """The rows that `finish` would give now."""
+        found = self._registry.standing() + self._exchanges.standing()
+        return self._named(found) + self._consumption.standing()
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
         return named(blocks, self._commands)

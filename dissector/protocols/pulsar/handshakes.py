@@ -100,14 +100,20 @@ class Handshakes:
         return seen
 
     def pop(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection that is over, which is forgotten here.
+        """What is known of a connection that is over, which is forgotten here."""
+        found = self.of(connection)
+        self._open.pop(connection, None)
+        return found
+
+    def of(self, connection: int) -> ConnectionFacts | None:
+        """What is known of a connection.
 
         The version in force is the broker's answer, the features are those that the client
         announces; where one side was not seen the other one's word stands.
         """
         if connection not in self._open:
             return None
-        client, broker = self._open.pop(connection)
+        client, broker = self._open[connection]
         version, flags = broker.protocol_version, client.feature_flags
         return ConnectionFacts(
             client_version=client.client_version,

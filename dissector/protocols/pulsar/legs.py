@@ -139,6 +139,10 @@ class Legs:
         """Whether a connection is the proxy's own leg of a pair."""
         return connection in self.repeated
 
+    def of(self, connection: int) -> Leg | None:
+        """The place of a connection."""
+        return self._legs.get(connection)
+
     def pop(self, connection: int) -> Leg | None:
         """The place of a connection that is over, which is forgotten here."""
         if connection in self._hops:

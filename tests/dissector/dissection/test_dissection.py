@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dissector.dissection import Dissection, Options
@@ -58,3 +59,37 @@ def test_a_finished_dissection_leaves_at_once() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def rows_of(blocks: list) -> dict[str, Counter]:
+    """The rows of blocks, in any order, but those of frames and notices."""
+    found: dict[str, Counter] = {}
+    for block in blocks:
+        if block.rows and block.table not in ("frames", "notices"):
+            rows = arrow_batch(block).to_pylist()
+            for row in rows:
+                row.pop("last_seq_to_broker", None)
+                row.pop("last_seq_to_client", None)
+            found.setdefault(block.table, Counter()).update(map(str, rows))
+    return found
+
+
+@pytest.mark.parametrize("name", [*UNDAMAGED, "../cursus/go-group_rebalance_two_consumers.pcap"])
+@pytest.mark.parametrize("share", [0.4, 0.8])
+def test_what_stands_open_are_the_rows_of_an_end(name, share):
+    data = np.frombuffer((CAPTURES / name).read_bytes(), np.uint8).copy()
+    dissection = Dissection(Options())
+    dissection.start_file()
+    end = int(share * len(data))
+    rest, _ = dissection.feed(data, 0, end, False)
+    while dissection.pending_bytes() and end < len(data):  # an end makes frames of parts of them
+        end = min(end + 100, len(data))
+        rest, _ = dissection.feed(data, rest, end, False)
+    dissection.rotate()
+    standing = rows_of(dissection.standing())
+    assert standing == rows_of(dissection.standing()), "asking changes nothing"
+    dissection.end_file()
+    ended = rows_of(dissection.finish())
+    assert standing["connections"].total() == ended["connections"].total()
+    assert standing == ended
+    assert rest and rows_of(dissection.standing()).keys() <= {"connections"}

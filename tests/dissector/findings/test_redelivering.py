@@ -29,7 +29,8 @@ def looping(times: int, *, is_acked: bool = False, every: float = 3.0) -> Line:
 
 
 @pytest.mark.parametrize(
-    ("times", "is_acked", "name"), [(5, False, ""), (12, True, ""), (18, True, "no_dlq")]
+    ("times", "is_acked", "name"),
+    [(5, False, "nothing_acked"), (12, True, ""), (18, True, "no_dlq")],
 )
 def test_an_entry_that_comes_again_and_again(tmp_path, times, is_acked, name):
     (one,) = found(tmp_path, "D32", looping(times, is_acked=is_acked))

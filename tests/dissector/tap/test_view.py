@@ -3,10 +3,12 @@
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from dissector.cli.main import run
+from dissector.cli.terminal import safe_text
 from dissector.dissection import Options
 from dissector.sources.rings import chains
 from dissector.tap.health import Health
@@ -110,3 +112,10 @@ def test_topics_that_share_a_folder_are_told_apart_on_a_narrow_terminal(health, 
     assert "topics in persistent://public/default/" in text
     assert all(f"-the-north-{number}" in text for number in range(3))
     assert all(len(line) <= 80 for line in re.sub(r"\x1b\[[\d;?]*\w", "", text).splitlines())
+
+
+def test_findings_are_counted_and_the_worst_is_shown(health):
+    stream = io.StringIO()
+    raised = SimpleNamespace(total=2, worst="finding D06 of \x1b")
+    View(health, safe_text, stream, raised=raised).tick(1e9)  # type: ignore[arg-type]
+    assert "2 incidents found; the worst: finding D06 of \\x1b" in stream.getvalue()

@@ -1,6 +1,7 @@
 """Deliveries, permits and acks: the last pass over Pulsar's frames, and its tables."""
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from typing import Final
 
 import numpy as np
@@ -158,6 +159,12 @@ class PulsarConsumption:
             blocks.extend(self._flush(nothing, notices))
             if is_done:
                 return blocks
+
+    def standing(self) -> list[TableBlock]:
+        """The rows that `finish` would give now; everything stays open."""
+        ended = copy(self)
+        ended._state = deepcopy(self._state)
+        return ended.finish(NoticeLog())
 
     def memory(self) -> ConsumptionState:
         """What another one goes on from: its own, filled in place, and `resume`."""

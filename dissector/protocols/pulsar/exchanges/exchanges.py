@@ -5,6 +5,7 @@ find each other: `exchange_state` (theory), `rules` (which command answers which
 """
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from typing import Final
 
 import numpy as np
@@ -128,6 +129,12 @@ class PulsarExchanges:
             kind = NOTICE_NUMBER["pending_limit"]
             notices.add([Notice(kind, int(state.counters[COUNT_NOW]), value=evicted)])
         return blocks
+
+    def standing(self) -> list[TableBlock]:
+        """The rows that `finish` would give now; everything stays open."""
+        ended = copy(self)
+        ended._state = deepcopy(self._state)
+        return ended.finish(NoticeLog())
 
     def memory(self) -> ExchangeState:
         """What another one goes on from: its own, filled in place, and `resume`."""

@@ -5,6 +5,7 @@ the tables producers and consumers. What moves a producer or consumer: see `regi
 """
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from typing import Final
 
 import numpy as np
@@ -121,6 +122,12 @@ class PulsarRegistry:
         if refused:
             notices.add([Notice(NOTICE_NUMBER["subjects_limit"], value=refused)])
         return self._blocks(out)
+
+    def standing(self) -> list[TableBlock]:
+        """The rows that `finish` would give now; everything stays open."""
+        ended = copy(self)
+        ended._state = deepcopy(self._state)
+        return ended.finish(NoticeLog())
 
     def memory(self) -> RegistryState:
         """What another one goes on from: its own, filled in place, and `resume`."""

@@ -1,0 +1,149 @@
+"""Who tells of a tap while it runs: metrics, findings, a view of the terminal, recordings."""
+
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dissector.cli.terminal import Words, counted, safe_text
+
+if TYPE_CHECKING:
+    from dissector.dissection import Options
+    from dissector.tap.raising import Raised
+    from dissector.tap.recorder import Recorder
+    from dissector.tap.rotations import Rotations
+    from dissector.tap.server import Server
+    from dissector.tap.service import Tap
+
+_NS: Final = 1_000_000_000
+
+
+def command_for(number: str, lake: Path | None, replayed: Sequence[str]) -> str:
+    """The command that shows more about what a rule found, the frames where they are kept."""
+    if lake is not None:
+        return f"dissector findings --lake {shlex.quote(str(lake))} --code {number}"
+    if replayed:
+        names = " ".join(shlex.quote(f"./{n}" if n.startswith("-") else n) for n in replayed)
+        return f"dissector findings {names} --code {number}"
+    return f"dissector explain {number}"
+
+
+class Kept(NamedTuple):
+    """What the options of the flight recorder say."""
+
+    folder: Path
+    keep_bytes: int
+    memory_bytes: int
+    triggers: tuple[str, ...]
+    latency_seconds: float
+    redacted: "Options | None"
+
+    def recorder(self, tap: "Tap") -> "Recorder":
+        """A recorder of what a tap sees."""
+        from dissector.tap.recorder import Recorder
+        from dissector.tap.triggers import NAMES, Triggers
+
+        recorder = Recorder(
+            self.folder,
+            Triggers(self.triggers or NAMES, int(self.latency_seconds * _NS)),
+            lambda connection: tap.dissection.ends_of(connection),
+            tap.link_types,
+            self.memory_bytes,
+            self.keep_bytes,
+        )
+        recorder.redacted = self.redacted
+        recorder.signals = tap.signals
+        return recorder
+
+
+class Telling:
+    """The parts of a tap that tell of it while it runs: metrics, and who serves them; findings;
+    recordings.
+
+    port: of the metrics, None where nobody asked for them.
+    """
+
+    def __init__(
+        self, metrics: str | None, names: Sequence[str], max_series: int, is_live: bool
+    ) -> None:
+        from dissector.tap.health import Health
+        from dissector.tap.metrics import TapNumbers
+        from dissector.tap.server import address_of
+
+        self._address = address_of(metrics) if metrics else None
+        self._names = names
+        self.port = self._address[1] if self._address else None
+        self._health = Health(is_live, max_series)
+        self._numbers = TapNumbers()
+        self._max_series = max_series
+        self._recorder: Recorder | None = None
+        self._raised: Raised | None = None
+        self._server: Server | None = None
+
+    def bind(self, words: Words) -> None:
+        """Take the address, while there may be the right to."""
+        if self._address is not None:
+            from dissector.tap.server import Server, text_of
+
+            self._server = Server(*self._address, self._health, self._numbers, self._names)
+            place = text_of(self._address[0], self._server.port)
+            words.say(f"metrics at http://{place}/metrics")
+
+    def record(self, recorder: "Recorder") -> None:
+        """Let a recorder take part."""
+        self._recorder = recorder
+
+    def find(
+        self, tap: "Tap", words: Words, lake: Path | None, replayed: Sequence[str]
+    ) -> None:
+        """Let the rules of findings look at what a tap sees."""
+        from dissector.tap.raising import Raised
+        from dissector.tap.windows import WINDOW_BYTES, Windows
+
+        limit = tap.settings.memory_limit
+        size = WINDOW_BYTES if limit is None else min(WINDOW_BYTES, limit // 16)
+        windows = Windows(tap, not tap.source.is_live, size)
+        self._raised = Raised(
+            windows, words.say, lambda number: command_for(number, lake, replayed),
+            self._max_series,
+        )  # fmt: skip
+
+    def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:
+        """Listen to a tap; serve, and show the busiest topics, until the stack unwinds."""
+        if self._recorder is not None:
+            tap.listen(self._recorder)
+        if self._raised is not None:
+            tap.listen(self._raised)
+            stack.callback(self._raised.close)
+        if self._server is None and not top:
+            return
+        from dissector.tap.watch import Watch
+
+        watch = Watch(self._health, self._numbers, rotations, self._recorder, self._raised)
+        watch.tap = tap
+        self._health.repeated = lambda: tap.dissection.repeated()
+        tap.listen(self._health)
+        tap.listen(watch)
+        if self._server is not None:
+            self._server.start()
+            stack.callback(self._server.close)
+        if top:
+            from dissector.tap.view import View
+
+            view = View(self._health, safe_text, raised=self._raised)
+            tap.listen(view)
+            stack.callback(view.close)
+
+    def close(self, words: Words) -> None:
+        """Write the recordings that wait; say whether some could not be written."""
+        if self._recorder is None:
+            return
+        self._recorder.close()
+        if self._recorder.kept:
+            said = counted(self._recorder.kept, "recording")
+            words.say(f"{said} in {self._recorder.folder}: {self._recorder.content}")
+        if self._recorder.failed:
+            text = f"{counted(self._recorder.failed, 'recording')} not written"
+            why = self._recorder.problem
+            words.missing(f"{text} ({why})" if why else text)

@@ -1,0 +1,125 @@
+"""Findings of windows as incidents: each is said and counted once, however many windows see it."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dissector.blocks import TableBlock
+from dissector.findings.finding import INCIDENT_NS, Finding
+from dissector.findings.loading import SEVERITIES
+from dissector.tap.pieces import Piece
+from dissector.tap.series import MAX_SERIES, Counts, Key
+from dissector.tap.windows import Windows
+
+LABELS: Final = ("id", "code", "severity")
+MAX_SUBJECTS: Final = 10_000  # of incidents that are remembered; the longest silent goes first
+_EVERY_SECONDS: Final = 0.25
+
+class FindingNumbers(NamedTuple):
+    """incidents, last_ns: as `Raised` has them; windows: by outcome."""
+
+    incidents: Mapping[Key, int]
+    last_ns: Mapping[Key, int]
+    windows: Mapping[str, int]
+
+
+_Incident = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class Raised:
+    """A listener that counts incidents, and hands over a line of each new one.
+
+    incidents: by rule and severity; last_ns: when the last one was seen last, by the same labels;
+    worst: the line of the worst one so far, the latest of equals.
+
+    Args:
+        say: takes a line. shown_by: gives the command that shows more about a rule's findings.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        say: Callable[[str], None],
+        shown_by: Callable[[str], str],
+        max_series: int = MAX_SERIES,
+    ) -> None:
+        self.windows = windows
+        self.incidents = Counts(LABELS, max_series)
+        self.last_ns: dict[Key, int] = {}
+        self.worst = ""
+        self._worst_rank = len(SEVERITIES)
+        self._say = say
+        self._shown_by = shown_by
+        self._until: OrderedDict[_Incident, int] = OrderedDict()
+        self._skipped = self._failed = 0
+        self._next = 0.0
+
+    def packets(self, piece: Piece) -> None:
+        """Let the window know the time."""
+        self.windows.packets(piece)
+
+    def rows(self, blocks: Sequence[TableBlock]) -> None:
+        """Rows go into the running window."""
+        self.windows.rows(blocks)
+
+    def tick(self, now: float) -> None:
+        """Raise what was found meanwhile."""
+        self.windows.tick(now)
+        if now >= self._next:
+            self._next = now + _EVERY_SECONDS
+            self._raise()
+
+    def close(self) -> None:
+        """Raise what the last window holds."""
+        self.windows.close()
+        self._raise()
+
+    def _raise(self) -> None:
+        for one in self.windows.take():
+            self._take(one)
+        failed, skipped = self.windows.failed, self.windows.skipped
+        if failed > self._failed:
+            self._failed = failed
+            self._say(f"findings of a window are missing: {self.windows.problem}")
+        if skipped and not self._skipped:
+            self._say("more rows than rules keep up with: findings of some windows are missing")
+        self._skipped = skipped
+
+    def _take(self, one: Finding) -> None:
+        subject = tuple((name, str(value)) for name, value in sorted(one.subject.items()))
+        incident = (one.code, one.severity, subject)
+        until = self._until.pop(incident, None)
+        self._until[incident] = max(one.last_ns, until or 0)
+        if len(self._until) > MAX_SUBJECTS:
+            self._until.popitem(last=False)
+        labels = self.incidents.key((one.number, one.code, one.severity))
+        self.last_ns[labels] = max(one.last_ns, self.last_ns.get(labels, 0))
+        if until is not None and one.first_ns - until <= INCIDENT_NS:
+            return
+        self.incidents.add(labels, 1)
+        line = line_of(one)
+        rank = SEVERITIES.index(one.severity)
+        if rank <= self._worst_rank:
+            self._worst_rank, self.worst = rank, line
+        self._say(f"{line} See: {self._shown_by(one.number)}")
+
+    def numbers(self) -> FindingNumbers:
+        """What metrics show, as it is now."""
+        windows = self.windows
+        return FindingNumbers(
+            dict(self.incidents.values), dict(self.last_ns),
+            {"judged": windows.judged, "skipped": windows.skipped, "failed": windows.failed},
+        )  # fmt: skip
+
+    @property
+    def total(self) -> int:
+        """Incidents so far."""
+        return sum(self.incidents.values.values())
+
+
+def line_of(one: Finding) -> str:
+    """What happened, when, and how grave it is: one line."""
+    when = time.strftime("%H:%M:%SZ", time.gmtime(one.first_ns / 1e9))
+    what = one.text.partition("\n")[0]
+    return f"finding {one.number} {one.severity} {one.code} at {when}: {one.title}: {what}"
