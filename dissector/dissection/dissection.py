@@ -7,6 +7,7 @@ files or from a wire: however the input is cut, the rows are the same.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -40,7 +41,7 @@ from dissector.protocols.interface import (
     FrameBlock,
     Specs,
 )
-from dissector.stream.columns import RangeColumns
+from dissector.stream.columns import SOURCE_HEAP, SOURCE_SIDE, RangeColumns
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
 
@@ -108,6 +109,11 @@ class Dissection:
         self._ready: list[TableBlock] = []
         self._cleaner = Cleaner() if options.redact else None
         self._untimed = UntimedRows(self.capture.untimed)
+        # Rows of the last block: a thread reads them beside the packets and frames of the next one.
+        self._aside = ThreadPoolExecutor(1, "rows")
+        self._reading: Future[tuple[list[TableBlock], list[TableBlock]]] | None = None
+        self._read_block: FrameBlock | None = None
+        self._is_of_this_feed = False
         self._is_settled = True
         self._repeated: tuple[set[int], set[int]] = (set(), set())
         self._is_in_file = False
@@ -120,13 +126,15 @@ class Dissection:
         self._is_in_file = True
 
     def feed(
-        self, data: ByteArray, start: int, end: int, is_last: bool
+        self, data: ByteArray, start: int, end: int, is_last: bool, *, stays: bool = False
     ) -> tuple[int, list[TableBlock]]:
         """Take bytes of the current file, data[start:end].
 
         Args:
             data: uint8[], writable, valid until the call returns.
             is_last: the file ends at `end`.
+            stays: data is valid until the next call returns, too, so that rows of its last frames
+                may be made meanwhile; that call is another `feed`, unless the file ends.
 
         Returns:
             The position after the bytes that are not needed again (the next call begins with the
@@ -134,6 +142,7 @@ class Dissection:
         """
         position = start
         self._repeated = (set(), self._repeated[0])
+        self._is_of_this_feed = False
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
@@ -142,6 +151,8 @@ class Dissection:
             if not scan.is_more:
                 break
         self._framing.flush()
+        if is_last or not (stays and self._is_of_this_feed):
+            self._finish_reading()
         return position, self._taken()
 
     def feed_packets(self, data: ByteArray, packets: PacketColumns, rows: int) -> list[TableBlock]:
@@ -161,6 +172,7 @@ class Dissection:
             first_packet = self.capture.count_packets(packets.ts_ns[:rows])
             self._take_packets(data, packets, rows, first_packet)
         self._framing.flush()
+        self._finish_reading()
         return self._taken()
 
     def settle(self) -> list[TableBlock]:
@@ -231,6 +243,7 @@ class Dissection:
         self._take_findings(self.packets.finish())
         self._note_hidden()
         self._out.append(self._findings.block())
+        self._aside.shutdown()
         return self._taken()
 
     def standing(self) -> list[TableBlock]:
@@ -340,22 +353,52 @@ class Dissection:
             self._connections.hold(side, finding)
 
     def _take_frames(self, block: FrameBlock) -> None:
-        """Let the protocols read a block of frames, and keep the rows that came of it.
+        """Let the protocols read a block of frames; its rows come when it is settled.
+
+        What does not follow from bytes alone (names, roles) is read here; the rest by a thread,
+        while the next packets come. Bytes of the heap and of the side buffer change with these, so
+        frames that lie there are read to the end at once; those of the framing do not.
+        """
+        self._settle()
+        found = [facts.advance(block) for facts in self._facts]
+        self._connections.note_ends(block.frames, block.rows)
+        self._reading = self._aside.submit(self._read, block, found)
+        self._read_block = block
+        self._is_of_this_feed = True
+        self._is_settled = False
+        sources = block.frames.source[: block.rows]
+        if ((sources == SOURCE_HEAP) | (sources == SOURCE_SIDE)).any():
+            self._finish_reading()
+
+    def _read(
+        self, block: FrameBlock, found: list[list[TableBlock]]
+    ) -> tuple[list[TableBlock], list[TableBlock]]:
+        """Rows of `frames`, and those of other tables with what was found already."""
+        parts = [
+            [*first, *facts.read(block)] for first, facts in zip(found, self._facts, strict=True)
+        ]
+        return self._frame_rows(block), merged(parts)
+
+    def _finish_reading(self) -> None:
+        """The rows of the last block but for its relations; no byte of it is needed any more.
 
         Rows of `frames` come out before the rows of facts that name these frames.
         """
-        self._settle()
-        found = merged([facts.advance(block) for facts in self._facts])
-        self._is_settled = False
+        if self._reading is None:
+            return
+        assert self._read_block is not None
+        reading, block = self._reading, self._read_block
+        self._reading = self._read_block = None
+        frames, found = reading.result()
         self._count_malformed(block)
-        self._connections.note_ends(block.frames, block.rows)
-        self._out.extend(self._frame_rows(block))
+        self._out.extend(frames)
         self._out.extend(self._addressed(found))
 
     def _settle(self) -> None:
         """The rest of the last block's rows, before anything else is asked of the protocols."""
         if not self._is_settled:
             self._is_settled = True
+            self._finish_reading()
             self._out.extend(self._addressed(merged([facts.settle() for facts in self._facts])))
 
     def _close_connections(self) -> None:

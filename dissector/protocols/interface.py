@@ -75,12 +75,13 @@ class Facts(Protocol):
     """Turns the frames of one protocol into rows; one object per capture.
 
     `advance` fills the field columns of its own protocol's rows of a block in place and gives rows
-    of other tables than `frames` that closed there; `frame_columns` names the columns of the
-    `frames` table for chosen rows of the block just advanced; `settle`, called before anything else
-    is, returns the other rows that closed in that block: until then a thread of its own may read
-    and fill the block's columns, but not the bytes behind it; `connection_facts` says what is known
-    of a connection that is over, None if nothing, and forgets it,
-    `standing_facts` what is known by now; `repeated` tells the connections
+    of other tables than `frames` that closed there; then a thread calls `read`, which gives more
+    such rows, those that take reading what frames hold, and `frame_columns`, which names the
+    columns of the `frames` table for chosen rows of that block; `settle`, called when these are
+    through and before anything else is, returns the other rows that closed in that block: until
+    then a thread of its own may read and fill the block's columns, but not the bytes behind it;
+    `connection_facts` says what is known of a connection that is over, None if nothing, and
+    forgets it, `standing_facts` what is known by now; `repeated` tells the connections
     that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
     over; `take_hidden` tells how many texts that no column but `detail` shows held a secret since
     it was asked last, and their bytes; `finish` closes what is open;
@@ -90,6 +91,8 @@ class Facts(Protocol):
     findings: NoticeLog
 
     def advance(self, block: FrameBlock) -> list[TableBlock]: ...
+
+    def read(self, block: FrameBlock) -> list[TableBlock]: ...
 
     def settle(self) -> list[TableBlock]: ...
 

@@ -30,7 +30,7 @@ STDIN_NAME: Final = "stdin"
 
 _TAIL_BYTES: Final = MAX_RECORD_BYTES + 64  # longest record and its header
 _PIECE_BYTES: Final = 1 << 20  # read and hashed at once, while it is in the processor's cache
-_BUFFERS: Final = 2
+_BUFFERS: Final = 3  # one that is filled, one with the consumer, and the one before that
 
 
 class FileProblem(NamedTuple):
@@ -66,8 +66,9 @@ class Buffer:
     """Bytes of a file: data[start:end], which begin with what the last buffer left unconsumed.
 
     is_last: the file ends at `end`. consumed: the consumer sets it to the position after what it
-    will not need again before it asks for the next buffer. is_enough: it may set this, where it
-    needs no more of the file: the next buffer is the last one.
+    will not need again before it asks for the next buffer; what lies before it stays until it asks
+    once more, or has had the last one. is_enough: it may set this, where it needs no more of the
+    file: the next buffer is the last one.
     """
 
     data: ByteArray
@@ -242,8 +243,10 @@ class ChainReader:
     def __iter__(self) -> Iterator[FileStart | Buffer | FileEnd]:
         assert self._thread is None, "a chain is read once"
         self._thread = threading.Thread(target=self._read_all, name="reading", daemon=True)
-        for number in range(_BUFFERS):
+        for _ in range(_BUFFERS):
             self._buffers.append(np.empty(_TAIL_BYTES + READ_BUFFER_BYTES, np.uint8))
+        *free, before = range(_BUFFERS)
+        for number in free:
             self._free.put(number)
         self._thread.start()
         held: tuple[int, Buffer] | None = None
@@ -264,10 +267,11 @@ class ChainReader:
                 assert 0 <= tail <= _TAIL_BYTES, "a consumer that left more than a record"
                 start -= tail
                 data[start:_TAIL_BYTES] = last.data[last.consumed : last.end]
-                # That it is enough goes with the buffer back to the thread, which has filled the
+                # That it is enough goes with a buffer back to the thread, which has filled the
                 # next one by then: how much of a file is hashed does not depend on who is quicker.
                 is_enough = last.is_enough and not event.is_last
-                self._free.put(-1 - number if is_enough else number)
+                self._free.put(-1 - before if is_enough else before)
+                before = number
             buffer = Buffer(data, start, _TAIL_BYTES + event.size, event.is_last)
             yield buffer
             assert buffer.consumed >= 0, "the consumer must say how far it came"

@@ -53,6 +53,10 @@ class ToyFacts:
             asked, asked_at = waiting.popleft()
             self._closed.append((connection, asked, number, at - asked_at, asked_at, self._ordinal))
 
+    def read(self, block: FrameBlock) -> list[TableBlock]:
+        """It has no messages."""
+        return []
+
     def settle(self) -> list[TableBlock]:
         """The exchanges that closed."""
         if not self._closed:

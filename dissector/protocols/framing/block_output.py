@@ -48,12 +48,13 @@ class FrameOutput:
         self.state = new_state(SLOTS, ARENA_BYTES)
         self.matrix, self.frames = new_frame_columns(FRAME_BLOCK_ROWS)
         self.rows = 0
-        # A block is read until the next one is handed out: two take turns.
+        # A block is read, columns and arena, until the next one is handed out: two take turns.
         self._other = new_frame_columns(FRAME_BLOCK_ROWS)
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
-        # What is still needed moves to the other arena; the first one's place is used again.
+        # What is still needed moves to the other arena. The first one's place is used again when
+        # a block has been handed out since: then the blocks in it are read to the end.
         self._spare = EMPTY
         self._for_kernel = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
 
@@ -70,6 +71,7 @@ class FrameOutput:
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
+        spare = EMPTY
         if self.rows:
             self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
             fresh, used = self._other, self._other_rows
@@ -77,8 +79,9 @@ class FrameOutput:
             self.matrix, self.frames = fresh
             self.matrix[:, :used] = NULL
             self.rows = 0
+            spare = self._spare
         if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
-            self._compact(len(self.state.arena))
+            self._compact(len(self.state.arena), spare)
 
     def close(self) -> None:
         """Forget the sink: nothing comes any more, and whoever owns both shall not be kept."""
@@ -92,11 +95,15 @@ class FrameOutput:
         while used + wanted > size // 2:
             size *= 2
         if size > len(self.state.arena):
-            self._compact(size)
+            self._compact(size, EMPTY)
 
-    def _compact(self, size: int) -> None:
-        """Move what is still needed to a fresh arena; only between blocks of frames."""
-        fresh = self._spare if len(self._spare) == size else np.empty(size, np.uint8)
+    def _compact(self, size: int, spare: ByteArray) -> None:
+        """Move what is still needed to a fresh arena; only between blocks of frames.
+
+        Args:
+            spare: the place of an arena that nobody reads.
+        """
+        fresh = spare if len(spare) == size else np.empty(size, np.uint8)
         used = int(compact_arena(self.state, fresh))
         for replay in self.replays:
             fresh[used : used + replay.size] = self.state.arena[replay.at : replay.at + replay.size]

@@ -80,9 +80,10 @@ class PulsarFacts:
         self._related = NoticeLog()
         self._aside = ThreadPoolExecutor(1, "relations")
         self._relation: Future[tuple[list[TableBlock], list[TableBlock]]]
+        self._fields: Fields
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Fill the columns of Pulsar's rows; the rows of other tables that closed."""
+        """Fill the columns of Pulsar's rows; producers and consumers that closed."""
         frames, rows = block.frames, block.rows
         fields = self._decoder.decode(frames, rows, block.sources)
         self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
@@ -91,8 +92,13 @@ class PulsarFacts:
         out = self._named(self._registry.advance(frames, rows, names, block.sources, self.findings))
         texts = self._exchanges.read_texts(frames, rows, block.sources)
         self._relation = self._aside.submit(self._relate, block, fields, texts, names)
-        out += self._entries.advance(frames, rows, block.sources, fields.words, self.findings)
+        self._fields = fields
         return out
+
+    def read(self, block: FrameBlock) -> list[TableBlock]:
+        """The messages of the block just advanced."""
+        frames, rows, words = block.frames, block.rows, self._fields.words
+        return self._entries.advance(frames, rows, block.sources, words, self.findings)
 
     def _relate(
         self, block: FrameBlock, fields: Fields, texts: Int64Array, names: list[bytes]

@@ -5,6 +5,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -180,6 +181,27 @@ def test_of_a_cut_compressed_file_the_good_part_is_read(tmp_path):
     end, facts = events[1]
     assert end.problem == "the gzip data is cut"
     assert facts.is_truncated
+
+
+def test_the_bytes_of_a_buffer_stay_until_the_next_one_has_been_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "READ_BUFFER_BYTES", 4000)
+    one = write(tmp_path, a=pcap(records(300)), b=pcap(records(200, 70)))
+    before = None
+    with ChainReader([str(path) for path in one]) as source:
+        capture = None
+        for event in source:
+            if isinstance(event, FileStart):
+                capture = CaptureReader()
+                capture.start_file()
+            if not isinstance(event, Buffer):
+                before = None
+                continue
+            if before is not None:
+                time.sleep(0.002)  # the thread could fill whatever is free
+                buffer, held = before
+                assert buffer.data[buffer.start : buffer.consumed].tobytes() == held
+            take(capture, event)
+            before = event, event.data[event.start : event.consumed].tobytes()
 
 
 def test_the_reader_stops_when_it_is_left_early(tmp_path):
