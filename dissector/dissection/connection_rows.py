@@ -57,7 +57,9 @@ class AddressCodes:
         places = connections & (_CACHED_CONNECTIONS - 1)
         missing = np.flatnonzero(self._known[0][places] != connections)
         if len(missing):
-            self._look_up(np.unique(connections[missing]), ends_of)
+            # Counts are for nobody: without them numpy imports its masked arrays, at each start.
+            distinct, _ = np.unique(connections[missing], return_counts=True)
+            self._look_up(distinct, ends_of)
         known, client, broker = self._known[:, places]
         # Two connections of one call may share a place.
         for row in np.flatnonzero(known != connections).tolist():
