@@ -27,7 +27,7 @@ unit = "s"
 why = "clients that wait longer each time try less often"
 
 [text]
-what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command} (topic {topic}); {requests} requests were lost so, the quickest close came {after_ms} ms behind the request."
+what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command}[ (topic {topic})]; {requests} requests {requests|was|were} lost so, the quickest close came {after_ms} ms behind the request."
 known = "The request (frame {first_request}), no answer to it, and that the broker closed first are in the capture, which has no hole in these connections; no error was answered on them before."
 rival = "A broker that was stopped or killed at that moment."
 decides = "The broker's log at that time: it reads every frame with one compression and one protocol, and closes on what it cannot read (a plain command where it expects gzip, clear text where it expects TLS), and on a producer's old epoch or a gap in its sequence."
@@ -36,7 +36,7 @@ do = "Compare the compression and TLS settings of client and broker; for a batch
 [variant.loop]
 severity = "error"
 title = "A Cursus client meets a closed connection again and again"
-what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command} (topic {topic}), {loop_opens} of them within {closest_s} s; {requests} requests were lost so, the quickest close came {after_ms} ms behind the request."
+what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command}[ (topic {topic})], {loop_opens} of them within {closest_s} s; {requests} requests {requests|was|were} lost so, the quickest close came {after_ms} ms behind the request."
 */
 WITH lost AS (
   SELECT

@@ -36,7 +36,7 @@ permits = "that the consumer was out of permits: it had some all the time"
 idle = "that the topic was idle: what came next had been sent to the broker before the silence ended"
 
 [text]
-what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages were delivered and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages are in the capture."
+what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages {unacked|was|were} delivered and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages {plateaus|is|are} in the capture."
 known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
 rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
@@ -49,7 +49,7 @@ rival = "A broker that was paused by its own dispatch rate and went on by chance
 
 [variant.subscription]
 title = "A whole subscription stopped at a limit of unacknowledged messages"
-what = "None of {consumers} consumers of {subscription} on {topic} got anything for {silence_measured_s} s, although {consumer_name}, the next to get something, had {available} permits: {unacked} messages were delivered to them and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages are in the capture."
+what = "None of {consumers} consumers of {subscription} on {topic} got anything for {silence_measured_s} s, although {consumer_name}, the next to get something, had {available} permits: {unacked} messages {unacked|was|were} delivered to them and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages {plateaus|is|are} in the capture."
 known = "No delivery to the subscription and no ACK of what its consumers held lies in the silence, the next entry had been waiting for {waited_s} s, and it was an ACK that ended it."
 rival = "Limits of the single consumers, all reached at once; further consumers outside of this capture hold messages, too, so that the limit is at least {unacked}."
 decides = "The limit that the broker has for the subscription (maxUnackedMessagesPerSubscription): is it {unacked}?"
@@ -57,7 +57,7 @@ decides = "The limit that the broker has for the subscription (maxUnackedMessage
 [variant.blocked_flag_stuck]
 verdict = "pattern"
 title = "Delivery stays stopped although the messages were acknowledged"
-what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. Half of these messages or more were acknowledged, and even 5 s later nothing came (broker {server_version})."
+what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. Half of these messages or more were acknowledged, and even 5 s later nothing came [ (broker {server_version})]."
 known = "Delivery stopped before the first of these messages was acknowledged, for a second or more, as at a limit. Half of them were acknowledged then, which is where a broker lets go, and the entry that waits has a receipt and came to no consumer of the subscription."
 rival = "A stop for another reason just when messages stayed unacknowledged; or consumers outside of this capture that hold more."
 decides = "The topic's statistics: is blockedConsumerOnUnackedMsgs true while unackedMessages is low?"

@@ -22,8 +22,8 @@ unit = "s"
 why = "a broker that reads its connection answers a PING within milliseconds"
 
 [text]
-what = "{sends} sends of producer {producer_name} to {topic} got no answer for {floor_s} s or more; the longest waited {longest_s} s. {answered} of them were answered in the end. {outstanding} sends of the producer were waiting when the first of them went out."
-known = "The SENDs are in the capture: they left the client. No receipt and no error for them lies between, also not for one sent again. On the same connection {pongs} PINGs were answered within {alive_s} s meanwhile, and {other_receipts} sends to other topics."
+what = "{sends} sends of producer {producer_name} to {topic} got no answer for {floor_s} s or more; the longest waited {longest_s} s. {answered} of them {answered|was|were} answered in the end. {outstanding} sends of the producer {outstanding|was|were} waiting when the first of them went out."
+known = "The SENDs are in the capture: they left the client. No receipt and no error for them lies between, also not for one sent again. On the same connection {pongs} PINGs {pongs|was|were} answered within {alive_s} s meanwhile, and {other_receipts} sends to other topics."
 rival = "A path that lost the SEND behind the tap, a broker that no longer reads, or storage of the topic that does not finish: without other answers to compare with they look alike."
 decides = "What the broker's log says about the topic at that time, and whether TCP of the broker acknowledged the SEND (packet of the evidence)."
 do = "Compare with other producers of the same broker at that time. Sends that the client reports as timed out and that are not in the capture never left it: look at the client's memory limit and queue then."
@@ -31,7 +31,7 @@ do = "Compare with other producers of the same broker at that time. Sends that t
 [variant.swallowed_after_close]
 verdict = "proven"
 title = "Sends behind the broker's close were swallowed"
-what = "{sends} sends of producer {producer_name} to {topic} were never answered, since the broker had closed the producer on that connection; for {longest_s} s no answer came to a send of the same sequence ids either."
+what = "{sends} sends of producer {producer_name} to {topic} {sends|was|were} never answered, since the broker had closed the producer on that connection; for {longest_s} s no answer came to a send of the same sequence ids either."
 known = "The producer was closed by the broker, or its id was opened again, before an answer came; the SENDs and what follows are in the capture, and no receipt for them is."
 rival = "A client that sends them again later than this capture lasts, or over a connection that was not captured."
 decides = "Whether the client's log says that it reconnected the producer, and when."
@@ -39,8 +39,8 @@ do = "Look why the producer was not opened again at once: lookups and PRODUCER r
 
 [variant.one_topic]
 title = "Sends to one topic got no answer while others on the connection did"
-what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s, while {other_receipts} sends to other topics on the same connection got their receipts."
-known = "Both are on one connection: the broker read it, and the path works in both directions. {answered} of the sends were answered in the end."
+what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s, while {other_receipts} sends to other topics on the same connection got {other_receipts|its receipt|their receipts}."
+known = "Both are on one connection: the broker read it, and the path works in both directions. {answered} of the sends {answered|was|were} answered in the end."
 rival = "A publish limit of that topic (then receipts come at an even pace afterwards), or the broker holding back this topic for a reason of its own."
 decides = "What the broker's log says about the ledger of {topic} at that time, and the write latency of the bookies of that ledger."
 do = "It is neither the network nor the connection: look at the storage of this topic, its ledger and that ledger's bookies."
@@ -48,7 +48,7 @@ do = "It is neither the network nor the connection: look at the storage of this 
 [variant.ledger_rollover]
 title = "Sends to one topic waited until it had a new ledger"
 what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s; the next receipt was of ledger {next_ledger_id}, before it was {last_ledger_id}."
-known = "Receipts name the ledger: the topic went on in another one. On the same connection {other_receipts} sends to other topics were answered meanwhile."
+known = "Receipts name the ledger: the topic went on in another one. On the same connection {other_receipts} sends to other topics {other_receipts|was|were} answered meanwhile."
 rival = "A ledger that was closed because of the failure: then the change is how the broker recovered, not what it waited for."
 decides = "When the broker's log says that ledger {last_ledger_id} was closed and {next_ledger_id} was created."
 do = "Look at the broker's log between these two lines, and at the metadata store's latency at that time: a new ledger needs it."
@@ -58,7 +58,7 @@ title = "All sends to one broker got no answer while other brokers answered"
 what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s. None of the {broker_topics} topics with waiting sends at this broker got a receipt from it meanwhile; other brokers gave {elsewhere_receipts}."
 known = "Receipts of the other brokers in the same capture: the clients and the tap worked."
 rival = "The path to that broker alone."
-decides = "PINGs to that broker: {pongs} were answered on this connection within {alive_s} s; with answers it is not the path."
+decides = "PINGs to that broker: {pongs} {pongs|was|were} answered on this connection within {alive_s} s; with answers it is not the path."
 do = "Look at that broker: its load, its garbage collection, its connection to the bookies."
 
 [variant.reads_paused]

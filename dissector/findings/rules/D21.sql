@@ -28,7 +28,7 @@ unit = "s"
 why = "brokers give up a silent connection after two intervals of keep-alive, 60 s by default, 200 s where they are long"
 
 [text]
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. Who holds it: {holder}."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. Who holds it: {holder}."
 known = "The refusal is in the capture; so is the open of the holder, if one is named."
 rival = "A holder whose open is not in the capture."
 decides = "The broker's statistics of the topic: address and age of its producers and consumers."
@@ -38,7 +38,7 @@ do = "Give each process its own name or subscription."
 severity = "error"
 verdict = "pattern"
 title = "A client is kept out by its own dead connection"
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is an earlier connection of the same address, from port {holder_port}, that the broker has not given up: nothing of its client had come for {holder_silent_s} s at the first refusal."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is an earlier connection of the same address, from port {holder_port}, that the broker has not given up: nothing of its client had come for {holder_silent_s} s at the first refusal."
 known = "The holder's open (frame {holder_open}) and its last frame (frame {holder_last}) are in the capture, on another connection than the refused one."
 rival = "Another process on the same host that holds the name and is idle."
 decides = "Whether the process behind port {holder_port} still runs."
@@ -47,7 +47,7 @@ do = "Wait until the broker's keep-alive ends the old connection (60 s behind it
 [variant.own_second_connection]
 severity = "warning"
 title = "A client is kept out by another connection of the same address"
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is another connection of the same address, from port {holder_port}, which is alive: its client had last sent {holder_silent_s} s before."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is another connection of the same address, from port {holder_port}, which is alive: its client had last sent {holder_silent_s} s before."
 known = "The holder's open (frame {holder_open}) and its last frame before the refusal (frame {holder_last}) are in the capture."
 rival = "Two processes on one host, or one client that opened two connections to the broker."
 decides = "Which process owns port {holder_port}."
@@ -56,7 +56,7 @@ do = "Give each process its own name or subscription, or use a type that takes s
 [variant.own_connection]
 severity = "warning"
 title = "A client opens what it holds already"
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder was opened on the same connection (frame {holder_open}) and never closed."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder was opened on the same connection (frame {holder_open}) and never closed."
 known = "Both opens are in the capture, on one connection, and no close between them."
 rival = "None on the wire: one process did both."
 decides = "Where in the application the name is opened twice."
@@ -65,7 +65,7 @@ do = "Close the first producer or consumer before opening it again, or share it.
 [variant.other_host]
 severity = "error"
 title = "A client is kept out by another host"
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}."
 known = "The holder's open (frame {holder_open}) is in the capture, and no close of it before the refusal."
 rival = "Two addresses of one process, or a proxy in front of one of them."
 decides = "Whether both hosts are meant to run the same application: pods that replace each other overlap for a while."
@@ -74,7 +74,7 @@ do = "Give each host its own name or subscription; for a Failover of processes u
 [variant.limit]
 severity = "warning"
 title = "A topic has as many producers or consumers as it may have"
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: '{error_text}'."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: '{error_text}'."
 known = "The broker's text names a limit."
 rival = "Dead producers or consumers that still count."
 decides = "The broker's statistics of the topic: how many there are, of what age."
@@ -83,7 +83,7 @@ do = "Raise the limit of the topic or namespace, or close what is not used."
 [variant.not_in_capture]
 severity = "error"
 title = "A client is kept out by a name that is taken"
-what = "The broker refused {command} on {topic} (subscription {subscription}) for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. No open of the holder is in this capture."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, '{error_text}'. No open of the holder is in this capture."
 known = "The refusals are in the capture, an open that could hold the name is not."
 rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
 */
