@@ -62,6 +62,16 @@ known = "Delivery stopped before the first of these messages was acknowledged, f
 rival = "A stop for another reason just when messages stayed unacknowledged; or consumers outside of this capture that hold more."
 decides = "The topic's statistics: is blockedConsumerOnUnackedMsgs true while unackedMessages is low?"
 do = "Take the topic's statistics, then let the consumer connect anew. apache/pulsar#22657 came with PR 20990 and is mended in brokers 3.0.10, 3.3.5 and 4.0.3 (PR 23796)."
+
+[variant.still]
+severity = "warning"
+verdict = "pattern"
+title = "Delivery stopped while nothing is acknowledged"
+what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. None of these messages was acknowledged in that time."
+known = "The entry that waits has a receipt and came to no consumer of the subscription, and no ACK of what these hold lies in that time."
+rival = "A broker that stopped for another reason, a transaction that is held open, or consumers outside of this capture that got the entry."
+decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}? And whether delivery goes on with the next acknowledgement."
+do = "Find out why the application acknowledges nothing; in the topic's statistics look at unackedMessages and blockedConsumerOnUnackedMsgs."
 */
 WITH many AS (
   SELECT
@@ -227,7 +237,10 @@ WHERE p.connection_id = -1 OR p.is_of_all = 0
 UNION ALL
 SELECT
   w.capture, w.start_us * 1000 AS first_ns, w.end_us * 1000 AS last_ns,
-  'blocked_flag_stuck' AS variant,
+  CASE
+    WHEN w.left_unacked = w.stopped_unacked THEN 'still'
+    ELSE 'blocked_flag_stuck'
+  END AS variant,
   w.topic AS subject_topic, w.subscription AS subject_subscription,
   w.consumer_name AS subject_consumer_name, w.client_ip AS subject_client_ip,
   (w.end_us - w.began_us) / 1e6 AS measured_silence_measured_s,
@@ -241,7 +254,13 @@ SELECT
 FROM withheld AS w
 WHERE
   w.subscription_type = 'Shared' AND w.kind = 'plain' AND w.holes = 0 AND w.strangers = 0
-  AND w.stopped_unacked > 1 AND 2 * w.left_unacked <= w.stopped_unacked
-  AND w.acked_us - w.began_us >= $silence_s * 1000000
-  AND w.end_us - w.acked_us >= $stuck_s * 1000000
+  AND w.stopped_unacked > 1
+  AND (
+    (w.left_unacked = w.stopped_unacked AND w.next_us IS NULL)
+    OR (
+      2 * w.left_unacked <= w.stopped_unacked
+      AND w.acked_us - w.began_us >= $silence_s * 1000000
+      AND w.end_us - w.acked_us >= $stuck_s * 1000000
+    )
+  )
   AND w.end_us - w.start_us >= $stuck_s * 1000000

@@ -21,6 +21,11 @@ value = 1.0
 unit = "s"
 why = "a broker that reads its connection answers a PING within milliseconds"
 
+[thresholds.given_up_s]
+value = 30.0
+unit = "s"
+why = "clients report a send as failed that got no receipt for so long, by default"
+
 [text]
 what = "{sends} sends of producer {producer_name} to {topic} got no answer for {floor_s} s or more; the longest waited {longest_s} s. {answered} of them {answered|was|were} answered in the end. {outstanding} sends of the producer {outstanding|was|were} waiting when the first of them went out."
 known = "The SENDs are in the capture: they left the client. No receipt and no error for them lies between, also not for one sent again. On the same connection {pongs} PINGs {pongs|was|were} answered within {alive_s} s meanwhile, and {other_receipts} sends to other topics."
@@ -68,6 +73,30 @@ known = "Nothing that the client asked on that connection was answered from the 
 rival = "A broker that hangs as a whole, or a path that went silent."
 decides = "Whether other connections to the same broker got answers at that time, and whether its TCP acknowledged the bytes."
 do = "Look for broker_reads_paused and its advice: publish-rate limits and limits of pending sends stop the reading of whole connections."
+
+[variant.answered]
+severity = "warning"
+title = "Sends were answered, but late"
+
+[variant.one_topic_answered]
+like = "one_topic"
+severity = "warning"
+title = "Sends to one topic were answered late while others on the connection were not"
+
+[variant.ledger_rollover_answered]
+like = "ledger_rollover"
+severity = "warning"
+title = "Sends to one topic waited until it had a new ledger, and were answered then"
+
+[variant.one_broker_answered]
+like = "one_broker"
+severity = "warning"
+title = "All sends to one broker were answered late while other brokers answered at once"
+
+[variant.reads_paused_answered]
+like = "reads_paused"
+severity = "warning"
+title = "Sends were answered late, as was all else on the connection"
 */
 WITH asked AS (
   SELECT
@@ -118,7 +147,14 @@ waits AS (
     min_by(w.outstanding_before, w.request_frame_no) AS outstanding,
     min(w.request_frame_no) AS oldest_frame,
     max(w.request_frame_no) AS newest_frame,
-    min_by(w.response_frame_no, w.request_frame_no) AS answer_frame
+    min_by(w.response_frame_no, w.request_frame_no) AS answer_frame,
+    CASE
+      WHEN
+        count(*) = count(CASE WHEN w.is_answered THEN 1 END)
+        AND max(w.until_ns - w.request_last_ns) < $given_up_s * 1000000000
+        THEN '_answered'
+      ELSE ''
+    END AS suffix
   FROM late AS w
   WHERE w.until_ns - w.request_last_ns >= $floor_s * 1000000000
   GROUP BY w.capture, w.connection_id, w.client_ip, w.broker_ip, w.topic, w.producer_name
@@ -220,13 +256,16 @@ SELECT
   w.capture, w.first_ns, w.until_ns AS last_ns,
   CASE
     WHEN w.dropped = w.sends THEN 'swallowed_after_close'
-    WHEN g.next_ledger_id <> g.last_ledger_id AND b.other_receipts > 0 THEN 'ledger_rollover'
-    WHEN b.other_receipts > 0 THEN 'one_topic'
-    WHEN s.topics > 1 AND s.own_receipts = 0 AND s.elsewhere_receipts > 0 THEN 'one_broker'
+    WHEN g.next_ledger_id <> g.last_ledger_id AND b.other_receipts > 0
+      THEN concat('ledger_rollover', w.suffix)
+    WHEN b.other_receipts > 0 THEN concat('one_topic', w.suffix)
+    WHEN s.topics > 1 AND s.own_receipts = 0 AND s.elsewhere_receipts > 0
+      THEN concat('one_broker', w.suffix)
     WHEN
       coalesce(b.answers, 0) + coalesce(p.answers, 0) = 0
       AND coalesce(b.waiting, 0) + coalesce(p.waiting, 0) > 0
-      THEN 'reads_paused'
+      THEN concat('reads_paused', w.suffix)
+    WHEN w.suffix <> '' THEN 'answered'
     ELSE ''
   END AS variant,
   w.topic AS subject_topic, w.producer_name AS subject_producer_name,
