@@ -128,6 +128,7 @@ def _found(
 
     own = {query.rule.file for query in rule_queries().values()}
     of_users = [rule for rule in rules if rule.file not in own]
+    wanted = frozenset(rule.number for rule in rules if rule.file in own)
     name, why = chosen(*engine, opened.lake.rows())
     common.words.detail(why)
     with (
@@ -135,9 +136,10 @@ def _found(
         opened_engine(name, engine[1], opened.lake.rows(), common.jobs) as engine_in,
     ):
         found, failed, sources = pipeline.find(
-            opened.lake, work, engine_in, captures, has_memory=opened.reading is None
+            opened.lake, work, engine_in, captures, has_memory=opened.reading is None,
+            rules=wanted,
         )
-    wanted = {rule.number for rule in rules} - {rule.number for rule in of_users}
+    found = [one for one in found if one.number in wanted]
     found = [one for one in found if one.number in wanted]
     if of_users:
         mine = tuple(
@@ -201,24 +203,28 @@ def lines_of(
         "dissector explain D06\n"
         "dissector explain unacked_limit_plateau\n"
         "dissector explain 369295620\n"
-        "dissector explain ChecksumError"
+        "dissector explain ChecksumError\n"
+        "dissector explain unacked messages limit"
     )
 )
-@click.argument("name", metavar="CODE|NUMBER|ERROR")
+@click.argument("words", nargs=-1, required=True, metavar="CODE|NUMBER|ERROR|WORDS...")
 @_rules_option
-def explain(name: str, folder: Path | None) -> int:
+def explain(words: tuple[str, ...], folder: Path | None) -> int:
     """Say what a code, a notice, an error or a number means.
 
     A number is a frame length that a broker complains of; with what people reported and what to
-    ask.
+    ask. Other words are looked for in all of these, and the best few are listed.
     """
-    from dissector.findings.explaining import explained
+    from dissector.findings.explaining import explained, searched
     from dissector.findings.loading import load_rules
 
     rules, broken = load_rules(folder)
     for problem in broken:
         click.echo(f"dissector: rule left out: {safe_text(str(problem))}", err=True)
+    name = " ".join(words)
     lines = explained(name, rules)
+    if not lines and (lines := searched(name, rules)):
+        lines = [*lines, "", "dissector explain CODE says more of one of these."]
     if not lines:
         raise UsageError(
             f"{name} is no finding, no notice, no error of a broker and no frame length that is "

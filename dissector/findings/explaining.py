@@ -2,14 +2,23 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Final
 
-from dissector.findings.loading import Rule
+from dissector.findings.loading import PARTS, Rule, Words
 from dissector.notices import NOTICES
 
 _NUMBER: Final = re.compile(r"\{value2?\}")  # of a single notice
+# What stands in sentences of findings for what only a finding knows, and the words of several.
+_PLACE: Final = re.compile(r"\{\w+(?:\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
+_WORD: Final = re.compile(r"[a-z0-9][a-z0-9_#-]*")
+_COMMON: Final = frozenset({
+    "a", "all", "an", "and", "are", "be", "but", "by", "do", "does", "for", "from", "has", "have",
+    "i", "in", "is", "it", "its", "my", "no", "not", "of", "on", "or", "so", "that", "the", "there",
+    "this", "to", "was", "were", "what", "when", "which", "why", "with",
+})  # fmt: skip
+MAX_SEARCHED: Final = 8
 # A frame begins with its length without these bytes; brokers add them when they say what they read.
 LENGTH_BYTES: Final = 4
 # What other protocols begin with.
@@ -33,10 +42,7 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
     if name.isascii() and name.isdecimal() and len(name) <= 20:
         lines += _length(int(name))
     asked = name.lower()
-    errors = tomllib.loads(
-        resources.files("dissector.findings").joinpath("errors.toml").read_text("utf-8")
-    )
-    for error, words in errors.items():
+    for error, words in _errors().items():
         if error.lower() == asked:
             lines += [f"{error}: an error that a broker answers.", words["means"]]
             lines += [f"To ask: {words['ask']}"]
@@ -49,6 +55,52 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
         if asked in (each.lower() for each in names):
             lines += ([""] if lines else []) + _rule(rule)
     return lines
+
+
+def searched(text: str, rules: Sequence[Rule]) -> list[str]:
+    """The findings, errors and notices that say most of these words, the best first, one a line.
+
+    A word in a name or a title counts for more than one in the sentences; those that say half
+    of the words or less are none.
+    """
+    stems = {_stem(word) for word in _WORD.findall(text.lower()) if word not in _COMMON}
+    found = []
+    for line, body in _entries(rules):
+        head = [stem for stem in stems if _says(line, stem)]
+        rest = [stem for stem in stems if stem not in head and _says(body, stem)]
+        if 2 * (len(head) + len(rest)) > len(stems):
+            found.append((-len(head) - len(rest), -len(head), line))
+    return [line for *_, line in sorted(found)[:MAX_SEARCHED]]
+
+
+def _stem(word: str) -> str:
+    """What forms of a word begin with."""
+    return word[:-2] if len(word) >= 7 and word.isalpha() else word.removesuffix("s") or word
+
+
+def _says(text: str, stem: str) -> bool:
+    return re.search(rf"(?<![a-z0-9]){re.escape(stem)}", text.lower()) is not None
+
+
+def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
+    """A line of each thing that can be explained, and what else is said of it."""
+    for rule in rules:
+        for variant, words in rule.words.items():
+            texts = (_said(words, part) for part in PARTS)
+            said = (*texts, *(rule.references if not variant else ()), *rule.errors)
+            name = f"{rule.number}, {variant or rule.code}"
+            yield f"{name}: {words.title} ({words.severity})", " ".join((rule.code, *said))
+    for error, means in _errors().items():
+        apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
+        yield f"{error}: {means['means']}", f"{apart} {means['ask']}"
+    for kind in NOTICES:
+        sentence = _NUMBER.sub("…", kind.sentence)
+        yield f"{kind.code}: {sentence} (notice, {kind.severity})", kind.code.replace("_", " ")
+
+
+def _errors() -> dict[str, dict[str, str]]:
+    text = resources.files("dissector.findings").joinpath("errors.toml").read_text("utf-8")
+    return tomllib.loads(text)
 
 
 def _length(number: int) -> list[str]:
@@ -68,6 +120,12 @@ def _length(number: int) -> list[str]:
     return []
 
 
+def _said(words: Words, part: str) -> str:
+    return _PLACE.sub(
+        lambda found: found[1] or ("…" if found[0].startswith("{") else ""), words.parts[part]
+    )
+
+
 def _rule(rule: Rule) -> list[str]:
     lines = []
     for variant, words in rule.words.items():
@@ -75,9 +133,9 @@ def _rule(rule: Rule) -> list[str]:
         lines += [f"{rule.number}{name}: {words.title} ({words.severity}, {words.verdict})"]
         if variant and words.parts["rival"] == rule.words[""].parts["rival"]:
             continue
-        lines += [f"  What else looks the same: {words.parts['rival']}"]
-        lines += [f"  What would decide: {words.parts['decides']}"]
-        lines += [f"  What to do: {words.parts['do']}"]
+        lines += [f"  What else looks the same: {_said(words, 'rival')}"]
+        lines += [f"  What would decide: {_said(words, 'decides')}"]
+        lines += [f"  What to do: {_said(words, 'do')}"]
     for name, each in rule.thresholds.items():
         lines += [f"  Threshold {name}: {each.value:g} {each.unit}; {each.why}."]
     if rule.references:

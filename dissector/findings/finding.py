@@ -35,9 +35,21 @@ _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
 PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
 _KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
-_PLACE: Final = re.compile(r"\{(\w+)\}(?: (ids|(?!this)\w{4,}s)\b)?")
+# {name}, {name|is|are} by how many there are; the noun behind it, with a word between at most.
+_PLACE: Final = re.compile(
+    r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*))?\}"
+    r"(?: ((?:such|other|further|open|slow) )?(ids|(?!this)\w{4,}s)\b)?"
+)
+_IF_KNOWN: Final = re.compile(r"\[([^\[\]]*)\]")  # what is said only if its values are known
 _AT: Final = re.compile(r"LINE (\d+):.*", re.DOTALL)
 _NAMED: Final = re.compile(r'"(\w+)"|\bname (\w+)')
+_ENDINGS: Final = re.compile(r"ies$|(?<=ch|sh|ss)es$|s$")
+_UNNAMED: Final = {
+    "name": "name not captured",
+    "topic": "a topic whose name was not captured",
+    "subscription": "a subscription whose name was not captured",
+    "version": "version not captured",
+}
 _SENTENCE: Final = {
     "what": "",
     "known": "How it is known: ",
@@ -169,7 +181,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
     names = {_split(name)[1] for name in columns} | {*rule.thresholds}
     for words in rule.words.values():
         for part in words.parts.values():
-            for name, _ in _PLACE.findall(part):
+            for name, *_ in _PLACE.findall(part):
                 if name not in names:
                     raise UsageError(f"a text names {{{name}}}, which no column gives")
 
@@ -252,32 +264,40 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
         worst["capture"], subject, min(row["first_ns"] or 0 for row in rows),
         max(row["last_ns"] or 0 for row in rows), len(incidents), measured, thresholds,
         tuple(rule.ruled_out[name] for name, is_so in _cells(worst, "ruled_out").items() if is_so),
-        tuple(evidence.values()), _text(words.parts, values),
+        tuple(evidence.values()), text_of(words.parts, values),
     )  # fmt: skip
 
 
-def _text(parts: Mapping[str, str], values: Mapping[str, Any]) -> str:
+def text_of(parts: Mapping[str, str], values: Mapping[str, Any]) -> str:
     """The sentences; a value that itself looks like a place is not looked up again."""
-    lines = (
-        _SENTENCE[part] + _PLACE.sub(lambda found: _counted(values, found), parts[part])
-        for part in PARTS
-    )
+    lines = []
+    for part in PARTS:
+        template = _IF_KNOWN.sub(lambda found: _if_known(values, found[1]), parts[part])
+        lines.append(_SENTENCE[part] + _PLACE.sub(lambda found: _counted(values, found), template))
     return "\n".join(lines)
 
 
+def _if_known(values: Mapping[str, Any], template: str) -> str:
+    known = all(values.get(found[1]) is not None for found in _PLACE.finditer(template))
+    return template if known else ""
+
+
 def _counted(values: Mapping[str, Any], found: re.Match[str]) -> str:
-    """A value in a sentence, and the noun behind it: one has no plural."""
-    value, noun = values.get(found[1]), found[2]
+    """A value in a sentence, or the word that its number asks for, and the noun behind it."""
+    name, singular, plural, between, noun = found.groups()
+    value = values.get(name)
+    is_one = value == 1 and type(value) is int
+    text = _shown(name, value) if singular is None else (singular if is_one else plural)
     if noun is None:
-        return _shown(value)
-    if value == 1 and type(value) is int:
-        noun = f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
-    return f"{_shown(value)} {noun}"
+        return text
+    if is_one and singular is None:
+        noun = _ENDINGS.sub(lambda ending: "y" if ending[0] == "ies" else "", noun)
+    return f"{text} {between or ''}{noun}"
 
 
-def _shown(value: object) -> str:
+def _shown(name: str, value: object) -> str:
     if value is None:
-        return "(unknown)"
+        return f"({_UNNAMED.get(name.rpartition('_')[2], 'not known')})"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

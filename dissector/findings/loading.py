@@ -213,7 +213,10 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for name, value in variants.items():
         if not isinstance(value, dict):
             raise _Wrong(f"`variant.{name}` is no table", 1)
-        words[name] = _words(value, value, plain)
+        like = value.get("like", "")
+        if not isinstance(like, str) or like not in words:
+            raise _Wrong(f"`variant.{name}` is like {like!r}, which is no variant above it", 1)
+        words[name] = _words(value, value, words[like])
     return Rule(
         file, values["code"], values["number"], values["protocol"], values["worst"],
         values.get("section", ""), words, thresholds, ruled_out, lists["references"],

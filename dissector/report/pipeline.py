@@ -57,13 +57,14 @@ class Scope(NamedTuple):
     """What a report is asked for.
 
     captures: ids, none for all; selection: of rows; is_exact: percentiles from all values;
-    sections: their names.
+    sections: their names; rules: of the program that are asked, by number, none for all.
     """
 
     captures: Sequence[str] = ()
     selection: Selection = Selection()
     is_exact: bool = False
     sections: Sequence[str] = tuple(SECTIONS)
+    rules: frozenset[str] = frozenset()
 
     @property
     def is_kept(self) -> bool:
@@ -241,13 +242,16 @@ def find(
     captures: Sequence[str] = (),
     *,
     has_memory: bool = True,
+    rules: frozenset[str] = frozenset(),
 ) -> tuple[list[Finding], list[Problem], list[Row]]:
     """What the rules of the program find, those that failed, and the files behind the captures.
+
+    rules: by number, none for all.
 
     Raises:
         UsageError, InputError: as of `make_report`.
     """
-    scope = Scope(captures, sections=(FINDINGS,))
+    scope = Scope(captures, sections=(FINDINGS,), rules=rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
     return *found_in(made.parts), made.report["sources"]
 
@@ -296,7 +300,10 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
 
 def _names(scope: Scope) -> dict[str, str]:
     """The queries whose rows the sections are made from, and the digest of each."""
-    rules = {name: query.digest for name, query in rule_queries().items()}
+    rules = {
+        name: query.digest for name, query in rule_queries().items()
+        if not scope.rules or query.rule.number in scope.rules
+    }  # fmt: skip
     if set(scope.sections) == {FINDINGS}:
         return rules
     return {name: query.digest for name, query in catalogue().items()} | rules

@@ -27,7 +27,7 @@ unit = "s"
 why = "clients that wait longer each time try less often"
 
 [text]
-what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command} (topic {topic}); {requests} requests were lost so, the quickest close came {after_ms} ms behind the request."
+what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command}[ (topic {topic})]; {requests} requests {requests|was|were} lost so, the quickest close came {after_ms} ms behind the request."
 known = "The request (frame {first_request}), no answer to it, and that the broker closed first are in the capture, which has no hole in these connections; no error was answered on them before."
 rival = "A broker that was stopped or killed at that moment."
 decides = "The broker's log at that time: it reads every frame with one compression and one protocol, and closes on what it cannot read (a plain command where it expects gzip, clear text where it expects TLS), and on a producer's old epoch or a gap in its sequence."
@@ -36,7 +36,12 @@ do = "Compare the compression and TLS settings of client and broker; for a batch
 [variant.loop]
 severity = "error"
 title = "A Cursus client meets a closed connection again and again"
-what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command} (topic {topic}), {loop_opens} of them within {closest_s} s; {requests} requests were lost so, the quickest close came {after_ms} ms behind the request."
+what = "{broker_ip}:{broker_port} closed {connections} connections of {client_ip} without an answer to {command}[ (topic {topic})], {loop_opens} of them within {closest_s} s; {requests} requests {requests|was|were} lost so, the quickest close came {after_ms} ms behind the request."
+
+[variant.once]
+severity = "info"
+title = "A Cursus broker closed one connection instead of answering"
+rival = "A broker that was stopped, restarted or killed at that moment: one close alone does not tell."
 */
 WITH lost AS (
   SELECT
@@ -74,6 +79,7 @@ SELECT
     WHEN
       count(DISTINCT t.connection_id) >= $loop_opens
       AND min(t.loop_ns) <= $loop_s * 1000000000 THEN 'loop'
+    WHEN max(a.connections) = 1 THEN 'once'
     ELSE ''
   END AS variant,
   t.client_ip AS subject_client_ip, t.broker_ip AS subject_broker_ip,
@@ -84,5 +90,12 @@ SELECT
   min(t.last_ts_ns - t.request_last_ns) / 1e6 AS measured_after_ms,
   min(t.request_frame_no) AS frame_first_request, max(t.request_frame_no) AS frame_last_request
 FROM timed AS t
+JOIN (
+  SELECT capture, client_ip, broker_ip, broker_port, count(DISTINCT connection_id) AS connections
+  FROM unexplained
+  GROUP BY capture, client_ip, broker_ip, broker_port
+) AS a
+  ON a.capture = t.capture AND a.client_ip = t.client_ip AND a.broker_ip = t.broker_ip
+  AND a.broker_port = t.broker_port
 GROUP BY
   t.capture, t.client_ip, t.broker_ip, t.broker_port, t.request_command, t.topic

@@ -17,7 +17,7 @@ unit = "answers"
 why = "two answers of success for the same batch are two copies, but on an idempotent topic"
 
 [text]
-what = "{batches} batches of producer {producer_name} to {topic} were sent more than once and answered OK each time, the worst, sequence {sequence_id}, {copies} times. For {other_offsets} of them the answers name different offsets, for {no_offsets} they name none."
+what = "{batches} batches of producer {producer_name} to {topic} {batches|was|were} sent more than once and answered OK each time, the worst, sequence {sequence_id}, {copies} times. For {other_offsets} of them the answers name different offsets, for {no_offsets} they name none."
 known = "Every copy has the same producer, sequence and partition, and its own answer; all are in the capture."
 rival = "An idempotent topic, where the broker answers a copy with OK and does not store it; offsets in answers are the log's end, which other producers move on."
 decides = "Whether consumers get the records more than once, or whether the log's end moved by more than one copy."

@@ -20,7 +20,7 @@ why = "a crash, a rebalance or a lost commit costs one more each"
 what = "Group {subscription} got offset {offset} of {topic}, partition {partition}, {times} times within {lasted_s} s, {entries} offsets {least_times} times or more (cause: {cause}). Consumer: {consumer_name}."
 known = "Every delivery is in the capture, with its offset; redelivery is an offset at or below what the group got before."
 rival = "An application that goes back on purpose, by an offset of its own."
-decides = "Whether a commit of a higher offset was accepted between: {commits} commits of this group for the topic were, in the whole capture."
+decides = "Whether a commit of a higher offset was accepted between: In the whole capture it committed {commits} times for this topic."
 do = "Look at why the consumer does not commit, or at where it asks from: a broker begins at the committed offset, and at the offset in the request where there is none."
 */
 WITH again AS (

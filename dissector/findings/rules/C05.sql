@@ -22,7 +22,7 @@ unit = "times its own mean pause between commits"
 why = "a group that commits seldom is not stalled: its own pace decides"
 
 [text]
-what = "Member {member} of group {subscription} got {messages} messages of {topic} and committed none of them for {silent_s} s, while {beats} of its heartbeats were answered OK. {commits} commits were made before; the last known lag is {lag} messages."
+what = "Member {member} of group {subscription} got {messages} messages of {topic} and committed none of them for {silent_s} s, while {beats} of its heartbeats were answered OK. {commits} commits {commits|was|were} made before; [the last known lag is {lag} messages]."
 known = "Deliveries, heartbeats and their answers are in the capture, and no commit of the group for this topic behind the first of these deliveries (frame {first_delivery})."
 rival = "A group that commits elsewhere (in transactions, or at another store), or only at its end."
 decides = "A thread dump of the consumer: is its handler stuck, or did it fail? On the wire, a handler that failed and one that hangs look the same."

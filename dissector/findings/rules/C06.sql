@@ -28,7 +28,7 @@ unit = "s"
 why = "refusals further apart are two stories"
 
 [text]
-what = "{broker_ip} refused {command} of {client_ip} (topic {topic}, group {group}) {refusals_seen} times in {lasted_s} s: {error_code} '{error_text}'. {successes} such requests of this client for the same were answered OK by any broker meanwhile or later."
+what = "{broker_ip} refused {command} of {client_ip}[ (topic {topic})][ (group {group})] {refusals_seen} times in {lasted_s} s: {error_code} '{error_text}'. {successes} such requests of this client for the same {successes|was|were} answered OK by any broker meanwhile or later."
 known = "Every request and every refusal is in the capture."
 rival = "A client that is meant to poll until something is there."
 decides = "What the error asks for: routing errors name the broker to ask instead, fencing errors ask for a new join or a new epoch, others for a change of settings."

@@ -29,13 +29,13 @@ why = "what was granted too much and what was acknowledged before differ by what
 [text]
 what = "Consumer {consumer_name} of {subscription} on {topic} subscribed again while it was open, the broker agreed, and it granted its queue once more: its balance rose to {most_available} permits, its first FLOW was {first_flow}."
 known = "Both SUBSCRIBEs and SUCCESSes are on one connection, and no close, seek or end lies between them. A second SUBSCRIBE of an open consumer changes nothing at the broker."
-rival = "None for the balance. What the client did with the messages of the first one is not on the wire: {dropped} of those delivered between the two FLOWs were never acknowledged in this capture, and probably thrown away by the client."
+rival = "None for the balance. What the client did with the messages of the first one is not on the wire: {dropped} of those delivered between the two FLOWs {dropped|was|were} never acknowledged in this capture, and probably thrown away by the client."
 decides = "The client's log at that time: two attempts to reconnect that ran into each other."
 do = "Look at the client's version (apache/pulsar PR 20591). Messages that the client threw away come again when it asks for them, or with its next connection."
 
 [variant.ack_set_overgrant]
 title = "A consumer gives back permits of messages that it never got"
-what = "The balance of consumer {consumer_name} of {subscription} on {topic} rose to {most_available} permits, its first FLOW was {first_flow}; {acked_before} messages of its batches were acknowledged already when they came again."
+what = "The balance of consumer {consumer_name} of {subscription} on {topic} rose to {most_available} permits, its first FLOW was {first_flow}; {acked_before} messages of its batches {acked_before|was|were} acknowledged already when they came again."
 known = "The broker charges only what is left of such a batch (its ack_set); the surplus of {surplus} permits is what the client gave back beyond that."
 rival = "A client that lets its queue grow; equal amounts by chance are unlikely."
 decides = "The client's version: Java clients with PR 22091 give back only what they were charged."

@@ -36,7 +36,7 @@ permits = "that the consumer was out of permits: it had some all the time"
 idle = "that the topic was idle: what came next had been sent to the broker before the silence ended"
 
 [text]
-what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages were delivered and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages are in the capture."
+what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages {unacked|was|were} delivered and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages {plateaus|is|are} in the capture."
 known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
 rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
@@ -49,7 +49,7 @@ rival = "A broker that was paused by its own dispatch rate and went on by chance
 
 [variant.subscription]
 title = "A whole subscription stopped at a limit of unacknowledged messages"
-what = "None of {consumers} consumers of {subscription} on {topic} got anything for {silence_measured_s} s, although {consumer_name}, the next to get something, had {available} permits: {unacked} messages were delivered to them and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages are in the capture."
+what = "None of {consumers} consumers of {subscription} on {topic} got anything for {silence_measured_s} s, although {consumer_name}, the next to get something, had {available} permits: {unacked} messages {unacked|was|were} delivered to them and not acknowledged. Delivery went on {resume_measured_s} s after the next acknowledgement; {plateaus} such silences at this number of messages {plateaus|is|are} in the capture."
 known = "No delivery to the subscription and no ACK of what its consumers held lies in the silence, the next entry had been waiting for {waited_s} s, and it was an ACK that ended it."
 rival = "Limits of the single consumers, all reached at once; further consumers outside of this capture hold messages, too, so that the limit is at least {unacked}."
 decides = "The limit that the broker has for the subscription (maxUnackedMessagesPerSubscription): is it {unacked}?"
@@ -57,11 +57,21 @@ decides = "The limit that the broker has for the subscription (maxUnackedMessage
 [variant.blocked_flag_stuck]
 verdict = "pattern"
 title = "Delivery stays stopped although the messages were acknowledged"
-what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. Half of these messages or more were acknowledged, and even 5 s later nothing came (broker {server_version})."
+what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. Half of these messages or more were acknowledged, and even 5 s later nothing came [ (broker {server_version})]."
 known = "Delivery stopped before the first of these messages was acknowledged, for a second or more, as at a limit. Half of them were acknowledged then, which is where a broker lets go, and the entry that waits has a receipt and came to no consumer of the subscription."
 rival = "A stop for another reason just when messages stayed unacknowledged; or consumers outside of this capture that hold more."
 decides = "The topic's statistics: is blockedConsumerOnUnackedMsgs true while unackedMessages is low?"
 do = "Take the topic's statistics, then let the consumer connect anew. apache/pulsar#22657 came with PR 20990 and is mended in brokers 3.0.10, 3.3.5 and 4.0.3 (PR 23796)."
+
+[variant.still]
+severity = "warning"
+verdict = "pattern"
+title = "Delivery stopped while nothing is acknowledged"
+what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledged messages and got nothing for {silence_measured_s} s although an entry waited and consumer {consumer_name} had {available} permits. None of these messages was acknowledged in that time."
+known = "The entry that waits has a receipt and came to no consumer of the subscription, and no ACK of what these hold lies in that time."
+rival = "A broker that stopped for another reason, a transaction that is held open, or consumers outside of this capture that got the entry."
+decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}? And whether delivery goes on with the next acknowledgement."
+do = "Find out why the application acknowledges nothing; in the topic's statistics look at unackedMessages and blockedConsumerOnUnackedMsgs."
 */
 WITH many AS (
   SELECT
@@ -227,7 +237,10 @@ WHERE p.connection_id = -1 OR p.is_of_all = 0
 UNION ALL
 SELECT
   w.capture, w.start_us * 1000 AS first_ns, w.end_us * 1000 AS last_ns,
-  'blocked_flag_stuck' AS variant,
+  CASE
+    WHEN w.left_unacked = w.stopped_unacked THEN 'still'
+    ELSE 'blocked_flag_stuck'
+  END AS variant,
   w.topic AS subject_topic, w.subscription AS subject_subscription,
   w.consumer_name AS subject_consumer_name, w.client_ip AS subject_client_ip,
   (w.end_us - w.began_us) / 1e6 AS measured_silence_measured_s,
@@ -241,7 +254,13 @@ SELECT
 FROM withheld AS w
 WHERE
   w.subscription_type = 'Shared' AND w.kind = 'plain' AND w.holes = 0 AND w.strangers = 0
-  AND w.stopped_unacked > 1 AND 2 * w.left_unacked <= w.stopped_unacked
-  AND w.acked_us - w.began_us >= $silence_s * 1000000
-  AND w.end_us - w.acked_us >= $stuck_s * 1000000
+  AND w.stopped_unacked > 1
+  AND (
+    (w.left_unacked = w.stopped_unacked AND w.next_us IS NULL)
+    OR (
+      2 * w.left_unacked <= w.stopped_unacked
+      AND w.acked_us - w.began_us >= $silence_s * 1000000
+      AND w.end_us - w.acked_us >= $stuck_s * 1000000
+    )
+  )
   AND w.end_us - w.start_us >= $stuck_s * 1000000

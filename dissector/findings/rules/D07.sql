@@ -32,7 +32,7 @@ unit = "distinct keys"
 why = "with fewer a consumer may get no key at all"
 
 [text]
-what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared, broker {server_version}), had {available} permits and got nothing for {waited_s} s; {held} messages that had been delivered before it joined were unacknowledged at other consumers, the oldest at {holder_name}. Its first message came {released_s} s after the last of them was acknowledged."
+what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared[, broker {server_version}]), had {available} permits and got nothing for {waited_s} s; {held} messages that had been delivered before it joined {held|was|were} unacknowledged at other consumers, the oldest at {holder_name}. Its first message came {released_s} s after the last of them was acknowledged."
 known = "The join, every delivery and every ACK of the subscription's consumers are in the capture; what came first had waited for {first_waited_s} s."
 rival = "Consumers outside of this capture that hold older messages; or messages of these keys that came only then."
 decides = "The broker's version: before 4.0 a consumer that joins waits for all that was delivered before; since then (apache/pulsar PR 23352) only for messages of the same keys."
@@ -41,7 +41,7 @@ do = "Acknowledge the oldest messages first, beginning with frame {oldest_held} 
 [variant.still]
 whole = "the end of a window is no end: more may come in the next"
 title = "A consumer that joined still waits while another one holds older messages"
-what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared, broker {server_version}), had {available} permits and got nothing for {waited_s} s, to the end of the capture; {held} messages that had been delivered before it joined were unacknowledged at other consumers all the time, the oldest at {holder_name}, and an entry that was stored came to nobody."
+what = "Consumer {consumer_name} joined {subscription} on {topic} (Key_Shared[, broker {server_version}]), had {available} permits and got nothing for {waited_s} s, to the end of the capture; {held} messages that had been delivered before it joined {held|was|were} unacknowledged at other consumers all the time, the oldest at {holder_name}, and an entry that was stored came to nobody."
 known = "The join, every delivery and every ACK of the subscription's consumers, and the receipt of the entry that waits, are in the capture."
 rival = "Consumers outside of this capture that got the entry; a limit of unacknowledged messages; or keys none of which is this consumer's."
 

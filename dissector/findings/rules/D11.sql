@@ -18,7 +18,7 @@ why = "the client closes itself when it takes the batch apart, within millisecon
 
 [text]
 what = "Consumer {consumer_name} of {subscription} on {topic} had asked for one message at a time, got a batch of {batch_messages}, and closed itself {closed_after_s} s later."
-known = "Its {grants} FLOWs were of one permit each; the batch is the last that came to it, it acknowledged none of it, and CLOSE_CONSUMER is the client's."
+known = "Each of its {grants} FLOWs was of one permit; the batch is the last that came to it, it acknowledged none of it, and CLOSE_CONSUMER is the client's."
 rival = "An application that closed its consumer just then, with a queue of 1, which also asks for one message at a time."
 decides = "The client's log: a consumer with a queue of 0 says that it cannot take batches."
 do = "Give the consumer a queue of 1 or more, or switch off batching at the producer."

@@ -21,9 +21,14 @@ value = 1.0
 unit = "s"
 why = "a broker that reads its connection answers a PING within milliseconds"
 
+[thresholds.given_up_s]
+value = 30.0
+unit = "s"
+why = "clients report a send as failed that got no receipt for so long, by default"
+
 [text]
-what = "{sends} sends of producer {producer_name} to {topic} got no answer for {floor_s} s or more; the longest waited {longest_s} s. {answered} of them were answered in the end. {outstanding} sends of the producer were waiting when the first of them went out."
-known = "The SENDs are in the capture: they left the client. No receipt and no error for them lies between, also not for one sent again. On the same connection {pongs} PINGs were answered within {alive_s} s meanwhile, and {other_receipts} sends to other topics."
+what = "{sends} sends of producer {producer_name} to {topic} got no answer for {floor_s} s or more; the longest waited {longest_s} s. {answered} of them {answered|was|were} answered in the end. {outstanding} sends of the producer {outstanding|was|were} waiting when the first of them went out."
+known = "The SENDs are in the capture: they left the client. No receipt and no error for them lies between, also not for one sent again. On the same connection {pongs} PINGs {pongs|was|were} answered within {alive_s} s meanwhile, and {other_receipts} sends to other topics."
 rival = "A path that lost the SEND behind the tap, a broker that no longer reads, or storage of the topic that does not finish: without other answers to compare with they look alike."
 decides = "What the broker's log says about the topic at that time, and whether TCP of the broker acknowledged the SEND (packet of the evidence)."
 do = "Compare with other producers of the same broker at that time. Sends that the client reports as timed out and that are not in the capture never left it: look at the client's memory limit and queue then."
@@ -31,7 +36,7 @@ do = "Compare with other producers of the same broker at that time. Sends that t
 [variant.swallowed_after_close]
 verdict = "proven"
 title = "Sends behind the broker's close were swallowed"
-what = "{sends} sends of producer {producer_name} to {topic} were never answered, since the broker had closed the producer on that connection; for {longest_s} s no answer came to a send of the same sequence ids either."
+what = "{sends} sends of producer {producer_name} to {topic} {sends|was|were} never answered, since the broker had closed the producer on that connection; for {longest_s} s no answer came to a send of the same sequence ids either."
 known = "The producer was closed by the broker, or its id was opened again, before an answer came; the SENDs and what follows are in the capture, and no receipt for them is."
 rival = "A client that sends them again later than this capture lasts, or over a connection that was not captured."
 decides = "Whether the client's log says that it reconnected the producer, and when."
@@ -39,8 +44,8 @@ do = "Look why the producer was not opened again at once: lookups and PRODUCER r
 
 [variant.one_topic]
 title = "Sends to one topic got no answer while others on the connection did"
-what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s, while {other_receipts} sends to other topics on the same connection got their receipts."
-known = "Both are on one connection: the broker read it, and the path works in both directions. {answered} of the sends were answered in the end."
+what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s, while {other_receipts} sends to other topics on the same connection got {other_receipts|its receipt|their receipts}."
+known = "Both are on one connection: the broker read it, and the path works in both directions. {answered} of the sends {answered|was|were} answered in the end."
 rival = "A publish limit of that topic (then receipts come at an even pace afterwards), or the broker holding back this topic for a reason of its own."
 decides = "What the broker's log says about the ledger of {topic} at that time, and the write latency of the bookies of that ledger."
 do = "It is neither the network nor the connection: look at the storage of this topic, its ledger and that ledger's bookies."
@@ -48,7 +53,7 @@ do = "It is neither the network nor the connection: look at the storage of this 
 [variant.ledger_rollover]
 title = "Sends to one topic waited until it had a new ledger"
 what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s; the next receipt was of ledger {next_ledger_id}, before it was {last_ledger_id}."
-known = "Receipts name the ledger: the topic went on in another one. On the same connection {other_receipts} sends to other topics were answered meanwhile."
+known = "Receipts name the ledger: the topic went on in another one. On the same connection {other_receipts} sends to other topics {other_receipts|was|were} answered meanwhile."
 rival = "A ledger that was closed because of the failure: then the change is how the broker recovered, not what it waited for."
 decides = "When the broker's log says that ledger {last_ledger_id} was closed and {next_ledger_id} was created."
 do = "Look at the broker's log between these two lines, and at the metadata store's latency at that time: a new ledger needs it."
@@ -58,7 +63,7 @@ title = "All sends to one broker got no answer while other brokers answered"
 what = "{sends} sends of producer {producer_name} to {topic} got no answer for up to {longest_s} s. None of the {broker_topics} topics with waiting sends at this broker got a receipt from it meanwhile; other brokers gave {elsewhere_receipts}."
 known = "Receipts of the other brokers in the same capture: the clients and the tap worked."
 rival = "The path to that broker alone."
-decides = "PINGs to that broker: {pongs} were answered on this connection within {alive_s} s; with answers it is not the path."
+decides = "PINGs to that broker: {pongs} {pongs|was|were} answered on this connection within {alive_s} s; with answers it is not the path."
 do = "Look at that broker: its load, its garbage collection, its connection to the bookies."
 
 [variant.reads_paused]
@@ -68,6 +73,30 @@ known = "Nothing that the client asked on that connection was answered from the 
 rival = "A broker that hangs as a whole, or a path that went silent."
 decides = "Whether other connections to the same broker got answers at that time, and whether its TCP acknowledged the bytes."
 do = "Look for broker_reads_paused and its advice: publish-rate limits and limits of pending sends stop the reading of whole connections."
+
+[variant.answered]
+severity = "warning"
+title = "Sends were answered, but late"
+
+[variant.one_topic_answered]
+like = "one_topic"
+severity = "warning"
+title = "Sends to one topic were answered late while others on the connection were not"
+
+[variant.ledger_rollover_answered]
+like = "ledger_rollover"
+severity = "warning"
+title = "Sends to one topic waited until it had a new ledger, and were answered then"
+
+[variant.one_broker_answered]
+like = "one_broker"
+severity = "warning"
+title = "All sends to one broker were answered late while other brokers answered at once"
+
+[variant.reads_paused_answered]
+like = "reads_paused"
+severity = "warning"
+title = "Sends were answered late, as was all else on the connection"
 */
 WITH asked AS (
   SELECT
@@ -118,7 +147,14 @@ waits AS (
     min_by(w.outstanding_before, w.request_frame_no) AS outstanding,
     min(w.request_frame_no) AS oldest_frame,
     max(w.request_frame_no) AS newest_frame,
-    min_by(w.response_frame_no, w.request_frame_no) AS answer_frame
+    min_by(w.response_frame_no, w.request_frame_no) AS answer_frame,
+    CASE
+      WHEN
+        count(*) = count(CASE WHEN w.is_answered THEN 1 END)
+        AND max(w.until_ns - w.request_last_ns) < $given_up_s * 1000000000
+        THEN '_answered'
+      ELSE ''
+    END AS suffix
   FROM late AS w
   WHERE w.until_ns - w.request_last_ns >= $floor_s * 1000000000
   GROUP BY w.capture, w.connection_id, w.client_ip, w.broker_ip, w.topic, w.producer_name
@@ -220,13 +256,16 @@ SELECT
   w.capture, w.first_ns, w.until_ns AS last_ns,
   CASE
     WHEN w.dropped = w.sends THEN 'swallowed_after_close'
-    WHEN g.next_ledger_id <> g.last_ledger_id AND b.other_receipts > 0 THEN 'ledger_rollover'
-    WHEN b.other_receipts > 0 THEN 'one_topic'
-    WHEN s.topics > 1 AND s.own_receipts = 0 AND s.elsewhere_receipts > 0 THEN 'one_broker'
+    WHEN g.next_ledger_id <> g.last_ledger_id AND b.other_receipts > 0
+      THEN concat('ledger_rollover', w.suffix)
+    WHEN b.other_receipts > 0 THEN concat('one_topic', w.suffix)
+    WHEN s.topics > 1 AND s.own_receipts = 0 AND s.elsewhere_receipts > 0
+      THEN concat('one_broker', w.suffix)
     WHEN
       coalesce(b.answers, 0) + coalesce(p.answers, 0) = 0
       AND coalesce(b.waiting, 0) + coalesce(p.waiting, 0) > 0
-      THEN 'reads_paused'
+      THEN concat('reads_paused', w.suffix)
+    WHEN w.suffix <> '' THEN 'answered'
     ELSE ''
   END AS variant,
   w.topic AS subject_topic, w.producer_name AS subject_producer_name,

@@ -55,7 +55,7 @@ why = "a limit that makes nobody wait longer does no harm"
 broker = "that the whole broker stood still: it answered on other connections meanwhile"
 
 [text]
-what = "For {longest_s} s the broker answered nothing on a connection of {client_ip}, while {waiting} of its PINGs, requests and sends to {topics} topics waited. It delivered {messages} messages on it meanwhile, and answered {elsewhere} times on other connections."
+what = "For {longest_s} s the broker answered nothing on a connection of {client_ip}, while {waiting} of its PINGs, requests and sends to {topics} topics {waiting|was|were} waiting. It delivered {messages} messages on it meanwhile, and answered {elsewhere} times on other connections."
 known = "All that was asked on the connection is in the capture without a hole, and so is what came back: no receipt, no PONG and no response. Its TCP window towards the client was shut for {zero_window_s} s in all."
 rival = "A broker that stands still as a whole (garbage collection, a stopped process), or storage that all these topics share: PINGs that wait ({pings}) speak against storage, answers on other connections against a standstill."
 decides = "Publish-rate limits of the topics, their namespace, the broker and its resource groups, and the limits of pending sends: is one of them reached at that time?"
@@ -63,7 +63,7 @@ do = "Compare these limits with the rates of all topics of the connection: one t
 
 [variant.rate_comb]
 title = "Receipts came at an even pace: a publish rate seems limited"
-what = "Receipts of {topic} came {pause_ms} ms apart ({share} of {receipts} pauses within 15 % of it) while {outstanding} sends waited, the longest for {longest_s} s. Before the broker stored them they waited {waiting_ms} ms, and storing took {storing_ms} ms (medians; unknown where the broker does not expose its timestamps)."
+what = "Receipts of {topic} came {pause_ms} ms apart ({share} of {receipts} pauses within 15 % of it) while {outstanding} sends waited, the longest for {longest_s} s.[ Before the broker stored them they waited {waiting_ms} ms, and storing took {storing_ms} ms (medians).]"
 known = "Each pause is between two receipts of one topic on one connection, while at least two sends waited."
 rival = "Storage or a proxy that works at an even pace; where the time before storing is known and long, it is not storage."
 decides = "Whether the topic, its namespace, the broker or its resource group has a publish rate of one message in {pause_ms} ms."

@@ -57,29 +57,29 @@ unit = "ms"
 why = "PINGs and lookups are answered within a few milliseconds by a broker that is well"
 
 [text]
-what = "{slow} of {sends_seen} sends to {topic} took {slow_floor_ms} ms or more within {slot_s} s, half of them {slow_ms} ms or more; in the calm time of this capture 99 of 100 took at most {calm_ms} ms. {topics} topics of broker {broker_ip} were slow then, {ledgers} ledgers took the slow entries of this one."
-known = "SENDs and receipts are in the capture; {tainted} of the slow ones were touched by a retransmission. No PING or request lay in that time to compare with."
+what = "{slow} of {sends_seen} sends to {topic} took {slow_floor_ms} ms or more within {slot_s} s, half of them {slow_ms} ms or more; in the calm time of this capture 99 of 100 took at most {calm_ms} ms. {topics} topics of broker {broker_ip} {topics|was|were} slow then, {ledgers} ledgers took the slow entries of this one."
+known = "SENDs and receipts are in the capture; {tainted} of the slow ones {tainted|was|were} touched by a retransmission. No PING or request lay in that time to compare with."
 rival = "A publish limit, a busy broker or slow storage: without other answers they look alike."
 decides = "The broker's and the bookies' latency at that minute."
 do = "Compare with the write latency of the bookies at that minute, and look for broker_reads_paused."
 
 [variant.network]
 title = "Sends were slow for a time: packets were sent again"
-known = "{tainted} of the slow sends, or their receipts, were touched by a retransmission."
+known = "{tainted} of the slow sends, or their receipts, {tainted|was|were} touched by a retransmission."
 rival = "A broker or client so busy that its TCP answered late."
 decides = "Whether PINGs and other connections on the same path were slow, too."
 do = "Look for network_loss, and at the path between {broker_ip} and its clients."
 
 [variant.broker]
 title = "Sends were slow for a time, and so was all else at the broker"
-known = "PINGs and requests of the same broker took up to {others_slowest_ms} ms then; {tainted} of the slow sends were touched by a retransmission."
+known = "PINGs and requests of the same broker took up to {others_slowest_ms} ms then; {tainted} of the slow sends {tainted|was|were} touched by a retransmission."
 rival = "The path to that broker, delayed without loss."
 decides = "The broker's garbage collection and load at that minute."
 do = "Look at the broker itself: its pauses, its CPU, how many producers were opened then."
 
 [variant.storage]
 title = "Sends were slow for a time while the broker answered all else at once"
-known = "{others} PINGs and requests of the same broker took at most {others_slowest_ms} ms then; {tainted} of the slow sends were touched by a retransmission."
+known = "{others} PINGs and requests of the same broker took at most {others_slowest_ms} ms then; {tainted} of the slow sends {tainted|was|were} touched by a retransmission."
 rival = "A publish limit of these topics: then their receipts come at an even pace."
 decides = "The write latency of the bookies of ledger {ledger_id} at that minute."
 do = "Compare with the write latency of the bookies at that minute: journal disk, garbage collection, network between broker and bookies."

@@ -22,7 +22,7 @@ unit = "s"
 why = "sends that left the client before it read the refusal are sent again, too"
 
 [text]
-what = "{messages} messages of producer {producer_name} to {topic} were stored more than once ({extra} entries too many; the worst, sequence {sequence_id}, has {copies} ids). {by_receipt} of them have two receipts; of the others a consumer got the second copy."
+what = "{messages} messages of producer {producer_name} to {topic} {messages|was|were} stored more than once ({extra} entries too many; the worst, sequence {sequence_id}, has {copies} ids). {by_receipt} of them {by_receipt|has|have} two receipts[; of {by_delivery} more a consumer got the second copy]."
 known = "Sends of the same producer, sequence id and CRC32C got receipts with different message ids, or were delivered with them. The first attempt lies in the capture, and nothing in it shows why the client sent again."
 rival = "An application run that uses the name again and sends the same bytes under the same sequence id; equal checksums, which hold the publish time in most clients, make that unlikely."
 decides = "The client's log between the first send and the second."
@@ -61,7 +61,7 @@ do = "Look at the client's version; switch on deduplication for the namespace, o
 [variant.delivered_twice]
 verdict = "pattern"
 title = "Consumers get a message under two ids"
-what = "{messages} messages of producer {producer_name} on {topic} were delivered under two message ids or more ({extra} entries too many; the worst, sequence {sequence_id}, has {copies} ids). Its sends are not in this capture."
+what = "{messages} messages of producer {producer_name} on {topic} {messages|was|were} delivered under two message ids or more ({extra} entries too many; the worst, sequence {sequence_id}, has {copies} ids). Its sends are not in this capture."
 known = "The entries have the same producer, sequence id and CRC32C, and different message ids: the broker stored both."
 decides = "A capture at the producer: what ended the first attempt."
 */
@@ -258,6 +258,7 @@ SELECT
   min(s.client_ip) AS subject_client_ip, count(*) AS measured_messages,
   sum(s.ids) - count(*) AS measured_extra, max(s.ids) AS measured_copies,
   count(CASE WHEN s.receipts >= $ids THEN 1 END) AS measured_by_receipt,
+  nullif(count(CASE WHEN s.receipts < $ids THEN 1 END), 0) AS measured_by_delivery,
   max_by(s.sequence_id, s.ids * 1000000000000 - s.request_frame_no) AS measured_sequence_id,
   max_by(s.request_frame_no, s.ids * 1000000000000 - s.request_frame_no) AS frame_first_send,
   max_by(s.response_frame_no, s.ids * 1000000000000 - s.request_frame_no) AS frame_first_answer,
@@ -274,6 +275,7 @@ SELECT
   h.producer_name AS subject_producer_name, CAST(NULL AS STRING) AS subject_client_ip,
   count(*) AS measured_messages, sum(h.ids) - count(*) AS measured_extra,
   max(h.ids) AS measured_copies, CAST(NULL AS BIGINT) AS measured_by_receipt,
+  CAST(NULL AS BIGINT) AS measured_by_delivery,
   max_by(h.sequence_id, h.ids * 1000000000000 - h.first_frame) AS measured_sequence_id,
   CAST(NULL AS BIGINT) AS frame_first_send, CAST(NULL AS BIGINT) AS frame_first_answer,
   CAST(NULL AS BIGINT) AS frame_what_ended_it, CAST(NULL AS BIGINT) AS frame_second_send,

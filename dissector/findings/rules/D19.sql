@@ -27,7 +27,7 @@ unit = "times"
 why = "clients that back off wait twice as long each time: pauses that do not grow are a loop"
 
 [text]
-what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and the pauses between did not grow (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}. {resent} sends were sent again on them."
+what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and the pauses between did not grow (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}. {resent} sends {resent|was|were} sent again on them."
 known = "Each PRODUCER or SUBSCRIBE with the same name is in the capture, each on another connection."
 rival = "An application that opens and closes it on purpose, connection and all; or several processes that share the name."
 decides = "Who closed first, and the last frame before: a client that closes behind a receipt, or after a time without any, does it by itself."

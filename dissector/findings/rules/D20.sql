@@ -21,7 +21,7 @@ network = "that the PING was lost on its way: its bytes were not sent again, so 
 idle = "that the other side was silent altogether: frames came from it behind the PING"
 
 [text]
-what = "The {giver_up} closed the connection of {client_ip} to {broker_ip}: its PING had no PONG for {unanswered_s} s. Of its {pings_sent} PINGs on the connection {pings_answered} were answered, the slowest after {max_pong_ms} ms."
+what = "The {giver_up} closed the connection of {client_ip} to {broker_ip}: its PING had no PONG for {unanswered_s} s. Of its {pings_sent} PINGs on the connection {pings_answered} {pings_answered|was|were} answered[, the slowest after {max_pong_ms} ms]."
 known = "The PING (frame {ping}), no PONG behind it, and that the {giver_up} closed first are in the capture, which has no hole in this connection."
 rival = "Frames that the capturing side dropped without a trace in the TCP sequence: then other connections show gaps."
 decides = "Whether the other side's log shows the PING as received."
@@ -29,7 +29,7 @@ do = "Look at the side that did not answer: was it stopped, collecting garbage, 
 
 [variant.peer_tcp_alive]
 title = "A process stopped answering while its host went on"
-what = "The {giver_up} closed the connection of {client_ip} to {broker_ip}: its PING had no PONG for {unanswered_s} s, and no frame came back meanwhile. Of its {pings_sent} PINGs on the connection {pings_answered} were answered, the slowest after {max_pong_ms} ms."
+what = "The {giver_up} closed the connection of {client_ip} to {broker_ip}: its PING had no PONG for {unanswered_s} s, and no frame came back meanwhile. Of its {pings_sent} PINGs on the connection {pings_answered} {pings_answered|was|were} answered[, the slowest after {max_pong_ms} ms]."
 known = "The PING (frame {ping}) was not sent again, so that the other host's TCP took it; its process said nothing until the {giver_up} closed."
 rival = "A process that is stopped or collects garbage, or a broker that pauses reading from this connection (publish-rate limits)."
 decides = "A thread dump or the pause log of the silent process at that time; for a broker, whether MESSAGEs went on to others."

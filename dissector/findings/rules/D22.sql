@@ -38,7 +38,7 @@ unit = "of the lookups"
 why = "one in a hundred is the 99th percentile"
 
 [text]
-what = "{client_ip} was redirected {redirects_seen} times in a row within {lasted_s} s when it looked up {topic}; {authoritative} of these {lookups} lookups were marked authoritative. The chain ended with {ended_with}."
+what = "{client_ip} was redirected {redirects_seen} times in a row within {lasted_s} s when it looked up {topic}; {authoritative} of these {lookups} lookups {authoritative|was|were} marked authoritative. The chain ended with {ended_with}."
 known = "Each LOOKUP and each answer that says Redirect are in the capture."
 rival = "A cluster without a leader for a moment: then the chain ends by itself."
 decides = "Whether lookups that are redirected carry authoritative = true as the answer told the client; if they do, the brokers disagree on who owns the topic, or have no leader."
@@ -47,7 +47,7 @@ do = "Look at the brokers' leader election and metadata store; C++ clients befor
 [variant.lookup_overload]
 severity = "warning"
 title = "Lookups are slow or refused"
-what = "{slow} of {lookups} lookups of {client_ip} at {broker_ip} took {slow_s} s and longer (the slowest, of {topic}, {lasted_s} s), {refused} were refused with TooManyRequests."
+what = "{slow} of {lookups} lookups of {client_ip} at {broker_ip} took {slow_s} s and longer (the slowest, of {topic}, {lasted_s} s), {refused} {refused|was|were} refused with TooManyRequests."
 known = "Requests and answers are in the capture, untouched by loss."
 rival = "A broker that is starting, or a metadata store that is slow."
 decides = "How long PINGs took at that time, and how many clients started at once."

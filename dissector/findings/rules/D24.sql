@@ -27,7 +27,7 @@ unit = "s"
 why = "load shedding looks every minute and moves a bundle seldom more than once in ten"
 
 [text]
-what = "The broker closed {producers} producers and {consumers} consumers of {topic} (and with it {other_topics} other topics) by itself; they were open again after {wait_s} s, the first send was stored {first_receipt_s} s after the close. {swallowed} sends were never answered, {resent} were sent again, {delivered_again} messages delivered again."
+what = "The broker closed {producers} producers and {consumers} consumers of {topic} (and with it {other_topics} other topics) by itself; they were open again after {wait_s} s[, the first send was stored {first_receipt_s} s after the close]. {swallowed} sends {swallowed|was|were} never answered, {resent} {resent|was|were} sent again, {delivered_again} messages {delivered_again|was|were} delivered again."
 known = "CLOSE_PRODUCER or CLOSE_CONSUMER of the broker, and the successful open of the same names behind it, are in the capture; nobody asked for a seek."
 rival = "An administrator's reset of the cursor, which closes the consumers of one subscription in the same way."
 decides = "The broker's log: unloading of the namespace bundle, and why."
@@ -36,7 +36,7 @@ do = "Nothing, if it was a restart or a single unload."
 [variant.unload_churn]
 severity = "warning"
 title = "A topic is moved again and again"
-what = "The broker closed and took back {topic} {moves_seen} times, {churn_moves} of them within {closest_s} s. Together its producers and consumers waited {wait_s} s; {swallowed} sends were never answered, {resent} were sent again, {delivered_again} messages delivered again."
+what = "The broker closed and took back {topic} {moves_seen} times, {churn_moves} of them within {closest_s} s. Together its producers and consumers waited {wait_s} s; {swallowed} sends {swallowed|was|were} never answered, {resent} {resent|was|were} sent again, {delivered_again} messages {delivered_again|was|were} delivered again."
 rival = "Tests that unload on purpose, or an administrator's resets of the cursor."
 do = "Look at the load-shedding settings of the brokers (thresholds, loadBalancerSheddingEnabled), and at brokers that restart."
 */

@@ -52,7 +52,7 @@ unit = "s"
 why = "clients and brokers send PINGs each 30 s: two of them are missing"
 
 [text]
-what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} were sent again on one connection, and {slow_answers} answers that this touched took more than {times} times {clean_ms} ms, the 99th percentile of {clean} others; the slowest {slowest_ms} ms."
+what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} {retransmitted|was|were} sent again on one connection, and {slow_answers} answers that this touched took more than {times} times {clean_ms} ms, the 99th percentile of {clean} others; the slowest {slowest_ms} ms."
 known = "The same bytes came twice in the capture, which has no hole on this connection; copies that the tap made itself are not counted."
 rival = "A receiver too busy to acknowledge in time: TCP then sends again what was not lost."
 decides = "A capture at the other end: did the first copy arrive there?"
@@ -60,7 +60,7 @@ do = "Look at the path: drops of interfaces and switches, offloads, overloaded h
 
 [variant.beyond_tap]
 title = "Packets were sent again that had passed the tap"
-what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} were sent again on one connection although the tap had seen them: what was lost, was lost behind it. Latencies measured here do not show it; the receiver got these bytes later."
+what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} {retransmitted|was|were} sent again on one connection although the tap had seen them: what was lost, was lost behind it. Latencies measured here do not show it; the receiver got these bytes later."
 known = "The same bytes came twice in the capture, which has no hole on this connection; copies that the tap made itself are not counted."
 
 [variant.path_black_hole]

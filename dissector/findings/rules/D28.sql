@@ -30,10 +30,10 @@ why = "clients give up after 10 s by default: three fit into a minute"
 network = "that CONNECT was lost on its way: its bytes were not sent again"
 
 [text]
-what = "{client_ip} sent CONNECT to {broker_ip}:{broker_port} on {connections} connections and got no frame back; the longest wait was {longest_s} s. {closed_by_client} of the connections were closed first by the client."
+what = "{client_ip} sent CONNECT to {broker_ip}:{broker_port} on {connections} connections and got no frame back; the longest wait was {longest_s} s. {closed_by_client} of the connections {closed_by_client|was|were} closed first by the client."
 known = "TCP was open on both sides, CONNECT (frame {connect}) is in the capture, and packets came back; nothing of Pulsar came back until the connection, or the capture, ended."
 rival = "A process that is stopped while its kernel goes on accepting, or a proxy that cannot reach its broker."
-decides = "A thread dump of the process behind this address, or, for a proxy, its connection to the broker: {twins_seen} of these connections have their other leg in the capture."
+decides = "A thread dump of the process behind this address, or, for a proxy, its connection to the broker: {twins_seen} of these connections {twins_seen|has its|have their} other leg in the capture."
 do = "Look at the process that accepts, and at its free ports and threads; set a connection timeout in the client."
 
 [variant.proxy_timeout]

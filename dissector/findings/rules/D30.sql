@@ -23,14 +23,14 @@ unit = "s"
 why = "hosts that ask a time server agree within milliseconds"
 
 [text]
-what = "The clock of {client_ip} is {off_s} s {which_way} that of the tap: the median over {sends_seen} sends of publish time less time on the wire is {skew_median_s} s (from {least_s} to {greatest_s} s). {agreeing} other clients of this capture agree with the tap's clock within {skew_s} s."
+what = "The clock of {client_ip} is {off_s} s {which_way} that of the tap: the median over {sends_seen} sends of publish time less time on the wire is {skew_median_s} s (from {least_s} to {greatest_s} s). {agreeing} other clients of this capture {agreeing|agrees|agree} with the tap's clock within {skew_s} s."
 known = "Publish times are in the metadata of single messages that were sent for the first time."
 rival = "The tap's clock, which is the third witness: only differences between clients are certain."
 decides = "The clock of the client's host against a time server; other clients that agree with the tap accuse this one."
 do = "Set the clock of {client_ip} by a time server: retention, expiry, delayed delivery and end-to-end latency reckon with publish times."
 
 [variant.behind]
-what = "The clock of {client_ip} is {off_s} s {which_way} that of the tap: the median over {sends_seen} sends of publish time less time on the wire is {skew_median_s} s (from {least_s} to {greatest_s} s). {agreeing} other clients of this capture agree with the tap's clock within {skew_s} s."
+what = "The clock of {client_ip} is {off_s} s {which_way} that of the tap: the median over {sends_seen} sends of publish time less time on the wire is {skew_median_s} s (from {least_s} to {greatest_s} s). {agreeing} other clients of this capture {agreeing|agrees|agree} with the tap's clock within {skew_s} s."
 rival = "A client that holds every message for as long before it sends it; or the tap's clock."
 decides = "The clock of the client's host against a time server; a spread of {spread_s} s between its sends: a wait varies, a clock does not."
 */

@@ -22,7 +22,7 @@ unit = "s"
 why = "an acknowledgement and a delivery that cross on their way are seen in either order"
 
 [text]
-what = "{entries} entries of {topic} were delivered to {subscription} ({subscription_type}) for the first time behind later ones; the first is {ledger_id}:{entry_id} behind {before_ledger_id}:{before_entry_id}."
+what = "{entries} entries of {topic} {entries|was|were} delivered to {subscription} ({subscription_type}) for the first time behind later ones; the first is {ledger_id}:{entry_id} behind {before_ledger_id}:{before_entry_id}."
 known = "Both deliveries are in the capture, on one connection; neither was delivered before, and nobody asked for one again or moved the subscription."
 rival = "A cursor that an administrator moved back without closing the consumer; the subscription's consumers from its SUBSCRIBE on are in the capture."
 decides = "The broker's log at that time: a read that was started twice, a cursor that was rewound."
@@ -39,7 +39,7 @@ do = "Look at what was unacknowledged when consumers joined or left."
 [variant.after_nack]
 severity = "info"
 title = "Messages came out of order behind negative acknowledgements"
-what = "{entries} entries of {topic} were delivered to {subscription} ({subscription_type}) again, behind later ones, since a consumer had asked for them again; the first is {ledger_id}:{entry_id} behind {before_ledger_id}:{before_entry_id}."
+what = "{entries} entries of {topic} {entries|was|were} delivered to {subscription} ({subscription_type}) again, behind later ones, since a consumer had asked for them again; the first is {ledger_id}:{entry_id} behind {before_ledger_id}:{before_entry_id}."
 known = "Both deliveries and the request are in the capture."
 rival = "None: a negative acknowledgement gives up order, by design."
 decides = "Nothing is open."

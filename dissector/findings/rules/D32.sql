@@ -32,7 +32,7 @@ unit = "of the receiver queue"
 why = "a timeout that runs on prefetched messages asks for nearly all of them at once"
 
 [text]
-what = "{entries} entries of {topic} were delivered {times_unacked} times or more to subscription {subscription}, one of them {most_times} times, {period_s} s apart (median). The subscription acknowledged {acks} ids in this capture."
+what = "{entries} entries of {topic} {entries|was|were} delivered {times_unacked} times or more to subscription {subscription}, one of them {most_times} times, {period_s} s apart (median). The subscription acknowledged {acks} ids in this capture."
 known = "Each delivery of the same message id is in the capture; none of those counted came of a seek or of an aborted transaction."
 rival = "An application that refuses the message on purpose until something else is ready."
 decides = "Whether the application's log names the same message id each time, and why it failed."
@@ -44,7 +44,7 @@ whole = "that nothing is acknowledged can be said of a whole capture only"
 
 [variant.no_dlq]
 title = "Entries are delivered again and again, and no dead-letter topic takes them"
-what = "{entries} entries of {topic} were delivered {times_unacked} times or more to subscription {subscription}, one of them {most_times} times; the broker counts {highest_count} redeliveries, and nothing was sent to a dead-letter topic."
+what = "{entries} entries of {topic} {entries|was|were} delivered {times_unacked} times or more to subscription {subscription}, one of them {most_times} times; the broker counts {highest_count} redeliveries, and nothing was sent to a dead-letter topic."
 rival = "A dead-letter topic with a name of its own, or one written to over a connection that was not captured."
 
 [variant.counter_reset]

@@ -2,7 +2,7 @@
 number = "D34"
 code = "batch_redelivered_for_one"
 title = "Whole batches come again for one message"
-severity = "warning"
+severity = "info"
 verdict = "proven"
 protocol = "pulsar"
 section = "redelivery"

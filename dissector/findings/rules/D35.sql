@@ -17,7 +17,7 @@ unit = "requests"
 why = "the type of the subscription alone decides"
 
 [text]
-what = "Consumer {consumer_name} of {subscription} on {topic} asked {requests} times for messages to be delivered again; {redelivered} deliveries to it were such, the highest redelivery count in them is {highest_count}."
+what = "Consumer {consumer_name} of {subscription} on {topic} asked {requests} times for messages to be delivered again; {redelivered} deliveries to it {redelivered|was|were} such, the highest redelivery count in them is {highest_count}."
 known = "The subscription is of type {subscription_type}, for which the broker keeps no redelivery count; and it sends all that is unacknowledged again, whatever the request names."
 rival = "None."
 decides = "Nothing further."

@@ -17,7 +17,7 @@ unit = "s"
 why = "acks that are older were surely taken: the broker reads them within milliseconds"
 
 [text]
-what = "{entries} entries of {topic} that consumer {consumer_name} of {subscription} had acknowledged were delivered again. Their acks were sent {before_close_s} s before the consumer or its connection was closed, or behind the broker's close."
+what = "{entries} entries of {topic} that consumer {consumer_name} of {subscription} had acknowledged {entries|was|were} delivered again. Their acks were sent {before_close_s} s before the consumer or its connection was closed, or behind the broker's close."
 known = "The ACK of the message id, the close and the later delivery of the same id are in the capture; there was no seek, no transaction, and nobody had asked for them again."
 rival = "A broker that took the acks and lost its cursor's position (a crash before it was stored)."
 decides = "Whether the broker that serves the topic crashed: then older acks are lost, too, not only those of the last second."

@@ -41,7 +41,7 @@ do = "Test the network card and its offloads at the client, and what lies betwee
 
 [variant.after_tap]
 title = "A send was right at the tap, and the broker refused its checksum"
-what = "{frames} sends to {topic} match their CRC32C here ({crc32c_stored}), and the broker refused them with ChecksumError."
+what = "{frames} sends to {topic} {frames|matches its|match their} CRC32C here ({crc32c_stored}), and the broker refused {frames|it|them} with ChecksumError."
 known = "The checksum was computed over the bytes that passed the tap, and the refusal is in the capture."
 rival = "A broker whose own memory changed the bytes before it looked."
 decides = "A capture at the broker: are the bytes wrong there?"
@@ -65,7 +65,7 @@ do = "Move the topic to another broker and read the message id again."
 
 [variant.path]
 title = "An entry is wrong for one consumer and right for another"
-what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); {good_copies} of {copies} deliveries of them in the lake are right."
+what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); {good_copies} of {copies} deliveries of them in the lake {good_copies|is|are} right."
 known = "The same message id was delivered more than once, and its bytes match the checksum in some of them: what is stored is good."
 rival = "A broker that damaged one copy in its memory."
 decides = "Whether what is wrong always came over one connection or one host ({client_ip})."

@@ -18,7 +18,7 @@ unit = "messages"
 why = "each one is lost to the subscription without a word to the application"
 
 [text]
-what = "{messages} messages without a checksum were delivered to consumer {consumer_name} of {subscription} on {topic}, and it discarded them as corrupt."
+what = "{messages} messages without a checksum {messages|was|were} delivered to consumer {consumer_name} of {subscription} on {topic}, and it discarded {messages|it|them} as corrupt."
 known = "The MESSAGE carries no CRC32C, and the ACK that took it off the subscription has the validation error ChecksumMismatch."
 rival = "A client that computes a checksum over other bytes and finds them wrong: here there was none to compare with."
 decides = "What the client's log says at that time: 'Discarding corrupted message' names the id."

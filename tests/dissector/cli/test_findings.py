@@ -69,5 +69,22 @@ def test_explain(command):
     assert "TLS" in command("explain", "369295620").out
     assert command("explain", "D06").out.startswith("D06, unacked_limit_plateau: ")
     assert "CRC32C" in command("explain", "ChecksumError").out
+    assert "{" not in command("explain", "D21").out
     done = command("explain", "nothing\x1b[2J")
     assert done.code == 1 and "\x1b" not in done.err
+
+
+def test_words_are_looked_for_in_all_that_can_be_explained(command):
+    lines = command("explain", "unacked messages limit").out.splitlines()
+    assert lines[0].startswith("D06, ") and len(lines) <= 10
+    assert command("explain", "unacked", "messages", "limit").out.splitlines() == lines
+    assert "D12, send_unanswered: " in command("explain", "apache/pulsar#8321").out
+    assert "TopicNotFound: " in command("explain", "topic does not exist").out
+    assert "interface_drops: " in command("explain", "dropped packets of the interface").out
+    assert command("explain", "zebra", "crossing").code == 1
+
+
+def test_only_the_rules_that_are_named_are_asked(command):
+    done = command("findings", CAPTURE, "--code", "D06", "--code", "d15")
+    assert "1 finding; 2 rules asked" in done.out and "\nD06  " in f"\n{done.out}"
+    assert "no findings; 1 rule asked" in command("findings", CAPTURE, "--code", "D15").out

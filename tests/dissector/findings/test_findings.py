@@ -8,7 +8,7 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.explaining import explained
-from dissector.findings.finding import findings_of
+from dissector.findings.finding import findings_of, text_of
 from dissector.findings.loading import PARTS, load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
@@ -179,3 +179,22 @@ def test_numbers_errors_and_codes_are_explained():
     assert explained("12", RULES) == [] and explained("99999999999999999999", RULES) == []
     assert explained("ChecksumError", RULES)
     assert explained("d06", RULES) == explained("unacked_limit_plateau", RULES) != []
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "text"),
+    [
+        ("{n} batches {n|was|were} lost", {"n": 1}, "1 batch was lost"),
+        ("{n} batches {n|was|were} lost", {"n": 2}, "2 batches were lost"),
+        ("{n} such silences, {n} entries", {"n": 1}, "1 such silence, 1 entry"),
+        ("of {subscription}", {}, "of (a subscription whose name was not captured)"),
+        ("{a}[ (topic {topic})].", {"a": 1, "topic": None}, "1."),
+        ("{a}[ (topic {topic})].", {"a": 1, "topic": "[{a}]"}, "1 (topic [{a}])."),
+        ("{n} s", {"n": 1}, "1 s"),
+    ],
+)
+def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(
+    template, values, text
+):
+    lines = text_of(dict.fromkeys(PARTS, template), values).split("\n")
+    assert lines[0] == text and len(lines) == len(PARTS)

@@ -141,8 +141,15 @@ def paused(pause: float, *, is_pinged: bool = True) -> list[Line]:
 
 def test_sends_wait_on_a_connection_on_which_nothing_is_answered(tmp_path):
     findings = found(tmp_path, "D12", *paused(20.0))
-    assert {variant(one) for one in findings} == {"reads_paused"}
+    assert {variant(one) for one in findings} == {"reads_paused_answered"}
+    assert {one.severity for one in findings} == {"warning"}  # no client gave up so soon
     assert {one.measured["others_waiting"] for one in findings} == {1, 2}
+
+
+def test_what_clients_give_up_is_an_error_though_it_is_answered_then(tmp_path):
+    findings = found(tmp_path, "D12", *paused(31.0))
+    assert {variant(one) for one in findings} == {"reads_paused"}
+    assert {one.severity for one in findings} == {"error"}
 
 
 # -- D13

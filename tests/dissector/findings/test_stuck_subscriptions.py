@@ -307,6 +307,13 @@ def test_acknowledgements_that_change_nothing_are_named(found):
     assert [each.severity for each in found(scene, "D05")] == ["info"]
 
 
+def test_a_stop_that_no_acknowledgement_ends_is_named(found):
+    (one,) = found(stopping(is_acked=False), "D06")
+    assert one.title == RULES["D06"].words["still"].title and one.severity == "warning"
+    assert one.measured["unacked"] == 10
+    assert found(stopping("Exclusive", is_acked=False), "D06") == []
+
+
 # -- D07
 
 
