@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dissector.report import meanings, plots, words
-from dissector.report.captures import WORDS
+from dissector.report.capture_verdicts import WORDS
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED

@@ -66,7 +66,7 @@ def build(
     A report of all sections has their sentences, too: `about` in each.
 
     Args:
-        verdicts: the section of that name (`dissector.report.captures.section`), if it is wanted.
+        verdicts: the section of that name (`capture_verdicts.verdict_section`), if it is wanted.
     """
     found: dict[str, Any] = {
         "schema_version": REPORT_VERSION,

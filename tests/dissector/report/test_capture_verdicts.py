@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue
-from dissector.report import captures
-from dissector.report.captures import KEPT, WORDS, all_judged, rows_to_judge
+from dissector.report import capture_verdicts
+from dissector.report.capture_verdicts import SCHEMA, WORDS, all_judged, rows_to_judge
 from dissector.report.numbers import grouped, high, low
 from dissector.report.parts import Parts, of_captures
 from dissector.report.result import JUDGED, SECTIONS, build
@@ -106,7 +106,7 @@ def test_every_word_and_section_is_one_that_the_page_knows(
 def test_the_list_is_bounded_and_the_total_says_of_how_many(
     several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captures, "MAX_VERDICTS", 2)
+    monkeypatch.setattr(capture_verdicts, "MAX_VERDICTS", 2)
     found = summed(several).result()["verdicts"]
     assert [row["capture"] for row in found["by_capture"]] == ["c-all", "b-lossy"]
     assert found["total"]["captures"] == 3
@@ -123,7 +123,7 @@ def test_what_is_kept_says_how_bad_it_is_without_its_text(
 ) -> None:
     """So that the worst of ten thousand are found without reading what all of them say."""
     rows = all_judged(summed(several).tallies())
-    assert rows.schema == KEPT
+    assert rows.schema == SCHEMA
     for row in rows.to_pylist():
         said = json.loads(row.pop("row_json"))
         assert row == {name: said[name] for name in row}

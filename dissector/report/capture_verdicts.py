@@ -28,7 +28,7 @@ _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
 # What is kept of a capture: how bad it is, and its row of the list as JSON.
-KEPT: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("capture", pa.string()),
         ("verdict", pa.string()),
@@ -81,7 +81,7 @@ def _verdict(capture: str | None, report: Row) -> Row:
 
 
 def judged(parts: Parts, capture: str | None) -> Row:
-    """The verdict of a capture as it is kept: a row of KEPT.
+    """The verdict of a capture as it is kept: a row of SCHEMA.
 
     Args:
         parts: of this capture alone.
@@ -111,21 +111,21 @@ def rows_to_judge(query: Query, source: str) -> str:
 
 
 def all_judged(tables: Mapping[str, pa.Table | list[Row]]) -> pa.Table:
-    """The verdicts of all captures that have files, in the order of their names: rows of KEPT.
+    """The verdicts of all captures that have files, in the order of their names: rows of SCHEMA.
 
     Args:
         tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
     """
     whole = {**no_parts().tables, **tables}
     rows = [judged(parts, capture) for capture, parts in of_captures(whole)]
-    return pa.Table.from_pylist(rows, KEPT)
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def section(rows: Iterable[Row]) -> Row:
+def verdict_section(rows: Iterable[Row]) -> Row:
     """What stands out in each capture: total and by_capture, the worst first.
 
     Args:
-        rows: of KEPT, in any order.
+        rows: of SCHEMA, in any order.
     """
     found = list(rows)
     worst = heapq.nsmallest(
