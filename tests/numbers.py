@@ -13,9 +13,9 @@ from dissector.findings.querying import incidents, rule_queries
 from dissector.queries.catalogue import MAY_FAIL, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
-from dissector.report.capture_verdicts import all_judged, verdict_section
+from dissector.report.capture_verdicts import verdict_rows, verdict_section
 from dissector.report.numbers import Row, step_ns
-from dissector.report.parts import Parts, no_parts, of_captures
+from dissector.report.parts import Parts, empty_parts, parts_by_capture
 from dissector.report.result import build
 from dissector.report.tally_cache import with_plain_types
 from dissector.schemas import TABLES
@@ -78,7 +78,7 @@ class Numbers:
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
         parts, tallies = self._made()
-        return build(parts, verdicts=verdict_section(all_judged(tallies).to_pylist()))
+        return build(parts, verdicts=verdict_section(verdict_rows(tallies).to_pylist()))
 
     def results(self) -> dict[str, dict[str, Any]]:
         """The report's JSON of each capture that has files, alone.
@@ -86,12 +86,12 @@ class Numbers:
         The queries run once for all, as for a lake: to plan them costs more than to run them.
         """
         tallies = self._made()[1]
-        judged = {row["capture"]: row for row in all_judged(tallies).to_pylist()}
+        judged = {row["capture"]: row for row in verdict_rows(tallies).to_pylist()}
         return {
             str(name): build(
                 parts._replace(only_totals=False), verdicts=verdict_section([judged[name]])
             )
-            for name, parts in of_captures(tallies)
+            for name, parts in parts_by_capture(tallies)
         }
 
     def _made(self) -> Made:
@@ -130,7 +130,7 @@ class Numbers:
         }
         asked = {name: query.text for name, query in rule_queries().items() if self._asks_rules}
         found = incidents(db, asked) | self._incidents
-        tallies = {**no_parts().tables, **found, **tallies, "files": files}
+        tallies = {**empty_parts().tables, **found, **tallies, "files": files}
         merged = dict(tallies)
         for name, query in queries.items() if len(captures) > 1 else ():
             db.register("kept_rows", tallies[name])

@@ -27,15 +27,15 @@ from dissector.queries.selection import Selection
 from dissector.report import closing
 from dissector.report.capture_verdicts import (
     SCHEMA,
-    all_judged,
     rows_to_judge,
+    verdict_rows,
     verdict_section,
 )
 from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
-from dissector.report.parts import Parts, no_parts
+from dissector.report.parts import Parts, empty_parts
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
 from dissector.report.sections.findings import found_in, table_of
@@ -230,7 +230,7 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: with_plain_types(found) for name, found in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
-    verdicts = all_judged(tables) if scope.is_whole else None
+    verdicts = verdict_rows(tables) if scope.is_whole else None
     report, parts = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
     return Report(report, {}, parts)
 
@@ -251,7 +251,7 @@ def _build(
     spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
     widest = min(first for first, _ in spans), max(last for _, last in spans)
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
-    tables = {**no_parts().tables, "files": read.known.files, **tables}
+    tables = {**empty_parts().tables, "files": read.known.files, **tables}
     parts = Parts(tables, step_ns(*widest), steps)
     section = None if verdicts is None else verdict_section(verdicts.to_pylist())
     report = build(parts, scope.sections, section)
@@ -367,7 +367,7 @@ def _judge(
             tables[name] = with_plain_types(db.table(rows_to_judge(query, f"({mine}) AS mine")))
     files = read.known.files
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged))
-    return all_judged(tables)
+    return verdict_rows(tables)
 
 
 def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
