@@ -13,11 +13,11 @@ from dissector.findings.querying import incidents, rule_queries
 from dissector.queries.catalogue import MAY_FAIL, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
-from dissector.report.captures import all_judged, section
+from dissector.report.capture_verdicts import verdict_rows, verdict_section
 from dissector.report.numbers import Row, step_ns
-from dissector.report.parts import Parts, no_parts, of_captures
+from dissector.report.parts import Parts, empty_parts, parts_by_capture
 from dissector.report.result import build
-from dissector.report.tally_cache import settled
+from dissector.report.tally_cache import with_plain_types
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.rows import arrow_batch
@@ -73,12 +73,12 @@ class Numbers:
         """What a query says about rows, which it calls kept_rows."""
         with DuckdbEngine(threads=1) as db:
             db.register("kept_rows", rows)
-            return settled(db.table(query))
+            return with_plain_types(db.table(query))
 
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
         parts, tallies = self._made()
-        return build(parts, verdicts=section(all_judged(tallies).to_pylist()))
+        return build(parts, verdicts=verdict_section(verdict_rows(tallies).to_pylist()))
 
     def results(self) -> dict[str, dict[str, Any]]:
         """The report's JSON of each capture that has files, alone.
@@ -86,10 +86,12 @@ class Numbers:
         The queries run once for all, as for a lake: to plan them costs more than to run them.
         """
         tallies = self._made()[1]
-        judged = {row["capture"]: row for row in all_judged(tallies).to_pylist()}
+        judged = {row["capture"]: row for row in verdict_rows(tallies).to_pylist()}
         return {
-            str(name): build(parts._replace(only_totals=False), verdicts=section([judged[name]]))
-            for name, parts in of_captures(tallies)
+            str(name): build(
+                parts._replace(only_totals=False), verdicts=verdict_section([judged[name]])
+            )
+            for name, parts in parts_by_capture(tallies)
         }
 
     def _made(self) -> Made:
@@ -124,15 +126,15 @@ class Numbers:
         _open(db, tables, {name: step_ns(*span) for name, span in spans.items()})
         queries = catalogue()
         tallies = {
-            name: settled(db.table(query.per_capture())) for name, query in queries.items()
+            name: with_plain_types(db.table(query.per_capture())) for name, query in queries.items()
         }
         asked = {name: query.text for name, query in rule_queries().items() if self._asks_rules}
         found = incidents(db, asked) | self._incidents
-        tallies = {**no_parts().tables, **found, **tallies, "files": files}
+        tallies = {**empty_parts().tables, **found, **tallies, "files": files}
         merged = dict(tallies)
         for name, query in queries.items() if len(captures) > 1 else ():
             db.register("kept_rows", tallies[name])
-            merged[name] = settled(db.table(query.merged("kept_rows")))
+            merged[name] = with_plain_types(db.table(query.merged("kept_rows")))
         known = [span for span in spans.values() if span != (0, 0)]
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}

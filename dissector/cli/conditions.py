@@ -63,10 +63,10 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
     if not names:
         return
     # What a report has, its sections tell: one of nothing has every number, too.
-    from dissector.report.parts import no_parts
+    from dissector.report.parts import empty_parts
     from dissector.report.result import build
 
-    report = build(no_parts())
+    report = build(empty_parts())
     if is_of_lake:
         # What joining captures changed: only reports over several captures have it.
         from dissector.report import closing

@@ -12,7 +12,7 @@ from dissector.cli.terminal import Paint, counted, safe_text, wrapped
 from dissector.report.commands import Commands
 from dissector.report.meanings import NO_CODE, NOTICE_SENTENCES, STATUSES
 from dissector.report.numbers import UNKNOWN
-from dissector.report.verdict import BAD, GOOD, LOOK, Remark, spoken
+from dissector.report.verdict import BAD, GOOD, LOOK, Remark, in_protocol_words
 from dissector.report.verdicts import remarks
 from dissector.report.verdicts.consuming import causes_text
 from dissector.report.verdicts.publishing import READABLE, answered
@@ -51,7 +51,9 @@ def outline(
     ):
         if table.rows:
             yield ""
-            yield from (paint(line, "bold") for line in wrapped(spoken(report, title), width))
+            yield from (
+                paint(line, "bold") for line in wrapped(in_protocol_words(report, title), width)
+            )
             yield from (f"  {line}" for line in table.lines(width and width - 2))
     lacks = list(_lacks(report["coverage"]["total"]))
     if lacks:

@@ -40,12 +40,12 @@ def must_be_comparable(before: Run, after: Run) -> None:
     Raises:
         InputError: they share none.
     """
-    spoken = [
+    in_protocol_words = [
         [name for name in PROTOCOL_NAMES if run.coverage["connections_by_protocol"].get(name)]
         for run in (before, after)
     ]
-    if not set(spoken[0]) & set(spoken[1]):
-        what = [" and ".join(names) or "no known protocol" for names in spoken]
+    if not set(in_protocol_words[0]) & set(in_protocol_words[1]):
+        what = [" and ".join(names) or "no known protocol" for names in in_protocol_words]
         raise InputError(
             f"different protocols: {before.name} is {what[0]}, {after.name} is {what[1]}"
         )

@@ -28,7 +28,7 @@ from dissector.report.partitions import Inputs, tables_of
 from dissector.report.parts import Parts
 from dissector.report.pipeline import chosen_captures, held_elsewhere
 from dissector.report.sections.coverage import coverage
-from dissector.report.tally_cache import closed_groups, settled, surveyed
+from dissector.report.tally_cache import join_captures, survey_captures, with_plain_types
 
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
@@ -76,9 +76,9 @@ def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Se
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures)))
     twice = held_elsewhere(lake.captures)
     digests = {key: text for key, text in digests_of(lake.captures).items() if key not in twice}
-    read = surveyed(lake, digests, None, work)
+    read = survey_captures(lake, digests, None, work)
     with DuckdbEngine(work, threads) as db:
-        closed = closed_groups(db, read, read.captures, work)
+        closed = join_captures(db, read, read.captures, work)
         tables_of(read, read.captures, closed, what).open(db)
         total = _coverage(db, read)
         if not total["frames"] and what.topics:
@@ -110,7 +110,9 @@ def _coverage(db: DuckdbEngine, read: Inputs) -> dict[str, Any]:
     tables: dict[str, Any] = {"files": read.known.files}
     for name in _COVERAGE:
         query = catalogue()[name]
-        tables[name] = settled(db.table(query.merged(f"({query.per_capture()}) AS counted")))
+        tables[name] = with_plain_types(
+            db.table(query.merged(f"({query.per_capture()}) AS counted"))
+        )
     found: dict[str, Any] = coverage(Parts(tables, NS_PER_S, only_totals=True))["total"]
     return found
 
@@ -119,7 +121,7 @@ def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Values]]:
     """Durations by measure and topic."""
     known = db.table("SELECT DISTINCT measure FROM timed_events ORDER BY measure")
     for measure in known.column(0).to_pylist():
-        rows = settled(db.table(
+        rows = with_plain_types(db.table(
             f"SELECT topic, {_cell(clock)} AS cell, {_ROUNDED} AS value, count(*) AS number "
             f"FROM timed_events WHERE measure = {quoted(measure)} AND value_ns >= 0 "
             "AND at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, value, topic"
@@ -132,7 +134,7 @@ def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Values]]:
 
 def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Series]]:
     """Counts by metric and topic."""
-    rows = settled(db.table(
+    rows = with_plain_types(db.table(
         f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole "
         "FROM counted_events WHERE at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, metric, topic"
     ))  # fmt: skip

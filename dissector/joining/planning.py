@@ -6,30 +6,29 @@ rows of a unit depends on nothing else, so that it can be kept until the unit ch
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from dissector.joining.files import digest_of
 from dissector.joining.links import Handover, Place, Plan
 from dissector.joining.survey import capture_spans
+from dissector.lake.cache import Unit
 
-
-class Unit(NamedTuple):
-    """Captures that are counted together; digest: of all that decides what is found in them."""
-
-    captures: tuple[str, ...]
-    digest: str
+# It steps when what joining or a survey writes means something else.
+VERSION: Final = "1"
 
 
 def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
-    """All captures, given with their digests, in units."""
+    """All captures, given with their digests, in units; the digest of a unit is of all that decides
+    what is found in it."""
     found = []
     handovers: dict[str, list[Handover]] = defaultdict(list)
     for handover in whole.handovers:
         handovers[handover.after[0]].append(handover)
     for group in whole.groups:
         content = [
+            VERSION,
             [(name, captures[name]) for name in group.captures],
             [list(group.floors), group.is_in_turn],
             sorted(
@@ -38,12 +37,13 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
                 for each in handovers[name]
             ),
         ]
-        found.append(Unit(group.captures, digest_of(content)))
+        found.append(Unit(digest_of(content), group.captures))
     twins: dict[str, list[int]] = defaultdict(list)
     for capture, connection in sorted(whole.twins):
         twins[capture].append(connection)
     for name in sorted(captures.keys() - whole.captures):
-        found.append(Unit((name,), digest_of([name, captures[name], twins[name]])))
+        content = [VERSION, name, captures[name], twins[name]]
+        found.append(Unit(digest_of(content), (name,)))
     return found
 
 

@@ -55,16 +55,24 @@ class Known(NamedTuple):
     presence: pa.Table
 
 
-def known(source: Source, settings: Settings) -> Known:
+def known(source: Source, settings: Settings, *, is_alone: bool = False) -> Known:
     """Read what is known of the captures of a source.
+
+    Args:
+        is_alone: there is one capture and no other to compare it with, so that its files are all
+            that anybody asks for.
 
     Raises:
         DependencyError: DuckDB is not there.
     """
     with database(settings) as db:
-        make_views(db, source, ("capture_files", "connections", "exchanges", "deliveries"))
+        make_views(db, source, ("capture_files",))
+        files = _table(db, "FROM capture_files ORDER BY capture, file_index", SCHEMAS["files"])
+        if is_alone:
+            return Known(files, _CONNECTIONS.empty_table(), PRESENCE.empty_table())
+        make_views(db, source, ("connections", "exchanges", "deliveries"))
         return Known(
-            _table(db, "FROM capture_files ORDER BY capture, file_index", SCHEMAS["files"]),
+            files,
             _table(db, "FROM connections ORDER BY capture, connection_id", _CONNECTIONS),
             _table(db, SENDS_PRESENCE, PRESENCE),
         )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from dissector.errors import UsageError
-from dissector.queries.tables import ORDERED_BY, columns_of, placed_columns
+from dissector.queries.tables import columns_of, view_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +142,7 @@ class Selection(NamedTuple):
         )
         cells = ", ".join(
             "r.selected_topic AS topic" if column == "topic" else f"r.{column}"
-            for column in (placed_columns(name) if name in ORDERED_BY else columns_of(name))
+            for column in view_columns(name)
         )
         trimmed = f"TRIM(TRAILING '{_DIGITS}' FROM r.selected_topic)"
         whole = f"substring({trimmed}, 1, length({trimmed}) - {len(_PARTITION)})"

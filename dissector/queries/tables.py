@@ -59,35 +59,28 @@ def columns_of(table: str) -> list[str]:
     return [column.name for column in TABLES[table].columns]
 
 
-def _placed(table: str) -> str:
-    """Further columns of rows that are as their capture has them."""
-    more = {
-        "own_capture": "r.capture", "own_connection_id": "r.connection_id",
-        **{
-            name: f"CAST(NULL AS {'BIGINT' if name.endswith('_id') else 'STRING'})"
-            for name in OTHER_PLACES[table]
-            if name not in columns_of(table)
-        },
-        "order_no": f"r.{ORDERED_BY[table]}",
+def _further_columns(name: str) -> dict[str, str]:
+    """Columns of a view that its table does not have, and their values in rows that are as their
+    capture has them."""
+    if name == "consumers":
+        values = ("r.capture", "r.connection_id", "r.closed_frame_no")
+        return dict(zip(CLOSED_AT, values, strict=True))
+    if name not in ORDERED_BY:
+        return {}
+    elsewhere = {
+        column: f"CAST(NULL AS {'BIGINT' if column.endswith('_id') else 'STRING'})"
+        for column in OTHER_PLACES[name]
+        if column not in columns_of(name)
+    }
+    return {
+        "own_capture": "r.capture", "own_connection_id": "r.connection_id", **elsewhere,
+        "order_no": f"r.{ORDERED_BY[name]}",
     }  # fmt: skip
-    return "".join(f", {value} AS {name}" for name, value in more.items())
 
 
-def _closed_at(name: str) -> str:
-    """Further columns of consumers that are as their capture has them."""
-    if name != "consumers":
-        return ""
-    values = ("r.capture", "r.connection_id", "r.closed_frame_no")
-    return "".join(
-        f", {value} AS {column}" for value, column in zip(values, CLOSED_AT, strict=True)
-    )
-
-
-def placed_columns(table: str) -> list[str]:
-    """The columns of a table that joining closes, with those that say where its frames lie."""
-    names = columns_of(table)
-    more = ["own_capture", "own_connection_id", *OTHER_PLACES[table], "order_no"]
-    return [*names, *(name for name in more if name not in names)]
+def view_columns(name: str) -> list[str]:
+    """The columns of the view of a table: of those that joining closes also where frames lie."""
+    return [*columns_of(NAMED_TWICE.get(name, name)), *_further_columns(name)]
 
 
 def table_views(
@@ -109,12 +102,11 @@ def table_views(
     """
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
-        more = _placed(table) if table in ORDERED_BY else _closed_at(name)
+        more = "".join(f", {value} AS {key}" for key, value in _further_columns(name).items())
         own = _own(table, has_rotations=has_rotations, has_others=has_others)
         rows = f"SELECT r.*{more} FROM {own} AS r"
         if is_joined and name in CLOSED:
-            names = placed_columns(table) if table in ORDERED_BY else columns_of(table)
-            cells = ", ".join([*names, *(CLOSED_AT if name == "consumers" else ())])
+            cells = ", ".join(view_columns(name))
             rows += " WHERE r.capture NOT IN (SELECT capture FROM joined)"
             for source in CLOSED[name]:
                 rows += f" UNION ALL SELECT {cells} FROM closed_{source}"

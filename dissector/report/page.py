@@ -17,11 +17,11 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dissector.report import meanings, plots, words
-from dissector.report.captures import WORDS
+from dissector.report.capture_verdicts import WORDS
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
-from dissector.report.verdict import VERDICTS, spoken
+from dissector.report.verdict import VERDICTS, in_protocol_words
 from dissector.report.verdicts import remarks
 from dissector.report.verdicts.judging import MARKS, command_of
 from dissector.report.words import many
@@ -183,7 +183,7 @@ def _environment(places: Places) -> Environment:
         "judged_sections": JUDGED,
         "mark_words": WORDS,
         "many": many,
-        "spoken": spoken,
+        "in_protocol_words": in_protocol_words,
         "meanings": meanings,
         "meaning_of": meanings.meaning_of,
         "packet_of": places.packet,

@@ -19,6 +19,7 @@ import pyarrow as pa
 from dissector.findings.querying import rule_queries, write_incidents
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
+from dissector.joining.files import Source, names_in, source_of
 from dissector.joining.increment_cache import OF_INCREMENT, IncrementCache
 from dissector.joining.links import Group, Plan
 from dissector.lake.cache import Unit
@@ -114,57 +115,48 @@ class Inputs(NamedTuple):
 class Tables(NamedTuple):
     """What an engine needs to have the tables of some captures.
 
-    files, old_files: of each table, of which schema version 1. rows: in them. small: tables that
-    are given as they are. closed: what joining wrote, None where nothing was joined.
+    source: the files. rows: in them. small: tables that are given as they are. closed: what joining
+    wrote, None where nothing was joined.
     """
 
-    files: Mapping[str, list[str]]
-    old_files: Mapping[str, list[str]]
+    source: Source
     rows: int
     small: Mapping[str, pa.Table]
     closed: Mapping[str, list[str]] | None
-    has_others: bool
-    what: Selection
+    selection: Selection
 
     def open(self, engine: Engine) -> None:
         """Give an engine the tables that queries read, and the views."""
         engine.expect(self.rows)
         for table in TABLES:
             empty = arrow_schema(table).empty_table()
-            engine.lake_table(table, self.files[table], self.old_files[table], empty)
+            engine.lake_table(table, self.source.files[table], self.source.old_files[table], empty)
         for name, rows in self.small.items():
             engine.register(name, rows)
         for name, paths in (self.closed or {}).items():
             engine.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
-        self.what.register(engine)
+        self.selection.register(engine)
         views = table_views(
-            has_others=self.has_others,
-            has_rotations="rotations" in self.small,
+            has_others=self.source.only is not None,
+            has_rotations=self.source.has_rotations,
             is_joined=self.closed is not None,
             has_twins="twins_elsewhere" in self.small,
         )
-        for name, query in self.what.views(views):
+        for name, query in self.selection.views(views):
             engine.view(name, query)
         engine.prelude()
 
 
-
 def tables_of(
-    read: Inputs, captures: Collection[str], closed: Path | None, what: Selection
+    read: Inputs, captures: Collection[str], closed: Path | None, selection: Selection
 ) -> Tables:
     """The tables of some captures (whole units).
 
     Args:
         closed: the folder of what joining wrote for those of them that were joined.
     """
-    chosen = [
-        capture
-        for capture in read.lake.captures
-        if any(tap_run_of(inside.capture_id) in captures for inside in capture.captures())
-    ]
-    new = read.lake._replace(captures=tuple(c for c in chosen if c.schema_version != 1))
-    old = read.lake._replace(captures=tuple(c for c in chosen if c.schema_version == 1))
-    inside = [each.capture_id for capture in chosen for each in capture.captures()]
+    source = source_of(read.lake, frozenset(captures))
+    chosen = [each for each in read.lake.captures if names_in(each) & {*captures}]
     names, wholes = sorted(captures), read.plan.wholes
     widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
     small = {
@@ -172,8 +164,9 @@ def tables_of(
         "units": pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]}),
         "steps": pa.table({"capture": names, "step_ns": pa.array(widths, pa.int64())}),
     }
-    rotations = [(name, tap_run_of(name)) for name in inside if ROTATION.fullmatch(name)]
-    if rotations:
+    if source.has_rotations:
+        inside = (each.capture_id for capture in chosen for each in capture.captures())
+        rotations = [(name, tap_run_of(name)) for name in inside if ROTATION.fullmatch(name)]
         small["rotations"] = _rows(rotations, ("rotation", "run"))
     joined = sorted(read.plan.captures.intersection(captures))
     if joined and closed is not None:
@@ -184,13 +177,11 @@ def tables_of(
     if twins:
         small["twins_elsewhere"] = _rows(twins, MOVED[:2])
     return Tables(
-        {table: new.part_paths(table) for table in TABLES},
-        {table: old.part_paths(table) for table in TABLES},
+        source,
         sum(part.rows for capture in chosen for part in capture.files),
         small,
         _closed(read, joined, closed) if joined and closed is not None else None,
-        {tap_run_of(name) for name in inside} != set(captures),
-        what,
+        selection,
     )
 
 
@@ -250,8 +241,7 @@ def run_partition(partition: Partition) -> None:
     spill.mkdir(parents=True)
     with DuckdbEngine(spill, partition.threads, partition.memory) as db:
         partition.tables.open(db)
-        write_incidents(db, partition.queries, made)
-        db.write(tallies_of(partition.queries), made)
+        write_rows(db, partition.queries, made)
     try:
         made.rename(partition.folder)
     except OSError:
@@ -260,9 +250,11 @@ def run_partition(partition: Partition) -> None:
             raise
 
 
-def tallies_of(queries: Mapping[str, str]) -> dict[str, str]:
-    """The queries that are no rules."""
-    return {name: text for name, text in queries.items() if name not in rule_queries()}
+def write_rows(engine: Engine, queries: Mapping[str, str], folder: Path) -> None:
+    """Write what queries give over the tables that an engine has, <query>.parquet each."""
+    rules = rule_queries()
+    write_incidents(engine, queries, folder)
+    engine.write({name: text for name, text in queries.items() if name not in rules}, folder)
 
 
 def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple[int, list[Unit]]]:

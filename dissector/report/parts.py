@@ -20,7 +20,6 @@ from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
 MAX_SLOW: Final = 50
-MAX_STALLS: Final = 50
 MAX_EXAMPLES: Final = 50
 MAX_FAILURES: Final = 1000
 MAX_INCIDENTS: Final = 500
@@ -73,7 +72,7 @@ class Parts(NamedTuple):
         return table
 
 
-def no_parts() -> Parts:
+def empty_parts() -> Parts:
     """The parts of nothing."""
     names = ("files", *catalogue(), *rule_queries())
     return Parts({name: [] for name in names}, 1_000_000)
@@ -87,7 +86,7 @@ def _merged(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
     return pa.table(columns, names=[*keys, *query.merging])
 
 
-class _OfOne(dict[str, list[Row]]):
+class _RowsOfCapture(dict[str, list[Row]]):
     """The rows of one capture by the name of their query; those that nobody asks for stay Arrow."""
 
     def __init__(self, split: Callable[[str], dict[Any, list[Row]]], capture: str | None) -> None:
@@ -100,7 +99,9 @@ class _OfOne(dict[str, list[Row]]):
         return found
 
 
-def of_captures(tables: Mapping[str, pa.Table | list[Row]]) -> Iterator[tuple[str | None, Parts]]:
+def parts_by_capture(
+    tables: Mapping[str, pa.Table | list[Row]],
+) -> Iterator[tuple[str | None, Parts]]:
     """The parts of every capture that has files, in the order of their names, for its totals.
 
     Args:
@@ -116,7 +117,7 @@ def of_captures(tables: Mapping[str, pa.Table | list[Row]]) -> Iterator[tuple[st
         return found
 
     for capture in sorted(split("files"), key=nulls_last):
-        mine = _OfOne(split, capture)
+        mine = _RowsOfCapture(split, capture)
         first = low(row["first_ts_ns"] for row in mine["files"])
         last = high(row["last_ts_ns"] for row in mine["files"])
         step = step_ns(first or 0, last or 0)
@@ -125,20 +126,21 @@ def of_captures(tables: Mapping[str, pa.Table | list[Row]]) -> Iterator[tuple[st
 
 # -- what was captured
 
-def blind(parts: Parts) -> dict[str, int]:
+
+def one_way_connections(parts: Parts) -> dict[str, int]:
     """Connections of a known protocol of which a direction is missing, by that direction."""
     read = [row for row in parts.rows("ways") if row["protocol"] in PROTOCOL_NAMES]
     return {way: sum(row[f"without_{way}"] for row in read) for way in ("to_broker", "to_client")}
 
 
-def is_blind(parts: Parts, way: str) -> bool:
+def is_direction_missing(parts: Parts, way: str) -> bool:
     """Whether nothing of a direction was captured, of any connection of a known protocol.
 
     What travels in it was not seen then, which is something else than that there was none.
     """
     read = [row for row in parts.rows("ways") if row["protocol"] in PROTOCOL_NAMES]
     connections: int = sum(row["connections"] for row in read)
-    return 0 < connections == blind(parts)[way]
+    return 0 < connections == one_way_connections(parts)[way]
 
 
 def is_without_permits(parts: Parts) -> bool:

@@ -1,11 +1,11 @@
 """A report over the captures of a lake: found or made, put together, judged, and written."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dissector.errors import UsageError
 from dissector.findings.finding import Finding
 from dissector.findings.loading import Problem
-from dissector.findings.querying import rule_queries
+from dissector.findings.querying import RuleQuery, incidents
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
@@ -24,30 +24,37 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
-from dissector.report import captures as judging
 from dissector.report import closing
+from dissector.report.capture_verdicts import (
+    SCHEMA,
+    rows_to_judge,
+    verdict_rows,
+    verdict_section,
+)
 from dissector.report.closing import CHANGED
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
-from dissector.report.partitions import Engine, EngineIn, Inputs
-from dissector.report.parts import Parts, no_parts
+from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
+from dissector.report.parts import Parts, empty_parts
 from dissector.report.result import SECTIONS, build
+from dissector.report.sections import send_latency
 from dissector.report.sections.findings import found_in, table_of
-from dissector.report.sections.send_latency import exact
 from dissector.report.tally_cache import (
     CLOSED,
+    FINDINGS,
     JOINED,
+    Queries,
     TallyCache,
-    rows_of,
-    settled,
-    surveyed,
-    tallied_at_once,
-    union,
+    queries_of,
+    read_sources,
+    select_sources,
+    survey_captures,
+    text_of,
+    with_plain_types,
 )
 from dissector.report.workspace import workspace
 
 VERDICTS: Final = "verdicts"
-FINDINGS: Final = "findings"
 _STEPS: Final = 4  # of a report
 _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
@@ -67,6 +74,11 @@ class Scope(NamedTuple):
     rules: frozenset[str] = frozenset()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the report has all sections."""
+        return set(self.sections) >= set(SECTIONS)
+
+    @property
     def is_kept(self) -> bool:
         """Whether what is made serves another report."""
         return self.selection.is_everything and not self.is_exact
@@ -79,12 +91,8 @@ class Progress(NamedTuple):
     step: Step
 
 
-def _nothing(*_: Any) -> None:
-    """Nobody wants to know."""
-
-
 ALL: Final = Scope()
-SILENT: Final = Progress(_nothing, _nothing)
+SILENT: Final = Progress(lambda text: None, lambda done, total, what: None)
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
@@ -127,14 +135,11 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
             if mine < files[other] or (mine == files[other] and other < name):
                 found[name] = other
                 break
-    # One that holds another's files may be left out itself.
-    return {name: _last_of(found, other) for name, other in sorted(found.items())}
-
-
-def _last_of(found: dict[str, str], name: str) -> str:
-    while name in found:
-        name = found[name]
-    return name
+    for name, other in found.items():
+        while other in found:  # one that holds another's files may be left out itself
+            other = found[other]
+        found[name] = other
+    return dict(sorted(found.items()))
 
 
 def _program() -> str:
@@ -184,52 +189,81 @@ def make_report(
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
     progress.step(0, _STEPS, "what the captures hold")
     kept = Cache(lake.folder, work) if has_memory else None
-    read = surveyed(lake, digests, kept, work)
+    read = survey_captures(lake, digests, kept, work)
     if has_memory:
         read = read._replace(memory=IncrementCache(lake, digests, read.known, work))
     progress.step(1, _STEPS, "the rows of new captures")
+    queries = queries_of(scope.sections, scope.rules)
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
-                return _of_one(read, opened, scope)
-    names = _names(scope)
-    exactly = ExactPercentiles() if scope.is_exact else None
-    found = kept if scope.is_kept else None
-    cache = TallyCache(read, found, work, engine, scope.selection, exactly)
-    cache.make(names)
+                return _of_one(read, opened, queries, scope)
+    exact: dict[str, pa.Table] = {}
+    cache = TallyCache(
+        read, kept if scope.is_kept else None, work, engine, scope.selection,
+        (lambda engine: exact.update(_exact(engine))) if scope.is_exact else None,
+    )  # fmt: skip
+    cache.make(queries)
     progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
-    is_whole = set(scope.sections) >= set(SECTIONS)
     with DuckdbEngine(work) as db:
-        if is_whole:
-            _judge(db, cache, names, read, scope.selection)
+        verdicts = _verdicts(db, cache, queries, read, scope) if scope.is_whole else None
         progress.step(2, _STEPS, "all captures together")
-        parts = _parts(db, cache, read, names, scope.selection)
-        if exactly is not None:
-            parts = parts._replace(tables={**parts.tables, "exact": exactly.table})
-        verdicts = None
-        if is_whole:
-            judged = rows_of(db, cache.sources[VERDICTS], judging.KEPT)
-            verdicts = judging.section(judged.to_pylist())
-        report = build(parts, scope.sections, verdicts)
-        if not scope.selection.is_everything:
-            report["selection"] = scope.selection.as_json()
-        if is_whole and twice:
+        tables = _merged(db, cache, queries, scope.selection)
+        report, parts = _build(read, scope, {**tables, **exact}, verdicts)
+        if scope.is_whole and twice:
             report["coverage"]["not_counted"] = [
                 {"capture": name, "held_by": other} for name, other in twice.items()
             ]
-        if is_whole and len(read.captures) > 1:
+        if scope.is_whole and len(read.captures) > 1:
             report["closing"] = _closing(db, cache, read)
     if scope.is_kept and not scope.captures:
         cache.tidy()
-    tables = _closed_tables(cache) if is_whole else {}
+    writers = _closed_tables(cache) if scope.is_whole else {}
     if FINDINGS in scope.sections:
-        tables[f"{TABLES}/findings_findings"] = partial(_write_findings, parts)
-    return Report(report, tables, parts)
+        writers[f"{TABLES}/findings_findings"] = partial(_write_findings, parts)
+    return Report(report, writers, parts)
+
+
+def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:
+    """The report of one capture of which nothing is kept: what queries give is all there is."""
+    tables_of(read, read.captures, None, scope.selection).open(db)
+    texts = {name: text_of(query) for name, query in queries.items()}
+    rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
+    tables = {name: with_plain_types(found) for name, found in rows.items()}
+    tables |= incidents(db, texts) | {"files": read.known.files}
+    verdicts = verdict_rows(tables) if scope.is_whole else None
+    report, parts = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
+    return Report(report, {}, parts)
+
+
+def _exact(engine: Engine) -> dict[str, pa.Table]:
+    """Percentiles of all values, taken while an engine has the tables."""
+    return {"exact": with_plain_types(send_latency.exact(engine.table))}
+
+
+def _build(
+    read: Inputs, scope: Scope, tables: Mapping[str, pa.Table], verdicts: pa.Table | None
+) -> tuple[Row, Parts]:
+    """The JSON of a report, and what it is made from.
+
+    Args:
+        tables: merged rows by query. verdicts: of all captures, where they are wanted.
+    """
+    spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
+    widest = min(first for first, _ in spans), max(last for _, last in spans)
+    steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
+    tables = {**empty_parts().tables, "files": read.known.files, **tables}
+    parts = Parts(tables, step_ns(*widest), steps)
+    section = None if verdicts is None else verdict_section(verdicts.to_pylist())
+    report = build(parts, scope.sections, section)
+    if not scope.selection.is_everything:
+        report["selection"] = scope.selection.as_json()
+    return report, parts
 
 
 def _closing(db: DuckdbEngine, cache: TallyCache, read: Inputs) -> Row:
     changes = {
-        name: rows_of(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
+        name: read_sources(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
         for name in CHANGED
     }
     return closing.section(read.plan, read.captures, changes)
@@ -262,31 +296,6 @@ def _write_findings(parts: Parts, folder: Path) -> None:
     pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
 
 
-class ExactPercentiles:
-    """Percentiles of all values, which are taken while an engine has the tables."""
-
-    def __init__(self) -> None:
-        self.table = pa.table({})
-
-    def __call__(self, engine: Engine) -> None:
-        self.table = settled(exact(engine.table))
-
-
-def _of_one(read: Inputs, db: DuckdbEngine, scope: Scope) -> Report:
-    """The report of one capture of which nothing is kept: what queries give is all there is."""
-    tables = tallied_at_once(db, read, _names(scope), scope.selection)
-    if scope.is_exact:
-        tables["exact"] = settled(exact(db.table))
-    tables["files"] = read.known.files
-    parts = Parts({**no_parts().tables, **tables}, *_steps(read))
-    is_whole = set(scope.sections) >= set(SECTIONS)
-    verdicts = judging.section(judging.all_judged(tables).to_pylist()) if is_whole else None
-    report = build(parts, scope.sections, verdicts)
-    if not scope.selection.is_everything:
-        report["selection"] = scope.selection.as_json()
-    return Report(report, {}, parts)
-
-
 def tally(lake: Path, work: Path, engine: EngineIn) -> None:
     """Make and keep what reports need of captures that landed, so that the next one is quick.
 
@@ -298,81 +307,71 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
             make_report(there, work, engine, Scope())
 
 
-def _names(scope: Scope) -> dict[str, str]:
-    """The queries whose rows the sections are made from, and the digest of each."""
-    rules = {
-        name: query.digest for name, query in rule_queries().items()
-        if not scope.rules or query.rule.number in scope.rules
-    }  # fmt: skip
-    if set(scope.sections) == {FINDINGS}:
-        return rules
-    return {name: query.digest for name, query in catalogue().items()} | rules
-
-
-def _parts(
-    db: DuckdbEngine, cache: TallyCache, read: Inputs, names: Iterable[str], what: Selection
-) -> Parts:
-    tables = dict(no_parts().tables) | {"files": read.known.files}
-    for name in names:
-        rows = union(cache.sources[name], by_name=name in rule_queries())
-        if name in rule_queries():
-            tables[name] = _selected(db.table(rows), what)
+def _merged(
+    db: DuckdbEngine, cache: TallyCache, queries: Queries, selection: Selection
+) -> dict[str, pa.Table]:
+    """The rows of each query, those of several captures put together."""
+    tables = {}
+    for name, query in queries.items():
+        if isinstance(query, RuleQuery):
+            found = db.table(select_sources(cache.sources[name], by_name=True))
+            tables[name] = _selected(found, selection)
         else:
-            tables[name] = settled(db.table(catalogue()[name].merged(f"({rows})")))
-    return Parts(tables, *_steps(read))
+            rows = select_sources(cache.sources[name])
+            tables[name] = with_plain_types(db.table(query.merged(f"({rows})")))
+    return tables
 
 
-def _selected(incidents: pa.Table, what: Selection) -> pa.Table:
+def _selected(incidents: pa.Table, selection: Selection) -> pa.Table:
     """The incidents of a rule that belong to a selection."""
-    if what.is_everything:
+    if selection.is_everything:
         return incidents
     kept = [
-        what.has(row.get("first_ns"), row.get("last_ns"), row.get("subject_topic"))
+        selection.has(row.get("first_ns"), row.get("last_ns"), row.get("subject_topic"))
         for row in incidents.to_pylist()
     ]
     return incidents.filter(pa.array(kept, pa.bool_()))
 
 
-def _steps(read: Inputs) -> tuple[int, dict[str | None, int]]:
-    """The width of the points of series over time: of all captures, and of each."""
-    spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
-    widest = min(first for first, _ in spans), max(last for _, last in spans)
-    return step_ns(*widest), {name: step_ns(*span) for name, span in read.spans.items()}
+def _verdicts(
+    db: DuckdbEngine, cache: TallyCache, queries: Queries, read: Inputs, scope: Scope
+) -> pa.Table:
+    """The verdict of every capture, found or made."""
+    digests = (query.digest for query in queries.values())
+    digest = hashlib.sha256("\n".join([_program(), *digests]).encode()).hexdigest()
+    missing = cache.find(VERDICTS, digest)
+    if missing:
+        captures = sorted(name for unit in missing for name in unit.captures)
+        made = [
+            _judge(db, cache, queries, read, scope, captures[start : start + _JUDGED_AT_ONCE])
+            for start in range(0, len(captures), _JUDGED_AT_ONCE)
+        ]
+        folder = cache.folder()
+        rows = pa.concat_tables([SCHEMA.empty_table(), *made])
+        pq.write_table(rows, folder / f"{VERDICTS}.parquet", compression="zstd")
+        cache.keep(folder, missing, {VERDICTS: digest})
+    return read_sources(db, cache.sources[VERDICTS], SCHEMA)
 
 
 def _judge(
-    db: DuckdbEngine, cache: TallyCache, names: Mapping[str, str], read: Inputs, what: Selection
-) -> None:
-    """Find or make the verdict of every capture."""
-    digest = hashlib.sha256("\n".join([_program(), *names.values()]).encode()).hexdigest()
-    missing = cache.find(VERDICTS, digest)
-    if not missing:
-        return
-    captures = sorted(name for unit in missing for name in unit.captures)
-    files, rows = read.known.files, [judging.KEPT.empty_table()]
-    for start in range(0, len(captures), _JUDGED_AT_ONCE):
-        some = pa.array(captures[start : start + _JUDGED_AT_ONCE], pa.string())
-        db.register("judged", pa.table({"capture": some}))
-        tables = {
-            name: settled(
-                db.table(judging.rows_to_judge(query, f"({_of_judged(cache, name)}) AS mine"))
-            )
-            for name, query in catalogue().items()
-        }  # fmt: skip
-        tables |= {
-            name: _selected(db.table(_of_judged(cache, name)), what) for name in rule_queries()
-        }
-        tables["files"] = files.filter(pc.is_in(files.column("capture"), some))
-        rows.append(judging.all_judged(tables))
-    db.register("verdict_rows", pa.concat_tables(rows))
-    folder = cache.folder()
-    db.write({VERDICTS: "SELECT * FROM verdict_rows"}, folder)
-    cache.keep(folder, missing, {VERDICTS: digest})
-
-
-def _of_judged(cache: TallyCache, name: str) -> str:
-    rows = union(cache.sources[name], by_name=name in rule_queries())
-    return f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
+    db: DuckdbEngine, cache: TallyCache, queries: Queries, read: Inputs, scope: Scope,
+    captures: Sequence[str],
+) -> pa.Table:  # fmt: skip
+    """The verdicts of some captures, from their own rows alone."""
+    judged = pa.array(captures, pa.string())
+    db.register("judged", pa.table({"capture": judged}))
+    tables = {}
+    for name, query in queries.items():
+        is_rule = isinstance(query, RuleQuery)
+        rows = select_sources(cache.sources[name], by_name=is_rule)
+        mine = f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
+        if isinstance(query, RuleQuery):
+            tables[name] = _selected(db.table(mine), scope.selection)
+        else:
+            tables[name] = with_plain_types(db.table(rows_to_judge(query, f"({mine}) AS mine")))
+    files = read.known.files
+    tables["files"] = files.filter(pc.is_in(files.column("capture"), judged))
+    return verdict_rows(tables)
 
 
 def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
@@ -382,7 +381,7 @@ def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
             sources = cache.sources.get(f"{JOINED}{name}", ())
-            query = union(sources)
+            query = select_sources(sources)
             if not query:
                 empty = CLOSED_SCHEMAS[name].empty_table()
                 pq.write_table(empty, folder / "part-00000.parquet", compression="zstd")

@@ -312,7 +312,7 @@ BREAK_SHARE: Final = 0.05
 BREAK_TIMES: Final = 4
 
 
-def stretches(points: Sequence[Row], step_ms: float) -> list[slice]:
+def unbroken_lines(points: Sequence[Row], step_ms: float) -> list[slice]:
     """Which points a line may connect: those between which no long time without traffic lies."""
     times = [datetime.fromisoformat(point["ts"]).timestamp() for point in points]
     pauses = [after - before for before, after in pairwise(times)]
@@ -344,7 +344,7 @@ def over_time(total: Row) -> Pair | None:
     step_s = series["step_ms"] / 1000
     rates = [point["messages"] / step_s for point in points]
     timed = [(x, point) for x, point in zip(across, points, strict=True) if point["p50_ms"]]
-    lines = stretches([point for _, point in timed], series["step_ms"])
+    lines = unbroken_lines([point for _, point in timed], series["step_ms"])
     width = _width(points, across, series["step_ms"])
 
     def draw(figure: Figure) -> _Said:
@@ -404,7 +404,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
         high = [point["available_max"] for point in points]
         last = [point["available_last"] for point in points]
         axes.vlines(across, low, high, color=FIRST, linewidth=2.4, alpha=0.45)
-        for line in stretches(points, balance["step_ms"]):
+        for line in unbroken_lines(points, balance["step_ms"]):
             axes.step(across[line], last[line], where="post", color=FIRST, linewidth=1.3)
             if line.start:
                 # Nothing was granted or delivered meanwhile: the balance stood, and nobody saw it.

@@ -20,7 +20,7 @@ from dissector.report.sections import (
     send_latency,
     slowest,
 )
-from dissector.report.verdict import spoken
+from dissector.report.verdict import in_protocol_words
 
 REPORT_VERSION: Final = 1
 
@@ -66,7 +66,7 @@ def build(
     A report of all sections has their sentences, too: `about` in each.
 
     Args:
-        verdicts: the section of that name (`dissector.report.captures.section`), if it is wanted.
+        verdicts: the section of that name (`capture_verdicts.verdict_section`), if it is wanted.
     """
     found: dict[str, Any] = {
         "schema_version": REPORT_VERSION,
@@ -78,5 +78,5 @@ def build(
     if any(name not in found for name in SECTIONS):
         return found  # sentences speak of numbers of other sections, too
     for name, section in SECTIONS.items():
-        found[name] = {"about": spoken(found, section.about(found)), **found[name]}
+        found[name] = {"about": in_protocol_words(found, section.about(found)), **found[name]}
     return found

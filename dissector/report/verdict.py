@@ -51,7 +51,7 @@ def _without_permits(report: Row) -> Iterator[tuple[ProtocolSpec, int]]:
             yield spec, found[spec.name]
 
 
-def spoken(report: Row, text: str) -> str:
+def in_protocol_words(report: Row, text: str) -> str:
     """A text that uses Pulsar's words, in those of another protocol where only that was read."""
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text

@@ -77,17 +77,16 @@ from dissector.joining.files import digests
 from dissector.lake.reader import open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
-from dissector.report.tally_cache import TallyCache, closed_groups, surveyed
+from dissector.report.tally_cache import TallyCache, join_captures, survey_captures
 from spark_jobs import land
 from dissector.spark.engine import SparkEngine
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
 code = land.main()
 work = Path({work!r})
 with SparkEngine(SparkSession.getActiveSession(), work) as db, open_lake(Path({lake!r})) as lake:
-    read = surveyed(lake, digests(lake.captures), None, work)
-    closed_groups(db, read, read.captures, work)
-    names = {{name: query.digest for name, query in catalogue().items()}}
-    TallyCache(read, None, work, lambda folder: db, Selection()).make(names)
+    read = survey_captures(lake, digests(lake.captures), None, work)
+    join_captures(db, read, read.captures, work)
+    TallyCache(read, None, work, lambda folder: db, Selection()).make(catalogue())
 stop(SparkSession.getActiveSession())
 sys.exit(code)
 """

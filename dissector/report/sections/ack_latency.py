@@ -16,7 +16,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import Parts, is_blind, unread, with_unread
+from dissector.report.parts import Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Judged, Section, counted, not_judged
 from dissector.report.words import count_text, duration_text
 
@@ -144,7 +144,7 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     count = unread(parts, "ack")
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
     for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
-        if is_blind(parts, way):
+        if is_direction_missing(parts, way):
             section["total"] = unseen(section["total"], *keys)
             section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
     passed = {row["outcome"]: row["passed_over"] for row in parts.rows("passed_delivery_counts")}

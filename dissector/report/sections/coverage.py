@@ -5,7 +5,7 @@ from typing import Any, Final
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
-from dissector.report.parts import Parts, blind, twin_count
+from dissector.report.parts import Parts, one_way_connections, twin_count
 from dissector.report.section import Judged, Section
 from dissector.report.words import bytes_text, many, share_text
 
@@ -129,7 +129,9 @@ def coverage(parts: Parts) -> dict[str, Any]:
     names = ("files", "connections", "frames", "notices")
     files, connections, frames, notices = tables = [parts.rows(name) for name in names]
     total = _group(files, connections, frames, notices)
-    total["one_way_connections"] = {way: count for way, count in blind(parts).items() if count}
+    total["one_way_connections"] = {
+        way: count for way, count in one_way_connections(parts).items() if count
+    }
     total["broker_leg_connections"] = twin_count(parts)
     total["limits_hit"] = _limits(total)
     if parts.only_totals:

@@ -13,7 +13,7 @@ from dissector.report.numbers import (
     nulls_last,
     unseen,
 )
-from dissector.report.parts import MAX_INCIDENTS, Parts, is_blind
+from dissector.report.parts import MAX_INCIDENTS, Parts, is_direction_missing
 from dissector.report.section import Judged, Section, counted, not_judged
 from dissector.report.words import many
 
@@ -94,7 +94,7 @@ def errors(parts: Parts) -> dict[str, Any]:
     total["expected"] = sum(
         row["answers"] for row in found if (row["request_command"], row["error_code"]) in EXPECTED
     )
-    if is_blind(parts, "to_client"):
+    if is_direction_missing(parts, "to_client"):
         total = unseen(total, "answers", "incidents", "connections", "topics", "expected")
     return {
         "total": total,

@@ -14,7 +14,13 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import Parts, is_blind, is_without_permits, unread, with_unread
+from dissector.report.parts import (
+    Parts,
+    is_direction_missing,
+    is_without_permits,
+    unread,
+    with_unread,
+)
 from dissector.report.section import Judged, Section, not_judged
 from dissector.report.words import count_text, duration_text, many
 
@@ -244,7 +250,7 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
     count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
     for way, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
-        if is_blind(parts, way):
+        if is_direction_missing(parts, way):
             section["total"] = unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
                 section[name] = [unseen(row, *keys) for row in section[name]]

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from dissector.report.numbers import Row, grouped, known, nulls_last, timed, unseen
-from dissector.report.parts import Parts, is_blind, unread, with_unread
+from dissector.report.parts import Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Section, counted, not_judged
 from dissector.report.words import many
 
@@ -55,7 +55,7 @@ def publish_to_delivery(parts: Parts) -> dict[str, Any]:
     count = unread(parts, "delivery")
     of_deliveries = ("deliveries", "entries_delivered", "entries_stored")
     section = with_unread(section, "message_unread", count, "deliveries", of_deliveries)
-    if is_blind(parts, "to_client"):
+    if is_direction_missing(parts, "to_client"):
         entries_counted = (name for name in total if name.startswith("entr"))
         section["total"] = unseen(section["total"], "deliveries", *entries_counted)
     return section

@@ -13,7 +13,7 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import MAX_EXAMPLES, Parts, is_blind, unread, with_unread
+from dissector.report.parts import MAX_EXAMPLES, Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Judged, Section, counted, not_judged
 
 # Causes that say the application asked for it; the others come from the infrastructure.
@@ -179,7 +179,7 @@ def redelivery(parts: Parts) -> dict[str, Any]:
     }
     count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
-    if is_blind(parts, "to_client"):
+    if is_direction_missing(parts, "to_client"):
         section["total"] = unseen(section["total"], *_OF_DELIVERIES)
         for name in ("by_topic", "by_subscription"):
             section[name] = [unseen(row, *_OF_DELIVERIES) for row in section[name]]

@@ -25,7 +25,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import MAX_PASSED_OVER, Parts, is_blind
+from dissector.report.parts import MAX_PASSED_OVER, Parts, is_direction_missing
 from dissector.report.section import Judged, Section, counted, not_judged
 from dissector.report.words import duration_text, many
 
@@ -94,7 +94,12 @@ class _Lists:
         self.minutes = grouped(parts.rows("send_minutes", [*keys, "minute", "bucket"]), group)
         self.transmits = grouped(parts.rows("transmits", [*keys, "bucket"]), group)
         self.logical = grouped(parts.rows("logical", [*keys, "bucket"]), group)
-        self.messages = _messages(parts, _MESSAGES_OF[grouping], group)
+        messages = grouped(parts.rows("messages", ["grouping", *keys]), ("grouping", *keys))
+        self.messages = {
+            key[1:]: sum(row["messages"] for row in found)
+            for key, found in messages.items()
+            if key[0] == _MESSAGES_OF[grouping]
+        }
         exact = parts.rows("exact") if "exact" in parts.tables else []
         self.exact = {
             (row["measure"], *(row[key] for key in keys)): row
@@ -104,15 +109,6 @@ class _Lists:
         cells = len({(key, row["minute"]) for key, found in self.minutes.items() for row in found})
         is_short = grouping == "total" or cells <= MAX_MINUTE_CELLS
         self.has_minutes = is_short and not parts.only_totals
-
-
-def _messages(parts: Parts, grouping: str, keys: Group) -> dict[Group, int]:
-    counts: dict[Group, int] = {}
-    for row in parts.rows("messages", ["grouping", *keys]):
-        if row["grouping"] == grouping:
-            key = tuple(row[name] for name in keys)
-            counts[key] = counts.get(key, 0) + row["messages"]
-    return counts
 
 
 def _group(lists: _Lists, key: Group) -> Row:
@@ -210,7 +206,7 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         row["passed_over"] for row in parts.rows("passed_over_counts")
     )
     section["passed_over"] = _passed_over(parts)[:MAX_PASSED_OVER]
-    if is_blind(parts, "to_broker"):
+    if is_direction_missing(parts, "to_broker"):
         keys = ("sends", "messages", "request_bytes", "resent")
         for name, found in section.items():
             if name == "passed_over":

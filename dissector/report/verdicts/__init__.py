@@ -9,7 +9,7 @@ from typing import Final
 
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
-from dissector.report.verdict import GOOD, PLAIN, Remark, spoken
+from dissector.report.verdict import GOOD, PLAIN, Remark, in_protocol_words
 from dissector.report.verdicts.capturing import checksums, coverage, joined
 from dissector.report.verdicts.consuming import acks, permits, redelivery
 from dissector.report.verdicts.judging import findings, judged_by
@@ -51,7 +51,9 @@ def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
         found.append(Remark(PLAIN, "coverage", text))
     found += [in_vain(report, commands), joined(report, commands)]
     return wrong + [
-        remark._replace(text=spoken(report, remark.text), mark=_mark(report, wrong, remark))
+        remark._replace(
+            text=in_protocol_words(report, remark.text), mark=_mark(report, wrong, remark)
+        )
         for remark in found
         if remark is not None
     ]

@@ -10,7 +10,7 @@ from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
 from dissector.report.partitions import Engine
 from dissector.report.parts import Parts
-from dissector.report.tally_cache import settled
+from dissector.report.tally_cache import with_plain_types
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -82,7 +82,7 @@ class QueryEngine:
 
     def table(self, query: str) -> pa.Table:
         """The rows of any query, with the types that all engines share."""
-        return settled(self._engine.table(query))
+        return with_plain_types(self._engine.table(query))
 
     def per_capture(self, name: str) -> list[Row]:
         """What a query of the catalogue gives per capture."""

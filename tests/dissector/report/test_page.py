@@ -13,7 +13,7 @@ import pytest
 
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
-from dissector.report.captures import WORDS
+from dissector.report.capture_verdicts import WORDS
 from dissector.report.closing import about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page

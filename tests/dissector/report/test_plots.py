@@ -161,7 +161,7 @@ def test_no_line_is_drawn_across_time_without_traffic() -> None:
 def test_a_line_is_broken_where_nothing_came_for_long(
     seconds: list[int], step_ms: float, expected: list[tuple[int, int]]
 ) -> None:
-    found = plots.stretches(at(*seconds), step_ms)
+    found = plots.unbroken_lines(at(*seconds), step_ms)
     assert [(part.start, part.stop) for part in found] == expected
 
 

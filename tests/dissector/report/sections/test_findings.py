@@ -4,7 +4,7 @@ import pytest
 
 from dissector.findings.finding import found_by
 from dissector.findings.querying import rule_queries
-from dissector.report.parts import no_parts
+from dissector.report.parts import empty_parts
 from dissector.report.sections.findings import about, findings, found_in, table_of
 from dissector.schemas.arrow import arrow_schema
 from tests.numbers import Numbers
@@ -33,7 +33,7 @@ def test_the_worst_come_first_and_are_counted(numbers: Numbers) -> None:
 
 def test_a_rule_that_failed_is_counted_and_named() -> None:
     name = next(iter(rule_queries()))
-    parts = no_parts()
+    parts = empty_parts()
     broken = [{"capture": None, "problem": "Binder Error: no such thing"}]
     parts = parts._replace(tables={**parts.tables, name: broken})
     section = findings(parts)

@@ -6,7 +6,7 @@ import pytest
 
 from dissector.buckets import bucket_of
 from dissector.report.result import SECTIONS
-from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, spoken
+from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, in_protocol_words
 from dissector.report.verdicts import remarks
 from dissector.report.words import many
 from tests.dissector.report import made
@@ -103,11 +103,11 @@ def test_stalls_say_whether_messages_were_waiting() -> None:
 def test_a_report_of_cursus_alone_speaks_its_language() -> None:
     said = "from the end of a SEND to its receipt, of a MESSAGE; receipts, ACK"
     report = empty()
-    assert spoken(report, said) == said
+    assert in_protocol_words(report, said) == said
     report["checksum_failures"]["total"]["not_applicable"] = "frames of Cursus carry no checksum"
     report["coverage"]["total"]["connections_by_protocol"] = {"cursus": 1}
     changed = "from the end of a publish to its answer, of a BATCH; answers, commit"
-    assert spoken(report, said) == changed
+    assert in_protocol_words(report, said) == changed
 
 
 def test_every_remark_leads_to_a_section() -> None:

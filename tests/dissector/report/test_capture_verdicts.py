@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue
-from dissector.report import captures
-from dissector.report.captures import KEPT, WORDS, all_judged, rows_to_judge
+from dissector.report import capture_verdicts
+from dissector.report.capture_verdicts import SCHEMA, WORDS, rows_to_judge, verdict_rows
 from dissector.report.numbers import grouped, high, low
-from dissector.report.parts import Parts, of_captures
+from dissector.report.parts import Parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, build
 from dissector.report.verdict import BAD, LOOK
 from dissector.report.verdicts import remarks
@@ -106,7 +106,7 @@ def test_every_word_and_section_is_one_that_the_page_knows(
 def test_the_list_is_bounded_and_the_total_says_of_how_many(
     several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captures, "MAX_VERDICTS", 2)
+    monkeypatch.setattr(capture_verdicts, "MAX_VERDICTS", 2)
     found = summed(several).result()["verdicts"]
     assert [row["capture"] for row in found["by_capture"]] == ["c-all", "b-lossy"]
     assert found["total"]["captures"] == 3
@@ -122,8 +122,8 @@ def test_what_is_kept_says_how_bad_it_is_without_its_text(
     several: dict[str, made.Tables],
 ) -> None:
     """So that the worst of ten thousand are found without reading what all of them say."""
-    rows = all_judged(summed(several).tallies())
-    assert rows.schema == KEPT
+    rows = verdict_rows(summed(several).tallies())
+    assert rows.schema == SCHEMA
     for row in rows.to_pylist():
         said = json.loads(row.pop("row_json"))
         assert row == {name: said[name] for name in row}
@@ -132,7 +132,7 @@ def test_what_is_kept_says_how_bad_it_is_without_its_text(
 def test_rows_of_one_capture_do_not_depend_on_others(several: dict[str, made.Tables]) -> None:
     rows = dict.fromkeys(catalogue(), 0)
     tables = summed(several).tallies()
-    for name, parts in of_captures(tables):
+    for name, parts in parts_by_capture(tables):
         for query in catalogue():
             found = parts.rows(query)
             assert {row["capture"] for row in found} <= {name}
@@ -146,8 +146,8 @@ def test_what_is_left_out_for_verdicts_changes_none(several: dict[str, made.Tabl
     whole = numbers.tallies()
     brief = {name: numbers.asked_of(rows_to_judge(catalogue()[name], "kept_rows"), rows)
              if name in catalogue() else rows for name, rows in whole.items()}  # fmt: skip
-    assert all_judged(brief).equals(all_judged(whole))
-    for capture, parts in of_captures(whole):
+    assert verdict_rows(brief).equals(verdict_rows(whole))
+    for capture, parts in parts_by_capture(whole):
         for name in JUDGED:
             total = SECTIONS[name].build(parts)["total"]
             of_all = SECTIONS[name].build(parts._replace(only_totals=False))["total"]

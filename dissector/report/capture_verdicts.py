@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.parts import MAX_VERDICTS, Parts, no_parts, of_captures
+from dissector.report.parts import MAX_VERDICTS, Parts, empty_parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 from dissector.report.verdicts import remarks
@@ -28,7 +28,7 @@ _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
 # What is kept of a capture: how bad it is, and its row of the list as JSON.
-KEPT: Final = pa.schema(
+SCHEMA: Final = pa.schema(
     [
         ("capture", pa.string()),
         ("verdict", pa.string()),
@@ -80,8 +80,8 @@ def _verdict(capture: str | None, report: Row) -> Row:
     }
 
 
-def judged(parts: Parts, capture: str | None) -> Row:
-    """The verdict of a capture as it is kept: a row of KEPT.
+def verdict_row(parts: Parts, capture: str | None) -> Row:
+    """The verdict of a capture as it is kept: a row of SCHEMA.
 
     Args:
         parts: of this capture alone.
@@ -110,22 +110,22 @@ def rows_to_judge(query: Query, source: str) -> str:
     return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
 
 
-def all_judged(tables: Mapping[str, pa.Table | list[Row]]) -> pa.Table:
-    """The verdicts of all captures that have files, in the order of their names: rows of KEPT.
+def verdict_rows(tables: Mapping[str, pa.Table | list[Row]]) -> pa.Table:
+    """The verdicts of all captures that have files, in the order of their names: rows of SCHEMA.
 
     Args:
         tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
     """
-    whole = {**no_parts().tables, **tables}
-    rows = [judged(parts, capture) for capture, parts in of_captures(whole)]
-    return pa.Table.from_pylist(rows, KEPT)
+    whole = {**empty_parts().tables, **tables}
+    rows = [verdict_row(parts, capture) for capture, parts in parts_by_capture(whole)]
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def section(rows: Iterable[Row]) -> Row:
+def verdict_section(rows: Iterable[Row]) -> Row:
     """What stands out in each capture: total and by_capture, the worst first.
 
     Args:
-        rows: of KEPT, in any order.
+        rows: of SCHEMA, in any order.
     """
     found = list(rows)
     worst = heapq.nsmallest(
