@@ -207,6 +207,6 @@ def test_links_between_alerts_and_metrics_are_labels_that_exist() -> None:
     text = ALERTS.read_text("utf-8")
     labels = set(re.findall(r"\$labels\.(\w+)", text))
     assert labels <= {
-        "instance", "interface", "by", "topic", "direction", "subscription", "command", "error_code",
-        "id", "code",
+        "instance", "interface", "by", "topic", "direction", "subscription", "command",
+        "error_code", "id", "code",
     }  # fmt: skip
