@@ -119,7 +119,8 @@ def pulsar_759() -> Made:
     pings(scene, readers, 2, 2.0)
     for reader, entry in held:
         reader.ack(entry)
-    readers[1].ack(readers[1].message(waiting.pop(0)))
+    for reader in (readers[1], readers[2], readers[0]):
+        reader.ack(reader.message(waiting.pop(0)))
     return Made(scene.pcap(), {"oldest unacked": oldest})
 
 
