@@ -178,12 +178,15 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
             raise UsageError(f"the front matter has no words for {name}")
     if sum(name.startswith("frame_") for name in columns) > MAX_EVIDENCE:
         raise UsageError(f"more than {MAX_EVIDENCE} frames of evidence")
-    names = {_split(name)[1] for name in columns} | {*rule.thresholds}
+    given = [_split(name)[1] for name in columns if not name.startswith("ruled_out_")]
+    names = {*given, *rule.thresholds}
     for words in rule.words.values():
         for part in words.parts.values():
             for name, *_ in _PLACE.findall(part):
                 if name not in names:
                     raise UsageError(f"a text names {{{name}}}, which no column gives")
+                if given.count(name) > 1:
+                    raise UsageError(f"a text names {{{name}}}, which several columns give")
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -164,7 +164,7 @@ SELECT
   s.most_available - s.first_flow_permits AS measured_surplus,
   s.over_refills AS measured_over_refills, coalesce(g.acked_before, 0) AS measured_acked_before,
   coalesce(g.dropped, 0) AS measured_dropped, n.client_version AS measured_client_version,
-  s.first_flow_frame_no AS frame_first_flow, s.subscribe_frame_no AS frame_second_subscribe,
+  s.first_flow_frame_no AS frame_flow_before, s.subscribe_frame_no AS frame_second_subscribe,
   s.success_frame_no AS frame_its_success, s.second_flow_frame_no AS frame_second_full_flow,
   s.most_frame_no AS frame_highest_balance
 FROM sums AS s

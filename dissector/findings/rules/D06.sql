@@ -26,6 +26,16 @@ value = 0.25
 unit = "s"
 why = "delivery that follows an acknowledgement so closely after a second of silence follows from it"
 
+[thresholds.released]
+value = 0.5
+unit = "of the messages"
+why = "brokers let go when as many of the messages at the limit are acknowledged"
+
+[thresholds.repeated]
+value = 2
+unit = "silences at one number of messages"
+why = "a delivery that follows slow acknowledgements by chance does not do so twice at the same number"
+
 [thresholds.stuck_s]
 value = 5.0
 unit = "s"
@@ -40,7 +50,7 @@ what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {s
 known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
 rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
-do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
+do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked} at {holder_name}: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
 
 [variant.pattern]
 verdict = "pattern"
@@ -53,6 +63,24 @@ what = "None of {consumers} consumers of {subscription} on {topic} got anything 
 known = "No delivery to the subscription and no ACK of what its consumers held lies in the silence, the next entry had been waiting for {waited_s} s, and it was an ACK that ended it."
 rival = "Limits of the single consumers, all reached at once; further consumers outside of this capture hold messages, too, so that the limit is at least {unacked}."
 decides = "The limit that the broker has for the subscription (maxUnackedMessagesPerSubscription): is it {unacked}?"
+
+[variant.halfway]
+title = "Delivery stopped at a limit until half of the messages were acknowledged"
+what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {silence_measured_s} s although it had {available} permits: {unacked} messages {unacked|was|were} delivered and not acknowledged. Delivery went on {resume_measured_s} s after half of them were acknowledged; {plateaus} such silences at this number of messages {plateaus|is|are} in the capture."
+known = "No delivery to this consumer lies in the silence, its permits stayed above zero, and the next entry had been waiting for {waited_s} s. ACKs came one after the other, and the one that made it half of what was held ended the silence: that is where a broker lets go."
+
+[variant.subscription_halfway]
+title = "A whole subscription stopped at a limit until half of the messages were acknowledged"
+what = "None of {consumers} consumers of {subscription} on {topic} got anything for {silence_measured_s} s, although {consumer_name}, the next to get something, had {available} permits: {unacked} messages {unacked|was|were} delivered to them and not acknowledged. Delivery went on {resume_measured_s} s after half of them were acknowledged; {plateaus} such silences at this number of messages {plateaus|is|are} in the capture."
+known = "No delivery to the subscription lies in the silence, and the next entry had been waiting for {waited_s} s. ACKs came one after the other, and the one that made it half of what was held ended the silence: that is where a broker lets go."
+rival = "Limits of the single consumers, all reached at once; further consumers outside of this capture hold messages, too, so that the limit is at least {unacked}."
+decides = "The limit that the broker has for the subscription (maxUnackedMessagesPerSubscription): is it {unacked}?"
+
+[variant.halfway_once]
+like = "halfway"
+verdict = "pattern"
+title = "Delivery stopped, perhaps at a limit, until half of the messages were acknowledged"
+rival = "A broker that was paused by its own dispatch rate and went on by chance when half were acknowledged; or other consumers of the subscription, outside of this capture, that reached a limit of the whole subscription."
 
 [variant.blocked_flag_stuck]
 verdict = "pattern"
@@ -144,7 +172,7 @@ next_ones AS ( -- What ended the pause had waited.
 held AS (
   SELECT
     d.capture, d.topic, d.subscription, d.connection_id, d.consumer_id, d.incarnation,
-    d.frame_no, d.message_count, d.ack_frame_no, micros(d.ts) AS at_us,
+    d.frame_no, d.consumer_name, d.message_count, d.ack_frame_no, micros(d.ts) AS at_us,
     micros(d.ts) + floor_div(d.ack_latency_ns, 1000) AS ack_us
   FROM deliveries AS d
   WHERE
@@ -156,13 +184,10 @@ held AS (
       LIMIT 10000
     )
 ),
-silences AS (
+kept AS ( -- What was held when it began, and how much of it was acknowledged until when.
   SELECT
-    n.capture, n.topic, n.subscription, n.connection_id, n.consumer_id, n.incarnation,
-    n.consumers, n.began_us, n.frame_no, n.next_us, n.next_frame_no, n.waited_ns,
-    n.next_connection_id, n.next_consumer_id, n.next_incarnation, n.next_consumer_name,
-    CAST(sum(h.message_count) AS BIGINT) AS unacked, min(h.ack_us) AS acked_us,
-    min_by(h.ack_frame_no, h.ack_us) AS ack_frame_no, min(h.frame_no) AS oldest_frame_no
+    n.*, h.ack_us, h.ack_frame_no, h.frame_no AS held_frame_no, h.consumer_name AS holder_name,
+    sum(h.message_count) OVER silence AS unacked, sum(h.message_count) OVER so_far AS acked
   FROM next_ones AS n
   JOIN held AS h
     ON h.capture = n.capture AND h.topic = n.topic AND h.subscription = n.subscription
@@ -175,10 +200,51 @@ silences AS (
         AND h.incarnation = n.incarnation
       )
     )
+  WINDOW
+    silence AS (
+      PARTITION BY
+        n.capture, n.topic, n.subscription, n.connection_id, n.consumer_id, n.incarnation,
+        n.frame_no
+    ),
+    so_far AS (
+      PARTITION BY
+        n.capture, n.topic, n.subscription, n.connection_id, n.consumer_id, n.incarnation,
+        n.frame_no
+      ORDER BY coalesce(h.ack_us, 9223372036854775807)
+    )
+),
+silences AS (
+  SELECT
+    k.capture, k.topic, k.subscription, k.connection_id, k.consumer_id, k.incarnation,
+    k.consumers, k.began_us, k.frame_no, k.next_us, k.next_frame_no, k.waited_ns,
+    k.next_connection_id, k.next_consumer_id, k.next_incarnation, k.next_consumer_name,
+    CAST(k.unacked AS BIGINT) AS unacked, min(k.ack_us) AS acked_us,
+    min_by(k.ack_frame_no, k.ack_us) AS ack_frame_no,
+    min(CASE WHEN k.acked >= $released * k.unacked THEN k.ack_us END) AS half_us,
+    min_by(
+      CASE WHEN k.acked >= $released * k.unacked THEN k.ack_frame_no END,
+      CASE WHEN k.acked >= $released * k.unacked THEN k.ack_us END
+    ) AS half_frame_no,
+    min(k.held_frame_no) AS oldest_frame_no, min_by(k.holder_name, k.held_frame_no) AS holder_name
+  FROM kept AS k
   GROUP BY
-    n.capture, n.topic, n.subscription, n.connection_id, n.consumer_id, n.incarnation,
-    n.consumers, n.began_us, n.frame_no, n.next_us, n.next_frame_no, n.waited_ns,
-    n.next_connection_id, n.next_consumer_id, n.next_incarnation, n.next_consumer_name
+    k.capture, k.topic, k.subscription, k.connection_id, k.consumer_id, k.incarnation,
+    k.consumers, k.began_us, k.frame_no, k.next_us, k.next_frame_no, k.waited_ns,
+    k.next_connection_id, k.next_consumer_id, k.next_incarnation, k.next_consumer_name, k.unacked
+),
+ended AS ( -- By the first acknowledgement, or by that of half of what was held.
+  SELECT
+    s.*, CASE WHEN s.is_half THEN s.half_us ELSE s.acked_us END AS end_us
+  FROM (
+    SELECT
+      s.*,
+      coalesce(
+        s.next_us - s.half_us BETWEEN 0 AND $prompt_s * 1000000
+        AND s.next_us - s.acked_us > $prompt_s * 1000000,
+        FALSE
+      ) AS is_half
+    FROM silences AS s
+  ) AS s
 ),
 plateaus AS (
   SELECT
@@ -186,11 +252,8 @@ plateaus AS (
     count(*) OVER (
       PARTITION BY
         s.capture, s.topic, s.subscription, s.connection_id, s.consumer_id, s.incarnation, s.unacked
-    ) AS plateaus,
-    max(CASE WHEN s.connection_id = -1 THEN 1 ELSE 0 END) OVER (
-      PARTITION BY s.capture, s.topic, s.subscription, s.next_frame_no
-    ) AS is_of_all
-  FROM silences AS s
+    ) AS plateaus
+  FROM ended AS s
   JOIN (
     SELECT
       s.capture, s.next_frame_no, s.connection_id, max_by(c.last_available, c.second) AS available,
@@ -208,32 +271,44 @@ plateaus AS (
   WHERE
     c.available > 0 AND s.unacked > 1
     AND (s.connection_id = -1 OR s.unacked >= c.most_unacked - 1)
-    AND s.acked_us - s.began_us >= $silence_s * 1000000
-    AND s.next_us - s.acked_us BETWEEN 0 AND $resume_s * 1000000
-    AND s.waited_ns >= (s.next_us - s.acked_us) * 1000 + $silence_s * 500000000
+    AND s.end_us - s.began_us >= $silence_s * 1000000
+    AND s.next_us - s.end_us BETWEEN 0 AND $resume_s * 1000000
+    AND s.waited_ns >= (s.next_us - s.end_us) * 1000 + $silence_s * 500000000
 )
 SELECT
   p.capture, p.began_us * 1000 AS first_ns, p.next_us * 1000 AS last_ns,
   CASE
-    WHEN p.plateaus = 1 AND p.next_us - p.acked_us > $prompt_s * 1000000 THEN 'pattern'
+    WHEN p.is_half AND p.plateaus < $repeated THEN 'halfway_once'
+    WHEN p.is_half AND p.connection_id = -1 THEN 'subscription_halfway'
+    WHEN p.is_half THEN 'halfway'
+    WHEN p.plateaus = 1 AND p.next_us - p.end_us > $prompt_s * 1000000 THEN 'pattern'
     WHEN p.connection_id = -1 THEN 'subscription'
     ELSE ''
   END AS variant,
   p.topic AS subject_topic, p.subscription AS subject_subscription,
   p.next_consumer_name AS subject_consumer_name, p.client_ip AS subject_client_ip,
-  (p.acked_us - p.began_us) / 1e6 AS measured_silence_measured_s,
-  (p.next_us - p.acked_us) / 1e6 AS measured_resume_measured_s,
+  (p.end_us - p.began_us) / 1e6 AS measured_silence_measured_s,
+  (p.next_us - p.end_us) / 1e6 AS measured_resume_measured_s,
   p.waited_ns / 1e9 AS measured_waited_s, p.available AS measured_available,
   p.unacked AS measured_unacked, p.plateaus AS measured_plateaus,
-  p.consumers AS measured_consumers, p.server_version AS measured_server_version,
+  p.consumers AS measured_consumers, p.holder_name AS measured_holder_name,
+  p.server_version AS measured_server_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
   p.frame_no AS frame_last_message, p.oldest_frame_no AS frame_oldest_unacked,
-  p.ack_frame_no AS frame_next_ack, p.next_frame_no AS frame_next_message
+  p.ack_frame_no AS frame_next_ack,
+  CASE WHEN p.is_half THEN p.half_frame_no END AS frame_ack_of_half,
+  p.next_frame_no AS frame_next_message
 FROM plateaus AS p
 ANTI JOIN connections AS z -- A client that does not read gets nothing, either.
   ON z.capture = p.capture AND z.connection_id = p.next_connection_id
   AND z.zero_window_ns_to_client >= $silence_s * 500000000
-WHERE p.connection_id = -1 OR p.is_of_all = 0
+ANTI JOIN ( -- Each consumer is silent when the whole subscription is.
+  SELECT capture, topic, subscription, began_us, next_us FROM plateaus WHERE connection_id = -1
+) AS w
+  ON w.capture = p.capture AND w.topic = p.topic AND w.subscription = p.subscription
+  AND p.connection_id <> -1 AND p.began_us < w.next_us AND p.next_us > w.began_us
+WHERE
+  NOT p.is_half OR p.plateaus >= $repeated OR p.acked_us - p.began_us >= $silence_s * 1000000
 UNION ALL
 SELECT
   w.capture, w.start_us * 1000 AS first_ns, w.end_us * 1000 AS last_ns,
@@ -247,10 +322,12 @@ SELECT
   CAST(NULL AS DOUBLE) AS measured_resume_measured_s,
   (w.end_us - w.stored_us) / 1e6 AS measured_waited_s, w.available AS measured_available,
   w.stopped_unacked AS measured_unacked, CAST(NULL AS BIGINT) AS measured_plateaus,
-  CAST(NULL AS BIGINT) AS measured_consumers, w.server_version AS measured_server_version,
+  CAST(NULL AS BIGINT) AS measured_consumers, CAST(NULL AS STRING) AS measured_holder_name,
+  w.server_version AS measured_server_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
   w.last_frame_no AS frame_last_message, CAST(NULL AS BIGINT) AS frame_oldest_unacked,
-  CAST(NULL AS BIGINT) AS frame_next_ack, w.next_frame_no AS frame_next_message
+  CAST(NULL AS BIGINT) AS frame_next_ack, CAST(NULL AS BIGINT) AS frame_ack_of_half,
+  w.next_frame_no AS frame_next_message
 FROM withheld AS w
 WHERE
   w.subscription_type = 'Shared' AND w.kind = 'plain' AND w.holes = 0 AND w.strangers = 0

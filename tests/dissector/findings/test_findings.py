@@ -160,6 +160,7 @@ def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
         (FRONT + QUERY.replace("FROM frames", "FROM no_such"), BEGIN + 2, "no_such"),
         (FRONT + QUERY.replace("max(topic)", "max(topics)"), BEGIN + 1, "topics"),
         ((FRONT + QUERY).replace("measured_frames", "measured_other"), BEGIN, "{frames}"),
+        (FRONT + QUERY.replace("frame_a", "frame_topic"), BEGIN, "{topic}, which several"),
     ],
 )
 def test_a_broken_rule_is_named_with_its_line_and_others_go_on(tmp_path, lake, text, line, words):

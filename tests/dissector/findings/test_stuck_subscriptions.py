@@ -295,6 +295,56 @@ def test_a_silence_without_a_backlog_is_no_limit(found):
     assert found(scene, "D06") == []
 
 
+def trickling(
+    limit: int, turns: int, consumers: int = 1, first_s: float = 0.2, resumes_at: float = 0.5
+) -> Scene:
+    """ACKs 0.2 s apart, the first after a time of its own; at a share of the limit more comes."""
+    scene, (readers, waiting, _) = limited(limit, consumers, 0)
+    held: list = []
+    for _ in range(turns):
+        while len(held) < limit:
+            reader = readers[len(held) % consumers]
+            held.append((reader, reader.message(waiting.pop(0))))
+        scene.wait(first_s - 0.2)
+        while len(held) > limit * (1 - resumes_at):
+            scene.wait(0.2)
+            reader, entry = held.pop(0)
+            reader.ack(entry)
+    readers[len(held) % consumers].message(waiting.pop(0))
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("turns", "consumers", "first_s", "variant", "verdict"),
+    [
+        (3, 1, 0.2, "halfway", "proven"),
+        (3, 2, 0.2, "subscription_halfway", "proven"),
+        (1, 1, 1.5, "halfway_once", "pattern"),
+    ],
+)
+def test_a_limit_is_measured_by_the_acknowledgement_of_its_half(
+    found, turns, consumers, first_s, variant, verdict
+):
+    (one,) = found(trickling(20, turns, consumers, first_s), "D06")
+    assert one.title == RULES["D06"].words[variant].title
+    assert (one.severity, one.verdict) == ("error", verdict)
+    assert one.measured["unacked"] == 20 and one.measured["plateaus"] == turns
+    # The tenth ACK, each of them 0.2 s behind the one before.
+    assert one.measured["silence_measured_s"] == pytest.approx(first_s + 9 * 0.2, abs=0.05)
+    assert one.measured["resume_measured_s"] == pytest.approx(0, abs=0.01)
+    assert one.measured["holder_name"] == "reader-0"
+    assert "ack of half" in {each.role for each in one.evidence}
+
+
+@pytest.mark.parametrize(
+    ("turns", "resumes_at"),
+    [(1, 0.5), (3, 0.3), (3, 0.8)],
+)
+def test_slow_acknowledgements_alone_are_no_limit(found, turns, resumes_at):
+    """Once, soon after the silence began; or delivery goes on at another share each time."""
+    assert found(trickling(20, turns, resumes_at=resumes_at), "D06") == []
+
+
 def test_acknowledgements_that_change_nothing_are_named(found):
     scene, (readers, waiting, _) = limited(12, 1, 0, server_version="4.0.2")
     plateau(scene, readers, waiting, 12, 3)
