@@ -50,7 +50,7 @@ what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {s
 known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
 rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
-do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked} at {holder_name}: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
+do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}[ at {holder_name}]: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
 
 [variant.pattern]
 verdict = "pattern"
@@ -225,7 +225,8 @@ silences AS (
       CASE WHEN k.acked >= $released * k.unacked THEN k.ack_frame_no END,
       CASE WHEN k.acked >= $released * k.unacked THEN k.ack_us END
     ) AS half_frame_no,
-    min(k.held_frame_no) AS oldest_frame_no, min_by(k.holder_name, k.held_frame_no) AS holder_name
+    min(k.held_frame_no) AS oldest_frame_no,
+    NULLIF(min_by(coalesce(k.holder_name, ''), k.held_frame_no), '') AS holder_name
   FROM kept AS k
   GROUP BY
     k.capture, k.topic, k.subscription, k.connection_id, k.consumer_id, k.incarnation,
