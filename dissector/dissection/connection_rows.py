@@ -203,7 +203,7 @@ class ConnectionTable:
         roles, connections = self._roles(rows), rows.connections.connection_id.copy()
         block = self.block(rows, facts, roles)
         findings = list(self._released(connections, roles))
-        self._forget(connections.tolist())
+        self._forget(connections)
         return block, findings
 
     def standing(self) -> ConnectionRows:
@@ -235,15 +235,16 @@ class ConnectionTable:
             columns.update(self._sides(rows, roles.slot, side, suffix))
         return TableBlock("connections", len(connections), columns)
 
-    def _forget(self, connections: Sequence[int]) -> None:
+    def _forget(self, connections: Int64Array) -> None:
         """Connections are over, and their rows made."""
-        self._framing.release(np.array(connections, np.int64))
+        self._framing.release(connections)
         for held, places in (
             (self._framing.proxied, 1), (self._framing.server_names, 1),
             (self._malformed, 2), (self._ends, 3),
         ):  # fmt: skip
             if held:
-                for key in (places * each + n for each in connections for n in range(places)):
+                keys = places * connections[:, None] + np.arange(places)
+                for key in keys.ravel().tolist():
                     held.pop(key, None)
 
     def _whos(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:

@@ -76,7 +76,8 @@ def test_explain(command):
 
 def test_words_are_looked_for_in_all_that_can_be_explained(command):
     lines = command("explain", "unacked messages limit").out.splitlines()
-    assert lines[0].startswith("D06, ") and len(lines) <= 10
+    named = [line for line in lines if not line.startswith(" ")]  # the others go on a line
+    assert named[0].startswith("D06, ") and len(named) <= 10
     assert command("explain", "unacked", "messages", "limit").out.splitlines() == lines
     assert "D12, send_unanswered: " in command("explain", "apache/pulsar#8321").out
     assert "TopicNotFound: " in command("explain", "topic does not exist").out
