@@ -77,6 +77,8 @@ do = "Look for broker_reads_paused and its advice: publish-rate limits and limit
 [variant.answered]
 severity = "warning"
 title = "Sends were answered, but late"
+rival = "A publish rate that holds the reading back, storage that is slow, or a broker or path that stood still for a time: without other answers to compare with they look alike."
+decides = "The pace of the receipts: an even one is a limit's (broker_reads_paused names it), one long pause is storage, the broker or the path; the broker's log says which of them."
 
 [variant.one_topic_answered]
 like = "one_topic"

@@ -40,18 +40,30 @@ title = "A client tries again, each time after a longer pause"
 what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, with pauses that grew (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}."
 rival = "A broker that is overloaded and answers more slowly each time."
 do = "Look at why the first of these connections ended: the client does what it should."
+
+[variant.in_order]
+severity = "info"
+verdict = "proven"
+title = "A client connects, closes in order and connects again"
+what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and each time but perhaps the last the client closed it before its connection ended."
+known = "Each PRODUCER or SUBSCRIBE with the same name is in the capture, each on another connection, and so is the client's close of it; no send on those before the last was left without a receipt."
+rival = "Short runs of a program, which are meant so; or an application that gives up its client after each failure of its own."
+decides = "Whether the application's log names a failure before it closes the client."
+do = "Nothing, if these are runs of a program. Else keep one client and its connection: each costs a lookup and the opens."
 */
 WITH opened AS (
   SELECT
     'producer' AS kind, p.capture, p.connection_id, p.topic, p.name,
-    CAST(NULL AS STRING) AS subscription, min(p.opened_frame_no) AS frame_no
+    CAST(NULL AS STRING) AS subscription, min(p.opened_frame_no) AS frame_no,
+    max_by(p.ready_frame_no IS NOT NULL AND p.closed_by = 'client', p.opened_frame_no) AS in_order
   FROM producers AS p
   WHERE p.opened_frame_no IS NOT NULL AND p.name IS NOT NULL AND p.topic IS NOT NULL
   GROUP BY p.capture, p.connection_id, p.topic, p.name
   UNION ALL
   SELECT
     'consumer' AS kind, c.capture, c.connection_id, c.topic, c.name, c.subscription,
-    min(c.opened_frame_no) AS frame_no
+    min(c.opened_frame_no) AS frame_no,
+    max_by(c.ready_frame_no IS NOT NULL AND c.closed_by = 'client', c.opened_frame_no) AS in_order
   FROM consumers AS c
   WHERE c.opened_frame_no IS NOT NULL AND c.name IS NOT NULL AND c.topic IS NOT NULL
   GROUP BY c.capture, c.connection_id, c.topic, c.name, c.subscription
@@ -61,7 +73,7 @@ often AS ( -- The first open of a name on each connection, where there are enoug
   FROM (
     SELECT
       o.kind, o.capture, o.topic, o.name, o.subscription, o.connection_id, o.frame_no,
-      l.client_ip, l.closed_first_by,
+      o.in_order, l.client_ip, l.closed_first_by,
       count(*) OVER (
         PARTITION BY o.kind, o.capture, o.topic, o.name, o.subscription, l.client_ip
       ) AS opens
@@ -75,7 +87,7 @@ often AS ( -- The first open of a name on each connection, where there are enoug
 timed AS (
   SELECT
     o.kind, o.capture, o.topic, o.name, o.subscription, o.client_ip, o.connection_id, o.frame_no,
-    o.closed_first_by, f.last_ts_ns AS at_ns,
+    o.in_order, o.closed_first_by, f.last_ts_ns AS at_ns,
     lead(f.last_ts_ns, CAST($opens - 1 AS INT)) OVER entity AS until_ns
   FROM often AS o
   JOIN frames AS f
@@ -96,7 +108,7 @@ spans AS ( -- From the first to the last of the opens that lie so close.
 steps AS (
   SELECT
     t.kind, t.capture, t.topic, t.name, t.subscription, t.client_ip, t.connection_id, t.frame_no,
-    t.closed_first_by, t.at_ns, s.closest_ns,
+    t.in_order, t.closed_first_by, t.at_ns, s.closest_ns,
     t.at_ns - lag(t.at_ns) OVER entity AS pause_ns, row_number() OVER entity AS place,
     count(*) OVER (
       PARTITION BY t.kind, t.capture, t.topic, t.name, t.subscription, t.client_ip
@@ -126,11 +138,13 @@ ends AS ( -- The last frame of each of these connections.
   GROUP BY f.capture, f.connection_id
 ),
 again AS (
-  SELECT e.capture, e.connection_id, count(*) AS resent
+  SELECT
+    e.capture, e.connection_id, count(CASE WHEN e.attempt > 1 THEN 1 END) AS resent,
+    count(CASE WHEN e.outcome NOT IN ('ok', 'dup_or_dropped') THEN 1 END) AS failed
   FROM exchanges AS e
   JOIN (SELECT DISTINCT capture, connection_id FROM steps) AS s
     ON s.capture = e.capture AND s.connection_id = e.connection_id
-  WHERE e.kind = 'publish' AND e.attempt > 1
+  WHERE e.kind = 'publish'
   GROUP BY e.capture, e.connection_id
 ),
 loops AS (
@@ -148,7 +162,12 @@ loops AS (
     count(DISTINCT CASE WHEN s.closed_first_by IS NOT NULL THEN e.last_frame END) AS kinds_of_end,
     min(CASE WHEN s.closed_first_by IS NOT NULL THEN e.last_frame END) AS one_end,
     max(CASE WHEN s.closed_first_by IS NOT NULL THEN e.last_frame END) AS other_end,
-    CAST(coalesce(sum(a.resent), 0) AS BIGINT) AS resent
+    CAST(coalesce(sum(a.resent), 0) AS BIGINT) AS resent,
+    count(
+      CASE
+        WHEN s.place < s.opens AND (NOT s.in_order OR coalesce(a.failed, 0) > 0) THEN 1
+      END
+    ) AS broken_off
   FROM steps AS s
   LEFT JOIN ends AS e ON e.capture = s.capture AND e.connection_id = s.connection_id
   LEFT JOIN again AS a ON a.capture = s.capture AND a.connection_id = s.connection_id
@@ -156,7 +175,11 @@ loops AS (
 )
 SELECT
   capture, first_ns, last_ns,
-  CASE WHEN late_ns < $growth * early_ns THEN '' ELSE 'backoff_retry' END AS variant,
+  CASE
+    WHEN broken_off = 0 THEN 'in_order'
+    WHEN late_ns < $growth * early_ns THEN ''
+    ELSE 'backoff_retry'
+  END AS variant,
   topic AS subject_topic, kind AS subject_kind, name AS subject_name,
   subscription AS subject_subscription, client_ip AS subject_client_ip,
   opens AS measured_opens_seen, (last_ns - first_ns) / 1e9 AS measured_lasted_s,

@@ -43,6 +43,15 @@ rival = "A side that answers late because its writes are stuck behind much else.
 decides = "Whether it ever answered a PING on this connection: {pings_answered} of {pings_sent} here."
 do = "Look at the version of the silent side: C++ clients up to 3.7.0 took any frame for life, clients whose write loop is stuck send no PONG."
 
+[variant.answered_too_late]
+verdict = "pattern"
+title = "A process stood still until its connection was given up, and answered then"
+what = "The {giver_up} closed the connection of {client_ip} to {broker_ip}; the PONG to its PING came behind the close, {unanswered_s} s after the PING."
+known = "The PING (frame {ping}), the close and the PONG behind it (frame {late_pong}) are in the capture, which has no hole in this connection."
+rival = "A close for another reason, such as a restart, while the other process stood still."
+decides = "The pause log of the process that answered late, and the reason that the log of the {giver_up} gives for the close."
+do = "Look at the process that answered late: was it stopped, suspended with its host, or collecting garbage?"
+
 [variant.peer_gone]
 severity = "warning"
 title = "A connection was given up because the other host did not answer"
@@ -52,9 +61,10 @@ rival = "A path that loses packets of one direction, or a firewall that forgot t
 decides = "Whether the other host took part in other connections at that time."
 do = "Look at the path between both, and at the other host's uptime."
 */
-WITH pings AS ( -- PINGs without a PONG, long before a side closed the connection.
+WITH pings AS ( -- PINGs without a PONG, or with one behind the close that came long after.
   SELECT
-    e.capture, e.connection_id, e.request_frame_no, e.request_last_ns, l.last_ts_ns AS end_ns,
+    e.capture, e.connection_id, e.request_frame_no, e.request_last_ns,
+    coalesce(e.response_last_ns, l.last_ts_ns) AS end_ns, e.response_frame_no AS pong_no,
     l.client_ip, l.broker_ip, l.closed_first_by AS giver_up,
     CASE l.closed_first_by WHEN 'client' THEN 'to_broker' ELSE 'to_client' END AS direction,
     CASE l.closed_first_by
@@ -68,26 +78,38 @@ WITH pings AS ( -- PINGs without a PONG, long before a side closed the connectio
   JOIN connections AS c
     ON c.capture = e.capture AND c.connection_id = e.connection_id
     AND c.packets_to_broker > 0 AND c.packets_to_client > 0
+  LEFT JOIN frames AS r
+    ON r.capture = e.capture AND r.connection_id = e.connection_id
+    AND r.frame_no = e.response_frame_no AND r.command = 'PONG'
   WHERE
-    e.kind = 'ping' AND e.request_command = 'PING' AND e.outcome = 'conn_closed'
-    AND l.last_ts_ns - e.request_last_ns >= $unanswered_s * 1000000000
+    e.kind = 'ping' AND e.request_command = 'PING'
+    AND (
+      e.outcome = 'conn_closed'
+      OR e.outcome = 'ok'
+      AND r.first_packet > CASE l.closed_first_by
+        WHEN 'client' THEN c.fin_packet_to_broker
+        ELSE c.fin_packet_to_client
+      END
+    )
+    AND coalesce(e.response_last_ns, l.last_ts_ns) - e.request_last_ns
+    >= $unanswered_s * 1000000000
 ),
 given_up AS ( -- The first of them that is of the side that closed.
   SELECT
-    p.capture, p.connection_id, p.end_ns, p.client_ip, p.broker_ip, p.giver_up, p.direction,
-    p.retransmitted, min(p.request_frame_no) AS ping_no, min(p.request_last_ns) AS ping_ns
+    p.capture, p.connection_id, p.client_ip, p.broker_ip, p.giver_up, p.direction,
+    p.retransmitted, min(p.request_frame_no) AS ping_no, min(p.request_last_ns) AS ping_ns,
+    max(p.end_ns) AS end_ns, max(p.pong_no) AS pong_no
   FROM pings AS p
   JOIN frames AS f
     ON f.capture = p.capture AND f.connection_id = p.connection_id
     AND f.frame_no = p.request_frame_no AND f.direction = p.direction AND f.command = 'PING'
   GROUP BY
-    p.capture, p.connection_id, p.end_ns, p.client_ip, p.broker_ip, p.giver_up, p.direction,
-    p.retransmitted
+    p.capture, p.connection_id, p.client_ip, p.broker_ip, p.giver_up, p.direction, p.retransmitted
 ),
 behind AS (
   SELECT
-    g.capture, g.connection_id, g.ping_no, g.ping_ns, g.end_ns, g.client_ip, g.broker_ip,
-    g.giver_up, g.retransmitted,
+    g.capture, g.connection_id, g.ping_no, g.ping_ns, g.pong_no, g.end_ns, g.client_ip,
+    g.broker_ip, g.giver_up, g.retransmitted,
     count(
       CASE WHEN f.direction <> g.direction AND f.frame_no > g.ping_no THEN 1 END
     ) AS frames_behind,
@@ -101,13 +123,18 @@ behind AS (
         WHEN f.direction <> g.direction AND f.frame_no > g.ping_no AND f.command = 'PONG' THEN 1
       END
     ) AS pongs_behind,
-    max(CASE WHEN f.direction <> g.direction THEN f.frame_no END) AS last_heard,
+    max(
+      CASE
+        WHEN f.direction <> g.direction AND (g.pong_no IS NULL OR f.frame_no < g.ping_no)
+          THEN f.frame_no
+      END
+    ) AS last_heard,
     max(CASE WHEN f.direction = g.direction THEN f.frame_no END) AS last_said
   FROM given_up AS g
   JOIN frames AS f ON f.capture = g.capture AND f.connection_id = g.connection_id
   GROUP BY
-    g.capture, g.connection_id, g.ping_no, g.ping_ns, g.end_ns, g.client_ip, g.broker_ip,
-    g.giver_up, g.retransmitted, g.direction
+    g.capture, g.connection_id, g.ping_no, g.ping_ns, g.pong_no, g.end_ns, g.client_ip,
+    g.broker_ip, g.giver_up, g.retransmitted, g.direction
 ),
 pinged AS ( -- The PINGs of the side that gave up.
   SELECT
@@ -125,6 +152,7 @@ pinged AS ( -- The PINGs of the side that gave up.
 SELECT
   b.capture, b.ping_ns AS first_ns, b.end_ns AS last_ns,
   CASE
+    WHEN b.pong_no IS NOT NULL THEN 'answered_too_late'
     WHEN b.frames_behind > 0 THEN 'ping_but_no_pong'
     WHEN b.retransmitted = 0 THEN 'peer_tcp_alive'
     ELSE 'peer_gone'
@@ -135,9 +163,10 @@ SELECT
   p.sent AS measured_pings_sent, p.answered AS measured_pings_answered,
   p.slowest_ns / 1e6 AS measured_max_pong_ms, b.frames_behind AS measured_frames_behind,
   b.pings_behind AS measured_pings_behind, b.retransmitted AS measured_retransmitted,
-  b.retransmitted = 0 AS ruled_out_network, b.frames_behind > 0 AS ruled_out_idle,
+  b.retransmitted = 0 AS ruled_out_network,
+  b.frames_behind > 0 AND b.pong_no IS NULL AS ruled_out_idle,
   b.ping_no AS frame_ping, b.last_heard AS frame_last_of_the_silent_side,
-  b.last_said AS frame_last_of_the_other_side
+  b.last_said AS frame_last_of_the_other_side, b.pong_no AS frame_late_pong
 FROM behind AS b
 JOIN pinged AS p ON p.capture = b.capture AND p.connection_id = b.connection_id
-WHERE b.pongs_behind = 0
+WHERE b.pongs_behind = 0 OR b.pong_no IS NOT NULL

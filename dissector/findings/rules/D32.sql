@@ -57,10 +57,10 @@ decides = "Nothing is open as to that; whether it matters depends on the dead-le
 do = "Where the limit must hold, count with a retry topic (its counter is a property of the message), and keep consumers connected."
 
 [variant.prefetch_timeout]
-title = "A timeout asks for messages that nobody looked at"
-what = "Consumer {consumer_name} of {subscription} on {topic} asked {requests} times for nearly its whole queue again (up to {most_asked} of {queue} messages), {period_s} s apart (median), and acknowledged {acks} ids in this capture."
+title = "A timeout asks for the whole queue again, and nothing is acknowledged"
+what = "Consumer {consumer_name} of {subscription} on {topic} asked {requests} times for as many messages again as nearly fill its queue (up to {most_asked}; the queue has {queue}), {period_s} s apart (median), and acknowledged {acks} ids in this capture."
 known = "The requests name the message ids, and they come at one pace, as a timer does; entries were delivered {most_times} times meanwhile."
-rival = "An application that takes all of the queue and refuses all of it at one pace."
+rival = "An ack timeout that runs out while the messages wait in the client's queue, or while the application holds them and does not acknowledge; or an application that refuses all of them at one pace."
 decides = "Whether the client has an ack timeout, and how long the application takes for a full queue."
 do = "Make the queue smaller or the ack timeout longer: it should be twice what a full queue takes. Better switch the ack timeout off and use negative acks."
 */

@@ -103,6 +103,20 @@ def backing_off() -> bytes:
     return _again([0.2 * 2**turn for turn in range(7)])
 
 
+def short_runs() -> bytes:
+    """Eight runs of a program, half a second apart: each closes its producer, then leaves."""
+    tape = Tape()
+    for turn in range(8):
+        at = 1.0 + turn / 2
+        link = tape.pulsar(at, 40000 + turn)
+        link.produce(at + 0.01, 1)
+        link.publish(at + 0.02, 1, 0, turn, answer_s=0.01, publish_time=turn)
+        link.say(at + 0.04, "CLOSE_PRODUCER", producer_id=1, request_id=2)
+        link.hear(at + 0.042, "SUCCESS", request_id=2)
+        link.fin(at + 0.05, 0)
+    return tape.capture()
+
+
 def connected_seldom() -> bytes:
     """The harmless twin: twelve connections, a minute apart."""
     return _again([60.0] * 11)
@@ -120,6 +134,32 @@ def stopped_broker() -> bytes:
     link.ping(60.0, answer_s=0.004)
     link.ping(90.0, answer_s=None)
     link.fin(120.0, 0)
+    return tape.capture()
+
+
+def stopped_client() -> bytes:
+    """A client is stopped after its first PONG; it goes on half a minute behind the close."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1)
+    link.ping(30.0, 1)
+    link.say(31.0, "FLOW", consumer_id=1, messagePermits=1)
+    link.hear(60.0, "PING")
+    link.half_close(90.0, 1)
+    link.say(120.0, "PONG")
+    link.reset(120.001, 1)
+    return tape.capture()
+
+
+def paused_client() -> bytes:
+    """The harmless twin: its PONG is as late, and the connection goes on."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.subscribe(0.1, 1)
+    link.ping(30.0, 1)
+    link.hear(60.0, "PING")
+    link.say(88.0, "PONG")
+    link.fin(91.0, 0)
     return tape.capture()
 
 

@@ -99,6 +99,12 @@ class Link:
             self._packet(at + step * RTT_S, side, FIN | ACK)
             self._next[side] += 1
 
+    def half_close(self, at: float, side: int) -> None:
+        """A side says that it sends no more; the other side's TCP takes it."""
+        self._packet(at, side, FIN | ACK)
+        self._next[side] += 1
+        self._packet(at + RTT_S, 1 - side, ACK)
+
     def reset(self, at: float, side: int = 0) -> None:
         """A side resets it."""
         self._packet(at, side, RST | ACK)

@@ -62,6 +62,10 @@ FIRES = [
         "client_without_pongs", "D20", "ping_but_no_pong",
         {"giver_up": "broker", "pings_sent": 1, "pings_answered": 0, "pings_behind": 1},
     ),
+    Fires(
+        "stopped_client", "D20", "answered_too_late",
+        {"giver_up": "broker", "unanswered_s": 60.0, "pings_sent": 2, "pings_answered": 2},
+    ),
     Fires("vanished_client", "D20", "peer_gone", {"giver_up": "broker", "retransmitted": 3}),
     Fires(
         "moved_often", "D24", "unload_churn",
@@ -128,6 +132,10 @@ FIRES = [
         {"opens_seen": 12, "closest_s": 2.0, "late_pause_s": 0.5, "closed_by_client": 12,
          "last_frame": "SEND_RECEIPT of the broker", "resent": 11},
     ),
+    Fires(
+        "short_runs", "D19", "in_order",
+        {"opens_seen": 8, "closest_s": 2.0, "last_frame": "SUCCESS of the broker"},
+    ),
     Fires("backing_off", "D19", "backoff_retry", {"opens_seen": 8, "early_pause_s": 0.3}),
     Fires(
         "group_stalled", "C05", "",
@@ -141,6 +149,7 @@ FIRES = [
 SILENT = [
     ("tls_and_plain", "D18"),
     ("closed_in_a_ping", "D20"),
+    ("paused_client", "D20"),
     ("stopped_broker", "D24"),
     ("slow_opens", "D23"),
     ("connects_closed_at_once", "D28"),
