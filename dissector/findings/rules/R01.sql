@@ -18,7 +18,7 @@ unit = "s"
 why = "a client that asks again is through within seconds when the reason goes away"
 
 [text]
-what = "The broker refused {command} of {client_ip} on {topic} {refusals} times with {error_code}: '{error_text}'."
+what = "The broker refused {command} of {client_ip} on {topic} {refusals} times with {error_code}[: '{error_text}']."
 known = "Request and refusal are both in the capture."
 rival = "An application that asks on purpose, to see whether something exists; or a state that passed by itself."
 decides = "Whether the same client was granted the same later: the last refusal is the frame to go on from."
@@ -27,7 +27,7 @@ do = "Ask dissector explain {error_code} what it means; then the broker's log at
 [variant.quota]
 severity = "error"
 title = "A backlog quota holds producers"
-what = "The broker refused {command} of {client_ip} on {topic} {refusals} times with {error_code}: '{error_text}'."
+what = "The broker refused {command} of {client_ip} on {topic} {refusals} times with {error_code}[: '{error_text}']."
 rival = "A quota that was set on purpose, to hold producers rather than to lose messages."
 decides = "Which subscription of the topic has the backlog: the topic's statistics say so."
 do = "Consume or skip the backlog of that subscription, delete it if nobody needs it, or raise the quota."
@@ -59,7 +59,7 @@ SELECT
     ELSE ''
   END AS variant,
   e.topic AS subject_topic, e.client_ip AS subject_client_ip, e.request_command AS subject_command,
-  e.error_code AS measured_error_code, max(e.error_text) AS measured_error_text,
+  e.error_code AS measured_error_code, nullif(max(e.error_text), '') AS measured_error_text,
   count(*) AS measured_refusals,
   min(e.request_frame_no) AS frame_first_request, min(e.response_frame_no) AS frame_first_refusal,
   max(e.response_frame_no) AS frame_last_refusal
@@ -68,10 +68,15 @@ JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connecti
 WHERE
   e.outcome = 'error' AND e.request_frame_no IS NOT NULL AND e.response_last_ns IS NOT NULL
   AND e.error_code IS NOT NULL
-  -- Others have rules of their own, and a topic has no schema before its first producer.
+  -- Others have rules of their own, a topic has no schema before its first producer, and clients
+  -- with a dead-letter policy ask whether its topics are there.
   AND e.error_code NOT IN (
     'ProducerBusy', 'ConsumerBusy', 'ProducerFenced', 'ChecksumError', 'ServiceNotReady',
     'AuthenticationError', 'TooManyRequests'
   )
   AND NOT (e.request_command = 'GET_SCHEMA' AND e.error_code = 'TopicNotFound')
+  AND NOT (
+    e.request_command = 'PARTITIONED_METADATA' AND e.error_code = 'TopicNotFound'
+    AND (e.topic LIKE '%-DLQ' OR e.topic LIKE '%-RETRY')
+  )
 GROUP BY e.capture, e.topic, e.client_ip, e.request_command, e.error_code
