@@ -1,0 +1,60 @@
+"""A broker's own traffic, with what was done to it: exactly what is told of each capture."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.findings.finding import findings_of
+from dissector.findings.loading import load_rules
+from dissector.lake.reader import open_lake
+from dissector.queries.sandbox import sandbox_over
+
+FOLDER = Path(__file__).resolve().parents[3] / "captures" / "pulsar-live"
+MANIFEST = {each["file"]: each for each in json.loads((FOLDER / "manifest.json").read_text("utf-8"))}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The findings by file."""
+    lake = tmp_path_factory.mktemp("live") / "lake"
+    files = [str(FOLDER / name) for name in MANIFEST]
+    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) in (0, 3)
+    with open_lake(lake) as opened:
+        names = {one.capture_id: one.sources[0].file_name for one in opened.captures}
+        with sandbox_over(opened) as engine:
+            findings, problems = findings_of(engine, load_rules()[0])
+    assert problems == [] and {*names.values()} == {*MANIFEST}
+    by_file: dict[str, list] = {name: [] for name in MANIFEST}
+    for one in findings:
+        by_file[names[one.capture]].append(one)
+    return by_file
+
+
+def test_every_capture_is_in_the_manifest():
+    assert {path.name for path in FOLDER.glob("*.pcap*")} == {*MANIFEST}
+    for name in MANIFEST:
+        content = (FOLDER / name).read_bytes()
+        assert len(content) <= 100_000
+        content = gzip.decompress(content) if name.endswith(".gz") else content
+        assert content[:4] == b"\xd4\xc3\xb2\xa1"
+
+
+@pytest.mark.parametrize("name", MANIFEST)
+def test_what_was_done_is_found_and_nothing_else(name, found):
+    told = sorted((one.number, one.severity) for one in found[name])
+    assert told == sorted((number, severity) for number, severity in MANIFEST[name]["findings"])
+
+
+def test_a_stopped_client_is_named_by_its_late_answer(found):
+    (one,) = found["live-stopped_client.pcap"]
+    assert one.subject["giver_up"] == "broker" and one.verdict == "pattern"
+    assert one.measured["unanswered_s"] == pytest.approx(63.5, abs=0.1)
+
+
+def test_an_ack_timeout_is_told_without_claims_about_the_application(found):
+    (one,) = [one for one in found["live-ack_timeout.pcap"] if one.number == "D32"]
+    assert one.measured["requests"] == 4 and one.measured["period_s"] == pytest.approx(11, abs=0.1)
+    assert "holds them and does not acknowledge" in one.text
