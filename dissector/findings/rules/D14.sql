@@ -58,7 +58,7 @@ why = "PINGs and lookups are answered within a few milliseconds by a broker that
 
 [text]
 what = "{slow} of {sends_seen} sends to {topic} took {slow_floor_ms} ms or more within {slot_s} s, half of them {slow_ms} ms or more; in the calm time of this capture 99 of 100 took at most {calm_ms} ms. {topics} topics of broker {broker_ip} {topics|was|were} slow then, {ledgers} ledgers took the slow entries of this one."
-known = "SENDs and receipts are in the capture; {tainted} of the slow ones {tainted|was|were} touched by a retransmission. No PING or request lay in that time to compare with."
+known = "SENDs and receipts are in the capture; {tainted} of the slow ones {tainted|was|were} touched by a retransmission. No PING or request was asked and answered while they waited, to compare with."
 rival = "A publish limit, a busy broker or slow storage: without other answers they look alike."
 decides = "The broker's and the bookies' latency at that minute."
 do = "Compare with the write latency of the bookies at that minute, and look for broker_reads_paused."
@@ -79,7 +79,7 @@ do = "Look at the broker itself: its pauses, its CPU, how many producers were op
 
 [variant.storage]
 title = "Sends were slow for a time while the broker answered all else at once"
-known = "{others} PINGs and requests of the same broker took at most {others_slowest_ms} ms then; {tainted} of the slow sends {tainted|was|were} touched by a retransmission."
+known = "{others} PINGs and requests of the same broker, asked and answered while such sends waited, took at most {others_slowest_ms} ms; {tainted} of the slow sends {tainted|was|were} touched by a retransmission."
 rival = "A publish limit of these topics: then their receipts come at an even pace."
 decides = "The write latency of the bookies of ledger {ledger_id} at that minute."
 do = "Compare with the write latency of the bookies at that minute: journal disk, garbage collection, network between broker and bookies."
@@ -160,16 +160,25 @@ found AS (
     s.sends >= $sends AND k.slow >= $slow_share * s.sends AND c.sends >= $calm_sends
     AND k.slow_ns >= $times * c.p99_ns
 ),
-others AS (
+others AS ( -- Quick ones say something only if slow sends went on waiting behind them.
   SELECT
     k.capture, k.broker_ip, k.slot, count(*) AS others, max(e.latency_ns) AS slowest_ns,
     max_by(e.response_frame_no, e.latency_ns) AS slowest_frame
-  FROM (SELECT DISTINCT capture, broker_ip, slot FROM found) AS k
+  FROM (
+    SELECT capture, broker_ip, slot, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+    FROM found
+    GROUP BY capture, broker_ip, slot
+  ) AS k
   JOIN exchanges AS e ON e.capture = k.capture AND e.broker_ip = k.broker_ip
   WHERE
     e.kind IN ('ping', 'request') AND e.outcome = 'ok' AND e.latency_ns IS NOT NULL
     AND e.request_command NOT IN ('PRODUCER', 'SUBSCRIBE', 'CONNECT')
     AND floor_div(e.request_last_ns, CAST($slot_s AS BIGINT) * 1000000000) = k.slot
+    AND (
+      e.latency_ns >= $others_ms * 1000000
+      OR e.request_last_ns >= k.first_ns
+      AND e.response_last_ns <= k.last_ns - $slow_floor_ms * 1000000
+    )
   GROUP BY k.capture, k.broker_ip, k.slot
 )
 SELECT
