@@ -37,10 +37,20 @@ do = "Compare with other producers of the same broker at that time. Sends that t
 verdict = "proven"
 title = "Sends behind the broker's close were swallowed"
 what = "{sends} sends of producer {producer_name} to {topic} {sends|was|were} never answered, since the broker had closed the producer on that connection; for {longest_s} s no answer came to a send of the same sequence ids either."
-known = "The producer was closed by the broker, or its id was opened again, before an answer came; the SENDs and what follows are in the capture, and no receipt for them is."
+known = "The producer was closed by the broker, or its id was opened again, before an answer came; the SENDs and what follows are in the capture, and no receipt for these SENDs is. {answered} of them {answered|was|were} sent again and answered."
 rival = "A client that sends them again later than this capture lasts, or over a connection that was not captured."
 decides = "Whether the client's log says that it reconnected the producer, and when."
 do = "Look why the producer was not opened again at once: lookups and PRODUCER requests of this client behind the close."
+
+[variant.swallowed_after_close_answered]
+severity = "warning"
+verdict = "proven"
+title = "Sends behind the broker's close were swallowed, sent again and answered late"
+what = "{sends} sends of producer {producer_name} to {topic} {sends|was|were} not answered, since the broker had closed the producer on that connection; sent again, {sends|it was|they were} answered after {longest_s} s at the most."
+known = "The producer was closed by the broker, or its id was opened again, before an answer came; no receipt for these SENDs is in the capture, and receipts for the same sequence ids, sent again, are."
+rival = "None for what happened. The wait may be the broker's, which restarted or moved the topic, or the client's, which paused before it tried again."
+decides = "The lookups and PRODUCER requests of this client between both sends: those refused or unanswered are the broker's part, pauses before them the client's."
+do = "Nothing, if the broker was restarted or the topic moved on purpose: clients send such messages again by themselves. Else look for what kept the topic closed."
 
 [variant.one_topic]
 title = "Sends to one topic got no answer while others on the connection did"
@@ -257,7 +267,7 @@ brokers AS ( -- What this broker, and others, stored while sends waited at it.
 SELECT
   w.capture, w.first_ns, w.until_ns AS last_ns,
   CASE
-    WHEN w.dropped = w.sends THEN 'swallowed_after_close'
+    WHEN w.dropped = w.sends THEN concat('swallowed_after_close', w.suffix)
     WHEN g.next_ledger_id <> g.last_ledger_id AND b.other_receipts > 0
       THEN concat('ledger_rollover', w.suffix)
     WHEN b.other_receipts > 0 THEN concat('one_topic', w.suffix)

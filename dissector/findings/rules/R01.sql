@@ -48,9 +48,10 @@ SELECT
   e.capture, min(e.response_last_ns) AS first_ns, max(e.response_last_ns) AS last_ns,
   CASE
     WHEN e.error_code LIKE 'ProducerBlockedQuotaExceeded%' THEN 'quota'
-    -- A ledger is fenced when its topic moves.
+    -- A ledger is fenced when its topic moves; lookups fail where no broker is up, too.
     WHEN
       e.error_code IN ('PersistenceError', 'MetadataError')
+      AND e.request_command NOT IN ('LOOKUP', 'PARTITIONED_METADATA')
       AND max(e.error_text) NOT LIKE '%fenced%'
       THEN 'storage'
     WHEN
