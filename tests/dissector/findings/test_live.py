@@ -13,7 +13,8 @@ from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "pulsar-live"
-MANIFEST = {each["file"]: each for each in json.loads((FOLDER / "manifest.json").read_text("utf-8"))}
+TOLD = json.loads((FOLDER / "manifest.json").read_text("utf-8"))
+MANIFEST = {each["file"]: each for each in TOLD}
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +59,9 @@ def test_an_ack_timeout_is_told_without_claims_about_the_application(found):
     (one,) = [one for one in found["live-ack_timeout.pcap"] if one.number == "D32"]
     assert one.measured["requests"] == 4 and one.measured["period_s"] == pytest.approx(11, abs=0.1)
     assert "holds them and does not acknowledge" in one.text
+
+
+def test_sends_of_a_restart_that_were_answered_in_the_end_are_told_so(found):
+    late = [one for one in found["live-broker_restart.pcap.gz"] if one.number == "D12"]
+    assert all(one.title.endswith("sent again and answered late") for one in late)
+    assert [one.measured["answered"] for one in late] == [1, 1]
