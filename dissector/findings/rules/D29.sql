@@ -65,6 +65,14 @@ WITH delayed AS (
     d.deliver_at_ms IS NOT NULL AND d.deliver_at_ms > 0 AND d.is_redelivered = FALSE
     AND d.topic IS NOT NULL AND d.deliver_at_ms < 4102444800000
 ),
+stored AS (
+  SELECT
+    capture, connection_id, topic, ledger_id, entry_id, request_frame_no, response_last_ns, attempt
+  FROM exchanges
+  WHERE
+    kind = 'publish' AND outcome = 'ok'
+    AND (capture, topic) IN (SELECT capture, topic FROM delayed)
+),
 sent AS ( -- With the SEND that stored it, and how far that client's clock is from the tap's.
   SELECT
     d.*, e.request_frame_no AS send_no, e.response_last_ns AS stored_ns,
@@ -72,10 +80,14 @@ sent AS ( -- With the SEND that stored it, and how far that client's clock is fr
     e.connection_id AS send_connection,
     CASE WHEN e.attempt = 1 THEN f.publish_time_ms - f.last_ts_ns / 1e6 END AS skew_ms
   FROM delayed AS d
-  LEFT JOIN exchanges AS e
+  LEFT JOIN stored AS e
     ON e.capture = d.capture AND e.topic = d.topic AND e.ledger_id = d.ledger_id
-    AND e.entry_id = d.entry_id AND e.kind = 'publish' AND e.outcome = 'ok'
-  LEFT JOIN frames AS f
+    AND e.entry_id = d.entry_id
+  LEFT JOIN (
+    SELECT capture, connection_id, frame_no, publish_time_ms, last_ts_ns
+    FROM frames
+    WHERE command = 'SEND' AND (capture, connection_id) IN (SELECT capture, connection_id FROM stored)
+  ) AS f
     ON f.capture = e.capture AND f.connection_id = e.connection_id
     AND f.frame_no = e.request_frame_no
 ),
