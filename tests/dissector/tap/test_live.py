@@ -61,6 +61,13 @@ def without_times(rows: list[dict]) -> list[dict]:
     ]
 
 
+def wait_until_up(*names: str, up: bool = True) -> None:
+    """The kernel says some time after a change whether packets can pass."""
+    end = time.monotonic() + 30
+    while any(is_up(name) is not up for name in names) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 class Sending:
     """A listener that sends when the tap has begun, and ends it a moment after."""
 
@@ -367,13 +374,16 @@ def test_interfaces_tell_what_they_are():
 
 def test_any_is_what_is_up_and_not_seen_elsewhere(pair):
     names = ["tapped0", "any", "sender0"]
+    wait_until_up("sender0", "tapped0")
     assert [each.name for each in chosen(names)] == ["tapped0", "sender0"]
     pair.ip("link", "set", pair.tapped, "down")
+    wait_until_up("sender0", "tapped0", up=False)
     try:
         with pytest.raises(UsageError, match="-i any: no interface is up; there are lo, "):
             chosen(["any"])
     finally:
         pair.ip("link", "set", pair.tapped, "up")
+    wait_until_up("sender0", "tapped0")
     assert [each.name for each in chosen(["any", "lo"])] == ["sender0", "tapped0", "lo"]
 
 
