@@ -63,7 +63,7 @@ def test_sends_without_anything_to_compare_with(tmp_path):
     assert variant(one) == "" and one.measured["other_receipts"] == 0
 
 
-def swallowed(*, is_reopened: bool) -> Line:
+def swallowed(*, reopened_s: float | None) -> Line:
     line = Line()
     line.begin()
     line.produce(0.1)
@@ -72,23 +72,30 @@ def swallowed(*, is_reopened: bool) -> Line:
     line.close_producer(5)
     for number in range(1, 4):
         line.send(5 + number * 0.01, number)
-    if is_reopened:
-        line.produce(5.2)
+    if reopened_s is not None:
+        line.produce(reopened_s)
         for number in range(1, 4):
-            line.send(5.3 + number * 0.01, number)
-            line.receipt(5.305 + number * 0.01, number, number)
+            line.send(reopened_s + 0.1 + number * 0.01, number)
+            line.receipt(reopened_s + 0.105 + number * 0.01, number, number)
     line.ping(30, 30.001)
     return line
 
 
 def test_sends_behind_the_close_of_the_broker(tmp_path):
-    (one,) = found(tmp_path, "D12", swallowed(is_reopened=False))
+    (one,) = found(tmp_path, "D12", swallowed(reopened_s=None))
     assert variant(one) == "swallowed_after_close" and one.verdict == "proven"
     assert one.measured["sends"] == 3
 
 
+def test_sends_that_are_sent_again_long_behind_the_close(tmp_path):
+    (one,) = found(tmp_path, "D12", swallowed(reopened_s=20))
+    assert variant(one) == "swallowed_after_close_answered" and one.severity == "warning"
+    assert one.measured["answered"] == 3
+    assert one.measured["longest_s"] == pytest.approx(15.1, abs=0.02)
+
+
 def test_sends_that_are_sent_again_behind_the_close_are_no_finding(tmp_path):
-    assert found(tmp_path, "D12", swallowed(is_reopened=True)) == []
+    assert found(tmp_path, "D12", swallowed(reopened_s=5.2)) == []
 
 
 def sender(port: int, broker: str, topic: str, *, until: float, pause: float) -> Line:

@@ -269,14 +269,14 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
         return
     groups.incarnation[group] = incarnation
     groups.is_broker_closed[group] = 0
-    groups.topic[group] = NULL
-    groups.producer_name[group] = NULL
-    groups.source[group] = ABSENT
     row = state.group_lists.first[group]
     while row != ABSENT:
         after = state.member_links.next[row]
         write_unanswered(state, run, row, given_up(state, row, DROPPED_AFTER_CLOSE))
         row = after
+    groups.topic[group] = NULL
+    groups.producer_name[group] = NULL
+    groups.source[group] = ABSENT
 
 
 @kernel
