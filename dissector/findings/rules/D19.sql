@@ -55,7 +55,9 @@ WITH opened AS (
   SELECT
     'producer' AS kind, p.capture, p.connection_id, p.topic, p.name,
     CAST(NULL AS STRING) AS subscription, min(p.opened_frame_no) AS frame_no,
-    max_by(p.ready_frame_no IS NOT NULL AND p.closed_by = 'client', p.opened_frame_no) AS in_order
+    max_by(
+      p.ready_frame_no IS NOT NULL AND coalesce(p.closed_by, '') = 'client', p.opened_frame_no
+    ) AS in_order
   FROM producers AS p
   WHERE p.opened_frame_no IS NOT NULL AND p.name IS NOT NULL AND p.topic IS NOT NULL
   GROUP BY p.capture, p.connection_id, p.topic, p.name
@@ -63,7 +65,9 @@ WITH opened AS (
   SELECT
     'consumer' AS kind, c.capture, c.connection_id, c.topic, c.name, c.subscription,
     min(c.opened_frame_no) AS frame_no,
-    max_by(c.ready_frame_no IS NOT NULL AND c.closed_by = 'client', c.opened_frame_no) AS in_order
+    max_by(
+      c.ready_frame_no IS NOT NULL AND coalesce(c.closed_by, '') = 'client', c.opened_frame_no
+    ) AS in_order
   FROM consumers AS c
   WHERE c.opened_frame_no IS NOT NULL AND c.name IS NOT NULL AND c.topic IS NOT NULL
   GROUP BY c.capture, c.connection_id, c.topic, c.name, c.subscription
