@@ -13,6 +13,11 @@ from dissector.report.words import bytes_text, count_text, many
 from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 
 
+def _count_told(count: int) -> str:
+    """Where a finding decided, none of what is counted may be there: a 0 beside it misleads."""
+    return count_text(count) if count else ""
+
+
 class Judged(NamedTuple):
     """How a section stands in the list of verdicts by capture.
 
@@ -22,7 +27,7 @@ class Judged(NamedTuple):
 
     column: str
     number: Callable[[Row], Any]
-    text: Callable[[Any], str] = count_text
+    text: Callable[[Any], str] = _count_told
 
 
 class Section(NamedTuple):

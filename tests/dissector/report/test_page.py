@@ -1,6 +1,7 @@
 """The page: self-contained, complete without a script, whole in a browser, safe to open."""
 
 import base64
+import copy
 import html
 import json
 import re
@@ -17,7 +18,7 @@ from dissector.report.capture_verdicts import WORDS
 from dissector.report.closing import about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
-from dissector.report.result import SECTIONS
+from dissector.report.result import JUDGED, SECTIONS
 from dissector.report.verdicts import remarks
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
@@ -259,6 +260,22 @@ def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any])
     assert worst["verdict"] == "bad" and worst["reasons"][0]["text"] in html.unescape(part)
     assert 'class="filter" role="search" hidden' in part, "without a script it would do nothing"
     assert 'id="verdicts"' not in page(report_of(made.RandomCapture(3, 5, 5).tables))
+
+
+def test_a_mark_that_a_finding_gave_stands_without_a_zero(three: dict[str, Any]) -> None:
+    report = copy.deepcopy(three)
+    row = report["verdicts"]["by_capture"][0]
+    for section, mark, number in (
+        ("permit_utilization", "look", 0), ("send_latency", "look", 3), ("coverage", "bad", 0.0),
+    ):  # fmt: skip
+        row["sections"][section], row["decided_by"][section] = mark, number
+    shown = page(report)
+    first = shown[shown.index('<tbody data-verdict="') :]
+    cells = re.findall(r'<td class="text part"[^>]*>(.*?)</td>', first)[: len(JUDGED)]
+    told = {name: re.sub("<[^>]*>", "", cell) for name, cell in zip(JUDGED, cells, strict=True)}
+    assert told["permit_utilization"].strip() == "look"
+    assert told["send_latency"] == "look 3"
+    assert told["coverage"] == "bad 0 %"
 
 
 def test_captures_are_found_by_text_and_by_verdict(three: dict[str, Any], tmp_path: Path) -> None:
