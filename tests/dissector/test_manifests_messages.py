@@ -271,6 +271,7 @@ def test_repeated_sends_are_counted_and_a_message_once():
     assert Counter(row["attempt"] for row in rows) == {1: 310, 2: 10}
     outcomes = Counter(row["outcome"] for row in rows)
     assert outcomes == {"ok": 314, "dropped_after_close": 5, "error": 1}
+    assert {row["topic"] for row in rows} == {"persistent://public/default/j24"}
     corrupt = named("java-j74_corrupt.pcap")
     rows = [row for row in corrupt.tables["exchanges"] if row["kind"] == "publish"]
     assert len(rows) == 65 and len({row["sequence_id"] for row in rows}) == 30

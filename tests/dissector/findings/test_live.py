@@ -22,7 +22,7 @@ def found(tmp_path_factory):
     """The findings by file."""
     lake = tmp_path_factory.mktemp("live") / "lake"
     files = [str(FOLDER / name) for name in MANIFEST]
-    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) in (0, 3)
+    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) == 0
     with open_lake(lake) as opened:
         names = {one.capture_id: one.sources[0].file_name for one in opened.captures}
         with sandbox_over(opened) as engine:

@@ -104,6 +104,8 @@ def test_a_producer_that_is_open_again_ends_what_waits_from_before() -> None:
     assert [(row["outcome"], row["incarnation"]) for row in rows] == [
         ("dropped_after_close", 0), ("ok", 1),
     ]  # fmt: skip
+    assert rows[0]["topic"] == rows[1]["topic"] is not None
+    assert rows[0]["producer_name"] == rows[1]["producer_name"] is not None
 
 
 def test_a_hole_behind_a_send_may_hold_its_receipt() -> None:
