@@ -140,7 +140,6 @@ def _found(
             rules=wanted,
         )
     found = [one for one in found if one.number in wanted]
-    found = [one for one in found if one.number in wanted]
     if of_users:
         mine = tuple(
             one for one in opened.lake.captures if not captures or one.capture_id in captures
