@@ -18,6 +18,7 @@ from dissector.findings.loading import Rule, incidents_query, load_rules
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import MAY_FAIL, used_views
 from dissector.schemas import SCHEMA_VERSION
+from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 # It steps when rows of rules are kept in another form.
 _FORM: Final = 1
@@ -74,9 +75,7 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
             )  # fmt: skip
     packets: dict[tuple[str, int], int] = {}
     if places:
-        wanted = sorted(places)
-        columns = {"capture": [name for name, _ in wanted], "no": [no for _, no in wanted]}
-        engine.register("evidence", pa.table(columns))
+        engine.register("evidence", small_table(sorted(places), capture=TEXT, no=NUMBER))
         there = engine.table(
             "SELECT f.capture, f.frame_no, f.last_packet FROM frames AS f JOIN evidence AS e "
             "ON e.capture = f.capture AND e.no = f.frame_no"
@@ -101,7 +100,7 @@ def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Ta
     spoken = {*there}.intersection(PROTOCOL_NAMES)
     rules = {name: query.rule for name, query in rule_queries().items() if name in queries}
     asked = {name for name, rule in rules.items() if not spoken or rule.protocol in spoken}
-    nothing = pa.table({"capture": pa.array([], pa.string())})
+    nothing = small_table([], capture=TEXT)
     found = engine.tables({name: text for name, text in queries.items() if name in asked})
     return dict.fromkeys(rules, nothing) | with_packets(engine, found)
 
@@ -121,6 +120,6 @@ def _beside(rows: pa.Table, packets: Mapping[tuple[str, int], int]) -> pa.Table:
     for name in _frames(rows):
         numbers = rows.column(name).to_pylist()
         mine = [packets.get(place) for place in zip(captures, numbers, strict=True)]
-        column = pa.array(mine, pa.int64())
+        column = small_table(zip(mine), packet=NUMBER).column(0)
         rows = rows.append_column(PACKET + name.removeprefix(FRAME), column)
     return rows

@@ -37,6 +37,7 @@ from dissector.joining.replay_input import input_rows
 from dissector.joining.replays import Replays
 from dissector.limits import NULL, REORDER_WINDOW_MS
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -170,10 +171,7 @@ def _write_others(
     counts = {}
     for name, query in subjects.queries(db, replayed, before).items():
         counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
-    heads = [[head[at] for head in around.later] for at in (0, 1)]
-    kinds = (pa.string(), pa.int64())
-    columns = [pa.array(values, kind) for values, kind in zip(heads, kinds, strict=True)]
-    db.register("later", pa.table(columns, ["capture", "connection_id"]))
+    db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
     db.execute(merged.MERGED)
     is_last = around.leaves is None
     db.execute("CREATE TABLE going_on AS FROM later" if is_last else merged.GOING_ON)

@@ -14,20 +14,19 @@ from dissector.joining.links import Plan
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
 
 if TYPE_CHECKING:
     import duckdb
 
-_NUMBER: Final = pa.int64()
-_TEXT: Final = pa.string()
 
 # The rows of `placed`, and which of them were made of captures that came before.
 PLACED: Final = pa.schema(
     [
-        ("rank", _NUMBER), ("floor_ns", _NUMBER), ("capture", _TEXT), ("connection_id", _NUMBER),
-        ("protocol", _TEXT), ("client_ip", _TEXT), ("broker_ip", _TEXT), ("head_capture", _TEXT),
-        ("head_connection_id", _NUMBER), ("head_client_ip", _TEXT), ("head_broker_ip", _TEXT),
-        ("chain", _NUMBER), ("read_by", _TEXT),
+        ("rank", NUMBER), ("floor_ns", NUMBER), ("capture", TEXT), ("connection_id", NUMBER),
+        ("protocol", TEXT), ("client_ip", TEXT), ("broker_ip", TEXT), ("head_capture", TEXT),
+        ("head_connection_id", NUMBER), ("head_client_ip", TEXT), ("head_broker_ip", TEXT),
+        ("chain", NUMBER), ("read_by", TEXT),
         *((name, pa.bool_()) for name in (
             "goes_on_to_broker", "goes_on_to_client",
             "comes_from_to_broker", "comes_from_to_client",
@@ -37,7 +36,7 @@ PLACED: Final = pa.schema(
 # Connections that go on behind an increment, one row each under its head. rank: of the last capture
 # so far; was_read: whether the replay knows it.
 OPENED: Final = pa.schema(
-    [*arrow_schema("connections"), ("rank", _NUMBER), ("was_read", pa.bool_())]
+    [*arrow_schema("connections"), ("rank", NUMBER), ("was_read", pa.bool_())]
 )
 # Every connection of the group. read_by: the protocol whose replay reads the frames of its chain,
 # null if there are none; goes_on, comes_from: whether
@@ -99,7 +98,7 @@ class PriorState(NamedTuple):
     opened: pa.Table
 
 
-NO_PRIOR_STATE: Final = PriorState((), PLACED.empty_table(), OPENED.empty_table())
+NO_PRIOR_STATE: Final = PriorState((), no_rows(PLACED), no_rows(OPENED))
 
 
 def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_PRIOR_STATE) -> None:
@@ -112,31 +111,34 @@ def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_P
     (group,) = part.groups
     db.register("placed_before", before.placed)
     db.register("opened_before", before.opened)
-    handovers = sorted(part.handovers)
-    moved = sorted(part.moved.items())
-    tables = {
-        "ranks": {
-            "capture": pa.array([*before.captures, *group.captures], _TEXT),
-            "rank": pa.array(range(len(before.captures) + len(group.captures)), _NUMBER),
-            "floor_ns": pa.array([*(0 for _ in before.captures), *group.floors], _NUMBER),
-        },
-        "handovers": {
-            "before_capture": pa.array([each.before[0] for each in handovers], _TEXT),
-            "before_connection_id": pa.array([each.before[1] for each in handovers], _NUMBER),
-            "after_capture": pa.array([each.after[0] for each in handovers], _TEXT),
-            "after_connection_id": pa.array([each.after[1] for each in handovers], _NUMBER),
-            "direction": pa.array([each.direction for each in handovers], _TEXT),
-            "missing": pa.array([each.missing for each in handovers], _NUMBER),
-        },
-        "moved": {
-            "capture": pa.array([each[0][0] for each in moved], _TEXT),
-            "connection_id": pa.array([each[0][1] for each in moved], _NUMBER),
-            "head_capture": pa.array([each[1][0] for each in moved], _TEXT),
-            "head_connection_id": pa.array([each[1][1] for each in moved], _NUMBER),
-        },
-    }
-    for name, columns in tables.items():
-        db.register(name, pa.table(columns))
+    captures = (*before.captures, *group.captures)
+    floors = (*(0 for _ in before.captures), *group.floors)
+    for name, table in (
+        (
+            "ranks",
+            small_table(
+                zip(captures, range(len(captures)), floors, strict=True),
+                capture=TEXT, rank=NUMBER, floor_ns=NUMBER,
+            ),
+        ),
+        (
+            "handovers",
+            small_table(
+                [(*one.before, *one.after, one.direction, one.missing)
+                 for one in sorted(part.handovers)],
+                before_capture=TEXT, before_connection_id=NUMBER, after_capture=TEXT,
+                after_connection_id=NUMBER, direction=TEXT, missing=NUMBER,
+            ),
+        ),
+        (
+            "moved",
+            small_table(
+                [(*one, *head) for one, head in sorted(part.moved.items())],
+                capture=TEXT, connection_id=NUMBER, head_capture=TEXT, head_connection_id=NUMBER,
+            ),
+        ),
+    ):  # fmt: skip
+        db.register(name, table)
     names = ", ".join(f"'{spec.name}'" for spec in PROTOCOLS)
     db.execute(_PLACED.format(protocols=names))
 

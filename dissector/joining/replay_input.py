@@ -17,6 +17,7 @@ from dissector.joining import replay
 from dissector.joining.files import BATCH_ROWS, texts
 from dissector.protocols import PROTOCOLS
 from dissector.schemas import TABLES
+from dissector.schemas.small_tables import no_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -158,7 +159,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
         "ORDER BY time, rank, turn, frame_no, kind, place"
     )
     # Pieces of one size, however many threads there are: rows come out in the order of pieces.
-    held = replay.INPUT.empty_table()
+    held = no_rows(replay.INPUT)
     for batch in db.sql(query).to_arrow_reader(BATCH_ROWS):
         held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(replay.INPUT)])
         while held.num_rows >= BATCH_ROWS:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dissector.joining import replay
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import no_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -138,7 +139,7 @@ def _register(
     db: "duckdb.DuckDBPyConnection", name: str, tables: Sequence[pa.Table], schema: pa.Schema
 ) -> None:
     """Rows as a table; columns that they lack are null."""
-    rows = pa.concat_tables([schema.empty_table(), *(_as(table, schema) for table in tables)])
+    rows = pa.concat_tables([no_rows(schema), *(_as(table, schema) for table in tables)])
     db.register(name, rows)
 
 

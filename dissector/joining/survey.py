@@ -15,6 +15,7 @@ from dissector.joining.files import Settings, Source, database, make_views
 from dissector.joining.links import Plan
 from dissector.joining.shared import PRESENCE, SENDS_PRESENCE, overlapping, shared_captures
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import TEXT, no_rows, small_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -69,7 +70,7 @@ def known(source: Source, settings: Settings, *, is_alone: bool = False) -> Know
         make_views(db, source, ("capture_files",))
         files = _table(db, "FROM capture_files ORDER BY capture, file_index", SCHEMAS["files"])
         if is_alone:
-            return Known(files, _CONNECTIONS.empty_table(), PRESENCE.empty_table())
+            return Known(files, no_rows(_CONNECTIONS), no_rows(PRESENCE))
         make_views(db, source, ("connections", "exchanges", "deliveries"))
         return Known(
             files,
@@ -95,7 +96,7 @@ def plan(known: Known, open_source: Callable[[frozenset[str]], Source], settings
         for name, table in (
             ("presence", known.presence),
             ("clusters", _clusters(known.files)),
-            ("wholes", _pairs(wholes)),
+            ("wholes", small_table(wholes.items(), capture=TEXT, whole=TEXT)),
         ):
             db.register(name, table)
         names = overlapping(db)
@@ -125,21 +126,7 @@ def _clusters(files: pa.Table) -> pa.Table:
     pairs = files.select(["capture", "cluster"]).to_pylist()
     rows = sorted({(row["capture"], row["cluster"] or "") for row in pairs})
     labels = {name: label or None for name, label in rows}
-    return pa.table(
-        {
-            "capture": pa.array(labels.keys(), pa.string()),
-            "cluster": pa.array(labels.values(), pa.string()),
-        }
-    )
-
-
-def _pairs(wholes: Mapping[str, str]) -> pa.Table:
-    return pa.table(
-        {
-            "capture": pa.array(wholes.keys(), pa.string()),
-            "whole": pa.array(wholes.values(), pa.string()),
-        }
-    )
+    return small_table(labels.items(), capture=TEXT, cluster=TEXT)
 
 
 def _table(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema) -> pa.Table:

@@ -35,6 +35,7 @@ from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.builders import gathered_of
+from dissector.schemas.small_tables import no_rows
 
 
 class Compacted(NamedTuple):
@@ -223,7 +224,7 @@ def _rows(
 ) -> Iterator[pa.Table]:
     """The row groups of all captures, with origin_capture set in a group."""
     schema = arrow_schema(table)
-    yield schema.empty_table()
+    yield no_rows(schema)
     place = schema.get_field_index("origin_capture")
     for capture in chosen:
         has_previous = table != "deliveries" or capture.schema_version != 1

@@ -33,6 +33,7 @@ from dissector.lake.manifests import Manifests, Unread, is_named
 from dissector.lake.parts import is_schema_of, read_rows
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import no_rows
 
 _PREFIXES: Final = tuple(f"{name}=" for name in PARTITIONS)
 _STRAY: Final = "no manifest names this file"
@@ -81,7 +82,7 @@ class Lake(NamedTuple):
         """All rows of a table; for small lakes and tests."""
         wanted = list(columns) if columns is not None else [c.name for c in TABLES[table].columns]
         schema = pa.schema([arrow_schema(table).field(name) for name in wanted])
-        tables = [schema.empty_table()]
+        tables = [no_rows(schema)]
         for capture in self.captures:
             for part in capture.files:
                 if part.table == table:

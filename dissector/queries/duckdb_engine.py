@@ -137,7 +137,9 @@ class DuckdbEngine:
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
         """A view over Parquet files that this program wrote, all of these columns."""
         if not paths:
-            self.register(name, schema.empty_table())
+            from dissector.schemas.small_tables import no_rows
+
+            self.register(name, no_rows(schema))
             return
         self.view(name, f"SELECT {', '.join(schema.names)} FROM {parquet(paths)}")
 

@@ -197,12 +197,13 @@ class Sandbox:
 def sandbox_over(lake: "Lake") -> Sandbox:
     """An engine over the captures of a lake."""
     from dissector.schemas.arrow import arrow_schema
+    from dissector.schemas.small_tables import no_rows
 
     def files(is_old: bool) -> dict[str, list[str]]:
         captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
         return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
 
-    columns = {table: arrow_schema(table).empty_table() for table in TABLES}
+    columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
     return Sandbox(files(is_old=False), files(is_old=True), columns)
 
 

@@ -20,6 +20,7 @@ from dissector.report.parts import MAX_VERDICTS, Parts, empty_parts, parts_by_ca
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
 from dissector.report.verdicts import remarks
+from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 # Verdicts in words, the worst first.
 _ORDER: Final = (BAD, LOOK, GOOD, PLAIN)
@@ -28,15 +29,10 @@ _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
 # What is kept of a capture: how bad it is, and its row of the list as JSON.
-SCHEMA: Final = pa.schema(
-    [
-        ("capture", pa.string()),
-        ("verdict", pa.string()),
-        ("bad", pa.int64()),
-        ("look", pa.int64()),
-        ("row_json", pa.string()),
-    ]
-)
+_KINDS: Final = {
+    "capture": TEXT, "verdict": TEXT, "bad": NUMBER, "look": NUMBER, "row_json": TEXT,
+}  # fmt: skip
+SCHEMA: Final = pa.schema(_KINDS.items())
 
 
 def _numbers(report: Row) -> Row:
@@ -118,7 +114,7 @@ def verdict_rows(tables: Mapping[str, pa.Table | list[Row]]) -> pa.Table:
     """
     whole = {**empty_parts().tables, **tables}
     rows = [verdict_row(parts, capture) for capture, parts in parts_by_capture(whole)]
-    return pa.Table.from_pylist(rows, SCHEMA)
+    return small_table([[row[name] for name in _KINDS] for row in rows], **_KINDS)
 
 
 def verdict_section(rows: Iterable[Row]) -> Row:

@@ -11,6 +11,7 @@ from dissector.joining.links import Plan
 from dissector.joining.merged import COUNTERS
 from dissector.protocols import PROTOCOLS
 from dissector.report.words import many
+from dissector.schemas.small_tables import no_rows
 
 Row = dict[str, Any]
 MAX_STRADDLING: Final = 10_000
@@ -78,7 +79,7 @@ def about(section: Row) -> str:
 
 def of_nothing() -> dict[str, Any]:
     """The section of captures of which none belong together."""
-    tables = {name: CLOSED_SCHEMAS[name].empty_table() for name in CHANGED}
+    tables = {name: no_rows(CLOSED_SCHEMAS[name]) for name in CHANGED}
     return section(Plan((), {}, (), ()), (), tables)
 
 

@@ -32,6 +32,7 @@ from dissector.queries.tables import MOVED, table_views
 from dissector.report.numbers import step_ns
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -129,7 +130,7 @@ class Tables(NamedTuple):
         """Give an engine the tables that queries read, and the views."""
         engine.expect(self.rows)
         for table in TABLES:
-            empty = arrow_schema(table).empty_table()
+            empty = no_rows(arrow_schema(table))
             engine.lake_table(table, self.source.files[table], self.source.old_files[table], empty)
         for name, rows in self.small.items():
             engine.register(name, rows)
@@ -160,9 +161,9 @@ def tables_of(
     names, wholes = sorted(captures), read.plan.wholes
     widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
     small = {
-        "wanted": pa.table({"capture": pa.array(names, pa.string())}),
-        "units": pa.table({"capture": names, "unit": [wholes.get(n, n) for n in names]}),
-        "steps": pa.table({"capture": names, "step_ns": pa.array(widths, pa.int64())}),
+        "wanted": small_table(zip(names), capture=TEXT),
+        "units": small_table([(n, wholes.get(n, n)) for n in names], capture=TEXT, unit=TEXT),
+        "steps": small_table(zip(names, widths, strict=True), capture=TEXT, step_ns=NUMBER),
     }
     if source.has_rotations:
         inside = (each.capture_id for capture in chosen for each in capture.captures())
@@ -170,7 +171,7 @@ def tables_of(
         small["rotations"] = _rows(rotations, ("rotation", "run"))
     joined = sorted(read.plan.captures.intersection(captures))
     if joined and closed is not None:
-        small["joined"] = pa.table({"capture": pa.array(joined, pa.string())})
+        small["joined"] = small_table(zip(joined), capture=TEXT)
         moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
         small["closed_moved"] = _rows(moved, MOVED)
     twins = sorted(place for place in read.plan.twins if place[0] in captures)
@@ -205,10 +206,8 @@ def _closed(read: Inputs, joined: Sequence[str], closed: Path) -> dict[str, list
 
 def _rows(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
     """Rows of texts, and of numbers of connections, as a table."""
-    kinds = [pa.int64() if name.endswith("_id") else pa.string() for name in names]
-    return pa.table(
-        [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)], list(names)
-    )
+    kinds = {name: NUMBER if name.endswith("_id") else TEXT for name in names}
+    return small_table(rows, **kinds)
 
 
 class Partition(NamedTuple):

@@ -53,6 +53,7 @@ from dissector.report.tally_cache import (
     with_plain_types,
 )
 from dissector.report.workspace import workspace
+from dissector.schemas.small_tables import TEXT, no_rows, small_table
 
 VERDICTS: Final = "verdicts"
 _STEPS: Final = 4  # of a report
@@ -347,7 +348,7 @@ def _verdicts(
             for start in range(0, len(captures), _JUDGED_AT_ONCE)
         ]
         folder = cache.folder()
-        rows = pa.concat_tables([SCHEMA.empty_table(), *made])
+        rows = pa.concat_tables([no_rows(SCHEMA), *made])
         pq.write_table(rows, folder / f"{VERDICTS}.parquet", compression="zstd")
         cache.keep(folder, missing, {VERDICTS: digest})
     return read_sources(db, cache.sources[VERDICTS], SCHEMA)
@@ -358,8 +359,8 @@ def _judge(
     captures: Sequence[str],
 ) -> pa.Table:  # fmt: skip
     """The verdicts of some captures, from their own rows alone."""
-    judged = pa.array(captures, pa.string())
-    db.register("judged", pa.table({"capture": judged}))
+    judged = small_table(zip(captures), capture=TEXT)
+    db.register("judged", judged)
     tables = {}
     for name, query in queries.items():
         is_rule = isinstance(query, RuleQuery)
@@ -370,7 +371,7 @@ def _judge(
         else:
             tables[name] = with_plain_types(db.table(rows_to_judge(query, f"({mine}) AS mine")))
     files = read.known.files
-    tables["files"] = files.filter(pc.is_in(files.column("capture"), judged))
+    tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
     return verdict_rows(tables)
 
 
@@ -383,7 +384,7 @@ def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
             sources = cache.sources.get(f"{JOINED}{name}", ())
             query = select_sources(sources)
             if not query:
-                empty = CLOSED_SCHEMAS[name].empty_table()
+                empty = no_rows(CLOSED_SCHEMAS[name])
                 pq.write_table(empty, folder / "part-00000.parquet", compression="zstd")
                 return
             with DuckdbEngine() as db:

@@ -40,6 +40,7 @@ from dissector.report.partitions import (
     tables_of,
     write_rows,
 )
+from dissector.schemas.small_tables import no_rows
 
 Queries = Mapping[str, Query | RuleQuery]
 # The rows that are in a report's tables.
@@ -108,7 +109,7 @@ def survey_captures(
             cache.add(made, new, dict.fromkeys(survey.SCHEMAS, VERSION))
     known = survey.Known(
         *(
-            pa.concat_tables([each.cast(schema) for each in tables[name]] or [schema.empty_table()])
+            pa.concat_tables([each.cast(schema) for each in tables[name]] or [no_rows(schema)])
             for name, schema in survey.SCHEMAS.items()
         )
     )
@@ -136,7 +137,7 @@ def read_sources(db: DuckdbEngine, sources: Sequence[Source], schema: pa.Schema)
     """The rows of sources, in one table of these columns."""
     query = select_sources(sources)
     if not query:
-        return schema.empty_table()
+        return no_rows(schema)
     names = ", ".join(f'"{name}"' for name in schema.names)
     rows = with_plain_types(db.table(f"SELECT {names} FROM ({query})"))
     return rows.cast(schema)

@@ -29,6 +29,7 @@ from dissector.queries.tables import NAMED_TWICE, table_views
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
 from dissector.schemas.rows import arrow_batch
+from dissector.schemas.small_tables import no_rows
 from dissector.tap.pieces import Piece
 from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
@@ -202,7 +203,7 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
             db.register(name, pa.table({"capture": names, **more}))
         for table, columns in read.columns.items():
             schema = in_memory_schema(table)
-            empty = pa.schema([schema.field(name) for name in columns]).empty_table()
+            empty = no_rows(pa.schema([schema.field(name) for name in columns]))
             db.register(f"lake_{table}", tables.get(table, empty))
         for name, query in table_views(has_others=False):
             if name in read.columns or name in NAMED_TWICE or name == "moved":

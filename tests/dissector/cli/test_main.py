@@ -78,6 +78,18 @@ def test_help_and_usage_errors_load_nothing_heavy(arguments: list[str]) -> None:
         assert not arguments or (len(said) == 1 and said[0].startswith("dissector: "))
 
 
+@pytest.mark.parametrize("name", ["summary", "findings", "frames", "connections"])
+def test_what_is_read_of_one_capture_imports_no_pandas(name: str) -> None:
+    """pyarrow looks for it as soon as it makes an array of Python objects: a third of a second."""
+    script = (
+        "import sys; from dissector.cli.main import run; code = run(sys.argv[1:]);"
+        "print('pandas' in sys.modules or code)"
+    )
+    command = [sys.executable, "-c", script, name, str(NACKS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
