@@ -11,7 +11,7 @@ from dissector.endpoints import Endpoint
 from dissector.limits import MAX_NOTICES, NULL
 from dissector.notice_log import Notice
 from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
-from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, UNKNOWN_DIRECTION, FrameColumns
+from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing import (
     OPAQUE_NAMES,
     ROLE_BY_FIRST_SEEN,
@@ -109,7 +109,6 @@ class ConnectionTable:
         self._specs = specs
         self._waiting: dict[int, list[tuple[int, Notice]]] = {}
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
-        self._ends: dict[int, int] = {}  # by 3 * connection + side, 2 for the connection itself
         self._addresses = AddressCodes()
         self._protocol_codes = {
             **{place: place for place in range(len(specs))},
@@ -129,15 +128,6 @@ class ConnectionTable:
         """Frames that cannot be read do not count as decoded."""
         way = 2 * connection + side
         self._malformed[way] = self._malformed.get(way, 0) + size
-
-    def note_ends(self, frames: FrameColumns, rows: int) -> None:
-        """Keep with which packet a direction or a connection ended."""
-        commands = frames.command[:rows]
-        found = np.flatnonzero((commands == EVENT_FIN) | (commands == EVENT_CLOSE))
-        if len(found):
-            sides = np.where(commands[found] == EVENT_CLOSE, 2, frames.side[found])
-            keys = 3 * frames.connection_id[found] + sides
-            self._ends.update(zip(keys.tolist(), frames.last_packet[found].tolist(), strict=True))
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
@@ -171,13 +161,13 @@ class ConnectionTable:
         slot = self._slots_of(rows.connections.connection_id)
         is_kept = slot >= 0
         is_decided = is_kept & (known.role[slot] == ROLE_DECIDED)
-        is_syn = rows.connections.from_syn == 1
+        opener = rows.connections.opener
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
         is_by_port = hinted[0] != hinted[1]
-        cases = [is_decided, is_syn, is_by_port]
+        cases = [is_decided, opener >= 0, is_by_port]
         return _Roles(
-            np.select(cases, [known.client_side[slot], 0, hinted[0].astype(np.int64)], 0),
+            np.select(cases, [known.client_side[slot], opener, hinted[0].astype(np.int64)], 0),
             np.select(
                 cases, [known.role_source[slot], ROLE_BY_SYN, ROLE_BY_PORT], ROLE_BY_FIRST_SEEN
             ),
@@ -240,7 +230,7 @@ class ConnectionTable:
         self._framing.release(connections)
         for held, places in (
             (self._framing.proxied, 1), (self._framing.server_names, 1),
-            (self._malformed, 2), (self._ends, 3),
+            (self._malformed, 2),
         ):  # fmt: skip
             if held:
                 keys = places * connections[:, None] + np.arange(places)
@@ -278,7 +268,6 @@ class ConnectionTable:
         known = rows.connections
         first = known.closed_first
         closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
-        ended_packet = self._ends_at(known.connection_id, np.full(len(first), 2))
         is_cut = known.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),
@@ -290,7 +279,7 @@ class ConnectionTable:
             "last_ts_ns": known.last_ts_ns.copy(),
             "handshake_rtt_ns": known.handshake_rtt_ns.copy(),
             "history": self._history(rows.history),
-            "ended_packet": np.where(is_cut, NULL, ended_packet),
+            "ended_packet": np.where(is_cut, NULL, known.ended_packet),
         }
 
     def _history(self, texts: Sequence[str]) -> Coded:
@@ -351,15 +340,8 @@ class ConnectionTable:
             f"decoded_bytes_{suffix}": decoded,
             f"frames_{suffix}": np.where(is_kept, ways.frames[way], 0),
             f"unparsed_bytes_{suffix}": there - decoded,
-            f"fin_packet_{suffix}": self._ends_at(connections, side),
+            f"fin_packet_{suffix}": _of_side((one.fin_packet, other.fin_packet), side),
         }
-
-    def _ends_at(self, connections: Int64Array, side: Int64Array) -> Int64Array:
-        """The packets with which sides ended, NULL for others."""
-        if not self._ends:
-            return np.full(len(connections), NULL, np.int64)
-        keys = (3 * connections + side).tolist()
-        return np.array([self._ends.get(key, NULL) for key in keys], np.int64)
 
     def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Notice]:
         """The notices that waited for connections."""

@@ -361,7 +361,6 @@ class Dissection:
         """
         self._settle()
         found = [facts.advance(block) for facts in self._facts]
-        self._connections.note_ends(block.frames, block.rows)
         self._reading = self._aside.submit(self._read, block, found)
         self._read_block = block
         self._is_of_this_feed = True

@@ -35,7 +35,6 @@ NAME_SOURCE_NAMES: Final = tuple(NAME_SOURCES)
 
 # Rows that are no frames but events between frames: `command` holds one of these, frame_no is null.
 # They stand in the frame columns so that facts see them in their place, and never reach the table.
-EVENT_OPEN: Final = -101  # the connection appeared
 EVENT_GAP: Final = -102  # bytes of this direction are missing here (frame_bytes: how many)
 EVENT_SKIPPED: Final = -103  # bytes were there but no frame was found in them
 EVENT_FIN: Final = -104  # this direction is complete

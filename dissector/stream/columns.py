@@ -6,14 +6,13 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.schemas.words import ENDED
 
-# Kinds of a range. DATA has bytes; the gaps have a length and no bytes; OPEN, FIN and CLOSE are
-# events between bytes and have length 0.
+# Kinds of a range. DATA has bytes; the gaps have a length and no bytes; FIN and CLOSE are events
+# between bytes and have length 0.
 DATA: Final = 0
 GAP_LOST: Final = 1  # never captured, given up
 GAP_CUT: Final = 2  # captured short (snap length)
-OPEN: Final = 3  # a connection appeared (side: who spoke first)
-FIN: Final = 4  # this side ended its stream; all its bytes are out
-CLOSE: Final = 5  # the connection is over; `cause` tells how; last row of the connection
+FIN: Final = 3  # this side ended its stream; all its bytes are out
+CLOSE: Final = 4  # the connection is over; `cause` tells how; last row of the connection
 
 # Causes of a CLOSE, as in `connections.ended`.
 ENDED_NAMES: Final = tuple(ENDED)
@@ -42,8 +41,9 @@ class RangeColumns(Bundle):
     stream_offset: first byte; length: bytes. source: SOURCE_*; offset: first byte there.
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
     those of the range before it in its direction; GAP_CUT: the packet that was cut).
-    flags: bits above; cause: of a CLOSE; release_packet: number of the packet whose arrival let
-    this range out (it, or a later one that filled or gave up a hole).
+    flags: bits above; cause: of a CLOSE; opener: the side whose SYN opened the connection, -1 if
+    no SYN was seen; release_packet: number of the packet whose arrival let this range out (it, or a
+    later one that filled or gave up a hole).
     """
 
     connection: Int64Array
@@ -57,6 +57,7 @@ class RangeColumns(Bundle):
     ts_ns: Int64Array
     flags: Int64Array
     cause: Int64Array
+    opener: Int64Array
     release_packet: Int64Array
 
 

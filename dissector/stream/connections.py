@@ -319,6 +319,7 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     connections.first_packet[row] = segment.packet
     connections.last_packet[row] = segment.packet
     connections.closing[row] = -1
+    connections.ended_packet[row] = NULL
     connections.closed_first[row] = -1
     connections.opener[row] = -1
     connections.syn_ts_ns[row] = NULL
@@ -336,6 +337,7 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
         sides.last_tsval[side] = -1
         sides.last_ip_id[side] = NULL
         sides.isn[side] = NULL
+        sides.fin_packet[side] = NULL
         sides.first_seq[side] = NULL
         sides.zero_window_since[side] = NULL
         sides.progress_at[side] = -NEVER

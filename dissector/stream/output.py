@@ -39,6 +39,7 @@ def put_range(state: StreamState, side: int, fields: Range) -> None:
     ranges.ts_ns[row] = fields.ts_ns
     ranges.flags[row] = fields.flags
     ranges.cause[row] = fields.cause
+    ranges.opener[row] = state.connections.opener[side >> 1]
     ranges.release_packet[row] = registers.packet[0]
 
 

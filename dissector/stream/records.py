@@ -27,7 +27,7 @@ class Connections(Records):
     and side. from_syn: a SYN was captured; opener: side of the SYN, closed_first: side of the first
     FIN or RST, -1 unknown. rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
     closing: ENDED_*, -1 while open; close_due: clock at which everything missing is given up.
-    is_opened, is_closed: the OPEN and the CLOSE are out; is_detached: no packet finds it any more.
+    is_closed: the CLOSE is out, at ended_packet; is_detached: no packet finds it any more.
     has_copies: the tap has certainly shown packets twice; has_two_clocks: copies far apart in time
     were noted.
     """
@@ -53,7 +53,7 @@ class Connections(Records):
     previous: Int64Array
     next: Int64Array
     ready_place: Int64Array
-    is_opened: Int64Array
+    ended_packet: Int64Array
     is_closed: Int64Array
     is_detached: Int64Array
     closing: Int64Array
@@ -95,7 +95,8 @@ class Sides(TcpColumns, Records):
     memory; is_moved: the stream goes on far away, every hole before is given up.
     gap_start, gap_end: the last gap; far_sequence: number that would continue the last segment far
     outside the stream, far_segments: how many continued each other.
-    fin_offset: of its FIN, if fin_seen; fin_released: the FIN is out; reset_offset: of its RST.
+    fin_offset: of its FIN, if fin_seen; fin_released: the FIN is out, fin_packet with it;
+    reset_offset: of its RST.
     last_ip_id, last_tsval: of its last packet; ip_ids_repeat: two packets that are no copies had
     one IP identification. right_checksums, wrong_checksums: of packets whose checksum was read.
     late_*: data after the end of its stream; stray_packets: far outside the stream, an old SYN, an
@@ -137,6 +138,7 @@ class Sides(TcpColumns, Records):
     fin_offset: Int64Array
     fin_seen: Int64Array
     fin_released: Int64Array
+    fin_packet: Int64Array
     reset_offset: Int64Array
     zero_window_since: Int64Array
     late_packets: Int64Array

@@ -20,7 +20,6 @@ from dissector.stream.columns import (
     FIN,
     GAP_CUT,
     GAP_LOST,
-    OPEN,
     RETRANSMITTED,
     SOURCE_BLOCK,
     SOURCE_HEAP,
@@ -76,6 +75,7 @@ def _put_segment(state: StreamState, side: int) -> None:
         sides.snaplen_cut_bytes[side] += length
     if kind == FIN:
         sides.fin_released[side] = 1
+        sides.fin_packet[side] = packet
         _drop_rest(state, side)
 
 
@@ -131,18 +131,6 @@ def _deliver(state: StreamState, side: int, kind: int) -> None:
         sides.is_moved[side] = 0
 
 
-@inlined
-def _put_open(state: StreamState, connection: int) -> None:
-    connections = state.connections
-    connections.is_opened[connection] = 1
-    side_no = 0 if state.sides.packets[side_at(connection, 0)] > 0 else 1
-    from_syn = connections.from_syn[connection]
-    packet = connections.first_packet[connection]
-    ts_ns = connections.first_ts_ns[connection]
-    opened = Range(OPEN, 0, 0, SOURCE_BLOCK, 0, packet, ts_ns, 0, from_syn)
-    put_range(state, side_at(connection, side_no), opened)
-
-
 @kernel
 def _put_close(state: StreamState, connection: int) -> None:
     """Put the last row of a connection; it lingers unless its addresses are in use already."""
@@ -159,6 +147,7 @@ def _put_close(state: StreamState, connection: int) -> None:
     connections.is_closed[connection] = 1
     side_no = max(0, connections.closed_first[connection])
     packet = connections.last_packet[connection]
+    connections.ended_packet[connection] = packet
     cause = connections.closing[connection]
     closed = Range(CLOSE, 0, 0, SOURCE_BLOCK, 0, packet, last_ts_ns, 0, cause)
     put_range(state, side_at(connection, side_no), closed)
@@ -287,9 +276,6 @@ def _release_connection(state: StreamState, connection: int) -> int:
     while True:
         if not _has_room(state):
             return FULL
-        if not connections.is_opened[connection]:
-            _put_open(state, connection)
-            continue
         if connections.is_closed[connection]:
             break
         close_due = connections.close_due[connection]

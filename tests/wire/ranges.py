@@ -19,7 +19,6 @@ from dissector.stream.columns import (
     FIN,
     GAP_CUT,
     GAP_LOST,
-    OPEN,
     STARTS_PACKET,
     RangeColumns,
 )
@@ -35,6 +34,7 @@ class Ranges:
     rows: list[tuple[int, ...]] = field(default_factory=list)
     offsets: dict[tuple[int, int], int] = field(default_factory=dict)
     packet: int = 0
+    opener: dict[int, int] = field(default_factory=dict)
 
     def _add(self, connection: int, side: int, kind: int, length: int, **more: int) -> None:
         self.packet += 1
@@ -44,12 +44,13 @@ class Ranges:
         flags = more.get("flags", 0)
         self.rows.append(
             (connection, side, kind, start, length, 0, place, self.packet, self.packet * 1000,
-             flags, more.get("cause", 0), self.packet)
+             flags, more.get("cause", 0), self.opener.get(connection, -1), self.packet)
         )  # fmt: skip
 
     def open(self, connection: int = 0, from_syn: bool = True) -> "Ranges":
         """A connection appears."""
-        self._add(connection, 0, OPEN, 0, cause=int(from_syn))
+        self.packet += 1
+        self.opener[connection] = 0 if from_syn else -1
         return self
 
     def send(self, data: bytes, side: int = 0, connection: int = 0, flags: int = WHOLE) -> "Ranges":

@@ -37,8 +37,12 @@ def find_slots(state: FramingState, connections: Int64Array, slots: Int64Array) 
 
 
 @kernel
-def take_slot(state: FramingState, connection: int, is_from_syn: int, limit: int) -> int:
-    """A fresh slot for a connection, or ABSENT when all are taken. limit: bytes of a frame."""
+def take_slot(state: FramingState, connection: int, opener: int, limit: int) -> int:
+    """A fresh slot for a connection, or ABSENT when all are taken.
+
+    Args:
+        opener: the side that sent the SYN, -1 if that was not seen. limit: bytes of a frame.
+    """
     slot = take_row(state.free_slots)
     if slot == ABSENT:
         return ABSENT
@@ -47,8 +51,9 @@ def take_slot(state: FramingState, connection: int, is_from_syn: int, limit: int
     known.matrix[:, slot] = 0
     known.connection_id[slot] = connection
     known.protocol[slot] = UNDECIDED
-    known.role[slot] = ROLE_PROVISIONAL if is_from_syn else ROLE_UNDECIDED
-    known.is_from_syn[slot] = is_from_syn
+    known.role[slot] = ROLE_PROVISIONAL if opener >= 0 else ROLE_UNDECIDED
+    known.is_from_syn[slot] = 1 if opener >= 0 else 0
+    known.client_side[slot] = max(opener, 0)
     flows = state.flows
     for flow in range(2 * slot, 2 * slot + 2):
         flows.matrix[:, flow] = 0

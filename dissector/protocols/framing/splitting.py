@@ -62,7 +62,7 @@ from dissector.protocols.framing.state import (
     UNDECIDED,
     FramingState,
 )
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, OPEN, RangeColumns
+from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
 from dissector.tables import ABSENT
 
 
@@ -314,15 +314,15 @@ def split(
         kind = ranges.kind[index]
         connection = ranges.connection[index]
         slot = find_slot(state, connection)
+        if slot == ABSENT and kind == CLOSE:
+            index += 1  # it never had a byte
+            continue
         if slot == ABSENT:
             longest = state.counters[COUNTER_FRAME_LIMIT]
-            slot = take_slot(state, connection, ranges.cause[index] & 1, longest)
+            slot = take_slot(state, connection, ranges.opener[index], longest)
             if slot == ABSENT:
                 status = SLOTS_FULL
                 break
-        if kind == OPEN:
-            index += 1
-            continue
         flow = 2 * slot + ranges.side[index]
         mode = state.flows.mode[flow]
         is_slow = state.connections.is_slow[slot] != 0

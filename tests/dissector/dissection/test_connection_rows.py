@@ -48,6 +48,19 @@ CONNECTED = simple(
 )
 
 
+def test_a_syn_ack_behind_a_later_packet_tells_who_opened() -> None:
+    packets = [
+        (2, segment(sequence=5001, acknowledgement=1001, to_broker=False)),
+        (3, segment(sequence=5000, acknowledgement=1001, flags=SYN | ACK, to_broker=False)),
+        (6, segment(CONNECTED, sequence=5001, acknowledgement=1001, to_broker=False)),
+    ]
+    for some in (packets, packets[:2]):
+        tables = tables_of(some)
+        (row,) = tables["connections"]
+        assert (row["client_ip"], row["role_source"], row["started"]) == (CLIENT[0], "syn", "syn")
+        assert tables.get("notices", []) == []
+
+
 def test_a_connection_from_its_syn_to_its_fins() -> None:
     next_0, next_1 = 1001 + len(CONNECT), 5001 + len(CONNECTED)
     packets = [

@@ -34,6 +34,7 @@ def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
         "ts_ns": [40, 41],
         "flags": [3, 0],
         "cause": [0, 4],
+        "opener": [0, 0],
         "release_packet": [55, 55],
     }
 

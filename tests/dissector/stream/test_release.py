@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_LOST, OPEN
+from dissector.stream.columns import CLOSE, DATA, FIN, GAP_LOST
 from dissector.stream.release import give_up_oldest, relieve
 from dissector.stream.state import new_state
 from tests.dissector.stream.traffic import Shape, assert_like_naive, conversation
@@ -37,7 +37,6 @@ def test_a_connection_opens_gives_its_bytes_and_closes() -> None:
         for row in found.ranges
     ]
     assert rows == [
-        (OPEN, 0, 0, b"", 1),
         (DATA, 0, 0, b"question", 4),
         (DATA, 1, 0, b"answer", 5),
         (FIN, 0, 8, b"", 6),

@@ -8,7 +8,7 @@ from dissector.limits import RESYNC_HOLD_MS
 from dissector.notices import NOTICES
 from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
 from dissector.protocols.framing.assembly import FramingOptions
-from dissector.protocols.framing.state import HTTP, TLS, UNDECIDED, UNKNOWN
+from dissector.protocols.framing.state import HTTP, TLS, UNKNOWN
 from tests.wire.ranges import Ranges, framed, slot_in
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
@@ -54,9 +54,9 @@ def test_a_head_in_single_bytes_is_recognised_alike():
     assert framing.server_names == {0: "broker.lan"}
 
 
-def test_nothing_seen_stays_undecided():
-    _, framing = framed(SPECS, Ranges().open().close())
-    assert protocol_of(framing) == UNDECIDED
+def test_a_connection_without_a_byte_is_not_kept():
+    found, framing = framed(SPECS, Ranges().open().close())
+    assert slot_in(framing) < 0 and not found.rows
 
 
 @pytest.mark.parametrize(

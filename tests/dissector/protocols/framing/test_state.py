@@ -31,7 +31,7 @@ def test_a_new_state_has_room_for_what_was_asked(slots: int) -> None:
 @given(st.lists(st.integers(0, 500), unique=True, max_size=40), st.integers(0, 3))
 def test_growth_keeps_slots_counters_and_bytes(connections: list[int], removed: int) -> None:
     state = new_state(64, 10)
-    slots = {each: take_slot(state, each, 1, 1000 + each) for each in connections}
+    slots = {each: take_slot(state, each, 0, 1000 + each) for each in connections}
     for each in connections[:removed]:
         release_slots(state, np.array([each]))
         del slots[each]

@@ -19,7 +19,7 @@ def held(script: Ranges) -> tuple[UnsynchronisedFlows, FrameOutput, Replay]:
     output = FrameOutput(lambda _: None)
     data = np.frombuffer(bytes(script.data), np.uint8)
     output.sources = (data, data[:0], data[:0])
-    take_slot(output.state, 0, 1, 1000)
+    take_slot(output.state, 0, 0, 1000)
     return UnsynchronisedFlows(output), output, Replay(script.columns(), len(script.rows), 0, 0)
 
 
