@@ -17,6 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from dissector.codecs.secret_words import HARMLESS, ORDINARY, SECRET, SECRET_ENDS, SECRET_PAIRS
 
 Span = tuple[int, int]
@@ -149,6 +152,7 @@ _KEY_HINTS: Final = (
     *(b"salasana", b"senord"),
     *(word.encode() for word in ("hasło", "арол", "АРОЛ", "密")),
 )
+_MANY_BYTES: Final = 4096  # from here on it pays to count them first
 _SIGNS: Final = (b"=", b":", b" ", b"%3", b"%25", b">", b"\t", b"\n")
 _FORM_HINTS: Final = (
     *(b"eyj", b"eya", b"ewo", b"akia", b"asia", b"abia", b"acca", b"-----begin", b"gh"),
@@ -195,9 +199,19 @@ def may_hold(data: bytes) -> bool:
     """Whether there can be a secret: cheap, for masses of texts that hold none. data may be many
     texts behind each other."""
     lowered = data.lower()
-    if any(sign in data for sign in _SIGNS) and any(hint in lowered for hint in _KEY_HINTS):
+    keys, forms = _KEY_HINTS, _FORM_HINTS
+    if len(data) >= _MANY_BYTES:
+        # Masses of texts are made of few different bytes, and few hints of these alone.
+        there = np.bincount(np.frombuffer(lowered, np.uint8), minlength=256) > 0
+        keys, forms = _made_of(keys, there), _made_of(forms, there)
+    if any(sign in data for sign in _SIGNS) and any(hint in lowered for hint in keys):
         return True
-    return (b"@" in data and b":" in data) or any(hint in lowered for hint in _FORM_HINTS)
+    return (b"@" in data and b":" in data) or any(hint in lowered for hint in forms)
+
+
+def _made_of(hints: Sequence[bytes], there: npt.NDArray[np.bool_]) -> tuple[bytes, ...]:
+    """Those of which all bytes are there."""
+    return tuple(hint for hint in hints if all(there[byte] for byte in hint))
 
 
 def secrets(data: bytes) -> list[Span]:

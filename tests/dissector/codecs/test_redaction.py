@@ -175,6 +175,7 @@ def test_spans_lie_inside_in_order_and_hiding_twice_changes_nothing(data: bytes 
     assert found == merged(found) and all(0 <= a < b <= len(whole) for a, b in found)
     assert len(masked(whole, found)) == len(whole)
     assert may_hold(whole) or not found
+    assert may_hold(whole + b"\xff" * 5000) == may_hold(whole), "many bytes are judged alike"
 
 
 def test_what_is_hidden_already_stays_as_it_is() -> None:
