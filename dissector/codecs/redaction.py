@@ -158,17 +158,8 @@ _FORM_HINTS: Final = (
     *(b"eyj", b"eya", b"ewo", b"akia", b"asia", b"abia", b"acca", b"-----begin", b"gh"),
     *(b"github_pat_", b"glpat-", b"xox", b"aiza", b"k_live_", b"sk-", b"npm_", b"hvs.", b"ya29."),
     *(b"bearer", b"basic", b"negotiate", b"ntlm", b"xapp-", b"gocspx-", b"sg.", b"dop_v1_"),
-    *(
-        b"k_test_",
-        b"hooks.slack.com",
-        b"$2",
-        b"$5$",
-        b"$6$",
-        b"$argon2",
-        b"%2f%2f",
-        b"-u ",
-        b"--user",
-    ),
+    *(b"k_test_", b"hooks.slack.com", b"$2", b"$5$", b"$6$", b"$argon2", b"%2f%2f"),
+    *(b"-u ", b"--user"),
     *_CUT_MARKS,
 )
 
