@@ -38,6 +38,12 @@ WITH dropped AS (
   JOIN producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
     AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
+  ANTI JOIN ( -- The first copy, or its receipt, may lie in a hole of an earlier connection.
+    SELECT h.capture, h.topic, h.name
+    FROM producers AS h
+    JOIN connections AS g ON g.capture = h.capture AND g.connection_id = h.connection_id
+    WHERE g.gaps_to_broker > 0 OR g.gaps_to_client > 0
+  ) AS o ON o.capture = e.capture AND o.topic = e.topic AND o.name = e.producer_name
   WHERE
     e.kind = 'publish' AND e.outcome = 'dup_or_dropped' AND NOT e.tainted
     AND e.topic LIKE 'persistent://%' AND e.producer_name IS NOT NULL

@@ -123,6 +123,21 @@ def test_duplicates_whose_first_copy_is_known_are_no_finding(tmp_path, twin):
     assert found(tmp_path, "D16", deduplicated(**twin)) == []
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_first_copy_may_lie_in_a_hole_of_an_earlier_connection(tmp_path, is_lost):
+    before = Line(39_999)
+    before.begin(-2)
+    before.produce(-1.9)
+    sent = len(before.packets)
+    before.send(-1.5, 5)
+    before.receipt(-1.49, 5, 50)
+    if is_lost:
+        del before.packets[sent:]
+    before.ping(-1.2, -1.1)
+    before.finish(-1)
+    assert found(tmp_path, "D16", before, deduplicated()) == []
+
+
 # -- D38
 
 
