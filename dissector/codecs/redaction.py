@@ -190,7 +190,7 @@ def may_hold(data: bytes) -> bool:
     """Whether there can be a secret: cheap, for masses of texts that hold none. data may be many
     texts behind each other."""
     lowered = data.lower()
-    keys, forms = _KEY_HINTS, _FORM_HINTS
+    keys, forms = [*_KEY_HINTS], [*_FORM_HINTS]
     if len(data) >= _MANY_BYTES:
         # Masses of texts are made of few different bytes, and few hints of these alone.
         there = np.bincount(np.frombuffer(lowered, np.uint8), minlength=256) > 0
@@ -200,9 +200,9 @@ def may_hold(data: bytes) -> bool:
     return (b"@" in data and b":" in data) or any(hint in lowered for hint in forms)
 
 
-def _made_of(hints: Sequence[bytes], there: npt.NDArray[np.bool_]) -> tuple[bytes, ...]:
+def _made_of(hints: Sequence[bytes], there: npt.NDArray[np.bool_]) -> list[bytes]:
     """Those of which all bytes are there."""
-    return tuple(hint for hint in hints if all(there[byte] for byte in hint))
+    return [hint for hint in hints if all(there[byte] for byte in hint)]
 
 
 def secrets(data: bytes) -> list[Span]:
