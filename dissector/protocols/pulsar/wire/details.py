@@ -48,12 +48,17 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 
 @cache
-def _class(message: str) -> type[Message]:
-    """The class of a message by its name."""
-    made: type[Message] = message_factory.GetMessageClass(
-        _pool().FindMessageTypeByName(_PACKAGE + message)
-    )
-    return made
+def _classes() -> dict[str, type[Message]]:
+    """The classes of all messages by name.
+
+    The library makes those of inner messages when they are first met, and its garbage collection
+    takes them away again, in whatever thread: here they are all held from the beginning.
+    """
+    find = _pool().FindMessageTypeByName
+    return {
+        name: message_factory.GetMessageClass(find(_PACKAGE + name))
+        for name in descriptors().messages
+    }
 
 
 @cache
@@ -64,7 +69,7 @@ def _is_text(message: str, number: int) -> bool:
 
 def parse(message: str, data: bytes) -> Message | None:
     """A message read as far as its labels allow; None if the bytes are not protobuf."""
-    made = _class(message)()
+    made = _classes()[message]()
     try:
         made.MergeFromString(data)
     except DecodeError:

@@ -1,7 +1,9 @@
 """Decoded detail: complete, bounded, tolerant, and without secrets."""
 
+import gc
 import json
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from dissector.codecs.names import NameTable
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protocols.columns import CUT_BY_SNAPLEN
-from dissector.protocols.pulsar.wire.details import detail, full
+from dissector.protocols.pulsar.wire.details import detail, full, parse
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.wire import pulsar
 from tests.wire.blocks import block_of, cut
@@ -168,3 +170,12 @@ def test_noise_never_raises(noise: bytes, number: int) -> None:
     head = bytes([tag]) if tag < 0x80 else bytes([tag & 0x7F | 0x80, tag >> 7])
     command = bytes([8, number]) + head + bytes([len(noise)]) + noise
     details([pulsar.simple(command), pulsar.simple(command + noise)])
+
+
+def test_classes_of_inner_messages_live_as_long_as_the_process() -> None:
+    """Classes that come and go under threads that read messages have crashed a process."""
+    message: Any = parse("BaseCommand", b"")
+    first = weakref.ref(type(message.connect.feature_flags))
+    del message
+    gc.collect()
+    assert first() is not None
