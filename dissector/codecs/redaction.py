@@ -17,9 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from dissector.codecs.secret_words import HARMLESS, ORDINARY, SECRET, SECRET_ENDS, SECRET_PAIRS
 
 Span = tuple[int, int]
@@ -162,6 +159,7 @@ _FORM_HINTS: Final = (
     *(b"-u ", b"--user"),
     *_CUT_MARKS,
 )
+_HINT_BYTES: Final = frozenset(b"".join((*_KEY_HINTS, *_FORM_HINTS)))
 
 
 _MARK: Final = b"<redacted: "  # what is hidden already stays as it is
@@ -193,16 +191,11 @@ def may_hold(data: bytes) -> bool:
     keys, forms = [*_KEY_HINTS], [*_FORM_HINTS]
     if len(data) >= _MANY_BYTES:
         # Masses of texts are made of few different bytes, and few hints of these alone.
-        there = np.bincount(np.frombuffer(lowered, np.uint8), minlength=256) > 0
-        keys, forms = _made_of(keys, there), _made_of(forms, there)
+        there = {byte for byte in _HINT_BYTES if byte in lowered}
+        keys, forms = ([hint for hint in each if there.issuperset(hint)] for each in (keys, forms))
     if any(sign in data for sign in _SIGNS) and any(hint in lowered for hint in keys):
         return True
     return (b"@" in data and b":" in data) or any(hint in lowered for hint in forms)
-
-
-def _made_of(hints: Sequence[bytes], there: npt.NDArray[np.bool_]) -> list[bytes]:
-    """Those of which all bytes are there."""
-    return [hint for hint in hints if all(there[byte] for byte in hint)]
 
 
 def secrets(data: bytes) -> list[Span]:
