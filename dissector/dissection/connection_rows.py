@@ -271,7 +271,7 @@ class ConnectionTable:
         is_cut = known.closing == ENDED_CAPTURE_END
         return {
             "protocol": self._protocols(rows, roles),
-            "started": Coded(known.from_syn.copy(), _STARTED_NAMES),
+            "started": Coded((known.opener >= 0).astype(np.int64), _STARTED_NAMES),
             "ended": Coded(known.closing.copy(), ENDED_NAMES),
             "closed_first_by": Coded(closer, _CLOSER_NAMES),
             # Copies: these are views of all that is known of the connections.

@@ -138,7 +138,7 @@ def receive_segment(
     _count_packet(state, side, segment)
     if _is_copy(state, side, segment, data):
         return
-    if connections.is_closed[connection]:
+    if connections.ended_packet[connection] != NULL:
         _count_late(sides, side, segment)
         return
     if is_stray:

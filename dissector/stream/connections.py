@@ -204,7 +204,7 @@ def retire(state: StreamState, connection: int) -> None:
 def close_now(state: StreamState, connection: int, cause: int) -> None:
     """End a connection whatever it still waits for; a close that was under way keeps its cause."""
     connections = state.connections
-    if connections.is_closed[connection]:
+    if connections.ended_packet[connection] != NULL:
         retire(state, connection)
         return
     _detach(state, connection)
@@ -299,7 +299,6 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
     is_syn = segment.flags & TCP_SYN != 0
     is_answer = is_syn and segment.flags & TCP_ACK != 0
     connections.side0_is_upper[row] = key.is_upper ^ 1 if is_answer else key.is_upper
-    connections.from_syn[row] = 1 if is_syn else 0
     registers.steps[0] += enter(state.index, connections.key_hash, row)
     registers.steps[0] += enter(state.ids, connections.id_hash, row)
     registers.live[0] += 1
@@ -316,7 +315,6 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     connections.is_slow[row] = 1
     connections.first_ts_ns[row] = segment.ts_ns
     connections.last_ts_ns[row] = segment.ts_ns
-    connections.first_packet[row] = segment.packet
     connections.last_packet[row] = segment.packet
     connections.closing[row] = -1
     connections.ended_packet[row] = NULL

@@ -45,7 +45,7 @@ def classify_syn(state: StreamState, side: int, segment: Segment) -> int:
     last_tsval = sides.last_tsval[side]
     if last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0:
         return STRAY
-    if connections.is_closed[connection]:
+    if connections.ended_packet[connection] != NULL:
         return REUSE
     is_answer = False
     if segment.flags & TCP_ACK and sides.isn[peer] != NULL:
@@ -133,7 +133,6 @@ def receive_syn(state: StreamState, side: int, segment: Segment) -> None:
     sides = state.sides
     connection = side >> 1
     peer = side ^ 1
-    connections.from_syn[connection] = 1
     if sides.isn[side] == segment.sequence and sides.packets[side] > 1:
         sides.retransmitted_packets[side] += 1
         if not segment.flags & TCP_ACK and sides.packets[peer] == 0:

@@ -24,10 +24,10 @@ class Connections(Records):
     last_second: of its last packet, as far as the list knows.
     ready_place: place in the queue of connections with work, 0 none.
     history, history_more: twelve letters each, five bits a letter; history_seen: one bit per letter
-    and side. from_syn: a SYN was captured; opener: side of the SYN, closed_first: side of the first
-    FIN or RST, -1 unknown. rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
+    and side. opener: side of the SYN, -1 if none was captured; closed_first: side of the first FIN
+    or RST, -1 unknown. rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
     closing: ENDED_*, -1 while open; close_due: clock at which everything missing is given up.
-    is_closed: the CLOSE is out, at ended_packet; is_detached: no packet finds it any more.
+    ended_packet: at which the CLOSE left, NULL before; is_detached: no packet finds it any more.
     has_copies: the tap has certainly shown packets twice; has_two_clocks: copies far apart in time
     were noted.
     """
@@ -54,20 +54,17 @@ class Connections(Records):
     next: Int64Array
     ready_place: Int64Array
     ended_packet: Int64Array
-    is_closed: Int64Array
     is_detached: Int64Array
     closing: Int64Array
     close_due: Int64Array
     closed_first: Int64Array
     opener: Int64Array
-    from_syn: Int64Array
     syn_ts_ns: Int64Array
     rtt_pending: Int64Array
     handshake_rtt_ns: Int64Array
     has_copies: Int64Array
     has_two_clocks: Int64Array
     first_ts_ns: Int64Array
-    first_packet: Int64Array
     vlans: Int64Array
     tunnel: Int64Array
     is_native: Int64Array
@@ -95,7 +92,7 @@ class Sides(TcpColumns, Records):
     memory; is_moved: the stream goes on far away, every hole before is given up.
     gap_start, gap_end: the last gap; far_sequence: number that would continue the last segment far
     outside the stream, far_segments: how many continued each other.
-    fin_offset: of its FIN, if fin_seen; fin_released: the FIN is out, fin_packet with it;
+    fin_offset: of its FIN, if fin_seen; fin_packet: with which the FIN left, NULL before;
     reset_offset: of its RST.
     last_ip_id, last_tsval: of its last packet; ip_ids_repeat: two packets that are no copies had
     one IP identification. right_checksums, wrong_checksums: of packets whose checksum was read.
@@ -137,7 +134,6 @@ class Sides(TcpColumns, Records):
     far_segments: Int64Array
     fin_offset: Int64Array
     fin_seen: Int64Array
-    fin_released: Int64Array
     fin_packet: Int64Array
     reset_offset: Int64Array
     zero_window_since: Int64Array

@@ -74,7 +74,6 @@ def _put_segment(state: StreamState, side: int) -> None:
     if kind == GAP_CUT:
         sides.snaplen_cut_bytes[side] += length
     if kind == FIN:
-        sides.fin_released[side] = 1
         sides.fin_packet[side] = packet
         _drop_rest(state, side)
 
@@ -144,7 +143,6 @@ def _put_close(state: StreamState, connection: int) -> None:
             sides.zero_window_ns[side] += last_ts_ns - since
         sides.zero_window_since[side] = NULL
         queue_remove(state.timers, sides.timer_place, side)
-    connections.is_closed[connection] = 1
     side_no = max(0, connections.closed_first[connection])
     packet = connections.last_packet[connection]
     connections.ended_packet[connection] = packet
@@ -173,12 +171,12 @@ def _is_complete(state: StreamState, side: int) -> bool:
 def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
     """Whether nothing keeps a connection from its CLOSE."""
     closing = state.connections.closing
-    fin_released = state.sides.fin_released
+    fin_packet = state.sides.fin_packet
     one = side_at(connection, 0)
     other = side_at(connection, 1)
     if state.heads[one, 0] >= 0 or state.heads[other, 0] >= 0:
         return False
-    if fin_released[one] and fin_released[other]:
+    if fin_packet[one] != NULL and fin_packet[other] != NULL:
         # The end of the capture may only have let out the FINs that waited behind a hole.
         if closing[connection] < 0 or closing[connection] == ENDED_CAPTURE_END:
             closing[connection] = ENDED_FIN
@@ -252,7 +250,7 @@ def _is_slow(state: StreamState, connection: int) -> bool:
         or connections.lru_list[connection] == LRU_SYN_ONLY
         or connections.rtt_pending[connection] != 0
         or connections.closing[connection] >= 0
-        or connections.is_closed[connection] != 0
+        or connections.ended_packet[connection] != NULL
     )
 
 
@@ -276,7 +274,7 @@ def _release_connection(state: StreamState, connection: int) -> int:
     while True:
         if not _has_room(state):
             return FULL
-        if connections.is_closed[connection]:
+        if connections.ended_packet[connection] != NULL:
             break
         close_due = connections.close_due[connection]
         if connections.closing[connection] < 0:

@@ -124,7 +124,7 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
                 found = row
         at = (at + 1) & mask
     if found < 0 and fellows >= MAX_SHARED_ADDRESSES:
-        if connections.is_closed[oldest]:
+        if connections.ended_packet[oldest] != NULL:
             close_now(state, oldest, ENDED_IDLE)
         else:
             evict(state, oldest)
@@ -151,7 +151,7 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> 
     at = key.hash & mask
     while state.index[at] >= 0:
         row = state.index[at]
-        is_open = not connections.is_closed[row]
+        is_open = connections.ended_packet[row] == NULL
         if row != connection and is_open and has_key(connections, row, key):
             other = connections.connection_id[row]
             note(state, connection, _ADDRESSES_SHARED, NULL, NULL, other)

@@ -259,8 +259,8 @@ def _collect_connections(found: Released, streams: Streams) -> None:
         } | {
             name: int(getattr(known, name)[row])
             for name in (
-                "from_syn", "closed_first", "opener", "first_ts_ns", "last_ts_ns",
-                "first_packet", "last_packet", "handshake_rtt_ns", "vlans",
+                "closed_first", "opener", "first_ts_ns", "last_ts_ns", "last_packet",
+                "handshake_rtt_ns", "vlans",
             )
         }  # fmt: skip
     streams.recycle()
@@ -278,6 +278,8 @@ def check(found: Released, packets: Sequence[Packet]) -> None:
     for connection, rows in by_connection.items():
         kinds = [row["kind"] for row in rows]
         assert kinds[-1] == CLOSE and kinds.count(CLOSE) == 1
+        # What left before the SYN was known says so; else the side of the SYN.
+        assert {row["opener"] for row in rows} <= {-1, found.connections[connection]["opener"]}
         for side in (0, 1):
             values = found.connections[connection]["sides"][side]
             used += values["packets"]

@@ -106,7 +106,7 @@ def test_ports_are_used_again(generator: random.Random, pause_ms: int) -> None:
     assert len(set(isns)) == 4
     found = streamed(packets)
     assert len(assert_like_naive(found, packets)) == 4
-    assert all(row["from_syn"] for row in found.connections.values())
+    assert all(row["opener"] >= 0 for row in found.connections.values())
 
 
 def _with(shape: Shape, **values: object) -> Shape:
