@@ -141,7 +141,7 @@ _SECOND_WORDS: Final = frozenset(second.encode() for _, second in SECRET_PAIRS)
 # Of letters in any script; only those of ASCII tell by their case where a word begins.
 _PARTS: Final = re.compile(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+")
 
-_KEY_HINTS: Final = (
+_KEY_HINTS: Final[tuple[bytes, ...]] = (
     *(b"pass", b"pw", b"psw", b"secret", b"token", b"cred", b"cookie", b"sess", b"sig", b"auth"),
     *(b"jwt", b"pin", b"key", b"otp", b"bearer", b"sid", b"private", b"cvv", b"jaas", b"srf"),
     *(b"hmac", b"saml", b"verifier", b"mfa"),
@@ -149,9 +149,9 @@ _KEY_HINTS: Final = (
     *(b"salasana", b"senord"),
     *(word.encode() for word in ("hasło", "арол", "АРОЛ", "密")),
 )
-_MANY_BYTES: Final = 4096  # from here on it pays to count them first
+_MANY_BYTES: Final = 4096  # from here on it pays to look first which bytes are there
 _SIGNS: Final = (b"=", b":", b" ", b"%3", b"%25", b">", b"\t", b"\n")
-_FORM_HINTS: Final = (
+_FORM_HINTS: Final[tuple[bytes, ...]] = (
     *(b"eyj", b"eya", b"ewo", b"akia", b"asia", b"abia", b"acca", b"-----begin", b"gh"),
     *(b"github_pat_", b"glpat-", b"xox", b"aiza", b"k_live_", b"sk-", b"npm_", b"hvs.", b"ya29."),
     *(b"bearer", b"basic", b"negotiate", b"ntlm", b"xapp-", b"gocspx-", b"sg.", b"dop_v1_"),
@@ -188,11 +188,12 @@ def may_hold(data: bytes) -> bool:
     """Whether there can be a secret: cheap, for masses of texts that hold none. data may be many
     texts behind each other."""
     lowered = data.lower()
-    keys, forms = [*_KEY_HINTS], [*_FORM_HINTS]
+    keys, forms = _KEY_HINTS, _FORM_HINTS
     if len(data) >= _MANY_BYTES:
         # Masses of texts are made of few different bytes, and few hints of these alone.
         there = {byte for byte in _HINT_BYTES if byte in lowered}
-        keys, forms = ([hint for hint in each if there.issuperset(hint)] for each in (keys, forms))
+        keys = tuple(hint for hint in keys if there.issuperset(hint))
+        forms = tuple(hint for hint in forms if there.issuperset(hint))
     if any(sign in data for sign in _SIGNS) and any(hint in lowered for hint in keys):
         return True
     return (b"@" in data and b":" in data) or any(hint in lowered for hint in forms)
