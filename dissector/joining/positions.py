@@ -113,31 +113,23 @@ def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_P
     db.register("opened_before", before.opened)
     captures = (*before.captures, *group.captures)
     floors = (*(0 for _ in before.captures), *group.floors)
-    for name, table in (
-        (
-            "ranks",
-            small_table(
-                zip(captures, range(len(captures)), floors, strict=True),
-                capture=TEXT, rank=NUMBER, floor_ns=NUMBER,
-            ),
+    tables = {
+        "ranks": small_table(
+            zip(captures, range(len(captures)), floors, strict=True),
+            capture=TEXT, rank=NUMBER, floor_ns=NUMBER,
         ),
-        (
-            "handovers",
-            small_table(
-                [(*one.before, *one.after, one.direction, one.missing)
-                 for one in sorted(part.handovers)],
-                before_capture=TEXT, before_connection_id=NUMBER, after_capture=TEXT,
-                after_connection_id=NUMBER, direction=TEXT, missing=NUMBER,
-            ),
+        "handovers": small_table(
+            [(*one.before, *one.after, one.direction, one.missing)
+             for one in sorted(part.handovers)],
+            before_capture=TEXT, before_connection_id=NUMBER, after_capture=TEXT,
+            after_connection_id=NUMBER, direction=TEXT, missing=NUMBER,
         ),
-        (
-            "moved",
-            small_table(
-                [(*one, *head) for one, head in sorted(part.moved.items())],
-                capture=TEXT, connection_id=NUMBER, head_capture=TEXT, head_connection_id=NUMBER,
-            ),
+        "moved": small_table(
+            [(*one, *head) for one, head in sorted(part.moved.items())],
+            capture=TEXT, connection_id=NUMBER, head_capture=TEXT, head_connection_id=NUMBER,
         ),
-    ):  # fmt: skip
+    }  # fmt: skip
+    for name, table in tables.items():
         db.register(name, table)
     names = ", ".join(f"'{spec.name}'" for spec in PROTOCOLS)
     db.execute(_PLACED.format(protocols=names))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans
 from dissector.limits import NULL
 from dissector.schemas import column as declaration
-from dissector.schemas.arrow import in_memory_type
+from dissector.schemas.arrow import ARROW_TYPES, in_memory_type
 from dissector.schemas.text import (
     all_null,
     gathered,
@@ -99,6 +99,16 @@ def _validity(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     return pa.py_buffer(np.packbits(there, bitorder="little")), nulls
 
 
+def number_array(
+    values: Int64Array, kind: pa.DataType = ARROW_TYPES["bigint"], *, is_ns: bool = False
+) -> pa.Array:
+    """Numbers, NULL where there is none, as Arrow; is_ns: they are ns and become whole µs."""
+    validity, nulls = _validity(values != NULL)
+    if is_ns:
+        values = values // _NS_PER_US
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)], nulls)
+
+
 class ColumnBuilder(ABC):
     """The rows of one column: what all builders share, and what each one does by itself."""
 
@@ -169,11 +179,7 @@ class NumberBuilder(ColumnBuilder):
         return Numbers(self._store[:rows], self._is_time)
 
     def _array(self, taken: Numbers) -> pa.Array:
-        found, rows = taken.values, len(taken.values)
-        validity, nulls = _validity(found != NULL)
-        if self._is_time:
-            found = found // _NS_PER_US
-        return pa.Array.from_buffers(self._type, rows, [validity, pa.py_buffer(found)], nulls)
+        return number_array(taken.values, self._type, is_ns=self._is_time)
 
 
 class FlagBuilder(ColumnBuilder):

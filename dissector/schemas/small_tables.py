@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from dissector.schemas.arrow import ARROW_TYPES
+from dissector.schemas.builders import number_array, numbers
 from dissector.schemas.text import text_array
 
-TEXT: Final = pa.string()
-NUMBER: Final = pa.int64()
+TEXT: Final = ARROW_TYPES["string"]
+NUMBER: Final = ARROW_TYPES["bigint"]
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
@@ -28,7 +29,4 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if kind == TEXT:
         return text_array(values)
     assert kind == NUMBER, f"{kind}: no other type has been needed"
-    there = np.array([value is not None for value in values], np.bool_)
-    numbers = np.array([0 if value is None else value for value in values], np.int64)
-    bits = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(numbers)])
+    return number_array(numbers(values, 0, len(values)))

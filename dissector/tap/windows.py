@@ -29,7 +29,7 @@ from dissector.queries.tables import NAMED_TWICE, table_views
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
 from dissector.schemas.rows import arrow_batch
-from dissector.schemas.small_tables import no_rows
+from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
 from dissector.tap.pieces import Piece
 from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
@@ -191,16 +191,15 @@ class Windows:
 
 def judge(window: Window, rows: Rows) -> list[Finding]:
     """What the rules find in rows that closed, and those that stood open at a window's end."""
-    end = pa.table({"last_ts_ns": [window.last_ns], "capture": [window.run]})
-    tables = _joined(rows, {**_tables(window.standing, window.run), "capture_files": end})
+    run = window.run
+    end = small_table([(window.last_ns, run)], last_ts_ns=NUMBER, capture=TEXT)
+    tables = _joined(rows, {**_tables(window.standing, run), "capture_files": end})
     read = reading()
     with DuckdbEngine(threads=1, memory=_MEMORY) as db:
         db.expect(sum(each.num_rows for each in tables.values()))
-        names = pa.array([window.run])
-        for name, more in (
-            ("wanted", {}), ("units", {"unit": names}), ("steps", {"step_ns": pa.array([1])}),
-        ):  # fmt: skip
-            db.register(name, pa.table({"capture": names, **more}))
+        db.register("wanted", small_table([(run,)], capture=TEXT))
+        db.register("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
+        db.register("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
         for table, columns in read.columns.items():
             schema = in_memory_schema(table)
             empty = no_rows(pa.schema([schema.field(name) for name in columns]))
