@@ -33,8 +33,12 @@ _PACKAGE: Final = "pulsar.proto."
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    """Messages that take anything: no field is required, and text is bytes."""
+def _classes() -> dict[str, type[Message]]:
+    """The classes of all messages by name: no field is required, and text is bytes.
+
+    The library makes those of inner messages when they are first met, and its garbage collection
+    takes them away again, in whatever thread: here they are all held from the beginning.
+    """
     (file,) = descriptor_pb2.FileDescriptorSet.FromString(descriptor_bytes()).file
     for message in file.message_type:
         for field in message.field:
@@ -44,19 +48,8 @@ def _pool() -> descriptor_pool.DescriptorPool:
                 field.type = field.TYPE_BYTES
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return pool
-
-
-@cache
-def _classes() -> dict[str, type[Message]]:
-    """The classes of all messages by name.
-
-    The library makes those of inner messages when they are first met, and its garbage collection
-    takes them away again, in whatever thread: here they are all held from the beginning.
-    """
-    find = _pool().FindMessageTypeByName
     return {
-        name: message_factory.GetMessageClass(find(_PACKAGE + name))
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(_PACKAGE + name))
         for name in descriptors().messages
     }
 
