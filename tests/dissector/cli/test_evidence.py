@@ -81,7 +81,7 @@ def test_a_bundle_holds_what_is_needed_and_its_own_account(lost: Path) -> None:
     assert "| SEND | dropped_after_close | 5 |" in page and "5 of 5 selected frames" in page
     again = [row["sequence_id"] for row in rows if row.get("role") == "sent again"]
     assert again == [146, 147, 217, 218, 219]
-    assert len(parts["packets.pcapng"]) < 15_000
+    assert len(parts["packets.pcapng"]) < 14_000
 
 
 def test_nothing_of_the_capture_that_names_something_is_in_a_bundle(lost: Path) -> None:
