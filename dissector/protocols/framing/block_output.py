@@ -8,7 +8,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import kept
 from dissector.limits import FRAME_BLOCK_ROWS, NULL, READ_BUFFER_BYTES
-from dissector.protocols.columns import COLUMN_NUMBER, new_frame_columns
+from dissector.protocols.columns import COLUMN_NUMBER, FrameColumns, new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
 from dissector.protocols.framing.replays import Replay
 from dissector.protocols.framing.row_output import SOURCE_ARENA
@@ -49,7 +49,7 @@ class FrameOutput:
         self.matrix, self.frames = new_frame_columns(FRAME_BLOCK_ROWS)
         self.rows = 0
         # A block is read, columns and arena, until the next one is handed out: two take turns.
-        self._other = new_frame_columns(FRAME_BLOCK_ROWS)
+        self._other: tuple[Int64Array, FrameColumns] | None = None
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
@@ -74,7 +74,8 @@ class FrameOutput:
         spare = EMPTY
         if self.rows:
             self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
-            fresh, used = self._other, self._other_rows
+            fresh = self._other or new_frame_columns(FRAME_BLOCK_ROWS)
+            used = self._other_rows
             self._other, self._other_rows = (self.matrix, self.frames), self.rows
             self.matrix, self.frames = fresh
             self.matrix[:, :used] = NULL
