@@ -8,7 +8,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import kept
 from dissector.limits import FRAME_BLOCK_ROWS, NULL, READ_BUFFER_BYTES
-from dissector.protocols.columns import COLUMN_NUMBER, FrameColumns, new_frame_columns
+from dissector.protocols.columns import COLUMN_NUMBER, new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
 from dissector.protocols.framing.replays import Replay
 from dissector.protocols.framing.row_output import SOURCE_ARENA
@@ -23,6 +23,7 @@ from dissector.protocols.interface import FrameBlock
 # Half of it takes what one input buffer can add: smaller blocks of frames cost a third more time.
 ARENA_BYTES: Final = 3 * READ_BUFFER_BYTES
 SLOTS: Final = 1 << 10
+_FIRST_ROWS: Final = 1000  # of the first two blocks: most captures have few frames
 EMPTY: Final = np.empty(0, np.uint8)
 
 _SOURCE: Final = COLUMN_NUMBER["source"]
@@ -46,10 +47,10 @@ class FrameOutput:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.state = new_state(SLOTS, ARENA_BYTES)
-        self.matrix, self.frames = new_frame_columns(FRAME_BLOCK_ROWS)
+        self.matrix, self.frames = new_frame_columns(_FIRST_ROWS)
         self.rows = 0
         # A block is read, columns and arena, until the next one is handed out: two take turns.
-        self._other: tuple[Int64Array, FrameColumns] | None = None
+        self._other = new_frame_columns(_FIRST_ROWS)
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
@@ -74,8 +75,9 @@ class FrameOutput:
         spare = EMPTY
         if self.rows:
             self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
-            fresh = self._other or new_frame_columns(FRAME_BLOCK_ROWS)
-            used = self._other_rows
+            fresh, used = self._other, self._other_rows
+            if self.rows > _FIRST_ROWS // 2 and len(fresh[1].command) < FRAME_BLOCK_ROWS:
+                fresh, used = new_frame_columns(FRAME_BLOCK_ROWS), 0
             self._other, self._other_rows = (self.matrix, self.frames), self.rows
             self.matrix, self.frames = fresh
             self.matrix[:, :used] = NULL
@@ -141,7 +143,7 @@ class FrameOutput:
 
     def write(self, values: Int64Array, data: bytes) -> int:
         """Add a frame that was kept, with a number and a place in the arena; returns its row."""
-        if self.rows >= FRAME_BLOCK_ROWS - 4:
+        if self.rows >= len(self.frames.command) - 4:
             self.flush()
         at = self.keep(data)
         row = self.rows

@@ -60,13 +60,28 @@ def test_the_last_row_can_be_taken_back_with_its_number() -> None:
 
 
 def test_a_full_block_goes_out_by_itself() -> None:
+    """The first one is small, as most captures have few frames."""
     out, collected = output()
     values = cells_of(out)
-    for _ in range(FRAME_BLOCK_ROWS + 10):
+    first = len(out.frames.command)
+    for _ in range(first + FRAME_BLOCK_ROWS + 10):
         out.write(values, b"abc")
-    assert FRAME_BLOCK_ROWS - 4 <= len(collected.rows) <= FRAME_BLOCK_ROWS
+    assert first < FRAME_BLOCK_ROWS // 8
+    assert FRAME_BLOCK_ROWS - 4 <= len(collected.rows) - first <= FRAME_BLOCK_ROWS
     out.flush()
-    assert [row["frame_no"] for row in collected.rows] == list(range(1, FRAME_BLOCK_ROWS + 11))
+    numbers = [row["frame_no"] for row in collected.rows]
+    assert numbers == list(range(1, first + FRAME_BLOCK_ROWS + 11))
+
+
+def test_many_small_blocks_stay_small() -> None:
+    out, collected = output()
+    values = cells_of(out)
+    first = len(out.frames.command)
+    for _ in range(5):
+        for _ in range(first // 4):
+            out.write(values, b"abc")
+        out.flush()
+    assert len(out.frames.command) == first and len(collected.rows) == 5 * (first // 4)
 
 
 @pytest.mark.parametrize("wanted", [ARENA_BYTES, 3 * ARENA_BYTES])
