@@ -11,6 +11,7 @@ import ctypes
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import Final
 
 _TURN_SECONDS: Final = 0.0005
@@ -37,11 +38,20 @@ def _keep_memory() -> None:
     mallopt(_M_ARENA_MAX, 2)
 
 
-def _search_no_more() -> None:
-    """At the end, leave alone what goes anyway: the interpreter searches it three times, 0.2 s of
-    processor time. Not where DuckDB was, whose bindings tell users what was not freed."""
-    if "duckdb" not in sys.modules:
-        gc.freeze()
+def leave_with(code: int) -> None:
+    """The command is over, and all is written: its process ends with this code."""
+    _codes.append(code)
+
+
+def _leave() -> None:
+    """End without taking apart what goes anyway: 0.03 s, after a report 0.2 s.
+
+    Runs behind all that others have to do at the end, as it was asked for first.
+    """
+    if _codes:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(_codes[-1])
 
 
 for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -50,4 +60,5 @@ _keep_memory()
 # Threads take turns that often; passes that run without the interpreter's lock wait for it less.
 sys.setswitchinterval(_TURN_SECONDS)
 gc.set_threshold(_YOUNG_OBJECTS, 50, 100)
-atexit.register(_search_no_more)
+_codes: Final[list[int]] = []
+atexit.register(_leave)

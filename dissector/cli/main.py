@@ -11,7 +11,7 @@ from typing import Final, TextIO
 
 import click
 
-from dissector.cli import environment as _environment  # noqa: F401 - before numpy
+from dissector.cli import environment  # before numpy
 
 # isort: split
 from dissector.cli.anonymize import anonymize
@@ -207,7 +207,8 @@ def main() -> int:
     except OSError as error:
         if code != EXIT_OUTPUT:  # else it was said already
             _complain(_output_text(error))
-        return EXIT_OUTPUT
+        code = EXIT_OUTPUT
+    environment.leave_with(code)
     return code
 
 

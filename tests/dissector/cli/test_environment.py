@@ -29,3 +29,35 @@ def test_one_thread_and_rare_searches_for_garbage() -> None:
 
 def test_what_a_user_chose_stands() -> None:
     assert told(OPENBLAS_NUM_THREADS="3")[0] == "3"
+
+
+ENDINGS = """
+import atexit, sys, threading, time
+from dissector.cli import environment
+atexit.register(print, "handlers", flush=True)
+threading.Thread(target=lambda: (time.sleep(0.2), print("threads", flush=True))).start()
+
+class Kept:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+kept = Kept()
+if sys.argv[1:]:
+    sys.stderr.write("no newline")
+    environment.leave_with(int(sys.argv[1]))
+"""
+
+
+def ended(*arguments: str) -> tuple[int, list[str], str]:
+    command = [sys.executable, "-c", ENDINGS, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.returncode, found.stdout.splitlines(), found.stderr
+
+
+def test_who_is_told_to_leave_waits_for_threads_and_handlers_alone() -> None:
+    """What others have to do at the end is done; what is only taken apart is not."""
+    assert ended("3") == (3, ["threads", "handlers"], "no newline")
+
+
+def test_who_is_not_told_ends_as_others_do() -> None:
+    assert ended() == (0, ["threads", "handlers", "taken apart"], "")
