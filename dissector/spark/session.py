@@ -82,6 +82,10 @@ SMALL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Every hash table and every sort begins with a page, those of broadcasts last: of 16 MB each,
+    # as 1 GB gives them, a report filled its memory and was at the collection of garbage.
+    "spark.buffer.pageSize": "128k",
+    "spark.sql.constraintPropagation.enabled": "false",
 }
 
 
