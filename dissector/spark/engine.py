@@ -26,6 +26,7 @@ from dissector.errors import InputError
 from dissector.queries.catalogue import BUCKET, MAY_FAIL, OCTAVE, prelude
 from dissector.queries.duckdb_engine import MEMORY, failed
 from dissector.spark.schemas import spark_schema
+from dissector.spark.session import SMALL_LAKE_ROWS
 from dissector.spark.uris import to_read, to_write
 
 Task = TypeVar("Task")
@@ -70,6 +71,8 @@ class SparkEngine:
         self._views: list[str] = []
         self._settled: set[str] = set()
         self._rounds = 0  # how often tables were named
+        self._is_small = False
+        self._tables: dict[str, str] = {}  # views of the tables of a small lake
         self._is_ready = False
 
     def __enter__(self) -> Self:
@@ -98,7 +101,13 @@ class SparkEngine:
         return (MEMORY if tasks < 2 else TASK_MEMORY), max(1, self.at_once // max(1, tasks))
 
     def expect(self, rows: int) -> None:
-        """How many rows the tables have together, told before they are named."""
+        """How many rows the tables have together, told before they are named.
+
+        Of few the views of tables are settled, too: a file that is made once is read in less time
+        than what it takes to plan the view and to open all files of the lake for each reader.
+        """
+        self._is_small = rows < SMALL_LAKE_ROWS
+        self._tables.clear()
 
     def register(self, name: str, rows: pa.Table) -> None:
         """A small table, under a name that replaces what had it."""
@@ -127,9 +136,11 @@ class SparkEngine:
         self._name(name, self._parquet(paths, from_arrow_schema(schema)))
 
     def view(self, name: str, query: str) -> None:
-        """A view, in the place of one of that name."""
+        """A view of a table, in the place of one of that name."""
         self._prepare()
         self._name(name, self._spark.sql(query))
+        if self._is_small:
+            self._tables[name] = query
 
     def prelude(self) -> None:
         """The views that queries share, over tables that are there: `write` and `table` make
@@ -176,24 +187,24 @@ class SparkEngine:
     def _settle(self, queries: Sequence[str]) -> None:
         """Write down the views that are read more than once: Spark would make them again for each
         place of a text that names them."""
-        readers = Counter(
-            view.name for text in queries for view in prelude() for _ in places(view.name, text)
-        )
-        for view in reversed(prelude()):
-            if readers[view.name]:
-                for inner in prelude():
-                    readers[inner.name] += len(places(inner.name, view.query))
-        for view in prelude():
-            if readers[view.name] > 1 and view.name not in self._settled:
-                target = self._folder / f"settled-{self._rounds}" / view.name
-                rows = self._write(view.query, target)
-                self._name(view.name, self._spark.read.schema(rows.schema).parquet(to_read(target)))
-                self._settled.add(view.name)
-            elif readers[view.name]:
-                self.view(view.name, view.query)  # over views that may be settled by now
+        views = self._tables | {view.name: view.query for view in prelude()}
+        readers = Counter(name for text in queries for name in views for _ in places(name, text))
+        for name in reversed(views):
+            if readers[name]:
+                for inner in views:
+                    readers[inner] += len(places(inner, views[name]))
+        for name, query in views.items():
+            if readers[name] > 1 and name not in self._settled:
+                target = self._folder / f"settled-{self._rounds}" / name
+                rows = self._write(query, target)
+                self._name(name, self._spark.read.schema(rows.schema).parquet(to_read(target)))
+                self._settled.add(name)
+            elif readers[name] and name not in self._settled:
+                self._name(name, self._spark.sql(query))  # over views that may be settled by now
 
     def _write(self, query: str, target: Path) -> DataFrame:
         rows = self._spark.sql(query)
+        rows = rows.coalesce(1) if self._is_small else rows
         with _reading():
             rows.write.option("compression", "zstd").parquet(to_write(target))
         return rows
