@@ -96,13 +96,14 @@ def temporary_lake(
 
     Raises:
         OutputError: it does not fit where temporary files lie; how much there is of it is said.
+        KeyboardInterrupt: the user stopped it before a capture was landed.
     """
     from dissector.report.workspace import temporary
 
     with temporary() as folder:
         lake = folder / "lake"
         try:
-            reading, _, is_interrupted = land_inputs(inputs, lake, common, mode, core=core)
+            reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, mode, core=core)
         except OutputError as error:
             room = sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
             raise OutputError(
@@ -110,6 +111,8 @@ def temporary_lake(
                 f"took {bytes_text(room)} so far: name another folder with TMPDIR, or land them in "
                 "a lake (dissector land) and name that with --lake"
             ) from error
+        if is_interrupted and not any(outcome.landed for outcome in outcomes):
+            raise KeyboardInterrupt
         yield lake, reading, is_interrupted
 
 

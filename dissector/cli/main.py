@@ -45,6 +45,7 @@ _WRITE_ERRORS: Final = frozenset(
         *(errno.EPERM, errno.EBADF),
     }
 )
+_STOPPED_QUERY: Final = "Query interrupted"  # what DuckDB makes of KeyboardInterrupt
 
 EPILOG: Final = """\b
 Example:
@@ -171,6 +172,9 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
         print(error.format_message(), file=sys.stderr)
         return EXIT_USAGE
     except Exception as error:
+        if isinstance(error, RuntimeError) and str(error) == _STOPPED_QUERY:
+            _complain("interrupted")
+            return EXIT_INTERRUPTED
         if is_debug and not isinstance(error, click.UsageError):
             raise
         text, code = _explain(error)

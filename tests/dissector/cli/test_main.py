@@ -175,16 +175,50 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
     assert one_line(done.stderr)
 
 
-def test_an_interrupt_ends_with_its_code_and_no_traceback() -> None:
+NEVER_DONE = (
+    "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range * b.range % 7 = 3"
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frames", "-"], ["summary", "-"], ["connections", "-"], ["findings", "-"],
+        ["sql", str(NACKS), NEVER_DONE],
+    ],
+    ids=lambda each: each[0],
+)  # fmt: skip
+def test_an_interrupt_ends_with_its_code_and_no_traceback(arguments: list[str]) -> None:
+    """While it reads, while it lands what it asks for numbers, and while it asks."""
     running = subprocess.Popen(
-        [sys.executable, "-m", "dissector", "frames", "-"],
+        [sys.executable, "-m", "dissector", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     time.sleep(3)  # it waits for input by then; earlier, the interpreter itself would say more
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == EXIT_INTERRUPTED
-    assert b"Traceback" not in said and said.startswith(b"dissector: ")
+    lines = said.decode().splitlines()
+    assert lines and all(line.startswith("dissector: ") for line in lines)
+    assert not any("error" in line or "lake" in line for line in lines), lines
+
+
+def test_a_query_of_a_report_may_be_interrupted() -> None:
+    """DuckDB makes an error of it that names nobody."""
+    program = (
+        "import click, os, signal, sys, threading\n"
+        "from dissector.cli.main import run\n"
+        "from dissector.queries.duckdb_engine import DuckdbEngine\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "ask = click.Command('ask', callback=lambda: DuckdbEngine().table(sys.argv[1]))\n"
+        "sys.exit(run([], ask))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, NEVER_DONE],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, "dissector: interrupted\n")
 
 
 def test_python_dash_m_is_the_same_command(process: Command) -> None:
