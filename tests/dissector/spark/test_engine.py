@@ -88,6 +88,24 @@ def test_views_that_are_read_twice_are_written_down_once(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("rows", "settled"), [(3, ["numbers"]), (10**7, [])])
+def test_views_of_tables_are_written_down_where_rows_are_few(
+    db: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, settled: list[str]
+) -> None:
+    monkeypatch.setattr(engine, "prelude", lambda: ())
+    db.expect(rows)
+    db.register("lake_numbers", pa.table({"n": [1, 2, 3]}))
+    db.view("numbers", "SELECT n FROM lake_numbers WHERE n > 1")
+    found = db.tables({"a": "SELECT n FROM numbers", "b": "SELECT sum(n) AS n FROM numbers"})
+    assert [found[name].column("n").to_pylist() for name in "ab"] == [[2, 3], [5]]
+    work = tmp_path / "work"
+    assert sorted(path.name for path in work.glob("settled-*/*")) == settled
+    db.prelude()  # tables are named again
+    db.register("lake_numbers", pa.table({"n": [7]}))
+    db.view("numbers", "SELECT n FROM lake_numbers")
+    assert db.tables({"a": "SELECT n FROM numbers JOIN numbers AS m USING (n)"})["a"].num_rows == 1
+
+
 def test_tasks_run_a_function_each(db: SparkEngine) -> None:
     assert db.each(len, ["a", "bb", ""]) == [1, 2, 0]
     assert db.each(len, []) == []
