@@ -210,9 +210,11 @@ def test_a_query_of_a_report_may_be_interrupted() -> None:
         "from dissector.cli.main import run\n"
         "from dissector.queries.duckdb_engine import DuckdbEngine\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-        "ask = click.Command('ask', callback=lambda: DuckdbEngine().table(sys.argv[1]))\n"
-        "sys.exit(run([], ask))\n"
+        "def ask():\n"
+        "    with DuckdbEngine() as db:\n"
+        "        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "        db.table(sys.argv[1])\n"
+        "sys.exit(run([], click.Command('ask', callback=ask)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, NEVER_DONE],
