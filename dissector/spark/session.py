@@ -85,6 +85,7 @@ SMALL_SETTINGS = {
     # Every hash table and every sort begins with a page, those of broadcasts last: of 16 MB each,
     # as 1 GB gives them, a report filled its memory and was at the collection of garbage.
     "spark.buffer.pageSize": "128k",
+    # What follows from conditions is worked out anew for each rule of the optimizer: a fifth.
     "spark.sql.constraintPropagation.enabled": "false",
 }
 
