@@ -30,7 +30,6 @@ class StreamSecrets:
         self._found: list[Span] = []
         self._held = bytearray()
         self._start = 0  # offset of what is held
-        self._searched = 0  # up to this offset
         self._head = b""
 
     def add(self, offset: int, data: bytes) -> None:
@@ -41,7 +40,7 @@ class StreamSecrets:
             self._search(is_end=True)
             is_cut = bool(self._found) and self._found[-1][1] >= self._start + len(self._held)
             self._held.clear()
-            self._start = self._searched = offset
+            self._start = offset
             if is_cut and self.pieces:
                 self._found.append((offset, offset + _rest(data)))
             self._is_opening = not self.pieces

@@ -101,7 +101,6 @@ class Framing:
         prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
         self._judges = kept(self._check), kept(prove)
         self._output = FrameOutput(sink)
-        self._passed = (self._output.state, kept(self._output.state))
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Notice] = []
         self._detection = Detection(specs, ports_of, options, self.findings)
