@@ -100,10 +100,18 @@ def _validity(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
 
 
 def number_array(
-    values: Int64Array, kind: pa.DataType = ARROW_TYPES["bigint"], *, is_ns: bool = False
+    values: Int64Array,
+    kind: pa.DataType = ARROW_TYPES["bigint"],
+    *,
+    is_ns: bool = False,
+    has_nulls: bool = True,
 ) -> pa.Array:
-    """Numbers, NULL where there is none, as Arrow; is_ns: they are ns and become whole µs."""
-    validity, nulls = _validity(values != NULL)
+    """Numbers as Arrow.
+
+    Args:
+        is_ns: they are ns and become whole µs. has_nulls: NULL stands for none, else for itself.
+    """
+    validity, nulls = _validity(values != NULL) if has_nulls else (None, 0)
     if is_ns:
         values = values // _NS_PER_US
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)], nulls)
@@ -388,7 +396,7 @@ class ListBuilder(ColumnBuilder):
             self._counts[at : at + rows] = -1
 
     def _taken(self, rows: int) -> pa.Array:
-        elements = _number_array(np.concatenate(self._values))
+        elements = number_array(np.concatenate(self._values), has_nulls=False)
         self._values.clear()
         return _list_array(self._type, self._counts[:rows], elements)
 
@@ -423,15 +431,13 @@ class ObjectBuilder(ColumnBuilder):
             return _list_array(self._type, counts, elements)
         pairs = [pair for found in there for pair in dict(found).items()]
         keys, values = text_array([key for key, _ in pairs]), [value for _, value in pairs]
-        is_text = pa.types.is_string(self._type.item_type)
-        items = text_array(values) if is_text else _number_array(np.array(values, np.int64))
+        if pa.types.is_string(self._type.item_type):
+            items = text_array(values)
+        else:
+            items = number_array(np.array(values, np.int64), has_nulls=False)
         entry = pa.struct([self._type.key_field, self._type.item_field])
         entries = pa.Array.from_buffers(entry, len(pairs), [None], 0, children=[keys, items])
         return _list_array(self._type, counts, entries)
-
-
-def _number_array(values: Int64Array) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)], 0)
 
 
 def _list_array(kind: pa.DataType, counts: Int64Array, elements: pa.Array) -> pa.Array:
