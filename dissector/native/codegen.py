@@ -11,8 +11,9 @@ from types import BuiltinFunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba.core import types
+from numba.core import transforms, types
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+from numba.core.postproc import PostProcessor
 from numba.core.registry import cpu_target
 
 
@@ -84,6 +85,12 @@ class _Codegen(JITCPUCodegen):  # type: ignore[misc]
 
 
 @cache
+def _size_of(type_: Any) -> int:
+    """The bytes of a value of LLVM's type, for which LLVM reads a module each time it is asked."""
+    return int(type(cpu_target.target_context).get_abi_sizeof(cpu_target.target_context, type_))
+
+
+@cache
 def _codegen() -> Any:
     return _Codegen("dissector")
 
@@ -109,6 +116,21 @@ def _resolver(resolve: Any, signatures: dict[Any, Any]) -> Any:
     return resolve_once
 
 
+def _without_lifetimes(run: Any) -> Any:
+    """What numba does to a function between passes, without following the life of each variable.
+
+    That is for code that counts references; the passes of kernels need the order of blocks alone.
+    """
+
+    def run_shortly(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+        if emit_dels:
+            run(self, emit_dels, extend_lifetimes)
+        else:
+            self.func_ir.blocks = transforms.canonicalize_cfg(self.func_ir.blocks)
+
+    return run_shortly
+
+
 @contextmanager
 def own_codegen() -> Iterator[None]:
     """Have numba make libraries of ours; the caller holds the compiler's lock."""
@@ -116,8 +138,13 @@ def own_codegen() -> Iterator[None]:
     before = context._internal_codegen, context.cached_internal_func
     context._internal_codegen, context.cached_internal_func = _codegen(), {}
     typing.resolve_function_type = _resolver(typing.resolve_function_type, _signatures)
+    context.get_abi_sizeof = _size_of
+    processor: Any = PostProcessor
+    run, processor.run = processor.run, _without_lifetimes(processor.run)
     try:
         yield
     finally:
+        processor.run = run
+        del context.get_abi_sizeof
         context._internal_codegen, context.cached_internal_func = before
         del typing.resolve_function_type

@@ -223,7 +223,7 @@ def _intrinsic_of(name: str, result_bits: int, argument_bits: tuple[int, ...]) -
 
 class _Passes(CompilerBase):  # type: ignore[misc]
     """The passes of numba that kernels need: no closures, objects, parallel loops, or inlining of
-    numba's own. Each pass left out saves its analysis of the function."""
+    numba's own; and none that ends the lives of variables, as nothing counts references."""
 
     def define_pipelines(self) -> list[Any]:
         manager = PassManager("kernel")
@@ -241,7 +241,6 @@ _PASSES: Final = (
     untyped_passes.ReconstructSSA,
     typed_passes.NopythonTypeInference,
     typed_passes.PreLowerStripPhis,
-    typed_passes.IRLegalization,
     typed_passes.NativeLowering,
     typed_passes.NoPythonBackend,
 )
