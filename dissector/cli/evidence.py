@@ -75,9 +75,7 @@ class _FindingName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     name = "finding"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from dissector.findings.loading import load_rules, named
 
         if value not in FINDING_NAMES:

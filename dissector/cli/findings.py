@@ -136,7 +136,11 @@ def _found(
         opened_engine(name, engine[1], opened.lake.rows(), common.jobs) as engine_in,
     ):
         found, failed, sources = pipeline.find(
-            opened.lake, work, engine_in, captures, has_memory=opened.reading is None,
+            opened.lake,
+            work,
+            engine_in,
+            captures,
+            has_memory=opened.reading is None,
             rules=wanted,
         )
     found = [one for one in found if one.number in wanted]

@@ -292,9 +292,7 @@ FOLDER: Final = LocalPath(file_okay=False, path_type=Path)
 
 def lake_option(text: str, **settings: Any) -> Callable[[Any], Any]:
     """--lake. text: its help; settings: as click.option takes them."""
-    return click.option(
-        "--lake", **{"type": FOLDER, "metavar": "DIR", "help": text, **settings}
-    )
+    return click.option("--lake", **{"type": FOLDER, "metavar": "DIR", "help": text, **settings})
 
 
 def capture_option(text: str) -> Callable[[Any], Any]:
@@ -384,9 +382,7 @@ anonymizing_options = with_options(
         help="Take the key from this file, or put one there.  [default: a new one, not kept]",
     ),
 )
-inputs_or_lake_argument = click.argument(
-    "inputs", nargs=-1, type=LocalName(), metavar="[INPUT]..."
-)
+inputs_or_lake_argument = click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
 inputs_argument = click.argument(
     "inputs", nargs=-1, required=True, type=LocalName(), metavar="INPUT..."
 )

@@ -94,9 +94,7 @@ class Telling:
         """Let a recorder take part."""
         self._recorder = recorder
 
-    def find(
-        self, tap: "Tap", words: Words, lake: Path | None, replayed: Sequence[str]
-    ) -> None:
+    def find(self, tap: "Tap", words: Words, lake: Path | None, replayed: Sequence[str]) -> None:
         """Let the rules of findings look at what a tap sees."""
         from dissector.tap.raising import Raised
         from dissector.tap.windows import WINDOW_BYTES, Windows

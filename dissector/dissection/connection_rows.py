@@ -325,8 +325,7 @@ class ConnectionTable:
         connections = rows.connections.connection_id
         one, other = rows.sides
         found = {
-            name: _of_side((getattr(one, name), getattr(other, name)), side)
-            for name in TCP_COLUMNS
+            name: _of_side((getattr(one, name), getattr(other, name)), side) for name in TCP_COLUMNS
         }
         ways = self._framing.state.flows
         is_kept, way = slot >= 0, 2 * slot + side

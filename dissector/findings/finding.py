@@ -110,9 +110,7 @@ def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
         return [], [*problems, _placed(rule, str(error))]
 
 
-def findings_of(
-    engine: "Sandbox", rules: Iterable[Rule]
-) -> tuple[list[Finding], list[Problem]]:
+def findings_of(engine: "Sandbox", rules: Iterable[Rule]) -> tuple[list[Finding], list[Problem]]:
     """What rules of a user find, worst first, and the rules that failed."""
     found: list[Finding] = []
     problems = []
@@ -321,8 +319,7 @@ def _with_packets(engine: "Sandbox", rows: Sequence[dict[str, Any]]) -> list[dic
         return list(rows)
     places = ", ".join(f"({quoted(capture)}, {number})" for capture, number in sorted(wanted))
     query = (
-        "SELECT capture, frame_no, last_packet FROM frames "
-        f"WHERE (capture, frame_no) IN ({places})"
+        f"SELECT capture, frame_no, last_packet FROM frames WHERE (capture, frame_no) IN ({places})"
     )
     packets = {
         (row["capture"], row["frame_no"]): row["last_packet"]

@@ -270,9 +270,9 @@ def incidents_query(rule: Rule) -> str:
     values; the lines of the rule's query are lines of their own, since errors name lines.
     """
     bound = _PARAMETER.sub(
-        lambda found: repr(rule.thresholds[found[1]].value)
-        if found[1] in rule.thresholds
-        else found[0],
+        lambda found: (
+            repr(rule.thresholds[found[1]].value) if found[1] in rule.thresholds else found[0]
+        ),
         rule.query,
     )
     return (

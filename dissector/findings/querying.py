@@ -83,9 +83,7 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
         packets = {
             (row["capture"], row["frame_no"]): row["last_packet"] for row in there.to_pylist()
         }
-    return {
-        name: _beside(rows, packets) if name in rules else rows for name, rows in found.items()
-    }
+    return {name: _beside(rows, packets) if name in rules else rows for name, rows in found.items()}
 
 
 def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Table]:

@@ -203,9 +203,7 @@ def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
     return merged.changes()
 
 
-def _replayed(
-    run: Replays, batches: Iterable[pa.Table], *, is_last: bool
-) -> Iterator[replay.Told]:
+def _replayed(run: Replays, batches: Iterable[pa.Table], *, is_last: bool) -> Iterator[replay.Told]:
     for batch in batches:
         yield from run.feed(batch)
     yield from run.finish() if is_last else run.leave()

@@ -77,10 +77,7 @@ def compact(
             with ExitStack() as stack:
                 with shared_lock(folder):
                     works = _chosen(manifests.to_change()[0], patterns, most_bytes)
-                    written = [
-                        stack.enter_context(_written(folder, work))
-                        for work in works
-                    ]
+                    written = [stack.enter_context(_written(folder, work)) for work in works]
                 made = _install_all(folder, manifests, works, written)
     group = made[-1] if len(works[-1]) > 1 else None
     return Compacted(group, tuple(work[0].capture_id for work in works if len(work) == 1))

@@ -238,9 +238,7 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
 
 
 @kernel
-def readdress(
-    data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting
-) -> None:
+def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting) -> None:
     """Replace IP addresses by the table's, and hardware addresses by permuted ones."""
     table = state.addresses
     for number in range(len(headers.row)):

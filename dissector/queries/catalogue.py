@@ -43,9 +43,7 @@ FUNCTIONS: Final = (
 # The bucket of a duration, as `dissector.buckets` numbers them, in the SQL of all engines. A
 # rounded logarithm may be one octave off beside a power of two, where either octave gives the same
 # bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
-OCTAVE: Final = (
-    f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)"
-)
+OCTAVE: Final = f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)"
 BUCKET: Final = (
     f"CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
     "+ shiftright(a, CAST(histogram_octave(a) AS INT)) END"

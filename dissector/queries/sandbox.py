@@ -231,4 +231,3 @@ class _complaints:
 
         if isinstance(error, duckdb.Error):
             raise UsageError(one_line(error)) from None
-

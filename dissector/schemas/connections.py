@@ -11,6 +11,7 @@ from dissector.schemas.words import ENDED, listed
 if TYPE_CHECKING:
     from dissector.blocks import Int64Array
 
+
 class EachWay(NamedTuple):
     """Two columns, one a direction: unit, meaning with {way} in it, when the value is null."""
 

@@ -221,7 +221,6 @@ class TapCollector(Collector):
             records.add_metric((outcome,), count)
         yield records
 
-
     def _findings(self) -> Iterator[Metric]:
         found = self._numbers.findings
         if found is None:

@@ -16,6 +16,7 @@ LABELS: Final = ("id", "code", "severity")
 MAX_SUBJECTS: Final = 10_000  # of incidents that are remembered; the longest silent goes first
 _EVERY_SECONDS: Final = 0.25
 
+
 class FindingNumbers(NamedTuple):
     """incidents, last_ns: as `Raised` has them; windows: by outcome."""
 

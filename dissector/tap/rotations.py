@@ -32,7 +32,6 @@ _WAIT_SHARE: Final = 0.5
 _UNFINISHED: Final = 2  # rotations that are written and not yet on disk; then writing waits
 
 
-
 class Fate(NamedTuple):
     """What became of a rotation. packets: it held; problem: why it is not in the lake, or None."""
 

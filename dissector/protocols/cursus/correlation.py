@@ -385,9 +385,7 @@ class Correlation:
                     return asked in verbs
         return True
 
-    def _first_of_stream(
-        self, work: Work, session: int, row: int, answer: Answer | None
-    ) -> None:
+    def _first_of_stream(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
         """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
         sessions = self._state.sessions
         head, command = int(sessions.first[session]), int(work.frames.command[row])

@@ -125,9 +125,7 @@ def extend_fetched(state: DeliveryState, position: int, first: int, last: int) -
 
 
 @kernel
-def open_delivery(
-    state: DeliveryState, position: int, which: int, is_push: bool, row: int
-) -> None:
+def open_delivery(state: DeliveryState, position: int, which: int, is_push: bool, row: int) -> None:
     """Put a delivery at the end of those that wait for a commit. row: its ordinal."""
     positions, deliveries = state.positions, state.deliveries
     last = positions.last[position]

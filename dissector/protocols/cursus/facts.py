@@ -39,9 +39,7 @@ class CursusFacts:
         self._detail = options.want_detail
         self._place = options.place
         self._readings = Readings(self._names, options.place, options.redact, options.want_detail)
-        self._correlation = Correlation(
-            self._names, self._readings, self.findings, options.place
-        )
+        self._correlation = Correlation(self._names, self._readings, self.findings, options.place)
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, Reading] = {}
 

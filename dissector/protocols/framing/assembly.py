@@ -488,10 +488,7 @@ class Framing:
                 if self._finish_run(ranges, row, slot, flow):
                     return
                 self._flows.mode[flow] = OPAQUE
-        if (
-            known.protocol[slot] == UNDECIDED
-            and self._flows.is_seen[2 * slot : 2 * slot + 2].any()
-        ):
+        if known.protocol[slot] == UNDECIDED and self._flows.is_seen[2 * slot : 2 * slot + 2].any():
             known.protocol[slot] = UNKNOWN
         self._roles.decide(slot, int(ranges.release_packet[row]))
         known.is_slow[slot] = 0

@@ -130,9 +130,7 @@ def _group(lists: _Lists, key: Group) -> Row:
         "outcomes": known(outcomes),
         "messages_by_outcome": known(counts_by(sends, "outcome", "messages")),
         "tainted": total["tainted"],
-        "latency_ms": timed(
-            minutes, "latencies", "latency_ns", lists.exact.get(("latency", *key))
-        ),
+        "latency_ms": timed(minutes, "latencies", "latency_ns", lists.exact.get(("latency", *key))),
         "transmit_ms": durations(
             histogram(transmits, "transmits"),
             total["transmit_ns"],

@@ -110,9 +110,7 @@ def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
 
 
 @kernel
-def end_all(
-    state: ConsumptionState, block: Block, row: int, consumer: int, outcome: int
-) -> None:
+def end_all(state: ConsumptionState, block: Block, row: int, consumer: int, outcome: int) -> None:
     """End every open delivery of a consumer; a request and a limit are certain."""
     is_certain = outcome in (REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT)
     while state.consumers.length[consumer] > 0:
@@ -283,9 +281,7 @@ def _is_another(state: ConsumptionState, delivery: int, page: int, cell: int) ->
 
 
 @kernel
-def _forget_sends(
-    state: ConsumptionState, consumer: int, delivery: int, cell: int
-) -> None:
+def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: int) -> None:
     """The SEND of the id's entry, if it was complete before the last delivery of the cell, was that
     of the older message."""
     deliveries = state.deliveries

@@ -6,7 +6,6 @@ where that was not seen, or frames are missing since, it is unknown until the ne
 until the broker says it (CONSUMER_STATS_RESPONSE).
 """
 
-
 from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.protocols.pulsar.consumption.consumers import revive
