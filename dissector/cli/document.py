@@ -57,7 +57,10 @@ _SELECTING: Final = """\
 
 
 def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from _commands(command, f"{path} {name}")
@@ -75,7 +78,8 @@ def help_text(name: str, command: click.Command) -> str:
     context = click.Context(dissector, info_name=words[0], **settings)
     for word in words[1:]:
         assert isinstance(context.command, click.Group)
-        found = context.command.commands[word]
+        found = context.command.get_command(context, word)
+        assert found is not None
         context = click.Context(found, info_name=word, parent=context, **settings)
     assert context.command is command
     return command.get_help(context)

@@ -14,10 +14,6 @@ import click
 from dissector.cli import environment  # before numpy
 
 # isort: split
-from dissector.cli.anonymize import anonymize
-from dissector.cli.compare import compare
-from dissector.cli.doctor import completion, doctor, version
-from dissector.cli.evidence import evidence, verify
 from dissector.cli.exits import (
     EXIT_DEPENDENCY,
     EXIT_INPUT,
@@ -26,15 +22,7 @@ from dissector.cli.exits import (
     EXIT_OUTPUT,
     EXIT_USAGE,
 )
-from dissector.cli.findings import explain, findings
-from dissector.cli.follow import follow
-from dissector.cli.lake import lake
-from dissector.cli.land import land
 from dissector.cli.options import COMPLETE, CommandGroup
-from dissector.cli.report import analyze, report, summary
-from dissector.cli.show import connections, fields, frames
-from dissector.cli.sql import sql
-from dissector.cli.tap import tap
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
 
@@ -59,20 +47,39 @@ Exit codes: 0 all input read, 1 usage or nothing selected, 2 no readable input,
 """
 
 
+# The commands in the order of --help, and the modules that declare them.
+_MODULES: Final = {
+    "land": "dissector.cli.land",
+    "report": "dissector.cli.report",
+    "analyze": "dissector.cli.report",
+    "summary": "dissector.cli.report",
+    "findings": "dissector.cli.findings",
+    "explain": "dissector.cli.findings",
+    "compare": "dissector.cli.compare",
+    "sql": "dissector.cli.sql",
+    "frames": "dissector.cli.show",
+    "connections": "dissector.cli.show",
+    "follow": "dissector.cli.follow",
+    "fields": "dissector.cli.show",
+    "evidence": "dissector.cli.evidence",
+    "verify": "dissector.cli.evidence",
+    "anonymize": "dissector.cli.anonymize",
+    "lake": "dissector.cli.lake",
+    "tap": "dissector.cli.tap",
+    "doctor": "dissector.cli.doctor",
+    "version": "dissector.cli.doctor",
+    "completion": "dissector.cli.doctor",
+}
+
+
 @click.group(
     cls=CommandGroup,
+    modules=_MODULES,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def dissector() -> None:
     """Read captures of Apache Pulsar or Cursus traffic: latency, permits, redelivery, checksums."""
-
-
-for _command in (
-    land, report, analyze, summary, findings, explain, compare, sql, frames, connections, follow,
-    fields, evidence, verify, anonymize, lake, tap, doctor, version, completion,
-):  # fmt: skip
-    dissector.add_command(_command)
 
 
 def _complain(text: str) -> None:

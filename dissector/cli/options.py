@@ -3,8 +3,9 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -35,10 +36,24 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class CommandGroup(click.Group):
-    """Lists the commands in the order in which they were added, not by letter."""
+    """Lists the commands in the order in which they were added, not by letter.
+
+    modules: the module that declares a command, by its name; it is imported when it is asked for.
+    """
+
+    def __init__(
+        self, *args: Any, modules: Mapping[str, str] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(*args, **settings)
+        self.modules: Final = modules or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(self.modules) or list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.modules and cmd_name not in self.commands:
+            self.add_command(getattr(import_module(self.modules[cmd_name]), cmd_name))
+        return super().get_command(ctx, cmd_name)
 
 
 class Size(_NumberType):
