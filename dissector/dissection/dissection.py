@@ -94,7 +94,7 @@ class Dissection:
             FramingOptions(options.max_frame_bytes, forced, only),
         )
         self._facts: list[Facts] = [
-            spec.new_facts(FactsOptions(**vars(options), place=place))
+            spec.new_facts(FactsOptions(**vars(options), protocol_number=place))
             for place, spec in enumerate(specs)
         ]
         self._findings = NoticeLog()

@@ -197,7 +197,7 @@ class FrameColumns(_ReadColumns, more=tuple(_others())):
     by column number. All is null until somebody sets it.
 
     Set by the framing: FramingColumns. side is 0 or 1 as in the streams; direction DIRECTION_NAMES;
-    protocol: place in PROTOCOLS; command: the protocol's own number (Pulsar: BaseCommand.type), an
+    protocol: index in PROTOCOLS; command: the protocol's own number (Pulsar: BaseCommand.type), an
     EVENT_*, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
     frame_no null on events. source 0: input buffer, 1: the stream's heap, 2: the packets' side
     buffer, 3: the framing's arena; data_offset: the frame's first byte there; data_bytes: bytes of

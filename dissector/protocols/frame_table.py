@@ -24,7 +24,7 @@ PLAIN: Final = tuple(
     for column in TABLES["frames"].columns
     if column.type in ("bigint", "boolean") and column.name in COLUMN_NUMBER
 )
-# Frame columns whose numbers are places in our own lists of words.
+# Frame columns whose numbers are indexes into our own lists of words.
 WORDS: Final = {
     "direction": DIRECTION_NAMES,
     "status": STATUS_NAMES,
@@ -35,15 +35,15 @@ WORDS: Final = {
 
 @kernel
 def _find_live(matrix: Int64Array, columns: Int64Array, rows: Int64Array, live: Int64Array) -> int:
-    """Write the places in `columns` of those with a value in any of the rows; returns how many."""
+    """Write the indexes in `columns` of those that have a value in any row; returns how many."""
     count = 0
-    for place in range(len(columns)):
-        cells = matrix[columns[place]]
+    for index in range(len(columns)):
+        cells = matrix[columns[index]]
         row = 0
         while row < len(rows) and cells[rows[row]] == NULL:
             row += 1
         if row < len(rows):
-            live[count] = place
+            live[count] = index
             count += 1
     return count
 
@@ -53,14 +53,14 @@ def _pick(matrix: Int64Array, columns: Int64Array, rows: Int64Array, out: Int64A
     """Copy chosen cells: out[c, r] = matrix[columns[c], rows[r]]."""
     first = rows[0]
     is_run = rows[len(rows) - 1] - first == len(rows) - 1
-    for place in range(len(columns)):
-        cells = matrix[columns[place]]
+    for index in range(len(columns)):
+        cells = matrix[columns[index]]
         if is_run:
             for row in range(len(rows)):
-                out[place, row] = cells[first + row]
+                out[index, row] = cells[first + row]
         else:
             for row in range(len(rows)):
-                out[place, row] = cells[rows[row]]
+                out[index, row] = cells[rows[row]]
 
 
 @kernel
@@ -82,7 +82,7 @@ def filled_columns(bundle: Bundle, count: int) -> dict[str, Int64Array]:
 
 
 def picked(block: FrameBlock, numbers: Int64Array, rows: Int64Array) -> dict[int, Int64Array]:
-    """Copies of columns of a block by place in `numbers`, those that are null in all rows left out.
+    """Copies of a block's columns by index in `numbers`, but for those that are null in all rows.
 
     Args:
         numbers: int64[], column numbers. rows: int64[], rising.
@@ -106,8 +106,8 @@ def common_columns(block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         rows: int64[], rows of the block that are frames, rising.
     """
     columns: dict[str, Column] = {}
-    for place, values in picked(block, _NUMBERS, rows).items():
-        name = _COPIED[place]
+    for index, values in picked(block, _NUMBERS, rows).items():
+        name = _COPIED[index]
         columns[name] = Coded(values, WORDS[name]) if name in WORDS else values
     if "last_ts_ns" in columns:
         columns["ts"] = columns["last_ts_ns"]

@@ -38,7 +38,7 @@ class FrameBlock(NamedTuple):
     sources: Sources
 
 
-# Places of a connection in a proxied pair that was captured on both sides of the proxy.
+# Legs of a proxied pair: the two connections of a client that were captured around a proxy.
 CLIENT_LEG: Final = "client"  # from the client to the proxy
 PROXY_LEG: Final = "broker"  # from the proxy to the broker
 
@@ -61,9 +61,9 @@ class ConnectionFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class FactsOptions(Options):
-    """All options, for the facts of one protocol. place: index in PROTOCOLS."""
+    """All options, for the facts of one protocol. protocol_number: index in PROTOCOLS."""
 
-    place: int = 0
+    protocol_number: int = 0
 
     @property
     def reorder_window_ns(self) -> int:

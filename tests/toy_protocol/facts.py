@@ -21,7 +21,7 @@ class ToyFacts:
 
     def __init__(self, options: FactsOptions) -> None:
         self.findings = NoticeLog()
-        self._place = options.place
+        self._protocol = options.protocol_number
         self._waiting: dict[int, deque[tuple[int, int]]] = {}
         self._closed: list[tuple[int, ...]] = []
         self._ordinal = 0
@@ -31,7 +31,7 @@ class ToyFacts:
         frames = block.frames
         for row in range(block.rows):
             self._ordinal += 1
-            if frames.protocol[row] != self._place:
+            if frames.protocol[row] != self._protocol:
                 continue
             if frames.frame_no[row] == NULL:
                 if frames.command[row] == EVENT_CLOSE:

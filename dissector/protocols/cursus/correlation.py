@@ -5,8 +5,8 @@ frames, STREAM turns the connection into a one-way push of batches, and an appen
 close the connection with no answer at all. Empty frames from a broker are signs of life and answer
 nothing.
 
-Holes are the weak spot of a rule by order. Requests that were waiting when bytes of the answering
-direction were lost may have lost their answer: they keep their place until an answer comes that
+Holes are the weak point of a rule by order. Requests that were waiting when bytes of the answering
+direction were lost may have lost their answer: they keep their position until an answer comes that
 fits a later one, or until their client, which never had two outstanding, asks again.
 """
 
@@ -123,13 +123,13 @@ class Correlation:
     """State of one capture. negotiated: by connections that are over."""
 
     def __init__(
-        self, names: NameTable, readings: Readings, findings: NoticeLog, place: int
+        self, names: NameTable, readings: Readings, findings: NoticeLog, protocol: int
     ) -> None:
         self._gathered = Gathered(names)
         self._readings = readings
         self._codes = readings.codes
         self._findings = findings
-        self._place = place
+        self._protocol = protocol
         self._open = OpenSessions(MAX_PENDING_REQUESTS)
         self._state = self._open.state
         self._effects = Effects(self._gathered, readings.codes, findings, self._open)
@@ -151,9 +151,9 @@ class Correlation:
         work = self._effects.begin(frames, bodies, mine)
         is_rare = bodies.reading[:rows] == NULL
         is_rare |= frames.frame_no[:rows] == NULL
-        is_rare &= frames.protocol[:rows] == self._place
+        is_rare &= frames.protocol[:rows] == self._protocol
         rare = is_rare.tobytes()  # rows that no kernel can do
-        row = walk(work, 0, rows, self._place, base)
+        row = walk(work, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
             self._state.counts[NOW] = max(self._state.counts[NOW], frames.last_ts_ns[row])
@@ -164,7 +164,7 @@ class Correlation:
             row += 1
             if row < rows and not rare[row]:
                 self._open.make_closed_room(rows - row)
-                row = walk(work, row, rows, self._place, base)
+                row = walk(work, row, rows, self._protocol, base)
 
     def subjects(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""

@@ -37,9 +37,13 @@ class CursusFacts:
         self.findings = NoticeLog()
         self._hidden = (0, 0)
         self._detail = options.want_detail
-        self._place = options.place
-        self._readings = Readings(self._names, options.place, options.redact, options.want_detail)
-        self._correlation = Correlation(self._names, self._readings, self.findings, options.place)
+        self._protocol = options.protocol_number
+        self._readings = Readings(
+            self._names, options.protocol_number, options.redact, options.want_detail
+        )
+        self._correlation = Correlation(
+            self._names, self._readings, self.findings, options.protocol_number
+        )
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, Reading] = {}
 
@@ -71,7 +75,7 @@ class CursusFacts:
         chosen |= is_frame & (frames.status[part] == MALFORMED)
         chosen |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
         chosen |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
-        chosen &= frames.protocol[part] == self._place
+        chosen &= frames.protocol[part] == self._protocol
         rows: list[int] = (first + np.flatnonzero(chosen)).tolist()
         return rows
 
@@ -122,8 +126,8 @@ class CursusFacts:
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Cursus' own columns of the table frames, for chosen rows of the block."""
         columns: dict[str, Column] = {}
-        for place, values in picked(block, _NUMBERS, rows).items():
-            name = _PICKED[place]
+        for index, values in picked(block, _NUMBERS, rows).items():
+            name = _PICKED[index]
             if name == "command":
                 columns[name] = names_column(values)
             elif name == "compression":
@@ -142,14 +146,14 @@ class CursusFacts:
         chosen = self._with_texts(rows)
         if not chosen:
             return
-        for place, row in chosen:
+        for index, row in chosen:
             reading = self._read.get(row, Reading())
-            details[place] = as_json(self._readings.detail(block.frames, row, reading))
+            details[index] = as_json(self._readings.detail(block.frames, row, reading))
             answer = reading.answer
             if answer is not None and answer.is_error:
                 has_error = True
-                codes[place] = answer.error_code
-                texts[place] = answer.error_text
+                codes[index] = answer.error_code
+                texts[index] = answer.error_text
         for name, values, is_any in (
             ("detail", details, True),
             ("error_code", codes, has_error),
@@ -159,11 +163,11 @@ class CursusFacts:
                 columns[name] = values
 
     def _with_texts(self, rows: Int64Array) -> list[tuple[int, int]]:
-        """Place and row of those of the rows that may have a text; all where all have details."""
+        """Index and row of those of the rows that may have a text; all where all have details."""
         if self._detail == "all":
             return list(enumerate(rows.tolist()))
         read = np.fromiter(self._read, np.int64, len(self._read))
-        return [(place, int(rows[place])) for place in np.flatnonzero(np.isin(rows, read)).tolist()]
+        return [(index, int(rows[index])) for index in np.flatnonzero(np.isin(rows, read)).tolist()]
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""

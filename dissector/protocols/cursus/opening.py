@@ -46,9 +46,9 @@ class Opening:
     sources as they are; wrapped: lines that carry a batch, by row, whose bodies are the batches.
     """
 
-    def __init__(self, names: NameTable, place: int) -> None:
+    def __init__(self, names: NameTable, protocol: int) -> None:
         self._names = names
-        self._place = place
+        self._protocol = protocol
         self._layouts = new_hash_table(64)
         self._budget = Budget()
         self.bodies = BodyColumns.new(1, NULL)
@@ -69,7 +69,7 @@ class Opening:
         """Find, open and read the bodies of rows from `first` on; returns where it stopped."""
         self.wrapped = {}
         self.opened = np.zeros(1, np.uint8)
-        find_bodies(block.frames, first, stop, self._place, block.sources, self.bodies)
+        find_bodies(block.frames, first, stop, self._protocol, block.sources, self.bodies)
         stop = self._open_marked(block, first, stop)
         self._read(block, first, stop)
         stop = self._open_unmarked(block, first, stop)

@@ -94,13 +94,13 @@ class Codes:
 class Readings:
     """Reads the frames of one capture, block after block. opening: where their bodies lie."""
 
-    def __init__(self, names: NameTable, place: int, redact: bool, detail: str) -> None:
+    def __init__(self, names: NameTable, protocol: int, redact: bool, detail: str) -> None:
         self._names = names
         self.codes = Codes(names)
-        self._place = place
+        self._protocol = protocol
         self._redact = redact
         self._detail = detail
-        self.opening = Opening(names, place)
+        self.opening = Opening(names, protocol)
         self._answers: dict[bytes, Answer] = {}
 
     @property
@@ -110,7 +110,7 @@ class Readings:
 
     def begin(self, block: FrameBlock) -> Int64Array:
         """Begin a block; returns the rows of this protocol, events among them."""
-        mine = np.flatnonzero(block.frames.protocol[: block.rows] == self._place)
+        mine = np.flatnonzero(block.frames.protocol[: block.rows] == self._protocol)
         self.opening.begin(block.rows, len(mine))
         return mine
 

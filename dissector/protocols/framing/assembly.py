@@ -34,8 +34,8 @@ from dissector.protocols.framing.state import (
     ARENA_FULL,
     ATTENTION,
     CHAIN,
+    COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
-    COUNTER_ARENA_WANTED,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
     COUNTER_IS_ASKED,
@@ -155,13 +155,13 @@ class Framing:
         What was gathered of it comes out as cut, and the next frame is found by its length.
         """
         state = self._output.state
-        wanted = int(state.counters[COUNTER_ARENA_WANTED])
-        self._output.grow_arena(wanted)
+        needed = int(state.counters[COUNTER_ARENA_NEEDED])
+        self._output.grow_arena(needed)
         state = self._output.state
         flow = self._flow(current.ranges, current.cursor)[1]
         flows = state.flows
         used = int(state.counters[COUNTER_ARENA_USED])
-        if used + wanted <= MAX_PENDING_ARENA_BYTES or flows.total[flow] == 0:
+        if used + needed <= MAX_PENDING_ARENA_BYTES or flows.total[flow] == 0:
             return
         flows.broken[flow] = CUT_BY_GAP
         flows.skip[flow] = flows.total[flow] - flows.have[flow]
@@ -254,9 +254,9 @@ class Framing:
         if not is_full and waited_ns <= RESYNC_HOLD_MS * 1_000_000:
             return
         other = flow ^ 1
-        place = int(self._known.protocol[slot])
-        if self._runs[other].has_some(place, 1):
-            self._accept(current.ranges, row, slot, other, place)
+        protocol = int(self._known.protocol[slot])
+        if self._runs[other].has_some(protocol, 1):
+            self._accept(current.ranges, row, slot, other, protocol)
             return
         self._runs[other].is_patient, self._runs[other].is_hurried = False, True
         self._runs.replay(current.ranges, row, slot, [(flow, self._runs.wake(flow))])
@@ -320,20 +320,20 @@ class Framing:
         if known.protocol[slot] >= len(self._specs):
             self._runs.give_up(flow, OPAQUE)
             return False
-        place = self._search(run, flow, int(ranges.ts_ns[row]), is_final)
-        if place >= 0:
-            self._accept(ranges, row, slot, flow, place)
+        protocol = self._search(run, flow, int(ranges.ts_ns[row]), is_final)
+        if protocol >= 0:
+            self._accept(ranges, row, slot, flow, protocol)
             return True
-        if is_final or place == _WAITS:
+        if is_final or protocol == _WAITS:
             return False
         if run.has_events and not run.is_live:
-            # Nothing in front of the gap: it is told, and so is the other direction.
+            # No frame before the gap: the gap is reported, and the other direction ends as well.
             self._runs.abandon(ranges, row, slot, flow)
             return True
         self._bound(ranges, row, slot, flow)
         return False
 
-    def _places(self, flow: int) -> tuple[int, ...]:
+    def _protocols(self, flow: int) -> tuple[int, ...]:
         protocol = int(self._known.protocol[flow >> 1])
         return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
 
@@ -344,19 +344,19 @@ class Framing:
         direction = self._roles.direction(flow >> 1, flow & 1)
         is_open = state.connections.protocol[flow >> 1] == UNDECIDED
         is_full = self._runs.size > MAX_RUN_BYTES
-        for place in self._places(flow):
-            begins = run.begins_with_frame(self._check[place], place, limit, int(is_open))
+        for protocol in self._protocols(flow):
+            begins = run.begins_with_frame(self._check[protocol], protocol, limit, int(is_open))
             if begins > 0:
-                return place
+                return protocol
             if begins == 0 and not is_final and run.size < HEADER_WINDOW:
                 return _WAITS
-            rule = Rule(*self._judges, place, direction, limit, int(is_final))
-            status = find_chain(run.for_kernel(place), rule)
+            rule = Rule(*self._judges, protocol, direction, limit, int(is_final))
+            status = find_chain(run.for_kernel(protocol), rule)
             if run.is_known_start and is_open and not run.hole_count:
                 continue
-            if run.is_believed(place, status, ts_ns, is_final or is_full):
-                run.is_confirmed = run.is_confirmed_by_packets(place)
-                return place
+            if run.is_believed(protocol, status, ts_ns, is_final or is_full):
+                run.is_confirmed = run.is_confirmed_by_packets(protocol)
+                return protocol
         return -1
 
     def _bound(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
@@ -365,8 +365,8 @@ class Framing:
         flows = self._flows
         run = self._runs[flow]
         is_live = run.is_live
-        places = self._places(flow)
-        resume = min(int(run.trail(place).search[RESUME]) for place in places)
+        protocols = self._protocols(flow)
+        resume = min(int(run.trail(protocol).search[RESUME]) for protocol in protocols)
         is_open = known.protocol[slot] == UNDECIDED
         refused = run.is_known_start and is_open and resume > 0 and run.size > REFUSED_BYTES
         looked_at = int(flows.skipped[flow]) + run.size
@@ -394,7 +394,7 @@ class Framing:
             if other not in self._runs and flows.mode[other] != OPAQUE:
                 self._runs.wait(slot, other)
 
-    def _accept(self, ranges: RangeColumns, row: int, slot: int, flow: int, place: int) -> None:
+    def _accept(self, ranges: RangeColumns, row: int, slot: int, flow: int, protocol: int) -> None:
         """Frames start at an offset of the run: let the kernel take it from there.
 
         If that decides the protocol, the run of the other direction may hold frames as well: both
@@ -402,25 +402,25 @@ class Framing:
         """
         known, flows = self._known, self._flows
         was_undecided = known.protocol[slot] == UNDECIDED
-        known.protocol[slot] = place
-        found = [(flow, self._take_run(ranges, row, flow, place))]
+        known.protocol[slot] = protocol
+        found = [(flow, self._take_run(ranges, row, flow, protocol))]
         other = flow ^ 1
         if was_undecided and flows.mode[other] == OPAQUE:
             flows.mode[other] = SEARCH
         if was_undecided and other in self._runs:
             run = self._runs[other]
             is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
-            if is_found or run.has_some(place, SURE_FRAMES):
-                found.append((other, self._take_run(ranges, row, other, place)))
+            if is_found or run.has_some(protocol, SURE_FRAMES):
+                found.append((other, self._take_run(ranges, row, other, protocol)))
             elif run.is_live:
                 self._bound(ranges, row, slot, other)
         self._runs.replay(ranges, row, slot, found)
 
-    def _take_run(self, ranges: RangeColumns, row: int, flow: int, place: int) -> Run:
+    def _take_run(self, ranges: RangeColumns, row: int, flow: int, protocol: int) -> Run:
         """The run of a direction without the bytes that precede its chain."""
         flows = self._flows
         run = self._runs[flow]
-        self._runs.drop(flow, run, int(run.trail(place).search[AT]))
+        self._runs.drop(flow, run, int(run.trail(protocol).search[AT]))
         self._runs.end(flow)
         first = run.piece_at(0)[0]
         first.starts_chain = True
@@ -435,7 +435,7 @@ class Framing:
         return run
 
     def _attend_gap(self, current: Replay, slot: int, flow: int) -> None:
-        """A gap in a run: its chain may go on behind it; else the gap is told."""
+        """A gap in a run: its chain may go on behind it; else the gap is reported."""
         ranges, row = current.ranges, current.cursor
         known = self._known
         flows = self._flows
@@ -452,7 +452,7 @@ class Framing:
             flows.skip[flow] = 0
 
     def _attend_fin(self, current: Replay, slot: int, flow: int) -> None:
-        """No byte follows in this direction: its search ends, and then the event is told."""
+        """No byte follows in this direction: its search ends, and then the event is reported."""
         if flow in self._runs and self._finish_run(current.ranges, current.cursor, slot, flow):
             return
         flows = self._flows
@@ -470,8 +470,8 @@ class Framing:
             return False
         is_awaited = (flow ^ 1) in self._runs and self._runs[flow ^ 1].mode is not None
         if run.has_events or is_awaited:
-            for place in self._places(flow):
-                run.trail(place).search[RESUME] = run.size
+            for protocol in self._protocols(flow):
+                run.trail(protocol).search[RESUME] = run.size
             self._runs.abandon(ranges, row, slot, flow)
             return True
         self._runs.give_up(flow, int(self._flows.mode[flow]))

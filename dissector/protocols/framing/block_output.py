@@ -54,7 +54,7 @@ class FrameOutput:
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
         self.replays: list[Replay] = []
-        # What is still needed moves to the other arena. The first one's place is used again when
+        # What is still needed moves to the other arena. The first one's memory is used again when
         # a block has been handed out since: then the blocks in it are read to the end.
         self._spare = EMPTY
         self._for_kernel = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
@@ -90,12 +90,12 @@ class FrameOutput:
         """Forget the sink: nothing comes any more, and whoever owns both shall not be kept."""
         self._sink = _refuse
 
-    def grow_arena(self, wanted: int) -> None:
+    def grow_arena(self, needed: int) -> None:
         """Make room for so many bytes more in the arena; hands the frames so far to the sink."""
         self.flush()
         used = int(self.state.counters[COUNTER_ARENA_USED])
         size = max(len(self.state.arena), ARENA_BYTES)
-        while used + wanted > size // 2:
+        while used + needed > size // 2:
             size *= 2
         if size > len(self.state.arena):
             self._compact(size, EMPTY)
@@ -104,7 +104,7 @@ class FrameOutput:
         """Move what is still needed to a fresh arena; only between blocks of frames.
 
         Args:
-            spare: the place of an arena that nobody reads.
+            spare: the memory of an arena that nobody reads.
         """
         fresh = spare if len(spare) == size else np.empty(size, np.uint8)
         used = int(compact_arena(self.state, fresh))
@@ -142,7 +142,7 @@ class FrameOutput:
         return values
 
     def write(self, values: Int64Array, data: bytes) -> int:
-        """Add a frame that was kept, with a number and a place in the arena; returns its row."""
+        """Add a frame that was kept, with a number and its bytes in the arena; returns its row."""
         if self.rows >= len(self.frames.command) - 4:
             self.flush()
         at = self.keep(data)

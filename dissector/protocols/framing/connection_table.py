@@ -32,8 +32,8 @@ def find_slot(state: FramingState, connection: int) -> int:
 @kernel
 def find_slots(state: FramingState, connections: Int64Array, slots: Int64Array) -> None:
     """Write the slots of connections to `slots`, ABSENT for those without."""
-    for place in range(len(connections)):
-        slots[place] = find_slot(state, connections[place])
+    for index in range(len(connections)):
+        slots[index] = find_slot(state, connections[index])
 
 
 @kernel

@@ -36,7 +36,7 @@ _STRICT: Final = 1
 
 
 class FramingOptions(NamedTuple):
-    """forced: protocol place by port (-d), any: place for every connection (--protocol)."""
+    """forced: number of the protocol by port (-d); only: that of every connection (--protocol)."""
 
     max_frame_bytes: int = MAX_FRAME_BYTES
     forced: Mapping[int, int] = {}
@@ -132,12 +132,12 @@ class Detection:
         if not run.at_start:
             return UNDECIDED
         head = np.frombuffer(run.head(HEADER_WINDOW), np.uint8)
-        places = sorted(range(len(self._check)), key=lambda place: place != forced)
-        for place in places:
+        protocols = sorted(range(len(self._check)), key=lambda protocol: protocol != forced)
+        for protocol in protocols:
             limit = self._options.max_frame_bytes
-            judged = self._check[place](head, 0, len(head), UNKNOWN_DIRECTION, limit, _STRICT)
+            judged = self._check[protocol](head, 0, len(head), UNKNOWN_DIRECTION, limit, _STRICT)
             if judged > 0:
-                return place
+                return protocol
             if judged == 0 and len(head) < HEADER_WINDOW and not is_final:
                 return _MORE
         return UNDECIDED

@@ -26,7 +26,7 @@ LIVE: Final = 1  # a chain that runs to the end of what is there
 BLIND: Final = 2  # a chain whose next header lies in a hole
 _BROKEN: Final = 3
 
-# Cells of a search. Offsets are places in the run's bytes.
+# Cells of a search. Offsets count from the run's first byte.
 AT: Final = 0  # first byte of the chain, -1 none
 CURSOR: Final = 1  # how far the chain is followed
 TO_GO: Final = 2  # bytes from there to the end of the chain's last frame, holes included
@@ -65,7 +65,8 @@ class Searched(NamedTuple):
     """A run as a search sees it.
 
     data: uint8[], its bytes; marks: uint8[], 0 behind what was searched; search: the cells; holes:
-    int64[2, n], rising places of holes in data, and their lengths. search says how much of them is.
+    int64[2, n], rising offsets of holes in data, and their lengths. search[SIZE] and
+    search[HOLES] say how much of them is used.
     """
 
     data: ByteArray
@@ -82,7 +83,7 @@ class Rule(NamedTuple):
 
     check: tuple  # type: ignore[type-arg]
     prove: tuple  # type: ignore[type-arg]
-    place: int
+    protocol: int
     direction: int
     limit: int
     is_final: int
@@ -91,7 +92,7 @@ class Rule(NamedTuple):
 @inlined
 def _judge(run: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
     run.search[STEPS] += 1
-    return int(rule.check[rule.place](run.data, offset, end, rule.direction, rule.limit, level))
+    return int(rule.check[rule.protocol](run.data, offset, end, rule.direction, rule.limit, level))
 
 
 def new_search() -> Int64Array:
@@ -108,7 +109,7 @@ def _is_sound(run: Searched, rule: Rule) -> int:
     if search[SUMMED] + search[TOTAL] > _BUDGET * search[SIZE] + _BUDGET_BYTES:
         return 0
     search[SUMMED] += search[TOTAL]
-    return int(rule.prove[rule.place](run.data, search[LAST], search[TOTAL]))
+    return int(rule.prove[rule.protocol](run.data, search[LAST], search[TOTAL]))
 
 
 @kernel
@@ -134,7 +135,7 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
             marks[position] = _COMBED_MARK
             if search[SUMMED] + total <= _BUDGET * search[SIZE] + _BUDGET_BYTES:
                 search[SUMMED] += total
-                proofs += rule.prove[rule.place](run.data, position, total) == 1
+                proofs += rule.prove[rule.protocol](run.data, position, total) == 1
             position += total
         if position == end and proofs > 0:
             return True

@@ -10,8 +10,8 @@ from dissector.jit import inlined
 from dissector.limits import MAX_FRAME_BYTES_HARD, NULL
 from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.framing.state import (
+    COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
-    COUNTER_ARENA_WANTED,
     COUNTER_FRAME_NO,
     DONE,
     ROLE_BY_COMMAND,
@@ -31,7 +31,7 @@ HANDSHAKE_FRAMES = 8  # a broker announces its limits in one of its first frames
 
 
 class Callbacks(NamedTuple):
-    """The compiled callbacks of all protocols, each a tuple with one entry per place.
+    """The compiled callbacks of all protocols, each a tuple with one entry per protocol.
 
     check: (data, offset, end, direction, limit, is_strict) -> frame bytes, 0 more needed, -1 no;
     one_way: (data, offset, end) -> 0 to_broker, 1 to_client, 2 either; limit: (data, offset,
@@ -214,22 +214,22 @@ def finish_frame(work: Splitting, row: int, index: int, flow: int, status: int) 
 
 
 @inlined
-def make_room(state: FramingState, flow: int, wanted: int) -> bool:
+def make_room(state: FramingState, flow: int, needed: int) -> bool:
     """Room for so many bytes of the unfinished frame in the arena; False if the arena is full."""
     flows = state.flows
-    if flows.arena_room[flow] >= wanted:
+    if flows.arena_room[flow] >= needed:
         return True
     have = flows.have[flow]
-    room = max(wanted, min(2 * have, have + (1 << 20)), HEADER_WINDOW)
+    room = max(needed, min(2 * have, have + (1 << 20)), HEADER_WINDOW)
     used = state.counters[COUNTER_ARENA_USED]
     if used + room > len(state.arena):
-        state.counters[COUNTER_ARENA_WANTED] = room
+        state.counters[COUNTER_ARENA_NEEDED] = room
         return False
     if have > 0 and flows.arena_at[flow] + flows.arena_room[flow] == used:
         # The last piece of the arena grows where it is.
         used = flows.arena_at[flow]
         if used + room > len(state.arena):
-            state.counters[COUNTER_ARENA_WANTED] = room
+            state.counters[COUNTER_ARENA_NEEDED] = room
             return False
     else:
         at = flows.arena_at[flow]

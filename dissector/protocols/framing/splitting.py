@@ -274,10 +274,10 @@ def _begin_chain(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
         return bool(calls.check[protocol](data, base, end, 2, limit, 0) > 0)
     if state.counters[COUNTER_IS_ASKED]:
         return False
-    for place in range(len(calls.check)):
-        judged = calls.check[place](data, base, end, 2, limit, 1)
+    for candidate in range(len(calls.check)):
+        judged = calls.check[candidate](data, base, end, 2, limit, 1)
         if judged > 0:
-            known.protocol[slot] = place
+            known.protocol[slot] = candidate
         if judged >= 0:
             return bool(judged > 0)  # what needs more bytes comes before what would do with these
     return False

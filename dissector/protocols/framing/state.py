@@ -24,14 +24,14 @@ ROLE_UNDECIDED: Final = 0
 ROLE_PROVISIONAL: Final = 1  # by SYN; the first one-way command confirms or contradicts
 ROLE_DECIDED: Final = 2
 
-# How the client was told (`connections.role_source`).
+# How the client was recognised (`connections.role_source`).
 ROLE_BY_SYN: Final = 0
 ROLE_BY_COMMAND: Final = 1
 ROLE_BY_PORT: Final = 2
 ROLE_BY_FIRST_SEEN: Final = 3
 ROLE_SOURCE_NAMES: Final = ("syn", "command", "port", "first_seen")
 
-# Protocols that are recognised but not decoded have numbers behind every place in PROTOCOLS.
+# Protocols that are recognised but not decoded have numbers above all indexes in PROTOCOLS.
 UNDECIDED: Final = -1
 TLS: Final = 100
 HTTP: Final = 101
@@ -51,7 +51,7 @@ class FlowState(Bundle):
     """One direction, int64[2 * slots] each.
 
     total: bytes of the unfinished frame, 0 unknown; have: its bytes in the arena, from its start;
-    arena_at, arena_room: its place there; broken: 0, or 1 + the status it will have; skip: bytes
+    arena_at, arena_room: its room there; broken: 0, or 1 + the status it will have; skip: bytes
     of a broken frame still to come; frame_start: its stream offset; verify: the next header is
     checked strictly; limit: longest frame accepted, bytes; skipped: bytes passed over since the
     last frame; held: bytes that the slow path keeps; is_seen: any data so far; is_first: no frame
@@ -115,7 +115,7 @@ COUNTER_FRAME_NO: Final = 0  # the last number given
 COUNTER_ARENA_USED: Final = 1
 COUNTER_CURSOR: Final = 2  # range to go on with
 COUNTER_POSITION: Final = 3  # bytes of that range already taken
-COUNTER_ARENA_WANTED: Final = 4
+COUNTER_ARENA_NEEDED: Final = 4
 COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
 COUNTER_IS_ASKED: Final = 6  # the user names protocols: no first byte decides before the slow path
 COUNTERS: Final = 7

@@ -49,7 +49,7 @@ _SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
 _FEW_PACKETS: Final = 4
 _TINY_PACKET_BYTES: Final = 64
 _NS_PER_MS: Final = 1_000_000
-_PLACES: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that may be -1
+_OFFSETS: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that hold an offset or -1
 _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
 
 
@@ -66,7 +66,7 @@ class Trail:
         self.marks[:size] = self.marks[count : count + size].copy()
         self.marks[size : size + count] = 0
         self.search[RESUME] = max(0, self.search[RESUME] - count)
-        for cell in _PLACES:
+        for cell in _OFFSETS:
             self.search[cell] = max(-1, self.search[cell] - count)
         for cell in _HOLE_CURSORS:
             self.search[cell] = max(0, self.search[cell] - holes)
@@ -82,7 +82,7 @@ class Run:
     from a SYN. mode: what the direction goes back to, of a run that only waits. is_patient: the
     other direction waits for this run's frames; is_hurried: it did so for too long. is_confirmed:
     more than a chain speaks for the frames that were found. has_events: it holds ranges that are
-    no bytes and must be told. records: TLS records found so far, where it may still be TLS.
+    no bytes and must be reported. records: TLS records found so far, where it may still be TLS.
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -105,14 +105,14 @@ class Run:
     def add(self, piece: Piece, data: ByteArray) -> None:
         """Append a range with its bytes."""
         self.pieces.append(piece)
-        wanted = self.size + len(data)
-        if wanted > len(self._data):
-            room = max(wanted, 2 * len(self._data))
+        needed = self.size + len(data)
+        if needed > len(self._data):
+            room = max(needed, 2 * len(self._data))
             self._data = _grown(self._data, room)
             for trail in self.trails.values():
                 trail.marks = _grown(trail.marks, room)
-        self._data[self.size : wanted] = data
-        self.size = wanted
+        self._data[self.size : needed] = data
+        self.size = needed
 
     def add_hole(self, piece: Piece) -> None:
         """Append a range without bytes."""
@@ -125,30 +125,30 @@ class Run:
         self._holes[:, self.hole_count] = self.size, piece.length
         self.hole_count += 1
 
-    def trail(self, place: int) -> Trail:
+    def trail(self, protocol: int) -> Trail:
         """The search for a protocol's frames."""
-        found = self.trails.get(place)
+        found = self.trails.get(protocol)
         if found is None:
-            found = self.trails[place] = Trail(np.zeros(len(self._data), np.uint8))
+            found = self.trails[protocol] = Trail(np.zeros(len(self._data), np.uint8))
         return found
 
-    def searched(self, place: int) -> Searched:
+    def searched(self, protocol: int) -> Searched:
         """What a search for a protocol's frames needs."""
-        trail = self.trail(place)
+        trail = self.trail(protocol)
         trail.search[SIZE] = self.size
         trail.search[HOLES] = self.hole_count
         return Searched(self._data, trail.marks, trail.search, self._holes)
 
-    def for_kernel(self, place: int) -> Searched:
+    def for_kernel(self, protocol: int) -> Searched:
         """The same for a kernel alone: its words are found again only after an array has grown."""
-        seen, trail = self.searched(place), self.trail(place)
+        seen, trail = self.searched(protocol), self.trail(protocol)
         before = trail.for_kernel
         if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
             before = trail.for_kernel = (seen, kept(seen))
         return before[1]
 
     def begins_with_frame(
-        self, check: Callable[..., int], place: int, limit: int, is_strict: int
+        self, check: Callable[..., int], protocol: int, limit: int, is_strict: int
     ) -> int:
         """Whether it begins behind a SYN, and there with a frame: then that is its chain.
 
@@ -160,7 +160,7 @@ class Run:
         """
         if not (self.is_known_start and self.at_start):
             return -1
-        seen = self.searched(place)
+        seen = self.searched(protocol)
         end = int(seen.holes[0, 0]) if self.hole_count else self.size
         judged = check(seen.data, 0, end, 2, limit, is_strict)
         if judged <= 0:
@@ -179,7 +179,7 @@ class Run:
         return self._data[max(0, self.size - count) : self.size].tobytes()
 
     def drop(self, count: int) -> None:
-        """Forget the first bytes, and the holes among them; their gaps are still to be told."""
+        """Forget the first bytes, and the holes among them; their gaps are still to be reported."""
         if not count:
             return
         left = self.size - count
@@ -198,9 +198,9 @@ class Run:
 
     def _drop_pieces(self, count: int) -> None:
         kept = []
-        for place, piece in enumerate(self.pieces):
+        for index, piece in enumerate(self.pieces):
             if count == 0:
-                kept += self.pieces[place:]
+                kept += self.pieces[index:]
                 break
             if piece.kind != DATA:
                 kept.append(piece)
@@ -214,26 +214,26 @@ class Run:
                 count -= piece.length
         self.pieces = kept
 
-    def piece_at(self, place: int) -> tuple[Piece, int]:
-        """The range that holds a byte, and the byte's place in it."""
+    def piece_at(self, offset: int) -> tuple[Piece, int]:
+        """The range that holds a byte of the run, and the byte's offset in it."""
         for piece in self.pieces:
             if piece.kind == DATA:
-                if place < piece.length:
-                    return piece, place
-                place -= piece.length
-        raise IndexError(place)
+                if offset < piece.length:
+                    return piece, offset
+                offset -= piece.length
+        raise IndexError(offset)
 
-    def is_believed(self, place: int, status: int, ts_ns: int, is_final: bool) -> bool:
+    def is_believed(self, protocol: int, status: int, ts_ns: int, is_final: bool) -> bool:
         """Whether the chain of a search may go out.
 
         It does where packets confirm it, where nothing can contradict it any more, and where it
         has stood for long enough: RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is
         waited for: if it is none, it would cover the frames that it says it holds.
         """
-        search = self.trail(place).search
+        search = self.trail(protocol).search
         if status == NOTHING:
             return False
-        if status == BLIND or is_final or self.is_confirmed_by_packets(place):
+        if status == BLIND or is_final or self.is_confirmed_by_packets(protocol):
             return True
         held = int(search[LAST] - search[AT])
         if held >= RESYNC_HOLD_BYTES:
@@ -247,9 +247,9 @@ class Run:
         """Whether some search has a chain."""
         return any(trail.search[AT] >= 0 for trail in self.trails.values())
 
-    def has_some(self, place: int, frames: int) -> bool:
+    def has_some(self, protocol: int, frames: int) -> bool:
         """Whether a search has a chain of so many frames, and no long one at its end."""
-        search = self.trail(place).search
+        search = self.trail(protocol).search
         is_long = search[IS_OPEN] == 1 and search[TOTAL] > _SHORT_FRAME_BYTES
         return bool(search[AT] >= 0 and search[FRAMES] >= frames and not is_long)
 
@@ -260,13 +260,13 @@ class Run:
             self._since = (at, self.piece_at(at)[0].ts_ns)
         return self._since[1]
 
-    def is_confirmed_by_packets(self, place: int) -> bool:
+    def is_confirmed_by_packets(self, protocol: int) -> bool:
         """Whether three frames of a search's chain in a row begin packets.
 
         No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts.
-        Where packets are tiny, any byte begins one, and nothing is told.
+        Where packets are tiny, any byte begins one, which proves nothing.
         """
-        search = self.trail(place).search
+        search = self.trail(protocol).search
         starts = [int(search[cell]) for cell in (AT, SECOND, THIRD)]
         if starts[2] < 0 or starts[2] >= self.size or search[FRAMES] < 3:
             return False
@@ -284,18 +284,18 @@ class Run:
 
     def _packets_between(self, start: int, stop: int) -> int:
         """How many packets begin in a part of the run."""
-        count = place = 0
+        count = offset = 0
         for piece in self.pieces:
-            if place >= stop:
+            if offset >= stop:
                 break
             if piece.kind == DATA:
-                count += place >= start and bool(piece.flags & STARTS_PACKET)
-                place += piece.length
+                count += offset >= start and bool(piece.flags & STARTS_PACKET)
+                offset += piece.length
         return count
 
-    def is_packet_start(self, place: int) -> bool:
+    def is_packet_start(self, offset: int) -> bool:
         """Whether a byte of the run is the first of its packet."""
-        piece, at = self.piece_at(place)
+        piece, at = self.piece_at(offset)
         return at == 0 and bool(piece.flags & STARTS_PACKET)
 
 
@@ -311,7 +311,7 @@ def replay_of(
     """The pieces of one or both directions as ranges, in the order in which they arrived.
 
     Args:
-        runs: direction's place in the framing's state, and run; at: where the bytes of the first
+        runs: direction's index in the framing's state, and run; at: where the bytes of the first
             stand in the arena, those of the second behind them.
     """
     pieces: list[tuple[Piece, int, int]] = []
@@ -322,14 +322,14 @@ def replay_of(
             position += piece.length if piece.kind == DATA else 0
     pieces.sort(key=lambda each: each[0].order)
     ranges = RangeColumns.new(len(pieces))
-    for row, (piece, side, place) in enumerate(pieces):
+    for row, (piece, side, offset) in enumerate(pieces):
         ranges.connection[row] = connection
         ranges.side[row] = side
         ranges.kind[row] = piece.kind
         ranges.stream_offset[row] = piece.stream_offset
         ranges.length[row] = piece.length
         ranges.source[row] = SOURCE_ARENA
-        ranges.offset[row] = place
+        ranges.offset[row] = offset
         ranges.packet[row] = piece.packet
         ranges.ts_ns[row] = piece.ts_ns
         ranges.flags[row] = piece.flags

@@ -57,21 +57,20 @@ class PulsarFacts:
     """The state of one capture's Pulsar frames."""
 
     def __init__(self, options: FactsOptions) -> None:
-        self._place = options.place
         self._names = NameTable()
-        self._decoder = FieldDecoder(self._names, options.place)
-        self._registry = PulsarRegistry(options.place)
+        self._decoder = FieldDecoder(self._names, options.protocol_number)
+        self._registry = PulsarRegistry(options.protocol_number)
         self._entries = Entries(
             self._names,
-            options.place,
+            options.protocol_number,
             options.properties,
             options.payload_sha256,
             options.redact,
         )
-        self._exchanges = PulsarExchanges(options.place, options.reorder_window_ns)
-        self._consumption = PulsarConsumption(options.place)
-        self._handshakes = Handshakes(options.place)
-        self._legs = Legs(options.place)
+        self._exchanges = PulsarExchanges(options.protocol_number, options.reorder_window_ns)
+        self._consumption = PulsarConsumption(options.protocol_number)
+        self._handshakes = Handshakes(options.protocol_number)
+        self._legs = Legs(options.protocol_number)
         self._detail = DETAILS[options.want_detail]
         self._redact = options.redact
         self._hidden = (0, 0)
@@ -151,8 +150,8 @@ class PulsarFacts:
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
         columns: dict[str, Column] = {}
-        for place, values in picked(block, _NUMBERS, rows).items():
-            name = _CODED[place]
+        for index, values in picked(block, _NUMBERS, rows).items():
+            name = _CODED[index]
             words = _words_of(name)
             if name == "command":
                 columns[name] = self._commands.column(values)
@@ -255,7 +254,7 @@ def _bounded_texts(spans: Spans) -> Column:
     """Texts as they are, unless one is too long."""
     if int(spans.lengths.max(initial=0)) <= MAX_DETAIL_TEXT:
         return spans
-    places = zip(spans.starts.tolist(), spans.lengths.tolist(), strict=True)
+    extents = zip(spans.starts.tolist(), spans.lengths.tolist(), strict=True)
     return [
-        None if size < 0 else bounded(spans.data[at : at + size].tobytes()) for at, size in places
+        None if size < 0 else bounded(spans.data[at : at + size].tobytes()) for at, size in extents
     ]

@@ -26,8 +26,8 @@ from dissector.protocols.framing.row_output import (
     touch_frame,
 )
 from dissector.protocols.framing.state import (
+    COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
-    COUNTER_ARENA_WANTED,
     ROLE_BY_COMMAND,
     ROLE_BY_SYN,
     ROLE_DECIDED,
@@ -112,7 +112,7 @@ def test_the_arena_keeps_the_bytes_of_every_direction(steps: list[tuple[int, byt
         if not make_room(state, flow, wanted):
             # Nothing was changed, and it says how much would do.
             assert state.counters[COUNTER_ARENA_USED] == used
-            assert state.counters[COUNTER_ARENA_WANTED] >= wanted
+            assert state.counters[COUNTER_ARENA_NEEDED] >= wanted
             break
         append_bytes(state, flow, np.frombuffer(b".." + data, np.uint8), 2, len(data))
         naive[flow] += data
