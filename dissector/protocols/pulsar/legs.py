@@ -27,7 +27,10 @@ _NEVER: Final = (1 << 63) - 1
 
 
 class Leg(NamedTuple):
-    """A connection's place in a proxied pair. name: CLIENT_LEG or PROXY_LEG."""
+    """Which connection of a proxied pair one is, and the other one.
+
+    name: CLIENT_LEG or PROXY_LEG; twin: connection_id of the other.
+    """
 
     name: str
     twin: int
@@ -140,11 +143,11 @@ class Legs:
         return connection in self.repeated
 
     def of(self, connection: int) -> Leg | None:
-        """The place of a connection."""
+        """The leg of a connection, None if it is in no pair."""
         return self._legs.get(connection)
 
     def pop(self, connection: int) -> Leg | None:
-        """The place of a connection that is over, which is forgotten here."""
+        """The leg of a connection that is over; forgets the connection."""
         if connection in self._hops:
             self._forget(self._hops[connection])
         self.repeated.discard(connection)

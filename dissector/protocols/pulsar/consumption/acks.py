@@ -144,12 +144,12 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
     if deliveries.piece[delivery] == ABSENT:
         return ABSENT
     first = words_at(deliveries.piece[delivery])
-    for place in range(count):
+    for word_index in range(count):
         if set_words > 0:
-            word = masked_word(state.words, first, set_words, place, bits)
+            word = masked_word(state.words, first, set_words, word_index, bits)
         else:
-            word = ~(-1 << (bits - 64 * place)) if bits - 64 * place < 64 else -1
-        state.words[first + set_words + place] = word
+            word = ~(-1 << (bits - 64 * word_index)) if bits - 64 * word_index < 64 else -1
+        state.words[first + set_words + word_index] = word
     deliveries.left_words[delivery] = count
     return count
 
@@ -176,10 +176,10 @@ def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int) ->
             return ABSENT
     base = words_at(deliveries.piece[delivery]) + max(deliveries.set_words[delivery], 0)
     left = 0
-    for place in range(count):
-        word = masked_word(block.words, ids.ack_set_at[index], asked, place, bits)
-        word = word & state.words[base + place]
-        state.words[base + place] = word
+    for word_index in range(count):
+        word = masked_word(block.words, ids.ack_set_at[index], asked, word_index, bits)
+        word = word & state.words[base + word_index]
+        state.words[base + word_index] = word
         left += popcount(word)
     return left
 

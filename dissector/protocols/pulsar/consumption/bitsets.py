@@ -9,13 +9,13 @@ from dissector.limits import NULL
 from dissector.protocols.pulsar.consumption.state import WORD_CLASSES, WORDS_USED, ConsumptionState
 from dissector.tables import ABSENT
 
-_CLASS_BITS: Final = 4  # of a piece: its size class below, its place above
+_CLASS_BITS: Final = 4  # of a piece: its size class below, its offset above
 
 
 @inlined
-def bit_of(place: int) -> int:
+def bit_of(index: int) -> int:
     """A bit set with one bit, as a signed number."""
-    return wrapped(1 << int(place))
+    return wrapped(1 << int(index))
 
 
 @inlined
@@ -39,17 +39,17 @@ def popcount(bits: int) -> int:
 
 
 @inlined
-def masked_word(words: Int64Array, at: int, count: int, place: int, bits: int) -> int:
-    """Word `place` of a bit set, zero behind its end, without the bits from `bits` on.
+def masked_word(words: Int64Array, at: int, count: int, index: int, bits: int) -> int:
+    """Word `index` of a bit set, zero behind its end, without the bits from `bits` on.
 
     Trailing words that are zero are not on the wire. bits: length of the set, null: no limit.
     """
-    if place >= count:
+    if index >= count:
         return 0
-    word = words[at + place]
+    word = words[at + index]
     if bits == NULL:
         return int(word)
-    left = bits - 64 * place
+    left = bits - 64 * index
     if left >= 64:
         return int(word)
     return int(word & ~(-1 << left)) if left > 0 else 0
@@ -60,8 +60,8 @@ def bits_left(words: Int64Array, at: int, count: int, bits: int) -> int:
     """How many bits of a bit set are set within its first `bits` bits (null: all)."""
     total = 0
     last = count if bits == NULL else min(count, (max(bits, 0) + 63) >> 6)
-    for place in range(last):
-        total += popcount(masked_word(words, at, count, place, bits))
+    for index in range(last):
+        total += popcount(masked_word(words, at, count, index, bits))
     return total
 
 

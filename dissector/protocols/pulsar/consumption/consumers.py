@@ -347,23 +347,23 @@ def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
 @inlined
 def remember_request(state: ConsumptionState, row: int, frame_no: int) -> None:
     """A frame whose answer will not name the consumer."""
-    place = frame_no & (REQUESTS - 1)
-    state.requests[place, 0] = frame_no
-    state.requests[place, 1] = packed_consumer(state, row)
+    slot = frame_no & (REQUESTS - 1)
+    state.requests[slot, 0] = frame_no
+    state.requests[slot, 1] = packed_consumer(state, row)
 
 
 @inlined
 def find_requester(state: ConsumptionState, frame_no: int) -> int:
     """The consumer of remember_request's frame, or ABSENT."""
-    place = frame_no & (REQUESTS - 1)
-    if frame_no < 0 or state.requests[place, 0] != frame_no:
+    slot = frame_no & (REQUESTS - 1)
+    if frame_no < 0 or state.requests[slot, 0] != frame_no:
         return ABSENT
-    return unpacked_consumer(state, state.requests[place, 1])
+    return unpacked_consumer(state, state.requests[slot, 1])
 
 
 @inlined
 def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
-    """SEEK: what the subscription delivers from now on starts at another place."""
+    """SEEK: what the subscription delivers from now on starts at another position."""
     group = state.consumers.group[row]
     if group != ABSENT:
         state.groups.seek_before[group] = state.groups.seek_at[group]

@@ -82,7 +82,7 @@ class PulsarConsumption:
     """State of one capture; `advance` takes the blocks in order, `finish` ends what is open.
 
     Args:
-        protocol: place of Pulsar in PROTOCOLS; rows of other protocols are passed over.
+        protocol: index of Pulsar in PROTOCOLS; rows of other protocols are passed over.
         deliveries, nodes, consumers: bounds of rows, for tests.
     """
 
@@ -140,11 +140,11 @@ class PulsarConsumption:
         while True:
             self._make_room(rows - row)
             block = Block(frames, ids, words, self._is_volatile, self._out)
-            row, status, wanted = walk(self._state, block, row, rows, self._protocol)
+            row, status, needed = walk(self._state, block, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
             if status == DONE:
                 return blocks
-            self._widen(wanted)
+            self._widen(needed)
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """End everything that is open, in the order of its frames."""
@@ -167,7 +167,7 @@ class PulsarConsumption:
         return ended.finish(NoticeLog())
 
     def memory(self) -> ConsumptionState:
-        """What another one goes on from: its own, filled in place, and `resume`."""
+        """The state itself: to be saved, or to be filled in place before `resume`."""
         return self._state
 
     def resume(self, names: Sequence[bytes]) -> None:
@@ -193,22 +193,22 @@ class PulsarConsumption:
         state = self._state
         make_key_room(state, _KEYS_PER_FRAME * rows)
         pools = (state.consumer_pool, state.connection_pool, state.group_pool)
-        wanted = max(_wanted(pool, rows, consumers) for pool in pools)
-        if wanted:
-            make_consumer_room(state, wanted)
-        wanted = _wanted(state.delivery_pool, rows, deliveries)
-        if wanted:
-            make_delivery_room(state, wanted)
+        needed = max(_needed(pool, rows, consumers) for pool in pools)
+        if needed:
+            make_consumer_room(state, needed)
+        needed = _needed(state.delivery_pool, rows, deliveries)
+        if needed:
+            make_delivery_room(state, needed)
         have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
         if have < min(needed, nodes):
             make_node_room(state, min(max(2 * have, needed), nodes))
 
-    def _widen(self, wanted: int) -> None:
+    def _widen(self, needed: int) -> None:
         """Room for the rows of one frame that needs more than there is."""
         words = int(2 * self._state.counters[WORDS_USED]) + _START_WORDS
         have = len(self._out.deliveries.frame_no)
-        if wanted > have or words > len(self._out.words):
-            self._out = new_rows(max(wanted, have), max(words, len(self._out.words)))
+        if needed > have or words > len(self._out.words):
+            self._out = new_rows(max(needed, have), max(words, len(self._out.words)))
 
     def _flush(self, words: Int64Array, notices: NoticeLog) -> list[TableBlock]:
         """The rows so far as blocks of their own arrays; the room is free again."""
@@ -252,7 +252,7 @@ class PulsarConsumption:
         return TableBlock(table, count, columns)
 
 
-def _wanted(pool: Pool, more: int, bound: int) -> int:
+def _needed(pool: Pool, more: int, bound: int) -> int:
     """The rows that a pool shall have: twice what it has, or more; 0 if there are enough."""
     have = len(pool.rows)
     needed = have - int(pool.free[0]) + more

@@ -164,10 +164,10 @@ def _remembered(state: ConsumptionState, serial: int, ledger: int, number: int) 
         return 0
     prefix = number
     for level in range(1, NODE_LEVELS):
-        place = prefix & (PAGE_ENTRIES - 1)
+        bit = prefix & (PAGE_ENTRIES - 1)
         prefix = prefix >> PAGE_BITS
         node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
-        if node != ABSENT and (state.nodes.bits[node] >> place) & 1:
+        if node != ABSENT and (state.nodes.bits[node] >> bit) & 1:
             return _FULL
     node = find(state.table, serial, ledger, number, KEY_NODE)
     return state.nodes.bits[node] if node != ABSENT else 0

@@ -74,9 +74,9 @@ def remember_published(
         published.leg[page] = leg
         published.known[page] = 0
         put(state.table, topic, ledger, number, KEY_PUBLISHED + leg, page)
-    place = entry & (PAGE_ENTRIES - 1)
-    published.known[page] = wrapped(int(published.known[page]) | bit_of(place))
-    state.stamps[page * PAGE_ENTRIES + place] = last_ns
+    bit = entry & (PAGE_ENTRIES - 1)
+    published.known[page] = wrapped(int(published.known[page]) | bit_of(bit))
+    state.stamps[page * PAGE_ENTRIES + bit] = last_ns
 
 
 @inlined
@@ -106,20 +106,20 @@ def forget_published(
     topic: of domain_of.
     """
     page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
-    place = entry & (PAGE_ENTRIES - 1)
-    if page != ABSENT and state.stamps[page * PAGE_ENTRIES + place] <= until_ns:
+    bit = entry & (PAGE_ENTRIES - 1)
+    if page != ABSENT and state.stamps[page * PAGE_ENTRIES + bit] <= until_ns:
         known = int(state.published.known[page])
-        state.published.known[page] = wrapped(known & ~bit_of(place))
+        state.published.known[page] = wrapped(known & ~bit_of(bit))
 
 
 @kernel
 def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
     """What was noted of an entry; null if nothing was."""
     page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
-    place = entry & (PAGE_ENTRIES - 1)
-    if page == ABSENT or (state.published.known[page] >> place) & 1 == 0:
+    bit = entry & (PAGE_ENTRIES - 1)
+    if page == ABSENT or (state.published.known[page] >> bit) & 1 == 0:
         return NULL
-    return int(state.stamps[page * PAGE_ENTRIES + place])
+    return int(state.stamps[page * PAGE_ENTRIES + bit])
 
 
 @kernel

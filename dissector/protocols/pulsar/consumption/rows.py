@@ -15,7 +15,7 @@ from dissector.stream.columns import NoticeColumns
 
 
 class DeliveryRows(Bundle):
-    """Columns of the table; ack_set as its place and count in the words; names as codes.
+    """Columns of the table; ack_set as its offset and count in the words; names as codes.
 
     closing_row: ordinal of the frame or event that ended it, which is not in the table.
     """
@@ -71,7 +71,7 @@ class PermitRows(Bundle):
 
 
 class AckRows(Bundle):
-    """Columns of the table; ack_set as its place and count in the block's words."""
+    """Columns of the table; ack_set as its offset and count in the block's words."""
 
     connection_id: Int64Array
     frame_no: Int64Array
@@ -132,7 +132,7 @@ class Block(NamedTuple):
 
 @inlined
 def add_notice(state: ConsumptionState, block: Block, frame: int, kind: int, value: int) -> None:
-    """One row of notices about the frame in a row; kind: its place in notices.NOTICES."""
+    """One row of notices about the frame in a row; kind: index in notices.NOTICES."""
     frames = block.frames
     notices = block.out.notices
     row = state.counters[OUT_NOTICES]

@@ -255,7 +255,7 @@ class Pages(Records):
 
 
 class Cells(Records):
-    """The last delivery of each id; cell = page * PAGE_ENTRIES + place in it.
+    """The last delivery of each id; cell = page * PAGE_ENTRIES + bit in it.
 
     delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*;
     last_ns: when it was complete; crc32c, publish_time_ms: as stored with the message, null if that
@@ -306,7 +306,7 @@ class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, rows apart.
 
     closed, ages: links of LIST_CLOSED and LIST_AGES. stamps: ns of the SEND's last byte, by page of
-    `published` * PAGE_ENTRIES + place. words: an arena of pieces for bit sets; free_words: first
+    `published` * PAGE_ENTRIES + bit. words: an arena of pieces for bit sets; free_words: first
     free piece of each size class, ABSENT if none. requests: int64[REQUESTS, 2], frame and packed
     consumer of each.
     """

@@ -141,32 +141,32 @@ def _take_receipt(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _rows_wanted(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
+def _rows_needed(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
     """Rows of one table that a frame that may end many deliveries needs at most."""
     connection = frames.connection_id[row]
     consumers = state.consumers
-    wanted = _SPARE_ROWS
+    needed = _SPARE_ROWS
     if frames.command[row] == EVENT_CLOSE:
         connection_row = find_connection(state, connection)
         if connection_row != ABSENT:
             consumer = state.connections.first[connection_row]
             while consumer != ABSENT:
-                wanted += consumers.length[consumer]
+                needed += consumers.length[consumer]
                 consumer = consumers.next[consumer]
-        return wanted
-    wanted += max(frames.id_count[row], 0)
+        return needed
+    needed += max(frames.id_count[row], 0)
     consumer_id = frames.consumer_id[row]
     if frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
         consumer_id = frames.subject_id[row]
     if consumer_id != NULL:
         consumer = find_consumer(state, connection, consumer_id)
         if consumer != ABSENT:
-            wanted += consumers.length[consumer]
-    return int(wanted)
+            needed += consumers.length[consumer]
+    return int(needed)
 
 
 @inlined
-def _has_room(state: ConsumptionState, out: ConsumptionRows, wanted: int) -> bool:
+def _has_room(state: ConsumptionState, out: ConsumptionRows, needed: int) -> bool:
     """Whether each table takes so many rows more."""
     counters = state.counters
     used = max(
@@ -174,7 +174,7 @@ def _has_room(state: ConsumptionState, out: ConsumptionRows, wanted: int) -> boo
         max(counters[OUT_ACKS], counters[OUT_NOTICES]),
     )
     return bool(
-        len(out.deliveries.frame_no) - used >= wanted
+        len(out.deliveries.frame_no) - used >= needed
         and len(out.words) - counters[OUT_WORDS] > 2 * counters[WORDS_USED] + 4096
     )
 
@@ -253,7 +253,7 @@ def walk(
         protocol: rows of other protocols are passed over.
 
     Returns:
-        The next row, DONE or FULL, and the rows wanted when FULL.
+        The next row, DONE or FULL, and the rows needed when FULL.
     """
     frames = block.frames
     counters = state.counters
@@ -272,12 +272,12 @@ def walk(
             note_cut(state, frames, row)
         if not _matters(frames, row):
             continue
-        wanted = _SPARE_ROWS
+        needed = _SPARE_ROWS
         if _may_end_many(frames, row):
-            wanted = _rows_wanted(state, frames, row)
-        if not _has_room(state, block.out, wanted):
+            needed = _rows_needed(state, frames, row)
+        if not _has_room(state, block.out, needed):
             counters[ORDINAL] = before + row
-            return row, FULL, wanted
+            return row, FULL, needed
         _take_frame(state, block, row)
         for which in range(3):
             if counters[DELIVERIES_GIVEN_UP + which] >= counters[NOTICE_FROM + which]:

@@ -51,7 +51,7 @@ _KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
 _FORGET_AT_ONCE: Final = 2
 _HAND_STEPS: Final = 64
 
-# Places in Attempts.counts.
+# Indexes into Attempts.counts.
 _SOURCES: Final = 0  # sources so far
 _HAND: Final = 1  # source whose oldest row is forgotten next when there is no room
 _MAX_SOURCES: Final = 2
@@ -113,18 +113,18 @@ def with_room(attempts: Attempts, more: int) -> Attempts:
     if sources is not attempts.sources:
         attempts = attempts._replace(sources=sources)
     free, rows = int(attempts.pool.free[0]), len(attempts.pool.rows)
-    wanted = min(max(2 * rows, rows + more - free), int(attempts.counts[_MAX_ROWS]))
-    if free < more and wanted > rows:
+    needed = min(max(2 * rows, rows + more - free), int(attempts.counts[_MAX_ROWS]))
+    if free < more and needed > rows:
         attempts = attempts._replace(
-            rows=attempts.rows.grown(wanted),
-            heads=new_heads(wanted),
-            pool=grown_pool(attempts.pool, wanted),
-            links=grown_links(attempts.links, wanted),
+            rows=attempts.rows.grown(needed),
+            heads=new_heads(needed),
+            pool=grown_pool(attempts.pool, needed),
+            links=grown_links(attempts.links, needed),
         )
         link_all(attempts.rows, attempts.heads)
-    wanted = int(min(attempts.counts[_SOURCES] + more, attempts.counts[_MAX_SOURCES]))
-    if wanted > len(attempts.answered.length):
-        attempts = attempts._replace(answered=grown_ends(attempts.answered, 2 * wanted))
+    needed = int(min(attempts.counts[_SOURCES] + more, attempts.counts[_MAX_SOURCES]))
+    if needed > len(attempts.answered.length):
+        attempts = attempts._replace(answered=grown_ends(attempts.answered, 2 * needed))
     return attempts
 
 
@@ -146,7 +146,7 @@ def new_heads(count: int) -> Int64Array:
 
 @inlined
 def _head_of(rows: AttemptColumns, heads: Int64Array, row: int) -> int:
-    """The place in `heads` of a row's chain."""
+    """The slot in `heads` of a row's chain."""
     return slot_of(
         rows.source[row],
         rows.sequence_id[row],
@@ -213,7 +213,7 @@ def link_all(rows: AttemptColumns, heads: Int64Array) -> None:
 
 @kernel
 def set_leg(attempts: Attempts, connection: int, is_proxy_leg: int) -> None:
-    """Say whether a connection is the proxy's leg of a pair; its end must be said too."""
+    """Say whether a connection is the proxy's leg of a pair; called again when it ends."""
     if is_proxy_leg == 1:
         put(attempts.sources, _KEY_LEG, connection, 0, 0, 1)
     else:

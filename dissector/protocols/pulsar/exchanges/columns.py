@@ -31,7 +31,7 @@ class ExchangeColumns(RequestColumns):
     """Exchanges in the order in which they closed, int64[rows] each, null is limits.NULL.
 
     kind: KIND_*; outcome: of schemas.words.OUTCOMES; commands, error_code: wire numbers;
-    error_text: place in the texts of the block; topic, subscription, producer_name: codes of the
+    error_text: index in the texts of the block; topic, subscription, producer_name: codes of the
     name table; ts: ns; closing_row: ordinal of the frame or event that closed it, not in the table.
     """
 

@@ -89,7 +89,7 @@ class PulsarExchanges:
         """Pair the requests and answers of a block; sets answered_* of the frames that answer.
 
         Args:
-            error_texts: what `read_texts` said of the block.
+            error_texts: what `read_texts` returned for the block.
             names: texts of the name codes.
             notices: gets what is odd.
 
@@ -137,12 +137,12 @@ class PulsarExchanges:
         return ended.finish(NoticeLog())
 
     def memory(self) -> ExchangeState:
-        """What another one goes on from: its own, filled in place, and `resume`."""
+        """The state itself: to be saved, or to be filled in place before `resume`."""
         return self._state
 
     @property
     def texts(self) -> Sequence[bytes]:
-        """Error texts that rows of the memory name by their places."""
+        """Error texts that rows of the memory name by index."""
         return self._texts
 
     def resume(self, names: Sequence[bytes], texts: Sequence[bytes]) -> None:
@@ -157,21 +157,21 @@ class PulsarExchanges:
         return Pairing(self._rules, error_texts, self._window_ns, ExchangeColumns(matrix), found)
 
     def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
-        """For each row the place of its error text in the list of texts; few rows have one.
+        """For each row the index of its error text in the list of texts; few rows have one.
 
         It alone needs the bytes of the block, so that `pair` may run after they are gone.
         """
-        places = np.full(max(rows, 1), NULL, np.int64)
+        indexes = np.full(max(rows, 1), NULL, np.int64)
         has_text = frames.error_text_bytes[:rows] >= 0
         is_mine = frames.protocol[:rows] == self._protocol
         for row in np.flatnonzero(has_text & is_mine).tolist():
             start = int(frames.error_text_at[row])
             data = sources[int(frames.source[row])]
-            places[row] = len(self._texts)
+            indexes[row] = len(self._texts)
             length = int(frames.error_text_bytes[row])
             shown = data[start : start + min(length, MAX_DETAIL_TEXT)].tobytes()
             self._texts.append(bounded(shown, length))
-        return places
+        return indexes
 
     def _keep_texts(self) -> None:
         """Start a new list of texts with those of early answers, which are still to be written."""
@@ -179,15 +179,15 @@ class PulsarExchanges:
         kept: list[bytes] = []
         early = int(state.order.first[EARLY])
         while early != ABSENT and self._texts:
-            place = int(state.pending.error_text[early])
-            if place != NULL:
+            index = int(state.pending.error_text[early])
+            if index != NULL:
                 state.pending.error_text[early] = len(kept)
-                kept.append(self._texts[place])
+                kept.append(self._texts[index])
             early = int(state.order_links.next[early])
         self._texts = kept
 
     def _blocks(self, run: Pairing, notices: NoticeLog) -> list[TableBlock]:
-        """The rows that closed, in order, as at most one block; notices go to their place."""
+        """The rows that closed, in order, as at most one block; notices go to `notices`."""
         state = self._state
         notices.add(
             Notice(kind, ts_ns, connection_id, frame_no=frame_no)

@@ -70,7 +70,7 @@ class Answer(NamedTuple):
 class Pairing(NamedTuple):
     """What one pass over a block works with.
 
-    error_texts: int64[rows of the block], place of each frame's error text among the texts of the
+    error_texts: int64[rows of the block], index of each frame's error text among the texts of the
     block; window_ns: how long an early answer waits, by the largest stamp seen; rows: gets what
     closes, from counters[COUNT_OUT] on; notices: int64[.., 4], kind, frame_no, connection_id and
     ts_ns, from counters[COUNT_NOTICES] on. As many as can come fit.
@@ -132,7 +132,7 @@ def answer_of_early(state: ExchangeState, early: int) -> Answer:
 
 @inlined
 def last_hole(state: ExchangeState, side: int) -> int:
-    """Ordinal of the last hole of a direction; a gap not yet placed counts."""
+    """Ordinal of the last hole of a direction; a gap not yet given an ordinal counts."""
     return int(max(state.sides.hole_row[side], state.sides.gap_row[side]))
 
 
@@ -177,74 +177,74 @@ def _answered_outcome(answer: Answer) -> int:
 @inlined
 def _note_negative(state: ExchangeState, run: Pairing, row: int, frame_no: int) -> None:
     """A notice about a duration that came out negative."""
-    place = state.counters[COUNT_NOTICES]
-    state.counters[COUNT_NOTICES] = place + 1
+    notice = state.counters[COUNT_NOTICES]
+    state.counters[COUNT_NOTICES] = notice + 1
     connection = state.groups.connection[state.pending.group[row]]
-    run.notices[place, 0] = NEGATIVE_DURATION
-    run.notices[place, 1] = frame_no
-    run.notices[place, 2] = state.connections.connection_id[connection]
-    run.notices[place, 3] = state.counters[COUNT_NOW]
+    run.notices[notice, 0] = NEGATIVE_DURATION
+    run.notices[notice, 1] = frame_no
+    run.notices[notice, 2] = state.connections.connection_id[connection]
+    run.notices[notice, 3] = state.counters[COUNT_NOW]
 
 
 @inlined
-def _write_answer(rows: ExchangeColumns, place: int, answer: Answer) -> None:
+def _write_answer(rows: ExchangeColumns, out_row: int, answer: Answer) -> None:
     """The columns that come from the answer."""
-    rows.response_command[place] = answer.command
-    rows.response_frame_no[place] = answer.frame_no
-    rows.response_first_ns[place] = answer.first_ns
-    rows.response_last_ns[place] = answer.last_ns
-    rows.error_code[place] = answer.error_code
-    rows.error_text[place] = answer.error_text
+    rows.response_command[out_row] = answer.command
+    rows.response_frame_no[out_row] = answer.frame_no
+    rows.response_first_ns[out_row] = answer.first_ns
+    rows.response_last_ns[out_row] = answer.last_ns
+    rows.error_code[out_row] = answer.error_code
+    rows.error_text[out_row] = answer.error_text
     is_stored = answer.command == SEND_RECEIPT
-    rows.ledger_id[place] = answer.ledger_id if is_stored and answer.ledger_id != -1 else NULL
-    rows.entry_id[place] = answer.entry_id if is_stored and answer.entry_id != -1 else NULL
+    rows.ledger_id[out_row] = answer.ledger_id if is_stored and answer.ledger_id != -1 else NULL
+    rows.entry_id[out_row] = answer.entry_id if is_stored and answer.entry_id != -1 else NULL
 
 
 @inlined
-def _write_no_answer(rows: ExchangeColumns, place: int) -> None:
+def _write_no_answer(rows: ExchangeColumns, out_row: int) -> None:
     """Nulls for an answer that is not there."""
-    rows.response_command[place] = NULL
-    rows.response_frame_no[place] = NULL
-    rows.response_first_ns[place] = NULL
-    rows.response_last_ns[place] = NULL
-    rows.error_code[place] = NULL
-    rows.error_text[place] = NULL
-    rows.ledger_id[place] = NULL
-    rows.entry_id[place] = NULL
-    rows.latency_ns[place] = NULL
-    rows.latency_bucket[place] = NULL
+    rows.response_command[out_row] = NULL
+    rows.response_frame_no[out_row] = NULL
+    rows.response_first_ns[out_row] = NULL
+    rows.response_last_ns[out_row] = NULL
+    rows.error_code[out_row] = NULL
+    rows.error_text[out_row] = NULL
+    rows.ledger_id[out_row] = NULL
+    rows.entry_id[out_row] = NULL
+    rows.latency_ns[out_row] = NULL
+    rows.latency_bucket[out_row] = NULL
 
 
 @inlined
 def _write_request(state: ExchangeState, run: Pairing, row: int) -> int:
-    """The columns that come from the request; returns the place of the new row."""
-    place = state.counters[COUNT_OUT]
-    state.counters[COUNT_OUT] = place + 1
+    """The columns that come from the request; returns the index of the new row."""
+    out_row = state.counters[COUNT_OUT]
+    state.counters[COUNT_OUT] = out_row + 1
     rows = run.rows
     pending = state.pending
     group = pending.group[row]
     command = pending.command[row]
-    rows.connection_id[place] = state.connections.connection_id[state.groups.connection[group]]
-    rows.kind[place] = run.rules.kind[command]
-    rows.request_command[place] = command
-    rows.request_frame_no[place] = pending.frame_no[row]
-    rows.request_first_ns[place] = pending.first_ns[row]
-    rows.request_last_ns[place] = pending.last_ns[row]
+    rows.connection_id[out_row] = state.connections.connection_id[state.groups.connection[group]]
+    rows.kind[out_row] = run.rules.kind[command]
+    rows.request_command[out_row] = command
+    rows.request_frame_no[out_row] = pending.frame_no[row]
+    rows.request_first_ns[out_row] = pending.first_ns[row]
+    rows.request_last_ns[out_row] = pending.last_ns[row]
     transmit = pending.last_ns[row] - pending.first_ns[row]
     if transmit < 0:
         transmit = NULL
         _note_negative(state, run, row, pending.frame_no[row])
-    rows.transmit_ns[place] = transmit
+    rows.transmit_ns[out_row] = transmit
     for column in range(REQUEST_COLUMNS):
-        rows.matrix[column, place] = pending.matrix[row, column]
+        rows.matrix[column, out_row] = pending.matrix[row, column]
     if command == SEND and state.groups.producer_id[group] != NULL:
-        rows.topic[place] = state.groups.topic[group]
+        rows.topic[out_row] = state.groups.topic[group]
         if state.groups.producer_name[group] != NULL:
-            rows.producer_name[place] = state.groups.producer_name[group]
-    rows.request_bytes[place] = pending.frame_bytes[row]
-    rows.ts[place] = pending.last_ns[row]
-    rows.closing_row[place] = state.counters[COUNT_ROW]
-    return int(place)
+            rows.producer_name[out_row] = state.groups.producer_name[group]
+    rows.request_bytes[out_row] = pending.frame_bytes[row]
+    rows.ts[out_row] = pending.last_ns[row]
+    rows.closing_row[out_row] = state.counters[COUNT_ROW]
+    return int(out_row)
 
 
 @inlined
@@ -257,10 +257,10 @@ def _is_touched(state: ExchangeState, row: int) -> bool:
 
 @kernel
 def write_answered(state: ExchangeState, run: Pairing, row: int, answer: Answer) -> int:
-    """Write the row of an answered request and forget the request; returns the row's place."""
-    place = _write_request(state, run, row)
+    """Write the row of an answered request and forget the request; returns the row's index."""
+    out_row = _write_request(state, run, row)
     rows = run.rows
-    _write_answer(rows, place, answer)
+    _write_answer(rows, out_row, answer)
     latency = NULL
     # A cut by the snap length leaves the time of the last byte known.
     if answer.is_early == 0 and answer.status in (COMPLETE, CUT_BY_SNAPLEN):
@@ -268,13 +268,13 @@ def write_answered(state: ExchangeState, run: Pairing, row: int, answer: Answer)
         if latency < 0:
             latency = NULL
             _note_negative(state, run, row, answer.frame_no)
-    rows.latency_ns[place] = latency
-    rows.latency_bucket[place] = bucket_of(latency)
-    rows.outcome[place] = _answered_outcome(answer)
+    rows.latency_ns[out_row] = latency
+    rows.latency_bucket[out_row] = bucket_of(latency)
+    rows.outcome[out_row] = _answered_outcome(answer)
     is_tainted = answer.is_tainted == 1 or answer.is_early == 1 or _is_touched(state, row)
-    rows.tainted[place] = 1 if is_tainted else 0
+    rows.tainted[out_row] = 1 if is_tainted else 0
     release(state, row)
-    return place
+    return out_row
 
 
 @kernel
@@ -284,36 +284,36 @@ def write_unanswered(state: ExchangeState, run: Pairing, row: int, outcome: int)
         _write_orphan(state, run, row)
         release(state, row)
         return
-    place = _write_request(state, run, row)
-    _write_no_answer(run.rows, place)
-    run.rows.outcome[place] = outcome
-    run.rows.tainted[place] = 1 if _is_touched(state, row) else 0
+    out_row = _write_request(state, run, row)
+    _write_no_answer(run.rows, out_row)
+    run.rows.outcome[out_row] = outcome
+    run.rows.tainted[out_row] = 1 if _is_touched(state, row) else 0
     release(state, row)
 
 
 @inlined
 def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
     """An answer whose request never came: the request's columns are null."""
-    place = state.counters[COUNT_OUT]
-    state.counters[COUNT_OUT] = place + 1
+    out_row = state.counters[COUNT_OUT]
+    state.counters[COUNT_OUT] = out_row + 1
     rows = run.rows
     for column in range(REQUEST_COLUMNS, rows.matrix.shape[0]):
-        rows.matrix[column, place] = NULL
+        rows.matrix[column, out_row] = NULL
     pending = state.pending
     answer = answer_of_early(state, row)
-    _write_answer(rows, place, answer)
+    _write_answer(rows, out_row, answer)
     group = pending.group[row]
-    rows.connection_id[place] = state.connections.connection_id[state.groups.connection[group]]
-    rows.kind[place] = run.rules.reply_kind[answer.command]
-    rows.outcome[place] = ORPHAN_RESPONSE
+    rows.connection_id[out_row] = state.connections.connection_id[state.groups.connection[group]]
+    rows.kind[out_row] = run.rules.reply_kind[answer.command]
+    rows.outcome[out_row] = ORPHAN_RESPONSE
     # The request was before the capture, or in a hole.
     side = 2 * state.groups.connection[group]
     has_hole = max(last_hole(state, side), last_hole(state, side + 1)) >= 0
-    rows.tainted[place] = 1 if has_hole else pending.is_tainted[row]
+    rows.tainted[out_row] = 1 if has_hole else pending.is_tainted[row]
     for column in range(REQUEST_COLUMNS):
-        rows.matrix[column, place] = pending.matrix[row, column]
-    rows.ts[place] = answer.last_ns
-    rows.closing_row[place] = state.counters[COUNT_ROW]
+        rows.matrix[column, out_row] = pending.matrix[row, column]
+    rows.ts[out_row] = answer.last_ns
+    rows.closing_row[out_row] = state.counters[COUNT_ROW]
 
 
 @kernel

@@ -75,7 +75,7 @@ KEY_LAST: Final = 7  # group, last sequence id of a batch, producer id
 KEY_SOURCE_POSITION: Final = 8  # group, ledger and entry in the source cluster
 FOR_EARLY: Final = 16  # added to a kind: the chain of early answers of that key
 
-# Places in ExchangeState.counters.
+# Indexes into ExchangeState.counters.
 COUNT_OUT: Final = 0  # rows written to the output
 COUNT_NOTICES: Final = 1
 COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
@@ -87,7 +87,7 @@ COUNTERS: Final = 7
 
 ROW_KEYS: Final = 5  # that one row adds to the table at most
 
-# Places in ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
+# Indexes into ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
 LIMIT_PRODUCERS: Final = 3
 
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
@@ -250,7 +250,7 @@ def make_room(state: ExchangeState, more: int) -> None:
         table=roomy(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
-    rows = _wanted(state.connection_pool, more)
+    rows = _needed(state.connection_pool, more)
     if rows:
         state.grow(
             connections=state.connections.grown(rows, NULL),
@@ -258,7 +258,7 @@ def make_room(state: ExchangeState, more: int) -> None:
             connection_lists=grown_ends(state.connection_lists, rows),
             sides=state.sides.grown(2 * rows),
         )
-    rows = _wanted(state.group_pool, 2 * more)
+    rows = _needed(state.group_pool, 2 * more)
     if rows:
         state.grow(
             groups=state.groups.grown(rows, ABSENT),
@@ -266,7 +266,7 @@ def make_room(state: ExchangeState, more: int) -> None:
             group_links=grown_links(state.group_links, rows),
             group_lists=grown_ends(state.group_lists, rows),
         )
-    rows = _wanted(state.pending_pool, more + 1)
+    rows = _needed(state.pending_pool, more + 1)
     if rows:
         state.grow(
             pending=state.pending.grown(rows, NULL),
@@ -278,7 +278,7 @@ def make_room(state: ExchangeState, more: int) -> None:
         )
 
 
-def _wanted(pool: Pool, more: int) -> int:
+def _needed(pool: Pool, more: int) -> int:
     """How many rows a pool must have so that `more` are free; 0 if they are."""
     free = int(pool.free[0])
     rows = len(pool.rows)

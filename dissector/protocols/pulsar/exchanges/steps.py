@@ -241,7 +241,7 @@ def _note_names(state: ExchangeState, frames: FrameColumns, row: int, group: int
 def _note_second_key(
     state: ExchangeState, frames: FrameColumns, row: int, group: int, send: int
 ) -> None:
-    """Batches are also known by their last sequence id, copies by their place in the source."""
+    """Batches are also known by their last sequence id, copies by their position in the source."""
     highest = frames.highest_sequence_id[row]
     sequence_id = frames.sequence_id[row]
     if highest > 0:

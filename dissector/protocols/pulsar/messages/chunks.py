@@ -36,7 +36,7 @@ class Joined(NamedTuple):
 
 
 class _Unfinished:
-    """A message with chunks to come. where: place of its latest chunk, for a notice."""
+    """A message with chunks to come. where: its latest chunk, as a notice names it."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -83,7 +83,7 @@ class Chunks:
         max_bytes: int = MAX_CHUNKED_BYTES,
         max_chunks: int = _MAX_CHUNKS,
     ) -> None:
-        """keeps_pieces: whether the bytes are wanted, not only their number."""
+        """keeps_pieces: whether the bytes are needed, not only their number."""
         self._keeps_pieces = keeps_pieces
         self._max_messages = max_messages
         self._max_bytes = max_bytes

@@ -45,7 +45,7 @@ from dissector.protocols.pulsar.messages.state import (
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
 
-# Not a power of two: the columns would all start at the same place of the cache, at twice the cost.
+# No power of two: the columns would all start in the same set of the cache, at twice the cost.
 _FIRST_ROWS: Final = (1 << 14) + 8
 _FIRST_TEXT_BYTES: Final = 1 << 20
 _AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
@@ -79,7 +79,7 @@ class Entries:
         """
         Args:
             names: the capture's; protocol: what frames.protocol holds for Pulsar.
-            properties, payload_sha256: whether these columns are wanted; both cost much.
+            properties, payload_sha256: whether these columns are needed; both cost much.
             redact: hide the values of properties whose keys sound like secrets.
         """
         self._names = names

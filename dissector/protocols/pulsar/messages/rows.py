@@ -60,17 +60,17 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 @inlined
 def _note(opening: Opening, row: int, kind: int, value: int, value2: int) -> None:
     odd = opening.odd
-    place = opening.cursor[CURSOR_ODD]
-    odd.row[place] = row
-    odd.kind[place] = kind
-    odd.value[place] = value
-    odd.value2[place] = value2
-    opening.cursor[CURSOR_ODD] = place + 1
+    index = opening.cursor[CURSOR_ODD]
+    odd.row[index] = row
+    odd.kind[index] = kind
+    odd.value[index] = value
+    odd.value2[index] = value2
+    opening.cursor[CURSOR_ODD] = index + 1
 
 
 @inlined
 def _keep(opening: Opening, data: ByteArray, at: int, length: int) -> int:
-    """Copy bytes to the messages' own text, where there is room; returns their place."""
+    """Copy bytes to the messages' own text, where there is room; returns their offset there."""
     start = opening.cursor[CURSOR_TEXT]
     for k in range(length):
         opening.text[start + k] = data[at + k]
@@ -133,11 +133,11 @@ def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArr
         messages.partition_key_at[count] = _keep(opening, data, frames.partition_key_at[row], key)
         messages.is_key_base64[count] = max(frames.is_key_base64[row], 0)
     if ordering >= 0:
-        place = _keep(opening, data, frames.ordering_key_at[row], ordering)
-        messages.ordering_key_at[count] = place
+        kept_at = _keep(opening, data, frames.ordering_key_at[row], ordering)
+        messages.ordering_key_at[count] = kept_at
     if version >= 0:
-        place = _keep(opening, data, frames.schema_version_hex_at[row], version)
-        messages.schema_version_at[count] = place
+        kept_at = _keep(opening, data, frames.schema_version_hex_at[row], version)
+        messages.schema_version_at[count] = kept_at
     messages.source[count] = frames.source[row]
     messages.payload_at[count] = frames.payload_at[row]
     size = frames.payload_bytes[row]
@@ -212,14 +212,14 @@ def _open_item(opening: Opening, number: int, data: ByteArray, at: int, end: int
     if max(key, 0) + max(ordering, 0) > len(opening.text) - opening.cursor[CURSOR_TEXT]:
         return _NO_ROOM
     if key >= 0:
-        place = _keep(opening, data, messages.partition_key_at[number], key)
-        messages.partition_key_at[number] = place
+        kept_at = _keep(opening, data, messages.partition_key_at[number], key)
+        messages.partition_key_at[number] = kept_at
         messages.is_key_base64[number] = max(messages.is_key_base64[number], 0)
     else:
         messages.is_key_base64[number] = NULL
     if ordering >= 0:
-        place = _keep(opening, data, messages.ordering_key_at[number], ordering)
-        messages.ordering_key_at[number] = place
+        kept_at = _keep(opening, data, messages.ordering_key_at[number], ordering)
+        messages.ordering_key_at[number] = kept_at
     return int(at + length)
 
 
@@ -274,14 +274,14 @@ def _number_items(
     if items != frames.message_count[row] and not is_listed:
         return False
     for k in range(items):
-        place = words[frames.compacted_at[row] + k] if is_listed else k
-        messages.batch_index[first + k] = place
+        index = words[frames.compacted_at[row] + k] if is_listed else k
+        messages.batch_index[first + k] = index
     return True
 
 
 @inlined
 def _keep_version(opening: Opening, frames: FrameColumns, row: int, data: ByteArray) -> int:
-    """Copy the schema version of an entry: its place, NULL if there is none, or _NO_ROOM."""
+    """Copy the schema version of an entry; returns its offset, NULL if it has none, or _NO_ROOM."""
     size = frames.schema_version_hex_bytes[row]
     if size < 0:
         return NULL
@@ -294,7 +294,7 @@ def _keep_version(opening: Opening, frames: FrameColumns, row: int, data: ByteAr
 def _open_batch(
     opening: Opening, frames: FrameColumns, row: int, data: ByteArray, span: Span, words: Int64Array
 ) -> int:
-    """All messages of a batch: DONE, FULL or SPOILT. span.root: place of the schema version."""
+    """All messages of a batch: DONE, FULL or SPOILT. span.root: offset of the schema version."""
     cursor = opening.cursor
     messages = opening.messages
     first = cursor[CURSOR_COUNT]
@@ -333,14 +333,14 @@ def _open_batch(
 
 @inlined
 def _opened_batch(opening: Opening, row: int) -> int:
-    """The place in opening.batches of the compressed batch in a row; -1 if it is not there."""
+    """The index in opening.batches of the compressed batch in a row; -1 if it is not there."""
     cursor = opening.cursor
     batches = opening.batches
-    place = cursor[CURSOR_BATCH]
-    while place < cursor[CURSOR_BATCHES] and batches.row[place] < row:
-        place += 1
-    cursor[CURSOR_BATCH] = place
-    return int(place) if place < cursor[CURSOR_BATCHES] and batches.row[place] == row else -1
+    index = cursor[CURSOR_BATCH]
+    while index < cursor[CURSOR_BATCHES] and batches.row[index] < row:
+        index += 1
+    cursor[CURSOR_BATCH] = index
+    return int(index) if index < cursor[CURSOR_BATCHES] and batches.row[index] == row else -1
 
 
 @inlined
@@ -371,11 +371,11 @@ def _open_entry(
     size = frames.payload_bytes[row]
     is_packed = frames.compression[row] != NONE
     if is_packed:
-        place = _opened_batch(opening, row)
-        if place < 0:
+        index = _opened_batch(opening, row)
+        if index < 0:
             return PACKED
-        at = opening.batches.at[place]
-        size = opening.batches.size[place]
+        at = opening.batches.at[index]
+        size = opening.batches.size[index]
         if at < 0:
             return SPOILT
     version = _keep_version(opening, frames, row, data)

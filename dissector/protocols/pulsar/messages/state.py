@@ -13,7 +13,7 @@ from dissector.protobuf.plan import DECIMAL, TEXT, Pair, Plan, Root, Wanted, bui
 from dissector.protobuf.scan import Output, new_output
 from dissector.states import State
 
-# Places in Opening.cursor.
+# Indexes into Opening.cursor.
 CURSOR_ROW: Final = 0  # next row of the frames
 CURSOR_ROWS: Final = 1  # rows of the block
 CURSOR_PROTOCOL: Final = 2
@@ -21,7 +21,7 @@ CURSOR_JOINED: Final = 3  # bytes of the message whose last chunk is in the next
 CURSOR_COUNT: Final = 4  # messages written
 CURSOR_TEXT: Final = 5  # bytes of text written
 CURSOR_ODD: Final = 6  # findings written
-CURSOR_BATCH: Final = 7  # next place in Opening.batches
+CURSOR_BATCH: Final = 7  # next index in Opening.batches
 CURSOR_BATCHES: Final = 8  # how many are there
 CURSOR_LENGTH: Final = 9
 
@@ -73,7 +73,7 @@ class MessageColumns(Bundle):
 
 
 class OddEntries(Bundle):
-    """Findings about entries. row: of the frame; kind: place in NOTICES; value, value2: for it."""
+    """Findings about entries. row: of the frame; kind: index in NOTICES; value, value2: for it."""
 
     row: Int64Array
     kind: Int64Array

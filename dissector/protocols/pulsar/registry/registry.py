@@ -130,12 +130,12 @@ class PulsarRegistry:
         return ended.finish(NoticeLog())
 
     def memory(self) -> RegistryState:
-        """What another one goes on from: its own, filled in place, and `resume`."""
+        """The state itself: to be saved, or to be filled in place before `resume`."""
         return self._state
 
     @property
     def schema_versions(self) -> Sequence[str]:
-        """Those that rows of the memory name by their places, as hexadecimal digits."""
+        """The schema versions that rows of the memory name by index, as hexadecimal digits."""
         return self._schema_versions
 
     def resume(self, names: Sequence[bytes], schema_versions: Sequence[str]) -> None:
@@ -151,8 +151,8 @@ class PulsarRegistry:
         return SubjectRows(np.empty((len(SubjectRows._fields), capacity), np.int64))
 
     def _schema_versions_of(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
-        """For each row the place of its schema version in the list; few rows have one."""
-        places = np.full(max(rows, 1), NULL, np.int64)
+        """For each row the index of its schema version in the list; few rows have one."""
+        indexes = np.full(max(rows, 1), NULL, np.int64)
         is_mine = frames.protocol[:rows] == self._protocol
         is_there = (frames.schema_version_hex_bytes[:rows] >= 0) & (
             frames.last_sequence_id[:rows] != NULL
@@ -164,8 +164,8 @@ class PulsarRegistry:
             if version not in self._schema_codes and len(self._schema_codes) < MAX_NAMES:
                 self._schema_codes[version] = len(self._schema_versions)
                 self._schema_versions.append(version.hex())
-            places[row] = self._schema_codes.get(version, NULL)
-        return places
+            indexes[row] = self._schema_codes.get(version, NULL)
+        return indexes
 
     def _blocks(self, out: SubjectRows) -> list[TableBlock]:
         """The rows that closed as blocks of their two tables, in the order in which they closed."""

@@ -56,7 +56,7 @@ KEY_PRODUCER_NAME: Final = 7
 
 AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
 
-# Places in RegistryState.counters.
+# Indexes into RegistryState.counters.
 COUNT_OUT: Final = 0  # rows written to the outputs
 COUNT_NOTICES: Final = 1
 COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
@@ -97,7 +97,7 @@ class SubjectColumns(_SubjectColumns):
     """Producers and consumers, int64[rows] each; NULL where not known.
 
     kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
-    name: codes; schema_version: place in the registry's list of schema versions. connection: row in
+    name: codes; schema_version: index in the registry's list of schema versions. connection: row in
     RegistryConnections; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal
     of the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting:
     1 while it stands in a chain of producers without a topic.

@@ -92,7 +92,7 @@ def register_frames(
     """Fill the registry's columns of the frames of one protocol, in order.
 
     Args:
-        schema_versions: int64[rows], place of the frame's schema version in the registry's list.
+        schema_versions: int64[rows], index of the frame's schema version in the registry's list.
         out: gets the rows that close, from counters[COUNT_OUT] on; as many as can close fit.
         notices: int64[.., 2], kind and row, from counters[COUNT_NOTICES] on.
     """
@@ -271,10 +271,10 @@ def _take_opening(
         phase = UNOPENED
     if phase in (OPENING, OPEN):
         lifecycle = LIFECYCLE_REPEATED
-        place = state.counters[COUNT_NOTICES]
-        notices[place, 0] = ID_REOPENED
-        notices[place, 1] = row
-        state.counters[COUNT_NOTICES] = place + 1
+        notice = state.counters[COUNT_NOTICES]
+        notices[notice, 0] = ID_REOPENED
+        notices[notice, 1] = row
+        state.counters[COUNT_NOTICES] = notice + 1
     else:
         if phase == CLOSING:
             close_subject(state, out, subject, BY_CLIENT, NULL)

@@ -136,21 +136,21 @@ def drop_subject(state: RegistryState, subject: int) -> None:
 @kernel
 def write_row(state: RegistryState, out: SubjectRows, subject: int, closed_by: int) -> None:
     """Write the row of an incarnation that is over."""
-    place = state.counters[COUNT_OUT]
-    state.counters[COUNT_OUT] = place + 1
+    row = state.counters[COUNT_OUT]
+    state.counters[COUNT_OUT] = row + 1
     for column in range(SHARED_COLUMNS):
-        out.matrix[column, place] = state.subjects.matrix[column, subject]
-    if out.name_source[place] == NULL:
-        out.name_source[place] = NAME_UNKNOWN
-    out.closed_by[place] = closed_by
-    out.closing_row[place] = state.counters[COUNT_ROW]
+        out.matrix[column, row] = state.subjects.matrix[column, subject]
+    if out.name_source[row] == NULL:
+        out.name_source[row] = NAME_UNKNOWN
+    out.closed_by[row] = closed_by
+    out.closing_row[row] = state.counters[COUNT_ROW]
 
 
 @kernel
 def close_subject(
     state: RegistryState, out: SubjectRows, subject: int, closed_by: int, frame_no: int
 ) -> None:
-    """End the incarnation: its row, and a place among the closed.
+    """End the incarnation: write its row and put the subject into the list of the closed.
 
     Args:
         frame_no: of the frame that closed it; NULL keeps the one that is known.

@@ -255,12 +255,12 @@ def rare_details(
     may_have = np.array(_may_have_detail())
     commands = frames.command[rows]
     is_known = (commands >= 0) & (commands < len(may_have))
-    places = np.flatnonzero(may_have[np.where(is_known, commands, 0)] & is_known)
-    if not len(places):
+    indexes = np.flatnonzero(may_have[np.where(is_known, commands, 0)] & is_known)
+    if not len(indexes):
         return None
     details: list[str | None] = [None] * len(rows)
-    for place in places.tolist():
-        details[place] = detail(frames, int(rows[place]), sources, redact)
+    for index in indexes.tolist():
+        details[index] = detail(frames, int(rows[index]), sources, redact)
     return details
 
 

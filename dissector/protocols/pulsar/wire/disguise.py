@@ -44,7 +44,7 @@ LEFT_END: Final = 2
 LEFT_CODEC: Final = 3
 LEFT_SIZE: Final = 4  # uncompressed
 LEFT_SEED: Final = 5
-LEFT_STORED: Final = 6  # place of the checksum, -1 for none
+LEFT_STORED: Final = 6  # offset of the checksum, -1 for none
 LEFT_COVERED: Final = 7  # what it covers ends at LEFT_END
 LEFT_WRONG: Final = 8  # 1: it was wrong
 LEFT_CELLS: Final = 9
@@ -96,10 +96,10 @@ def _content_seed(data: ByteArray, start: int, end: int, state: DisguiseState) -
 def _numbered_seed(seed: int, number: int, size: int, state: DisguiseState) -> int:
     """A seed from numbers."""
     scratch = state.scratch
-    for place in range(8):
-        scratch[place] = (seed >> (8 * place)) & 0xFF
-        scratch[8 + place] = (number >> (8 * place)) & 0xFF
-        scratch[16 + place] = (size >> (8 * place)) & 0xFF
+    for index in range(8):
+        scratch[index] = (seed >> (8 * index)) & 0xFF
+        scratch[8 + index] = (number >> (8 * index)) & 0xFF
+        scratch[16 + index] = (size >> (8 * index)) & 0xFF
     return siphash(state.noise_key[0], state.noise_key[1], scratch, 0, 24)
 
 
@@ -213,8 +213,8 @@ def disguise_message(
             elif action == WORDS:
                 rename_words(data, first, at, state.key, state.cells, state.scratch)
             elif action == STARS:
-                for place in range(first, at):
-                    data[place] = _STAR
+                for offset in range(first, at):
+                    data[offset] = _STAR
             elif action in (SENTENCE, VERSION):
                 _leave(state, action, first, at)
             elif action != KEEP and (action != SHORT or size.value > _NUMBER_BYTES):
@@ -346,8 +346,8 @@ def _cut(
     fill_noise(data, start, end, _numbered_seed(seed, 2, end - start, state))
     if stored_at >= 0 and stored_at + 4 <= end:
         value = following(seed, 0)
-        for place in range(4):
-            data[stored_at + place] = (value >> (8 * place)) & 0xFF
+        for index in range(4):
+            data[stored_at + index] = (value >> (8 * index)) & 0xFF
 
 
 @kernel

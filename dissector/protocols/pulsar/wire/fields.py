@@ -63,7 +63,7 @@ _NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
 
 
 class NoticeLog(Bundle):
-    """What was odd about rows of a block. row: in the frame columns; kind: place in NOTICES."""
+    """What was odd about rows of a block. row: in the frame columns; kind: index in NOTICES."""
 
     row: Int64Array
     kind: Int64Array
@@ -85,7 +85,7 @@ class Fields(NamedTuple):
     finding_count: int
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """Where a frame lies: data[at:end] is there, the whole frame would end at frame_end."""
 
     at: int
@@ -95,25 +95,25 @@ class Place(NamedTuple):
 
 @inlined
 def _add_span(
-    spans: SpanColumns, count: int, row: int, source: int, place: Place, root: int
+    spans: SpanColumns, count: int, row: int, source: int, extent: Extent, root: int
 ) -> int:
     spans.row[count] = row
     spans.source[count] = source
-    spans.at[count] = place.at
-    spans.end[count] = place.end
+    spans.at[count] = extent.at
+    spans.end[count] = extent.end
     spans.root[count] = root
     return count + 1
 
 
 @inlined
 def _judge_checksum(
-    frames: FrameColumns, row: int, data: ByteArray, place: Place, has_checksum: bool
+    frames: FrameColumns, row: int, data: ByteArray, extent: Extent, has_checksum: bool
 ) -> None:
-    """The verdict over a complete frame; place.at is behind the checksum."""
+    """The verdict over a complete frame; extent.at is behind the checksum."""
     if not has_checksum:
         frames.checksum[row] = CHECKSUM_ABSENT
         return
-    computed = crc32c(data, place.at, place.end - place.at)
+    computed = crc32c(data, extent.at, extent.end - extent.at)
     frames.crc32c_computed[row] = computed
     is_right = computed == frames.crc32c_stored[row]
     frames.checksum[row] = CHECKSUM_OK if is_right else CHECKSUM_MISMATCH
@@ -121,46 +121,46 @@ def _judge_checksum(
 
 @inlined
 def _locate_entry(
-    frames: FrameColumns, row: int, data: ByteArray, place: Place, spans: SpanColumns, count: int
+    frames: FrameColumns, row: int, data: ByteArray, extent: Extent, spans: SpanColumns, count: int
 ) -> int:
-    """The second half of a SEND or MESSAGE; place.at is its first byte.
+    """The second half of a SEND or MESSAGE; extent.at is its first byte.
 
     Returns the number of spans, or -1 minus it if the sizes contradict each other.
     """
     source = frames.source[row]
-    at = place.at
-    end = place.end
+    at = extent.at
+    end = extent.end
     if end - at >= 6 and be16(data, at) == MAGIC_BROKER_ENTRY:
         size = be32(data, at + 2)
-        if size > place.frame_end - at - 6:
+        if size > extent.frame_end - at - 6:
             return -1 - count
         if size > end - at - 6:
             return count
-        part = Place(at + 6, at + 6 + size, 0)
+        part = Extent(at + 6, at + 6 + size, 0)
         count = _add_span(spans, count, row, source, part, ROOT_BROKER_ENTRY)
         at = part.end
-    if end < place.frame_end and end - at < 6:
+    if end < extent.frame_end and end - at < 6:
         return count  # cut where a checksum may stand
     has_checksum = end - at >= 6 and be16(data, at) == MAGIC_CHECKSUM
     if has_checksum:
         frames.crc32c_stored[row] = be32(data, at + 2)
         at += 6
     if frames.status[row] == COMPLETE:
-        _judge_checksum(frames, row, data, Place(at, end, 0), has_checksum)
+        _judge_checksum(frames, row, data, Extent(at, end, 0), has_checksum)
     if end - at < 4:
-        return count if place.frame_end - at >= 4 else -1 - count
+        return count if extent.frame_end - at >= 4 else -1 - count
     size = be32(data, at)
     at += 4
-    if size > place.frame_end - at:
+    if size > extent.frame_end - at:
         return -1 - count
     frames.metadata_bytes[row] = size
     frames.metadata_at[row] = at
     frames.payload_at[row] = at + size
-    frames.payload_bytes[row] = place.frame_end - at - size
+    frames.payload_bytes[row] = extent.frame_end - at - size
     if size <= end - at:
         is_send = frames.command[row] == SEND
         root = ROOT_METADATA_OF_SEND if is_send else ROOT_METADATA_OF_MESSAGE
-        count = _add_span(spans, count, row, source, Place(at, at + size, 0), root)
+        count = _add_span(spans, count, row, source, Extent(at, at + size, 0), root)
     return count
 
 
@@ -187,10 +187,10 @@ def _locate_frame(
         return -1 - count
     if size > end - at - 8:
         return count
-    part = Place(at + 8, at + 8 + size, 0)
+    part = Extent(at + 8, at + 8 + size, 0)
     count = _add_span(spans, count, row, frames.source[row], part, ROOT_COMMAND)
     if is_entry:
-        return _locate_entry(frames, row, data, Place(part.end, end, frame_end), spans, count)
+        return _locate_entry(frames, row, data, Extent(part.end, end, frame_end), spans, count)
     return count
 
 

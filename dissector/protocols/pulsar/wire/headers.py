@@ -156,7 +156,7 @@ def check_header(
 
 
 @inlined
-def checksum_place(data: ByteArray, offset: int, end: int) -> int:
+def checksum_offset(data: ByteArray, offset: int, end: int) -> int:
     """Where the 0x0e01 of a SEND or MESSAGE frame stands.
 
     Args:
@@ -185,7 +185,7 @@ def checksum_place(data: ByteArray, offset: int, end: int) -> int:
 def prove_frame(data: ByteArray, offset: int, length: int) -> int:
     """Whether a complete frame proves itself: 1 right checksum, 0 it carries none, -1 wrong."""
     end = offset + length
-    at = checksum_place(data, offset, end)
+    at = checksum_offset(data, offset, end)
     if at < 0:
         return 0
     return 1 if crc32c(data, at + 6, end - at - 6) == be32(data, at + 2) else -1

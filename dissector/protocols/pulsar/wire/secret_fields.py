@@ -146,10 +146,10 @@ def _is_whole_secret(name: str, field: Field | None, is_of_secret_key: bool) -> 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A number and the offset behind it; the end where it is none."""
     value = 0
-    for place in range(10):
-        if at + place >= end:
+    for index in range(10):
+        if at + index >= end:
             break
-        value |= (data[at + place] & 0x7F) << 7 * place
-        if data[at + place] < 0x80:
-            return value, at + place + 1
+        value |= (data[at + index] & 0x7F) << 7 * index
+        if data[at + index] < 0x80:
+            return value, at + index + 1
     return value, end
