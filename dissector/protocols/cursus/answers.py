@@ -127,9 +127,9 @@ def log_ends(answer: Answer) -> list[tuple[int, int]]:
     offsets = answer.fields.get("offsets")
     if isinstance(offsets, bytes):
         for part in offsets.split(b","):
-            place, _, rest = part.partition(b":")
+            label, _, rest = part.partition(b":")
             values = dict(each.partition(b"=")[::2] for each in rest.split(b":"))
-            numbers = (whole_number(place.removeprefix(b"P")), whole_number(values.get(b"latest")))
+            numbers = (whole_number(label.removeprefix(b"P")), whole_number(values.get(b"latest")))
             if numbers[0] is not None and numbers[1] is not None:
                 found.append((numbers[0], numbers[1]))
     partitions = answer.fields.get("partitions")

@@ -89,8 +89,8 @@ def _no_record() -> Record:
 def _digits(data: ByteArray, at: int, count: int) -> int:
     """A number in decimal digits, -1 if there is anything else."""
     value = 0
-    for place in range(at, at + count):
-        digit = byte(data, place) - 0x30
+    for offset in range(at, at + count):
+        digit = byte(data, offset) - 0x30
         if digit < 0 or digit > 9:
             return -1
         value = value * 10 + digit
@@ -117,41 +117,41 @@ def read_head(data: ByteArray, at: int, end: int, layout: int) -> Head:
         return _no_head()
     topic_bytes = be16(data, at + 2)
     topic_at = at + 4
-    place = topic_at + topic_bytes
-    if end - place < 5:
+    cursor = topic_at + topic_bytes
+    if end - cursor < 5:
         return _no_head()
     if layout == SEED:
-        digits = be16(data, place)
-        if digits < 1 or digits > _MAX_PARTITION_DIGITS or end - place < 4 + digits:
+        digits = be16(data, cursor)
+        if digits < 1 or digits > _MAX_PARTITION_DIGITS or end - cursor < 4 + digits:
             return _no_head()
-        partition = _digits(data, place + 2, digits)
+        partition = _digits(data, cursor + 2, digits)
         if partition < 0:
             return _no_head()
-        acks_bytes = be16(data, place + 2 + digits)
-        place += 4 + digits
+        acks_bytes = be16(data, cursor + 2 + digits)
+        cursor += 4 + digits
     else:
-        partition = _signed32(be32(data, place))
-        acks_bytes = byte(data, place + 4)
-        place += 5
+        partition = _signed32(be32(data, cursor))
+        acks_bytes = byte(data, cursor + 4)
+        cursor += 5
     flag_bytes = 0 if layout == V010 else 1
-    if end - place < acks_bytes + flag_bytes + 20:
+    if end - cursor < acks_bytes + flag_bytes + 20:
         return _no_head()
-    acks = _acks(data, place, acks_bytes)
-    place += acks_bytes
-    idempotent = byte(data, place) if flag_bytes == 1 else 0
-    place += flag_bytes
+    acks = _acks(data, cursor, acks_bytes)
+    cursor += acks_bytes
+    idempotent = byte(data, cursor) if flag_bytes == 1 else 0
+    cursor += flag_bytes
     if idempotent > 1:
         return _no_head()
     return Head(
-        place + 20,
+        cursor + 20,
         topic_at,
         topic_bytes,
         partition,
         acks,
         idempotent,
-        be64(data, place),
-        be64(data, place + 8),
-        _signed32(be32(data, place + 16)),
+        be64(data, cursor),
+        be64(data, cursor + 8),
+        _signed32(be32(data, cursor + 16)),
     )
 
 
@@ -162,37 +162,37 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
         return _no_record()
     producer_at = at + 18
     producer_bytes = be16(data, at + 16)
-    place = producer_at + producer_bytes
-    if end - place < 14:
+    cursor = producer_at + producer_bytes
+    if end - cursor < 14:
         return _no_record()
-    key_bytes = be16(data, place)
-    key_at = place + 2
-    place = key_at + key_bytes
-    if end - place < 12:
+    key_bytes = be16(data, cursor)
+    key_at = cursor + 2
+    cursor = key_at + key_bytes
+    if end - cursor < 12:
         return _no_record()
-    epoch = be64(data, place)
-    payload_bytes = be32(data, place + 8)
-    payload_at = place + 12
-    place = payload_at + payload_bytes
-    event_at = place
+    epoch = be64(data, cursor)
+    payload_bytes = be32(data, cursor + 8)
+    payload_at = cursor + 12
+    cursor = payload_at + payload_bytes
+    event_at = cursor
     event_bytes = 0
     schema_version = 0
     aggregate_version = 0
     if layout in (CURRENT, SEED):
-        if end - place < _EVENT_FIELDS:
+        if end - cursor < _EVENT_FIELDS:
             return _no_record()
-        event_bytes = be16(data, place)
-        event_at = place + 2
-        place = event_at + event_bytes
-        if end - place < 14:
+        event_bytes = be16(data, cursor)
+        event_at = cursor + 2
+        cursor = event_at + event_bytes
+        if end - cursor < 14:
             return _no_record()
-        schema_version = be32(data, place)
-        aggregate_version = be64(data, place + 4)
-        place += 14 + be16(data, place + 12)
-    if place > end:
+        schema_version = be32(data, cursor)
+        aggregate_version = be64(data, cursor + 4)
+        cursor += 14 + be16(data, cursor + 12)
+    if cursor > end:
         return _no_record()
     return Record(
-        place,
+        cursor,
         be64(data, at),
         be64(data, at + 8),
         producer_at,
@@ -214,13 +214,13 @@ def end_of_records(data: ByteArray, head: Head, end: int, layout: int) -> int:
     """The offset behind the last record, -1 if they are not all there."""
     if head.records_at < 0 or head.records < 0 or head.records > MAX_RECORDS:
         return -1
-    place = head.records_at
+    cursor = head.records_at
     for _ in range(head.records):
-        record = read_record(data, place, end, layout)
+        record = read_record(data, cursor, end, layout)
         if record.next < 0:
             return -1
-        place = record.next
-    return int(place)
+        cursor = record.next
+    return int(cursor)
 
 
 @kernel

@@ -28,7 +28,7 @@ from dissector.tables import HashTable, find, put
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 AllSources = tuple[ByteArray, ByteArray, ByteArray, ByteArray, ByteArray]
 
-OPENED_SOURCE: Final = 4  # place of the uncompressed bodies behind a block's four sources
+OPENED_SOURCE: Final = 4  # index of the uncompressed bodies, behind a block's four sources
 _MARKER: Final[ByteArray] = np.frombuffer(b"__cursus_txn_control_marker__", np.uint8).copy()
 
 
@@ -102,19 +102,19 @@ def is_marker(data: ByteArray, at: int, size: int) -> bool:
     if size != len(_MARKER):
         return False
     is_same = True
-    for place in range(size):
-        if byte(data, at + place) != _MARKER[place]:
+    for index in range(size):
+        if byte(data, at + index) != _MARKER[index]:
             is_same = False
     return is_same
 
 
 @inlined
 def same_bytes(data: ByteArray, one: int, other: int, size: int) -> bool:
-    """Whether two places hold the same bytes."""
-    place = 0
-    while place < size and byte(data, one + place) == byte(data, other + place):
-        place += 1
-    return place == size
+    """Whether the bytes at two offsets are the same."""
+    index = 0
+    while index < size and byte(data, one + index) == byte(data, other + index):
+        index += 1
+    return index == size
 
 
 @inlined
@@ -123,7 +123,7 @@ def _read_records(
 ) -> None:
     """Sum up the records of a batch that is known to be whole."""
     layout = out.layout[row]
-    place = out.records_at[row]
+    cursor = out.records_at[row]
     producer_at = 0
     producer_bytes = -1
     is_one_producer = True
@@ -132,7 +132,7 @@ def _read_records(
     is_rising = 1
     previous = 0
     for number in range(out.records[row]):
-        record = read_record(data, place, out.end[row], layout)
+        record = read_record(data, cursor, out.end[row], layout)
         if number == 0:
             producer_at = record.producer_at
             producer_bytes = record.producer_bytes
@@ -151,12 +151,12 @@ def _read_records(
             markers += 1
         previous = record.offset
         payload += record.payload_bytes
-        place = record.next
+        cursor = record.next
     out.payload[row] = payload
     out.markers[row] = markers
     out.is_rising[row] = is_rising
     out.last_offset[row] = previous
-    out.leftover[row] = out.end[row] - place
+    out.leftover[row] = out.end[row] - cursor
     if is_one_producer and producer_bytes > 0:
         frames.producer_name[row] = out.first_producer[row]
         frames.producer_epoch[row] = out.first_epoch[row]

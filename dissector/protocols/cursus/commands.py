@@ -1,6 +1,6 @@
 """Cursus' commands and answers: their numbers and names, and what a command is about.
 
-A number is the place of the name in NAMES; it is ours alone, on the wire there are only words.
+A number is the index of the name in NAMES; it is ours alone, on the wire there are only words.
 """
 
 from typing import Final

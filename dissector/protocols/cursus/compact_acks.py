@@ -40,7 +40,7 @@ _TEXT: Final[ByteArray] = np.frombuffer(b"".join(_PIECES), np.uint8).copy()
 _ENDS: Final[Int64Array] = np.cumsum([len(piece) for piece in _PIECES])
 
 
-class Place(NamedTuple):
+class Parsed(NamedTuple):
     """Where reading goes on, -1 if it cannot; and the number that was read."""
 
     at: int
@@ -61,35 +61,35 @@ class CompactAck(NamedTuple):
 
 @inlined
 def _past(data: ByteArray, at: int, end: int, piece: int) -> int:
-    """The place behind a piece of fixed text, -1 if it is not there."""
+    """The offset behind a piece of fixed text, -1 if it is not there."""
     start = _ENDS[piece - 1] if piece > 0 else 0
     size = _ENDS[piece] - start
     if at < 0 or end - at < size:
         return -1
-    for place in range(size):
-        if byte(data, at + place) != _TEXT[start + place]:
+    for index in range(size):
+        if byte(data, at + index) != _TEXT[start + index]:
             return -1
     return int(at + size)
 
 
 @inlined
-def _number(data: ByteArray, at: int, end: int) -> Place:
+def _number(data: ByteArray, at: int, end: int) -> Parsed:
     """Digits, with a sign or without."""
     if at < 0 or at >= end:
-        return Place(-1, 0)
+        return Parsed(-1, 0)
     is_negative = byte(data, at) == 0x2D
     first = at + 1 if is_negative else at
-    place = first
+    cursor = first
     value = 0
-    while place < end and place - first <= _MAX_DIGITS:
-        digit = byte(data, place) - 0x30
+    while cursor < end and cursor - first <= _MAX_DIGITS:
+        digit = byte(data, cursor) - 0x30
         if digit < 0 or digit > 9:
             break
         value = value * 10 + digit
-        place += 1
-    if place == first or place - first > _MAX_DIGITS:
-        return Place(-1, 0)
-    return Place(place, -value if is_negative else value)
+        cursor += 1
+    if cursor == first or cursor - first > _MAX_DIGITS:
+        return Parsed(-1, 0)
+    return Parsed(cursor, -value if is_negative else value)
 
 
 @inlined
@@ -97,14 +97,14 @@ def _behind_name(data: ByteArray, at: int, end: int) -> int:
     """The quote behind a name without escapes, -1 if there is none."""
     if at < 0:
         return -1
-    place = at
-    while place < end:
-        value = byte(data, place)
+    cursor = at
+    while cursor < end:
+        value = byte(data, cursor)
         if value == 0x22:
-            return place
+            return cursor
         if value == 0x5C:
             return -1
-        place += 1
+        cursor += 1
     return -1
 
 

@@ -1,8 +1,8 @@
 """Deliveries that wait for a commit, and how far each group has fetched and committed.
 
-A *position* is a group's place in a partition. Its deliveries stand in a list, oldest first, until
-a commit closes them. Its fetched offsets are kept as the topmost run; runs below it, which a gap
-has ended, are handed to the rules in `groups`, as is every offset that comes a second time.
+A *position* is how far a group is in a partition. Its deliveries stand in a list, oldest first,
+until a commit closes them. Its fetched offsets are kept as the topmost run; runs below it, which a
+gap has ended, are handed to the rules in `groups`, as is every offset that comes a second time.
 """
 
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ from dissector.tables import (
 LARGEST: Final = (1 << 63) - 1
 _COLUMNS: Final = len(DELIVERY_COLUMNS)
 
-# Places of DeliveryState.counts.
+# Indexes into DeliveryState.counts.
 OPEN: Final = 0  # deliveries that wait for a commit, at all positions
 _RUNS: Final = 1  # of ended
 _LIMIT: Final = 2  # of those that wait
@@ -81,7 +81,7 @@ class EndedRuns(Records):
 
 
 class DeliveryState(State):
-    """All of it. by_position: positions by subscription, topic and partition; closed_connections:
+    """All deliveries. by_position: positions by subscription, topic, partition; closed_connections:
     connections that are over; closed: deliveries that are over; counts: see above.
     """
 
@@ -251,11 +251,11 @@ def unlink_overlapping(
 @kernel
 def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row: int) -> None:
     """Close deliveries that are in no list, with another outcome where their connection is over."""
-    for place in range(len(found)):
-        connection = state.deliveries.connection_id[found[place]]
+    for index in range(len(found)):
+        connection = state.deliveries.connection_id[found[index]]
         is_over = find(state.closed_connections, connection, 0, 0, 0) != ABSENT
         is_other = is_over and outcome != UNRESOLVED_AT_LIMIT
-        write_delivery(state, found[place], DELIVERY_CONN_CLOSED if is_other else outcome, row)
+        write_delivery(state, found[index], DELIVERY_CONN_CLOSED if is_other else outcome, row)
 
 
 class OpenDeliveries(ClosesRows):

@@ -136,7 +136,7 @@ class CursusDisguise:
         if is_whole and opened is not None:
             after = np.frombuffer(bytearray(self._body(opened[1])), np.uint8)
             free = np.zeros(len(after), bool)
-            for start, end, is_name in _places(opened[1]) if opened[1].startswith(_MAGIC) else ():
+            for start, end, is_name in _spans(opened[1]) if opened[1].startswith(_MAGIC) else ():
                 free[start:end] = not is_name
             made = repacked(_PACKERS[opened[0]], np.where(free, ~after, after), after, len(body))
         if made is None:
@@ -153,7 +153,7 @@ class CursusDisguise:
     def _batch(self, body: bytes) -> bytes:
         out = bytearray(body)
         end = len(body)
-        for start, stop, is_name in _places(body):
+        for start, stop, is_name in _spans(body):
             if stop > end:
                 out[start:] = self._hidden(body[start:])
                 break
@@ -259,7 +259,7 @@ class CursusDisguise:
         return bytes(out)
 
 
-def _places(body: bytes) -> Iterator[tuple[int, int, bool]]:
+def _spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
     """Start and end of names (True) and payloads (False) of a batch, in the layout that fits; what
     cannot be read is payload."""
     data = np.frombuffer(bytearray(body), np.uint8)

@@ -182,7 +182,7 @@ class Effects:
     def answered(
         self, which: int, row: int, line: Line | None, answer: Answer | None, is_good: bool
     ) -> bool:
-        """A request was answered; False if what it wanted stored was there already."""
+        """A request was answered; False if what it was to store was there already."""
         frames, exchanges = self._work.frames, self._state.exchanges
         command = int(exchanges.request_command[which])
         if exchanges.is_passed_on[which] == 1:
@@ -307,9 +307,9 @@ class Effects:
         command, partition = exchanges.request_command[which], int(exchanges.partition[which])
         topic = int(exchanges.topic[which])
         if command == _APPEND_STREAM:
-            offset, place = answer.number("offset"), answer.number("partition")
-            if offset is not None and place is not None:
-                self._produced.see_log_end(topic, place, offset + 1)
+            offset, answered = answer.number("offset"), answer.number("partition")
+            if offset is not None and answered is not None:
+                self._produced.see_log_end(topic, answered, offset + 1)
         elif answer.ack is not None and partition != NULL:
             is_end = command != BATCH and "leader" not in answer.fields
             following = answer.ack.last_offset + (0 if is_end else 1)

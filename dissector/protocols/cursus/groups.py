@@ -235,7 +235,7 @@ class Groups:
             self._below.setdefault(position, Intervals()).add(first, stop - 1)
 
     def _fetched(self, position: int) -> Intervals:
-        """All offsets that were fetched, until `_keep_top` is told of them."""
+        """All offsets that were fetched, until `_keep_top` is given them."""
         self._note_runs()
         fetched = self._below.setdefault(position, Intervals())
         first, top = self._state.positions.matrix[position, 3:5].tolist()

@@ -64,17 +64,17 @@ def _is_topic_byte(value: int) -> bool:
 
 @inlined
 def _is_topic(data: ByteArray, at: int, end: int) -> bool:
-    place = at
-    while place < end and _is_topic_byte(byte(data, place)):
-        place += 1
-    return place >= end
+    cursor = at
+    while cursor < end and _is_topic_byte(byte(data, cursor)):
+        cursor += 1
+    return cursor >= end
 
 
 @inlined
 def _is_text(data: ByteArray, at: int, end: int) -> bool:
     """Whether bytes are text: no control characters but blanks, no byte that UTF-8 never has."""
-    for place in range(at, end):
-        value = byte(data, place)
+    for offset in range(at, end):
+        value = byte(data, offset)
         if (value < 0x20 and not is_blank(value)) or value == 0x7F:
             return False
         if value == 0xC0 or value == 0xC1 or value >= 0xF5:
@@ -233,14 +233,14 @@ def _judge_json(data: ByteArray, at: int, end: int, body_end: int, direction: in
         if first == 0x7B:
             return 1 if second in (0x22, 0x7D) or is_blank(second) else -1
         return 1 if second in (0x7B, 0x22, 0x5D) else -1
-    place = at + 1
-    while place < end and is_blank(byte(data, place)):
-        place += 1
-    if end - place < 5:
+    cursor = at + 1
+    while cursor < end and is_blank(byte(data, cursor)):
+        cursor += 1
+    if end - cursor < 5:
         return 0 if end < body_end else -1
-    key = be32(data, place + 1)
+    key = be32(data, cursor + 1)
     is_answer = key in (_STAT, _SUCC, _ERRO)
-    return 1 if first == 0x7B and byte(data, place) == 0x22 and is_answer else -1
+    return 1 if first == 0x7B and byte(data, cursor) == 0x22 and is_answer else -1
 
 
 @inlined
@@ -269,38 +269,38 @@ def _judge_plain(
 @inlined
 def _judge_snappy(data: ByteArray, at: int, end: int, body_end: int, direction: int) -> int:
     """A bare snappy block has no mark: a length, then a literal that must dispatch as a body."""
-    place = at
-    while place < min(end, at + 4) and byte(data, place) >= 0x80:
-        place += 1
-    place += 1
-    if place >= end:
+    cursor = at
+    while cursor < min(end, at + 4) and byte(data, cursor) >= 0x80:
+        cursor += 1
+    cursor += 1
+    if cursor >= end:
         return 0 if end < body_end else -1
-    tag = byte(data, place)
+    tag = byte(data, cursor)
     if tag & 3:
         return -1
     size = (tag >> 2) + 1
-    place += 1
+    cursor += 1
     if size > 60:
         extra = size - 60
         size = 0
-        if end - place < extra:
+        if end - cursor < extra:
             return 0 if end < body_end else -1
         for number in range(extra):
-            size |= byte(data, place + number) << (8 * number)
+            size |= byte(data, cursor + number) << (8 * number)
         size += 1
-        place += extra
-    if place >= end:
+        cursor += extra
+    if cursor >= end:
         return 0 if end < body_end else -1
-    stop = min(end, place + size)
-    first = byte(data, place)
+    stop = min(end, cursor + size)
+    first = byte(data, cursor)
     if first != 0xBA and first != 0x00:
         return -1  # texts are too short to tell
     judged = _judge_plain(
-        data, place, stop, body_end + _SMALLEST_BATCH, direction, _FIRST_OF_SEARCH
+        data, cursor, stop, body_end + _SMALLEST_BATCH, direction, _FIRST_OF_SEARCH
     )
     # A literal that ends before it tells anything is none of a body: compressors begin with a
     # long one. Bytes of a Pulsar frame's sizes would pass for such a block.
-    return -1 if judged == 0 and stop == place + size else judged
+    return -1 if judged == 0 and stop == cursor + size else judged
 
 
 @inlined

@@ -57,8 +57,8 @@ class Line(NamedTuple):
     """A command as it was sent.
 
     command: number, UNKNOWN for a word that is in no list; envelope: topic around it, None if bare;
-    arguments: values by name, the last of several; payload: place and bytes behind `message=`, None
-    without; entries: (partition, next offset) of a commit list, or None.
+    arguments: values by name, the last of several; payload: offset and bytes behind `message=`, or
+    None; entries: (partition, next offset) of a commit list, or None.
     """
 
     command: int
@@ -149,8 +149,8 @@ def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: in
     grammar = KEY_VALUE
     if words and b"=" not in words[0] and command in _POSITIONS:
         grammar = POSITIONAL
-        for place, value in zip(_POSITIONS[command], words, strict=False):
-            arguments[place.encode()] = value
+        for argument, value in zip(_POSITIONS[command], words, strict=False):
+            arguments[argument.encode()] = value
     else:
         for each in words:
             name, is_given, value = each.partition(b"=")
@@ -163,8 +163,8 @@ def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
     """`P0:11,P1:21` as pairs, also without the letter; None if it is anything else."""
     found = []
     for part in text.split(b","):
-        place, is_given, offset = part.partition(b":")
-        partition = whole_number(place.removeprefix(b"P").removeprefix(b"p"))
+        label, is_given, offset = part.partition(b":")
+        partition = whole_number(label.removeprefix(b"P").removeprefix(b"p"))
         following = whole_number(offset)
         if not is_given or partition is None or following is None:
             return None
@@ -210,7 +210,7 @@ def line_detail(line: Line, redact: bool, is_full: bool = False) -> dict[str, An
             title = shown(name, redact)
             found[title] = shown_field(title, value, redact)
     if line.entries is not None:
-        found["offsets"] = {f"P{place}": offset for place, offset in line.entries}
+        found["offsets"] = {f"P{partition}": offset for partition, offset in line.entries}
     if line.payload is not None:
         found["message_bytes"] = len(line.payload[1])
     return found

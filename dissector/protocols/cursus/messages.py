@@ -23,7 +23,7 @@ _ROWS: Final = (1 << 15) + 8  # of one block; a batch of more records makes room
 
 
 class MessageColumns(Bundle):
-    """Columns of the table; key and payload as places in the body's source, for what is asked."""
+    """Columns of the table; key and payload as offsets in the body's source, for what is asked."""
 
     connection_id: Int64Array
     frame_no: Int64Array
@@ -86,8 +86,8 @@ def _fill_frame(
 @inlined
 def _keep(text: ByteArray, used: int, data: ByteArray, at: int, size: int) -> int:
     """Copy a key behind the others; returns how many bytes there are then."""
-    for place in range(size):
-        text[used + place] = data[at + place]
+    for index in range(size):
+        text[used + index] = data[at + index]
     return used + size
 
 
@@ -136,14 +136,14 @@ def _fill_batch(
 ) -> Filled:
     """All records of a batch but the marks of transactions; their producer is mostly one."""
     count, used = filled.messages, filled.used
-    place = bodies.records_at[row]
+    cursor = bodies.records_at[row]
     is_stored = 0 if frames.direction[row] == TO_BROKER else 1
     producer_at = 0
     producer_bytes = -1
     producer = NULL
     for index in range(bodies.records[row]):
-        record = read_record(data, place, bodies.end[row], bodies.layout[row])
-        place = record.next
+        record = read_record(data, cursor, bodies.end[row], bodies.layout[row])
+        cursor = record.next
         if is_marker(data, record.payload_at, record.payload_bytes):
             continue
         size = record.producer_bytes

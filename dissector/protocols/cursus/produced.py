@@ -34,7 +34,7 @@ from dissector.tables import (
 MAX_REMEMBERED: Final = 1 << 17  # batches; and producers and logs; a power of two
 _SMALL: Final = 64
 
-# Places of ProducedState.counts: how many there ever were.
+# Indexes into ProducedState.counts: how many there ever were.
 _BATCHES: Final = 0
 _PROGRESS: Final = 1
 
@@ -80,7 +80,7 @@ class Series(Records):
 
 class Batches(Records):
     """copies: how often sent; is_stored: a copy was acknowledged; previous, jump: numbers of
-    earlier batches of the series, 0 for none; depth: place in the chain, from 1.
+    earlier batches of the series, 0 for none; depth: position in the chain, from 1.
     """
 
     series: Int64Array
@@ -107,7 +107,7 @@ class Progress(Records):
 
 
 class ProducedState(State):
-    """All of it. once: topics that store each batch once; counts: see above."""
+    """All that was produced. once: topics that store each batch once; counts: see above."""
 
     by_series: HashTable
     series: Series
@@ -121,8 +121,8 @@ class ProducedState(State):
 
 
 @inlined
-def _place(number: int, capacity: int) -> int:
-    """The record of a number; capacity is a power of two."""
+def _slot(number: int, capacity: int) -> int:
+    """The slot of a number's record; capacity is a power of two."""
     return (number - 1) & (capacity - 1)
 
 
@@ -135,14 +135,14 @@ def _is_kept(state: ProducedState, number: int) -> bool:
 def _depth_of(state: ProducedState, number: int) -> int:
     if not _is_kept(state, number):
         return 0
-    return int(state.batches.depth[_place(number, len(state.batches.series))])
+    return int(state.batches.depth[_slot(number, len(state.batches.series))])
 
 
 @inlined
 def _jump_of(state: ProducedState, number: int) -> int:
     if not _is_kept(state, number):
         return 0
-    return int(state.batches.jump[_place(number, len(state.batches.series))])
+    return int(state.batches.jump[_slot(number, len(state.batches.series))])
 
 
 @inlined
@@ -224,11 +224,11 @@ def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
     capacity = len(batches.series)
     number = find(state.by_batch, series, batch.seq_start, batch.seq_end, 0)
     if number != ABSENT:
-        batches.copies[_place(number, capacity)] += 1
+        batches.copies[_slot(number, capacity)] += 1
         return number
     state.series.batches[series] += 1
     number = state.counts[_BATCHES] + 1
-    at = _place(number, capacity)
+    at = _slot(number, capacity)
     if number > capacity:
         _forget_batch(state, at)
     state.counts[_BATCHES] = number
@@ -246,10 +246,10 @@ def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
 
 @kernel
 def copies_of(state: ProducedState, number: int) -> int:
-    """How often a batch was batch, the last time included; NULL if that is forgotten."""
+    """How often a batch was sent, the last time included; NULL if that is forgotten."""
     if not _is_kept(state, number):
         return NULL
-    return int(state.batches.copies[_place(number, len(state.batches.series))])
+    return int(state.batches.copies[_slot(number, len(state.batches.series))])
 
 
 @kernel
@@ -257,7 +257,7 @@ def store_batch(state: ProducedState, number: int) -> int:
     """A copy of a batch was acknowledged: 1 if one was before."""
     if not _is_kept(state, number):
         return 0
-    at = _place(number, len(state.batches.series))
+    at = _slot(number, len(state.batches.series))
     before = state.batches.is_stored[at]
     state.batches.is_stored[at] = 1
     return int(before)
@@ -275,12 +275,12 @@ def published_ns(
     capacity = len(batches.series)
     number = state.series.newest[series]
     while _is_kept(state, number):
-        at = _place(number, capacity)
+        at = _slot(number, capacity)
         if batches.seq_start[at] <= seq_num:
             is_in = seq_num <= max(batches.seq_end[at], batches.seq_start[at])
             return int(batches.last_ns[at]) if is_in else NULL
         jump = batches.jump[at]
-        if _is_kept(state, jump) and batches.seq_start[_place(jump, capacity)] > seq_num:
+        if _is_kept(state, jump) and batches.seq_start[_slot(jump, capacity)] > seq_num:
             number = jump
         else:
             number = batches.previous[at]
@@ -317,7 +317,7 @@ def _advance(
     at = find(state.by_progress, topic, partition, producer, 0)
     if at == ABSENT:
         state.counts[_PROGRESS] += 1
-        at = _place(state.counts[_PROGRESS], len(known.topic))
+        at = _slot(state.counts[_PROGRESS], len(known.topic))
         if state.counts[_PROGRESS] > len(known.topic):
             remove(state.by_progress, known.topic[at], known.partition[at], known.producer[at], 0)
         known.topic[at] = topic
@@ -387,9 +387,9 @@ class Produced:
         if rows > len(state.progress.matrix):
             state.grow(progress=state.progress.grown(rows))
 
-    def _rows_for(self, place: int, more: int) -> int:
+    def _rows_for(self, counter: int, more: int) -> int:
         """Records for `more` further ones: a power of two, and no more than the limit."""
-        rows = int(self.state.counts[place]) + more
+        rows = int(self.state.counts[counter]) + more
         return min(self._limit, 1 << max(rows - 1, 1).bit_length())
 
     def see_log_end(self, topic: int, partition: int, following: int) -> None:

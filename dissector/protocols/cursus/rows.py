@@ -112,7 +112,7 @@ DELIVERY_COLUMNS: Final = _table_columns(Deliveries)
 
 class ClosesRows:
     """Base of what keeps open rows in a state: those that closed wait in `state.closed` to be
-    taken. CLOSED: place of their number among `state.counts`; COLUMNS: of their table."""
+    taken. CLOSED: index of their number in `state.counts`; COLUMNS: of their table."""
 
     CLOSED: ClassVar[int]
     COLUMNS: ClassVar[int]

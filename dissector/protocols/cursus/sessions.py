@@ -53,7 +53,7 @@ from dissector.tables import (
 
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
 
-# Places of SessionState.counts.
+# Indexes into SessionState.counts.
 PENDING: Final = 0  # requests that wait, of all sessions
 LIMIT: Final = 1  # of those
 _CLOSED: Final = 2  # records of closed
@@ -94,7 +94,7 @@ class Sessions(Records):
 
 
 class SessionState(State):
-    """All of it. by_connection: sessions; exchanges: requests that wait, and those of streams;
+    """All open sessions. by_connection: sessions; exchanges: requests that wait, those of streams, too;
     closed: exchanges that are over; counts: see above.
     """
 
