@@ -212,7 +212,7 @@ def _take_close(state: ConsumptionState, block: Block, row: int) -> None:
 def _take_fin(state: ConsumptionState, connection: int) -> None:
     """One side has ended its stream: its consumers begin to go.
 
-    The end of the connection is told only when the other side has ended as well, and another
+    The end of the connection is reported only when the other side has ended as well, and another
     consumer may have got the messages by then.
     """
     connection_row = find_connection(state, connection)

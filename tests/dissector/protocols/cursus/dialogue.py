@@ -10,7 +10,7 @@ FIRST_PORT = 41_000
 
 
 class Dialogue:
-    """Connections by number, opened when something is first said on them."""
+    """Connections by number, opened when something is first sent on them."""
 
     def __init__(self, broker_port: int = 9000) -> None:
         self._broker_port = broker_port

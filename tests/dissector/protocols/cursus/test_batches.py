@@ -65,9 +65,9 @@ def test_every_field_is_read_back(records, partition, acks):
     assert head.acks == {b"0": 0, b"1": 1, b"-1": -1, b"all": -1}[acks]
     assert head.seq_start == (signed(records[0].seq_num) if records else 0)
     assert head.seq_end == (signed(records[-1].seq_num) if records else 0)
-    place = head.records_at
+    cursor = head.records_at
     for record in records:
-        found = read_record(data, place, len(body), 0)
+        found = read_record(data, cursor, len(body), 0)
         assert found.offset == signed(record.offset) and found.seq_num == signed(record.seq_num)
         assert found.epoch == record.epoch
         for at, size, value in (
@@ -79,8 +79,8 @@ def test_every_field_is_read_back(records, partition, acks):
             assert body[at : at + size] == value
         assert found.schema_version == record.schema_version
         assert found.aggregate_version == signed(record.aggregate_version)
-        place = found.next
-    assert place == len(body) == end_of_records(data, head, len(body), 0)
+        cursor = found.next
+    assert cursor == len(body) == end_of_records(data, head, len(body), 0)
 
 
 @pytest.mark.parametrize("layout", cursus.LAYOUTS)
@@ -107,7 +107,7 @@ def test_an_empty_batch_is_of_the_present_layout():
     assert chosen(cursus.vector("empty answer")[4:]) == "cur"
 
 
-def test_bytes_behind_the_last_record_are_told_not_refused():
+def test_bytes_behind_the_last_record_are_reported_not_refused():
     body = cursus.batch_body(cursus.records(3)) + b"\0\0"
     assert chosen(body) == "cur+"
     assert chosen(cursus.batch_body(cursus.records(3))[:-1]) == "none"

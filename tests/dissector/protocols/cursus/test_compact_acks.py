@@ -28,8 +28,8 @@ numbers = st.one_of(st.integers(0, 99), st.integers(0, 10**20))
 @given(numbers, numbers, numbers, st.integers(-(10**19), 10**19), st.text("ab-é", max_size=9))
 def test_both_readers_agree(offset, start, end, epoch, producer):
     body = cursus.ack(offset, start, end, producer, epoch)[4:]
-    found, told = compact(body), read_answer(body)
-    assert found is None or found == told.ack
+    found, answer = compact(body), read_answer(body)
+    assert found is None or found == answer.ack
     if max(offset, start, end, abs(epoch)) < 10**18:
         assert found is not None
 

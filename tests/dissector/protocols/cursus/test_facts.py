@@ -29,13 +29,13 @@ def deliver(first: int, count: int, **options) -> bytes:
 
 
 def test_a_produce_and_its_answer():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, "CREATE topic=t1 partitions=1", "OK topic=t1 partitions=1")
-    talk.ask(0, cursus.batch(cursus.records(3), acks=b"-1"), cursus.ack(2, 1, 3))
-    talk.ask(0, cursus.batch(cursus.records(2, first=4), acks=b"0"), "OK")
-    talk.close(0)
-    tables = talk.rows()
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, "CREATE topic=t1 partitions=1", "OK topic=t1 partitions=1")
+    dialogue.ask(0, cursus.batch(cursus.records(3), acks=b"-1"), cursus.ack(2, 1, 3))
+    dialogue.ask(0, cursus.batch(cursus.records(2, first=4), acks=b"0"), "OK")
+    dialogue.close(0)
+    tables = dialogue.rows()
     assert pairs(tables) == [
         ("CREATE", "RESPONSE_OK", "ok"),
         ("BATCH", "RESPONSE_JSON", "ok"),
@@ -61,17 +61,17 @@ def test_a_produce_and_its_answer():
 
 
 def test_the_document_s_examples_byte_for_byte():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, cursus.vector("CREATE"), "OK topic=t1")
-    talk.ask(0, cursus.vector("METADATA"), "OK topic=t1 partitions=1 leaders=h:1 epochs=0")
-    talk.ask(0, cursus.vector("batch"), cursus.vector("ack"))
-    talk.ask(0, "CONSUME topic=t1 partition=0 offset=0 member=m", cursus.vector("empty answer"))
-    talk.client(0, "STREAM topic=t1 partition=0 group=g member=m")
-    talk.broker(0, cursus.vector("keepalive"))
-    talk.broker(0, cursus.vector("close"))
-    talk.close(0)
-    tables = talk.rows()
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, cursus.vector("CREATE"), "OK topic=t1")
+    dialogue.ask(0, cursus.vector("METADATA"), "OK topic=t1 partitions=1 leaders=h:1 epochs=0")
+    dialogue.ask(0, cursus.vector("batch"), cursus.vector("ack"))
+    dialogue.ask(0, "CONSUME topic=t1 partition=0 offset=0 member=m", cursus.vector("empty answer"))
+    dialogue.client(0, "STREAM topic=t1 partition=0 group=g member=m")
+    dialogue.broker(0, cursus.vector("keepalive"))
+    dialogue.broker(0, cursus.vector("close"))
+    dialogue.close(0)
+    tables = dialogue.rows()
     assert [row["command"] for row in tables["frames"]] == [
         *("CREATE", "RESPONSE_OK", "METADATA", "RESPONSE_OK", "BATCH", "RESPONSE_JSON"),
         *("CONSUME", "BATCH", "STREAM", "KEEPALIVE", "STREAM_CONTROL"),
@@ -88,15 +88,15 @@ def test_the_document_s_examples_byte_for_byte():
 
 
 def test_answers_come_in_the_order_of_requests():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for number in range(5):
-        talk.client(0, cursus.batch(cursus.records(1, first=number + 1)))
-    talk.client(0, "LIST_OFFSETS topic=t1")
+        dialogue.client(0, cursus.batch(cursus.records(1, first=number + 1)))
+    dialogue.client(0, "LIST_OFFSETS topic=t1")
     for number in range(5):
-        talk.broker(0, cursus.ack(number, number + 1, number + 1))
-    talk.broker(0, "OK topic=t1 partitions=1 offsets=P0:earliest=0:latest=5:leo=5:hwm=5")
-    tables = talk.rows()
+        dialogue.broker(0, cursus.ack(number, number + 1, number + 1))
+    dialogue.broker(0, "OK topic=t1 partitions=1 offsets=P0:earliest=0:latest=5:leo=5:hwm=5")
+    tables = dialogue.rows()
     rows = tables["exchanges"]
     assert [row["entry_id"] for row in rows[:5]] == list(range(5))
     assert [row["outstanding_before"] for row in rows[:5]] == list(range(5))
@@ -104,14 +104,14 @@ def test_answers_come_in_the_order_of_requests():
 
 
 def test_a_batch_sent_again_is_another_attempt_and_a_duplicate_where_it_may_be_stored_once():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for idempotent in (0, 1):
         made = cursus.batch(cursus.records(3, first=10 * idempotent + 1), idempotent=idempotent)
         for _ in range(2):
             start = 10 * idempotent + 1
-            talk.ask(0, made, cursus.ack(5, start, start + 2))
-    rows = talk.rows()["exchanges"]
+            dialogue.ask(0, made, cursus.ack(5, start, start + 2))
+    rows = dialogue.rows()["exchanges"]
     assert [(row["attempt"], row["outcome"]) for row in rows] == [
         (1, "ok"),
         (2, "ok"),
@@ -124,12 +124,12 @@ def test_a_batch_sent_again_is_another_attempt_and_a_duplicate_where_it_may_be_s
     "pack", [gzip.compress, lambda body: bytes(cramjam.snappy.compress_raw(body))]
 )
 def test_compressed_bodies_are_opened(pack):
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     body = cursus.batch_body(cursus.records(50, payload=b"x" * 40))
-    talk.ask(0, cursus.frame(pack(b"\0\0CREATE topic=t1")), "OK topic=t1")
-    talk.ask(0, cursus.frame(pack(body)), cursus.ack(49, 1, 50))
-    tables = talk.rows()
+    dialogue.ask(0, cursus.frame(pack(b"\0\0CREATE topic=t1")), "OK topic=t1")
+    dialogue.ask(0, cursus.frame(pack(body)), cursus.ack(49, 1, 50))
+    tables = dialogue.rows()
     assert len(tables["messages"]) == 50
     frame = tables["frames"][2]
     assert frame["command"] == "BATCH" and frame["compression"] in ("GZIP", "SNAPPY")
@@ -138,16 +138,16 @@ def test_compressed_bodies_are_opened(pack):
 
 
 def test_a_stream_is_one_exchange_and_every_push_a_delivery():
-    talk = Dialogue()
-    talk.open()
-    talk.client(0, "STREAM topic=t1 partition=0 group=g member=m-1")
-    talk.broker(0, cursus.vector("keepalive"))
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.client(0, "STREAM topic=t1 partition=0 group=g member=m-1")
+    dialogue.broker(0, cursus.vector("keepalive"))
     for first in (0, 5, 10):
-        talk.broker(0, deliver(first, 5))
-    talk.client(0, "LIST")
-    talk.broker(0, "STREAM_CONTROL type=CLOSE reason=replaced offset=15")
-    talk.close(0)
-    tables = talk.rows()
+        dialogue.broker(0, deliver(first, 5))
+    dialogue.client(0, "LIST")
+    dialogue.broker(0, "STREAM_CONTROL type=CLOSE reason=replaced offset=15")
+    dialogue.close(0)
+    tables = dialogue.rows()
     assert pairs(tables) == [("STREAM", "BATCH", "ok"), ("LIST", None, "not_awaited")]
     assert tables["exchanges"][0]["kind"] == "consume"
     rows = tables["deliveries"]
@@ -160,11 +160,11 @@ def test_a_stream_is_one_exchange_and_every_push_a_delivery():
 
 
 def test_a_stream_that_is_refused_leaves_the_connection_as_it_was():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, "STREAM topic=nope partition=0 group=g", 'ERROR: command_failed reason="no"')
-    talk.ask(0, "LIST", "OK count=0 topics=")
-    tables = talk.rows()
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, "STREAM topic=nope partition=0 group=g", 'ERROR: command_failed reason="no"')
+    dialogue.ask(0, "LIST", "OK count=0 topics=")
+    tables = dialogue.rows()
     assert pairs(tables) == [
         ("STREAM", "RESPONSE_ERROR", "error"),
         ("LIST", "RESPONSE_OK", "ok"),
@@ -173,17 +173,17 @@ def test_a_stream_that_is_refused_leaves_the_connection_as_it_was():
 
 
 def test_a_read_of_a_stream_is_answered_by_two_frames_or_by_one_error():
-    talk = Dialogue()
-    talk.open()
-    talk.client(0, "READ_STREAM topic=t1 key=k")
-    talk.broker(0, '{"status":"OK","topic":"t1","key":"k","partition":0,"count":2}')
-    talk.broker(0, deliver(0, 2))
-    talk.client(0, "READ_STREAM topic=t1 key=none")
-    talk.broker(0, '{"status":"OK","topic":"t1","key":"none","partition":0,"count":0}')
-    talk.broker(0, cursus.vector("keepalive"))
-    talk.ask(0, "READ_STREAM topic=t2 key=k", '{"error":"not_allowed here","status":"ERROR"}')
-    talk.ask(0, "LIST", "OK count=0 topics=")
-    tables = talk.rows()
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.client(0, "READ_STREAM topic=t1 key=k")
+    dialogue.broker(0, '{"status":"OK","topic":"t1","key":"k","partition":0,"count":2}')
+    dialogue.broker(0, deliver(0, 2))
+    dialogue.client(0, "READ_STREAM topic=t1 key=none")
+    dialogue.broker(0, '{"status":"OK","topic":"t1","key":"none","partition":0,"count":0}')
+    dialogue.broker(0, cursus.vector("keepalive"))
+    dialogue.ask(0, "READ_STREAM topic=t2 key=k", '{"error":"not_allowed here","status":"ERROR"}')
+    dialogue.ask(0, "LIST", "OK count=0 topics=")
+    tables = dialogue.rows()
     assert pairs(tables) == [
         ("READ_STREAM", "BATCH", "ok"),
         ("READ_STREAM", "KEEPALIVE", "ok"),
@@ -194,26 +194,26 @@ def test_a_read_of_a_stream_is_answered_by_two_frames_or_by_one_error():
 
 
 def test_what_nobody_answers_or_reads():
-    talk = Dialogue()
+    dialogue = Dialogue()
     for _ in range(3):
-        talk.open()
-    talk.ask(0, "LIST", "OK count=0 topics=")
-    talk.client(0, "LEAVE_GROUP topic=t1 group=g member=m generation=1")
-    talk.close(0)
-    talk.ask(1, cursus.batch(cursus.records(1, first=9)), cursus.ack(0, 9, 9))
-    talk.client(1, cursus.batch(cursus.records(1, first=3), idempotent=1))
-    talk.close(1)
-    talk.ask(2, "LIST", "OK count=0 topics=")
-    talk.client(2, "METADATA topic=t1")
-    tables = talk.rows()
+        dialogue.open()
+    dialogue.ask(0, "LIST", "OK count=0 topics=")
+    dialogue.client(0, "LEAVE_GROUP topic=t1 group=g member=m generation=1")
+    dialogue.close(0)
+    dialogue.ask(1, cursus.batch(cursus.records(1, first=9)), cursus.ack(0, 9, 9))
+    dialogue.client(1, cursus.batch(cursus.records(1, first=3), idempotent=1))
+    dialogue.close(1)
+    dialogue.ask(2, "LIST", "OK count=0 topics=")
+    dialogue.client(2, "METADATA topic=t1")
+    tables = dialogue.rows()
     found = {(row["request_command"], row["outcome"]) for row in tables["exchanges"]}
     assert ("LEAVE_GROUP", "not_awaited") in found
     assert ("BATCH", "conn_closed") in found
     assert ("METADATA", "unanswered_at_end") in found
 
 
-def committed(talk: Dialogue, number: int, following: int) -> None:
-    talk.ask(
+def committed(dialogue: Dialogue, number: int, following: int) -> None:
+    dialogue.ask(
         number,
         f"COMMIT_OFFSET topic=t1 partition=0 group=g offset={following} generation=1 member=m-1",
         "OK",
@@ -221,17 +221,21 @@ def committed(talk: Dialogue, number: int, following: int) -> None:
 
 
 def test_a_commit_closes_deliveries_on_any_connection():
-    talk = Dialogue()
+    dialogue = Dialogue()
     for _ in range(2):
-        talk.open()
-    talk.ask(0, "JOIN_GROUP topic=t1 group=g member=m", JOINED)
+        dialogue.open()
+    dialogue.ask(0, "JOIN_GROUP topic=t1 group=g member=m", JOINED)
     for first in (0, 10):
-        talk.ask(1, "CONSUME topic=t1 partition=0 offset=0 group=g member=m-1", deliver(first, 10))
-    talk.close(1)
-    committed(talk, 0, 10)
-    committed(talk, 0, 15)
-    talk.ask(0, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P0:0,P1:3", "OK batched=1")
-    tables = talk.rows()
+        dialogue.ask(
+            1, "CONSUME topic=t1 partition=0 offset=0 group=g member=m-1", deliver(first, 10)
+        )
+    dialogue.close(1)
+    committed(dialogue, 0, 10)
+    committed(dialogue, 0, 15)
+    dialogue.ask(
+        0, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P0:0,P1:3", "OK batched=1"
+    )
+    tables = dialogue.rows()
     first, second = tables["deliveries"]
     assert (first["outcome"], first["messages_acked"]) == ("acked", 10)
     assert first["ack_frame_no"] == 7 and first["ack_latency_ns"] > 0
@@ -253,15 +257,15 @@ def test_a_commit_closes_deliveries_on_any_connection():
 
 
 def test_a_commit_that_is_refused_closes_nothing():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, "CONSUME topic=t1 partition=0 offset=0 group=g member=m-1", deliver(0, 10))
-    talk.ask(
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, "CONSUME topic=t1 partition=0 offset=0 group=g member=m-1", deliver(0, 10))
+    dialogue.ask(
         0,
         "COMMIT_OFFSET topic=t1 partition=0 group=g offset=10 generation=1 member=m-1",
         "ERROR: GEN_MISMATCH current=2 requested=1",
     )
-    tables = talk.rows()
+    tables = dialogue.rows()
     (row,) = tables["deliveries"]
     assert (row["outcome"], row["messages_acked"]) == ("unacked_at_end", 0)
 
@@ -270,24 +274,24 @@ CONSUME = "CONSUME topic=t1 partition=0 offset=0 group=g member=m-1"
 
 
 def test_offsets_that_come_again_are_redeliveries_with_a_cause():
-    talk = Dialogue()
+    dialogue = Dialogue()
     for _ in range(6):
-        talk.open()
-    talk.ask(0, "JOIN_GROUP topic=t1 group=g member=m", JOINED)
-    talk.ask(1, CONSUME, deliver(0, 10))
-    talk.ask(2, CONSUME, deliver(0, 10))  # polled again, nothing was committed
-    talk.client(3, "STREAM topic=t1 partition=0 group=g member=m-1")
-    talk.broker(3, deliver(0, 10))  # a stream instead: another connection
-    talk.broker(3, deliver(10, 10))
-    talk.ask(
+        dialogue.open()
+    dialogue.ask(0, "JOIN_GROUP topic=t1 group=g member=m", JOINED)
+    dialogue.ask(1, CONSUME, deliver(0, 10))
+    dialogue.ask(2, CONSUME, deliver(0, 10))  # polled again, nothing was committed
+    dialogue.client(3, "STREAM topic=t1 partition=0 group=g member=m-1")
+    dialogue.broker(3, deliver(0, 10))  # a stream instead: another connection
+    dialogue.broker(3, deliver(10, 10))
+    dialogue.ask(
         0, "JOIN_GROUP topic=t1 group=g member=n", "OK generation=2 member=n-2 assignments=[0]"
     )
-    talk.client(4, "STREAM topic=t1 partition=0 group=g member=n-2")
-    talk.broker(4, deliver(5, 10))
-    talk.broker(4, deliver(15, 5))
-    talk.ask(0, "BATCH_COMMIT topic=t1 group=g member=n-2 generation=2 P0:20", "OK batched=1")
-    talk.ask(5, CONSUME, deliver(12, 8))
-    tables = talk.rows()
+    dialogue.client(4, "STREAM topic=t1 partition=0 group=g member=n-2")
+    dialogue.broker(4, deliver(5, 10))
+    dialogue.broker(4, deliver(15, 5))
+    dialogue.ask(0, "BATCH_COMMIT topic=t1 group=g member=n-2 generation=2 P0:20", "OK batched=1")
+    dialogue.ask(5, CONSUME, deliver(12, 8))
+    tables = dialogue.rows()
     rows = sorted(tables["deliveries"], key=lambda row: row["frame_no"])
     assert [row["redelivery_cause"] for row in rows] == [
         *(None, "no_commit", "reconnect", None, "rebalance", "rebalance", "reset")
@@ -306,13 +310,13 @@ def test_offsets_that_come_again_are_redeliveries_with_a_cause():
 
 
 def test_a_delivery_knows_when_its_first_record_was_published():
-    talk = Dialogue()
+    dialogue = Dialogue()
     for _ in range(2):
-        talk.open()
-    talk.ask(0, cursus.batch(cursus.records(4)), cursus.ack(3, 1, 4))
-    talk.client(1, "STREAM topic=t1 partition=0 group=g member=m-1")
-    talk.broker(1, cursus.batch(cursus.records(2, first=3, offset=2)))
-    tables = talk.rows()
+        dialogue.open()
+    dialogue.ask(0, cursus.batch(cursus.records(4)), cursus.ack(3, 1, 4))
+    dialogue.client(1, "STREAM topic=t1 partition=0 group=g member=m-1")
+    dialogue.broker(1, cursus.batch(cursus.records(2, first=3, offset=2)))
+    tables = dialogue.rows()
     frames = {row["frame_no"]: row for row in tables["frames"]}
     (row,) = tables["deliveries"]
     sent = next(each for each in frames.values() if each["command"] == "BATCH")
@@ -321,26 +325,26 @@ def test_a_delivery_knows_when_its_first_record_was_published():
 
 
 def test_offsets_in_a_transaction_count_when_it_is_committed():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, CONSUME, deliver(0, 10))
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, CONSUME, deliver(0, 10))
     who = "transactional_id=x producerId=p epoch=1"
     for result, state in (("abort", "aborted"), ("commit", "committed")):
-        talk.ask(0, f"BEGIN_TXN {who}", "OK transactional_id=x state=open producerId=p epoch=1")
-        talk.ask(
+        dialogue.ask(0, f"BEGIN_TXN {who}", "OK transactional_id=x state=open producerId=p epoch=1")
+        dialogue.ask(
             0,
             "TXN_PUBLISH transactional_id=x topic=t1 partition=-1 producerId=p seqNum=1 epoch=1"
             " key=k message=hello you",
             "OK transactional_id=x staged_messages=1 topic=t1 partition=0",
         )
         if result == "commit":
-            talk.ask(
+            dialogue.ask(
                 0,
                 f"SEND_OFFSETS_TO_TXN {who} topic=t1 group=g member=m-1 generation=1 P0:10",
                 "OK transactional_id=x staged_offsets=1",
             )
-        talk.ask(0, f"END_TXN {who} result={result}", f"OK transactional_id=x state={state}")
-    tables = talk.rows()
+        dialogue.ask(0, f"END_TXN {who} result={result}", f"OK transactional_id=x state={state}")
+    tables = dialogue.rows()
     (ack,) = tables["acks"]
     assert (ack["subscription"], ack["topic"], ack["entry_id"]) == ("g", "t1", 9)
     assert tables["deliveries"][0]["outcome"] == "acked"
@@ -350,8 +354,8 @@ def test_offsets_in_a_transaction_count_when_it_is_committed():
 
 
 def test_no_secret_is_in_any_row():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for line, answer in (
         ("AUTH principal=a token=SECRET-1", "OK principal=a authenticated=true"),
         ("LIST token=SECRET-2", 'ERROR: unknown_command command="LIST token=SECRET-2"'),
@@ -363,18 +367,18 @@ def test_no_secret_is_in_any_row():
         ),
         ('AUTH SECRET-5 JOIN_CLUSTER {"id":1}', '{"success":true}'),
     ):
-        talk.ask(0, line, answer)
+        dialogue.ask(0, line, answer)
     for detail in ("rare", "all"):
-        assert "SECRET" not in repr(talk.rows(want_detail=detail, properties=True))
-    assert "SECRET-1" in repr(talk.rows(redact=False))
+        assert "SECRET" not in repr(dialogue.rows(want_detail=detail, properties=True))
+    assert "SECRET-1" in repr(dialogue.rows(redact=False))
 
 
 def test_free_text_of_old_brokers_answers_like_any_other():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, "CREATE topic=t1", "✅ Topic 't1' created")
-    talk.ask(0, "FETCH_OFFSET topic=t1 partition=0 group=g", "0")
-    tables = talk.rows()
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, "CREATE topic=t1", "✅ Topic 't1' created")
+    dialogue.ask(0, "FETCH_OFFSET topic=t1 partition=0 group=g", "0")
+    tables = dialogue.rows()
     assert pairs(tables) == [
         ("CREATE", "RESPONSE_OK", "ok"),
         ("FETCH_OFFSET", "RESPONSE_OK", "ok"),
@@ -383,15 +387,15 @@ def test_free_text_of_old_brokers_answers_like_any_other():
 
 
 def test_a_capture_that_starts_in_a_stream_takes_what_comes_for_pushes():
-    talk = Dialogue()
-    talk.open()
-    talk.open()
-    talk.client(0, "STREAM topic=t1 partition=0 group=g member=m-1")
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.open()
+    dialogue.client(0, "STREAM topic=t1 partition=0 group=g member=m-1")
     for first in (0, 3, 6):
-        talk.broker(0, deliver(first, 3))
-    talk.ask(1, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P0:9", "OK batched=1")
-    talk.tapes[0].packets = talk.tapes[0].packets[6:]
-    tables = talk.rows()
+        dialogue.broker(0, deliver(first, 3))
+    dialogue.ask(1, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P0:9", "OK batched=1")
+    dialogue.tapes[0].packets = dialogue.tapes[0].packets[6:]
+    tables = dialogue.rows()
     rows = tables["deliveries"]
     assert [row["outcome"] for row in rows] == ["acked"] * len(rows) and len(rows) >= 2
     assert {row["subscription"] for row in rows} == {"g"}
@@ -399,17 +403,17 @@ def test_a_capture_that_starts_in_a_stream_takes_what_comes_for_pushes():
 
 
 def test_a_lost_answer_does_not_shift_the_others():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for number in range(6):
-        talk.ask(0, cursus.batch(cursus.records(1, first=number + 1)), cursus.ack(
+        dialogue.ask(0, cursus.batch(cursus.records(1, first=number + 1)), cursus.ack(
             number, number + 1, number + 1
         ))  # fmt: skip
-    tape = talk.tapes[0]
+    tape = dialogue.tapes[0]
     answers = [at for at, each in enumerate(tape.packets) if each.payload and not each.to_broker]
     del tape.packets[answers[2]]
-    talk.close(0)
-    rows = talk.rows()["exchanges"]
+    dialogue.close(0)
+    rows = dialogue.rows()["exchanges"]
     found = {row["sequence_id"]: row for row in rows}
     assert found[3]["outcome"] == "lost_in_gap" and found[3]["tainted"]
     for number in (1, 2, 4, 5, 6):
@@ -426,63 +430,63 @@ def codes(tables):
 
 
 def test_lag_is_what_is_left_to_the_end_of_the_log_as_last_seen():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, CONSUME, deliver(0, 10))
-    committed(talk, 0, 4)
-    talk.ask(
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, CONSUME, deliver(0, 10))
+    committed(dialogue, 0, 4)
+    dialogue.ask(
         0,
         "LIST_OFFSETS topic=t1",
         "OK topic=t1 partitions=2 offsets=P0:earliest=0:latest=50:leo=52:hwm=50,P1:earliest=0:"
         "latest=7:leo=7:hwm=7",
     )
-    committed(talk, 0, 10)
-    talk.ask(0, CONSUME, deliver(10, 10))
+    committed(dialogue, 0, 10)
+    dialogue.ask(0, CONSUME, deliver(10, 10))
     made = cursus.batch(cursus.records(3))
-    talk.ask(0, made, cursus.ack(52, 1, 3))
-    committed(talk, 0, 20)
-    talk.ask(0, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P1:9", "OK batched=1")
-    tables = talk.rows()
+    dialogue.ask(0, made, cursus.ack(52, 1, 3))
+    committed(dialogue, 0, 20)
+    dialogue.ask(0, "BATCH_COMMIT topic=t1 group=g member=m-1 generation=1 P1:9", "OK batched=1")
+    tables = dialogue.rows()
     assert [row["lag"] for row in tables["acks"]] == [6, 40, 33, 0]
     rows = sorted(tables["deliveries"], key=lambda row: row["frame_no"])
     assert [row["lag"] for row in rows] == [None, 30]
 
 
 def test_what_a_connection_negotiated():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(
         0,
         "NEGOTIATE version=1 features=structured_errors_v1,x",
         "OK protocol_version=1 enabled=structured_errors_v1 unsupported=x",
     )
-    talk.close(0)
-    (row,) = talk.rows()["connections"]
+    dialogue.close(0)
+    (row,) = dialogue.rows()["connections"]
     assert (row["protocol_version"], row["feature_flags"]) == (1, ["structured_errors_v1"])
 
 
 def test_findings_about_producers():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for first, epoch in ((1, 7), (4, 7), (9, 7), (1, 6), (1, 8)):
         made = cursus.batch(cursus.records(3, first=first, epoch=epoch), idempotent=1)
-        talk.ask(0, made, cursus.ack(first, first, first + 2, epoch=epoch))
-    tables = talk.rows()
+        dialogue.ask(0, made, cursus.ack(first, first, first + 2, epoch=epoch))
+    tables = dialogue.rows()
     assert codes(tables) == ["sequence_gap", "producer_epoch_back"]
     assert "6 to 9" in tables["notices"][0]["text"]
 
 
 def test_findings_about_credentials():
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, cursus.batch(cursus.records(3)), cursus.ack(2, 1, 3))
-    talk.ask(0, "LIST", "ERROR: authentication_required command=LIST")
-    talk.ask(0, "AUTH principal=p token=T", "OK principal=p authenticated=true")
-    talk.ask(0, cursus.batch(cursus.records(3, first=4)), cursus.ack(5, 4, 6))
-    talk.ask(
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, cursus.batch(cursus.records(3)), cursus.ack(2, 1, 3))
+    dialogue.ask(0, "LIST", "ERROR: authentication_required command=LIST")
+    dialogue.ask(0, "AUTH principal=p token=T", "OK principal=p authenticated=true")
+    dialogue.ask(0, cursus.batch(cursus.records(3, first=4)), cursus.ack(5, 4, 6))
+    dialogue.ask(
         0,
         "TXN_PUBLISH transactional_id=x topic=t partition=0 producerId=p seqNum=1 epoch=1"
         " message=hi principal=a auth_token=T",
         "OK transactional_id=x staged_messages=1 topic=t partition=0",
     )
-    assert codes(talk.rows()) == ["stored_without_auth", "credentials_in_payload", "redacted"]
+    assert codes(dialogue.rows()) == ["stored_without_auth", "credentials_in_payload", "redacted"]

@@ -99,7 +99,7 @@ def test_arguments_by_position(text, arguments):
         assert line_detail(line, True)["grammar"] == "positional"
 
 
-def test_the_discovery_port_has_its_token_by_place():
+def test_the_discovery_port_has_its_token_by_position():
     name, line = read(b'\0\7clusterAUTH SECRET HEARTBEAT_CLUSTER {"id":"a b"}')
     assert name == "HEARTBEAT_CLUSTER" and line.envelope == b"cluster"
     shown = as_json(line_detail(line, True))

@@ -24,12 +24,12 @@ def test_all_ways_in_one_block_however_little_is_opened_at_once(room, monkeypatc
         cursus.frame(bytes(cramjam.snappy.compress_raw(bodies[4]))),
         cursus.frame(bodies[5]),
     )
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, "METADATA topic=t1", "OK topic=t1 partitions=1")
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, "METADATA topic=t1", "OK topic=t1 partitions=1")
     for at, frame in enumerate(wrapped):
-        talk.ask(0, frame, cursus.ack(40 * at + 39, 40 * at + 1, 40 * at + 40))
-    tables = talk.rows()
+        dialogue.ask(0, frame, cursus.ack(40 * at + 39, 40 * at + 1, 40 * at + 40))
+    tables = dialogue.rows()
     sent = [row for row in tables["frames"] if row["direction"] == "to_broker"][1:]
     assert [row["compression"] for row in sent] == [
         *("GZIP", "SNAPPY", None, "SNAPPY", "SNAPPY", "NONE")

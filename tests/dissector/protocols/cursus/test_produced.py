@@ -63,15 +63,15 @@ def test_the_batch_of_any_record_is_found(batches, limit):
             before = rising[producer]
             if not before or start > before[-1][0].seq_start:
                 before.append((batch, ns))
-    for producer, told in rising.items():
-        held = [pair for pair in told if pair in kept]
+    for producer, begun in rising.items():
+        held = [pair for pair in begun if pair in kept]
         for seq in range(0, 48, 3):
             below = [pair for pair in held if pair[0].seq_start <= seq]
             batch, ns = below[-1] if below else (None, NULL)
-            wanted = ns if batch is not None and seq <= batch.seq_end else NULL
+            expected = ns if batch is not None and seq <= batch.seq_end else NULL
             found = published_ns(produced.state, 5, 0, producer, 7, seq)
             if limit > 60:
-                assert found == wanted
+                assert found == expected
             else:
                 assert found in {NULL, *(ns for _, ns in kept)}
 

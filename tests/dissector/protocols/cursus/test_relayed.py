@@ -42,11 +42,11 @@ def passed_on(body: bytes) -> bytes:
 
 def one(name: str, line: str | bytes, answer: str | bytes):
     """The rows of one connection that asks once."""
-    talk = Dialogue(19000)
-    talk.open()
-    talk.ask(0, cursus.bare(line) if name == "bare" else cursus.enveloped(line), answer)
-    talk.close(0)
-    tables = talk.rows()
+    dialogue = Dialogue(19000)
+    dialogue.open()
+    dialogue.ask(0, cursus.bare(line) if name == "bare" else cursus.enveloped(line), answer)
+    dialogue.close(0)
+    tables = dialogue.rows()
     assert "FAKE" not in json.dumps(tables, default=str)
     return tables
 

@@ -50,14 +50,14 @@ def records_with_token(count: int) -> list[cursus.Record]:
     return cursus.records(count, payload=f"x principal=a auth_token={SECRET}".encode())
 
 
-def told(frame: bytes, answer: str) -> Dialogue:
-    talk = Dialogue()
-    talk.open()
-    talk.ask(0, "METADATA topic=t1", "OK topic=t1 partitions=1")
-    talk.ask(0, frame, answer)
-    talk.ask(0, "LIST", "OK count=0 topics=")
-    talk.close(0)
-    return talk
+def dialogue_with(frame: bytes, answer: str) -> Dialogue:
+    dialogue = Dialogue()
+    dialogue.open()
+    dialogue.ask(0, "METADATA topic=t1", "OK topic=t1 partitions=1")
+    dialogue.ask(0, frame, answer)
+    dialogue.ask(0, "LIST", "OK count=0 topics=")
+    dialogue.close(0)
+    return dialogue
 
 
 def assert_hidden(tables) -> None:
@@ -69,7 +69,7 @@ def assert_hidden(tables) -> None:
 @pytest.mark.parametrize("is_bare", [True, False])
 def test_no_form_of_a_command_shows_its_token(text, is_bare):
     frame = cursus.bare(text) if is_bare else cursus.enveloped(text)
-    assert_hidden(told(frame, ANSWERS[len(text) % len(ANSWERS)]).rows())
+    assert_hidden(dialogue_with(frame, ANSWERS[len(text) % len(ANSWERS)]).rows())
 
 
 @given(
@@ -80,8 +80,8 @@ def test_no_form_of_a_command_shows_its_token(text, is_bare):
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_no_damage_brings_a_token_out(text, answer, at, what):
-    talk = told(cursus.enveloped(text), answer)
-    records = talk.records()
+    dialogue = dialogue_with(cursus.enveloped(text), answer)
+    records = dialogue.records()
     at %= len(records)
     if what == "cut":
         records = [each._replace(data=each.data[: 54 + at]) for each in records]
@@ -99,7 +99,7 @@ def test_no_damage_brings_a_token_out(text, answer, at, what):
 def test_tokens_in_records_and_in_what_brokers_pass_on():
     body = cursus.batch_body(records_with_token(2))
     for frame in (cursus.frame(body), cursus.bare(passed_on(body))):
-        tables = told(frame, cursus.ack(1, 1, 2)).rows()
+        tables = dialogue_with(frame, cursus.ack(1, 1, 2)).rows()
         assert_hidden(tables)
         assert len(tables["messages"]) == 2
 

@@ -219,38 +219,43 @@ def verb_of(line: str) -> str:
 
 
 def test_no_command_is_left_out():
-    told = {verb_of(line) for line, *_ in TEXTS}
-    assert told == set(VERBS) - ELSEWHERE - NEVER_ANSWERED
+    expected = {verb_of(line) for line, *_ in TEXTS}
+    assert expected == set(VERBS) - ELSEWHERE - NEVER_ANSWERED
 
 
 @pytest.mark.parametrize("form", ["bare", "empty envelope", "envelope", "lower case"])
 def test_every_command_and_answer(form):
-    talk = Dialogue()
-    for place, (line, _, answer, _) in enumerate(TEXTS):
-        talk.open()
+    dialogue = Dialogue()
+    for index, (line, _, answer, _) in enumerate(TEXTS):
+        dialogue.open()
         word, *rest = line.split(" ", 1)
         if form == "lower case":
             line = " ".join([word.lower(), *rest])
         topic = {"envelope": b"admin"}.get(form, b"")
-        talk.ask(
-            place, cursus.bare(line) if form == "bare" else cursus.enveloped(line, topic), answer
+        dialogue.ask(
+            index, cursus.bare(line) if form == "bare" else cursus.enveloped(line, topic), answer
         )
-        talk.close(place)
-    tables = talk.rows()
+        dialogue.close(index)
+    tables = dialogue.rows()
     assert "FAKE" not in json.dumps(tables, default=str)
     assert {row["protocol"] for row in tables["connections"]} == {"cursus"}
     frames = tables["frames"]
     assert len(frames) == 2 * len(TEXTS) == 2 * len(tables["exchanges"])
-    for place, (line, asked, _, answered) in enumerate(TEXTS):
-        request, answer = frames[2 * place], frames[2 * place + 1]
-        told = {"command": verb_of(line), "direction": "to_broker", "status": "complete", **asked}
-        assert {name: request[name] for name in told} == told, line
-        told = {"command": "RESPONSE_OK", "direction": "to_client", "status": "complete"}
-        told.update(answered)
-        if '"success"' in TEXTS[place][2]:
-            told["command"] = "RESPONSE_JSON"
-        assert {name: answer[name] for name in told} == told, line
-        pair = tables["exchanges"][place]
+    for index, (line, asked, _, answered) in enumerate(TEXTS):
+        request, answer = frames[2 * index], frames[2 * index + 1]
+        expected = {
+            "command": verb_of(line),
+            "direction": "to_broker",
+            "status": "complete",
+            **asked,
+        }
+        assert {name: request[name] for name in expected} == expected, line
+        expected = {"command": "RESPONSE_OK", "direction": "to_client", "status": "complete"}
+        expected.update(answered)
+        if '"success"' in TEXTS[index][2]:
+            expected["command"] = "RESPONSE_JSON"
+        assert {name: answer[name] for name in expected} == expected, line
+        pair = tables["exchanges"][index]
         assert (pair["request_command"], pair["outcome"]) == (verb_of(line), "ok"), line
 
 
@@ -288,11 +293,11 @@ ERRORS = [
 
 
 def test_every_form_of_refusal():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for text, _ in ERRORS:
-        talk.ask(0, cursus.batch(cursus.records(1)), text)
-    tables = talk.rows()
+        dialogue.ask(0, cursus.batch(cursus.records(1)), text)
+    tables = dialogue.rows()
     for (text, code), row in zip(ERRORS, tables["exchanges"], strict=True):
         assert (row["outcome"], row["error_code"]) == ("error", code), text
 
@@ -306,11 +311,11 @@ OLD = (
 
 
 def test_free_text_of_old_versions_is_no_refusal():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     for text in OLD:
-        talk.ask(0, "METADATA topic=t1", text)
-    assert {row["outcome"] for row in talk.rows()["exchanges"]} == {"ok"}
+        dialogue.ask(0, "METADATA topic=t1", text)
+    assert {row["outcome"] for row in dialogue.rows()["exchanges"]} == {"ok"}
 
 
 PACKED = {
@@ -324,13 +329,13 @@ PACKED = {
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_every_layout_in_every_codec(codec):
-    talk = Dialogue()
-    for place, layout in enumerate(cursus.LAYOUTS):
-        talk.open()
+    dialogue = Dialogue()
+    for index, layout in enumerate(cursus.LAYOUTS):
+        dialogue.open()
         body = cursus.batch_body(cursus.records(30, key=b"key"), partition=3, layout=layout)
-        talk.ask(place, cursus.frame(PACKED[codec](body)), cursus.ack(29, 1, 30))
-        talk.close(place)
-    tables = talk.rows()
+        dialogue.ask(index, cursus.frame(PACKED[codec](body)), cursus.ack(29, 1, 30))
+        dialogue.close(index)
+    tables = dialogue.rows()
     sent = [row for row in tables["frames"] if row["direction"] == "to_broker"]
     for row in sent:
         assert (row["command"], row["status"]) == ("BATCH", "complete")
@@ -382,18 +387,18 @@ DOCUMENTED_ACK = """{
 
 @pytest.mark.parametrize("form", ["bare", "enveloped"])
 def test_the_published_document_s_grammar(form):
-    talk = Dialogue()
-    for place, (line, _) in enumerate(BY_POSITION):
-        talk.open()
+    dialogue = Dialogue()
+    for index, (line, _) in enumerate(BY_POSITION):
+        dialogue.open()
         request = cursus.bare(line) if form == "bare" else cursus.enveloped(line)
-        talk.ask(place, request, "ERROR: missing_topic command=X")
-        talk.close(place)
-    tables = talk.rows()
+        dialogue.ask(index, request, "ERROR: missing_topic command=X")
+        dialogue.close(index)
+    tables = dialogue.rows()
     requests = [row for row in tables["frames"] if row["direction"] == "to_broker"]
     assert len(requests) == len(BY_POSITION)
     for (line, columns), row in zip(BY_POSITION, requests, strict=True):
-        told = {"command": line.split()[0], "status": "complete", **columns}
-        assert {name: row[name] for name in told} == told, line
+        expected = {"command": line.split()[0], "status": "complete", **columns}
+        assert {name: row[name] for name in expected} == expected, line
         if line != "LIST":
             assert json.loads(row["detail"])["grammar"] == "positional"
     pairs = tables["exchanges"]
@@ -402,11 +407,11 @@ def test_the_published_document_s_grammar(form):
 
 
 def test_the_published_document_s_batch_and_answer():
-    talk = Dialogue()
-    talk.open()
+    dialogue = Dialogue()
+    dialogue.open()
     records = cursus.records(100, first=100, producer=b"abc-def-123", epoch=1)
-    talk.ask(0, cursus.batch(records, topic=b"orders", layout="seed"), DOCUMENTED_ACK)
-    tables = talk.rows()
+    dialogue.ask(0, cursus.batch(records, topic=b"orders", layout="seed"), DOCUMENTED_ACK)
+    tables = dialogue.rows()
     request, answer = tables["frames"]
     assert (request["topic"], request["partition"], request["message_count"]) == ("orders", 0, 100)
     for row in (request, answer):
@@ -417,11 +422,11 @@ def test_the_published_document_s_batch_and_answer():
     assert (pair["outcome"], pair["message_count"], pair["attempt"]) == ("ok", 100, 1)
 
 
-def test_a_frame_longer_than_new_brokers_take_is_read_and_told():
-    talk = Dialogue()
-    talk.open()
+def test_a_frame_longer_than_new_brokers_take_is_read_and_reported():
+    dialogue = Dialogue()
+    dialogue.open()
     huge = cursus.batch(cursus.records(1, payload=bytes(17 << 20)))
-    talk.ask(0, huge, cursus.ack(0, 1, 1))
-    tables = talk.rows()
+    dialogue.ask(0, huge, cursus.ack(0, 1, 1))
+    tables = dialogue.rows()
     assert (tables["frames"][0]["status"], tables["frames"][0]["message_count"]) == ("complete", 1)
     assert [row["code"] for row in tables["notices"]] == ["large_frame"]

@@ -41,7 +41,7 @@ class Script:
     """A conversation that a list of steps tells: two producers, two streams, one that controls."""
 
     def __init__(self, is_once: bool) -> None:
-        self.talk = Dialogue()
+        self.dialogue = Dialogue()
         self.at: dict[int, int] = {}
         self.open: dict[int, list[tuple[int, int, bytes]]] = {}
         self.sequence = {number: 1 for number in PRODUCERS}
@@ -49,16 +49,16 @@ class Script:
         for number in (*PRODUCERS, *STREAMS, CONTROL):
             self.reopen(number)
         create = f"CREATE topic=t1 partitions=1 idempotent={str(is_once).lower()}"
-        self.talk.ask(self.at[CONTROL], create, "OK topic=t1 partitions=1")
+        self.dialogue.ask(self.at[CONTROL], create, "OK topic=t1 partitions=1")
 
     def reopen(self, number: int) -> None:
         if number in self.at:
-            self.talk.close(self.at[number])
-        self.at[number] = self.talk.open()
+            self.dialogue.close(self.at[number])
+        self.at[number] = self.dialogue.open()
         self.open[number] = []
         if number in STREAMS:
             member = f"m-{number}"
-            self.talk.client(
+            self.dialogue.client(
                 self.at[number], f"STREAM topic=t1 partition=0 group=g generation=1 member={member}"
             )
 
@@ -69,7 +69,9 @@ class Script:
         producer = b"p%d" % number
         records = cursus.records(count, first=first, producer=producer, epoch=epoch)
         idempotent = int(odd == 1)
-        self.talk.client(self.at[number], cursus.batch(records, acks=acks, idempotent=idempotent))
+        self.dialogue.client(
+            self.at[number], cursus.batch(records, acks=acks, idempotent=idempotent)
+        )
         self.sequence[number] = max(self.sequence[number], first + count)
         self.open[number].append((first, first + count - 1, acks))
 
@@ -84,7 +86,7 @@ class Script:
             f'"p{number}", "seq_start":{start}, "seq_end":{end} }}',
             "e": "ERROR: stale_producer_epoch current=9",
         }
-        self.talk.broker(self.at[number], texts[kind])
+        self.dialogue.broker(self.at[number], texts[kind])
 
     def batch_at(self, step: int, count: int) -> bytes:
         first = max(0, self.top + step)
@@ -93,52 +95,52 @@ class Script:
         return cursus.batch(records)
 
     def push(self, number: int, step: int, count: int) -> None:
-        self.talk.broker(self.at[number], self.batch_at(step, count))
+        self.dialogue.broker(self.at[number], self.batch_at(step, count))
 
     def keepalive(self, number: int) -> None:
-        self.talk.broker(self.at[number], b"\0\0\0\0")
+        self.dialogue.broker(self.at[number], b"\0\0\0\0")
 
     def say(self, number: int) -> None:
-        self.talk.client(self.at[number], "LIST")
+        self.dialogue.client(self.at[number], "LIST")
 
     def commit(self, step: int) -> None:
         line = f"COMMIT_OFFSET topic=t1 partition=0 group=g offset={max(0, self.top + step)}"
-        self.talk.ask(self.at[CONTROL], f"{line} generation=1 member=m-2", "OK")
+        self.dialogue.ask(self.at[CONTROL], f"{line} generation=1 member=m-2", "OK")
 
     def refused_commit(self, step: int) -> None:
         line = f"BATCH_COMMIT topic=t1 group=g generation=1 member=m-2 P0:{max(0, self.top + step)}"
-        self.talk.ask(self.at[CONTROL], line, "ERROR: GEN_MISMATCH current=2 requested=1")
+        self.dialogue.ask(self.at[CONTROL], line, "ERROR: GEN_MISMATCH current=2 requested=1")
 
     def join(self) -> None:
         line = "JOIN_GROUP topic=t1 group=g member=m"
-        self.talk.ask(self.at[CONTROL], line, "OK generation=2 member=m-7 assignments=[0]")
+        self.dialogue.ask(self.at[CONTROL], line, "OK generation=2 member=m-7 assignments=[0]")
 
     def offsets(self, end: int) -> None:
         answer = f"OK topic=t1 partitions=1 offsets=P0:earliest=0:latest={end}:leo={end}:hwm={end}"
-        self.talk.ask(self.at[CONTROL], "LIST_OFFSETS topic=t1", answer)
+        self.dialogue.ask(self.at[CONTROL], "LIST_OFFSETS topic=t1", answer)
 
     def consume(self, step: int, count: int) -> None:
         line = "CONSUME topic=t1 partition=0 offset=0 group=g member=m-2 generation=1"
-        self.talk.ask(self.at[CONTROL], line, self.batch_at(step, count))
+        self.dialogue.ask(self.at[CONTROL], line, self.batch_at(step, count))
 
 
 def played(script: list[tuple], is_once: bool) -> Dialogue:
     story = Script(is_once)
     for name, *values in script:
         getattr(story, name.replace(" ", "_"))(*values)
-    return story.talk
+    return story.dialogue
 
 
-def with_rules_alone(talk: Dialogue):
+def with_rules_alone(dialogue: Dialogue):
     with patch.object(correlation, "walk", lambda work, row, *_: row):
-        return talk.rows()
+        return dialogue.rows()
 
 
 @given(steps, st.booleans())
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_any_conversation_has_the_rows_of_the_rules_alone(script, is_once):
-    talk = played(script, is_once)
-    assert talk.rows() == with_rules_alone(talk)
+    dialogue = played(script, is_once)
+    assert dialogue.rows() == with_rules_alone(dialogue)
 
 
 # One step of each kind that `walk` must leave to the rules, between frequent ones.
@@ -168,13 +170,13 @@ def test_bounds_change_nothing_between_the_two(limits, monkeypatch):
     for name, value in limits.items():
         monkeypatch.setattr(groups if name == "MAX_OPEN" else correlation, name, value)
     sends = [("send", 1, 0, 1, 0)] * 5 + [("answer", 1, "a")] * 5
-    talk = played(LONG + sends + LONG, True)
-    assert talk.rows() == with_rules_alone(talk)
+    dialogue = played(LONG + sends + LONG, True)
+    assert dialogue.rows() == with_rules_alone(dialogue)
 
 
 def test_what_is_frequent_is_left_to_no_rule():
     story = [("send", 0, 0, 2, 0), ("answer", 0, "a"), ("push", 2, 0, 3), ("keepalive", 2)]
-    talk = played(story * 20, False)
+    dialogue = played(story * 20, False)
     with patch.object(Correlation, "_frame", autospec=True, side_effect=Correlation._frame) as left:
-        talk.rows()
+        dialogue.rows()
     assert left.call_count <= 10, "what opens a session, the first batch and push, and no more"

@@ -84,8 +84,8 @@ def test_many_small_blocks_stay_small() -> None:
     assert len(out.frames.command) == first and len(collected.rows) == 5 * (first // 4)
 
 
-@pytest.mark.parametrize("wanted", [ARENA_BYTES, 3 * ARENA_BYTES])
-def test_a_larger_arena_keeps_unfinished_frames_and_replays(wanted: int) -> None:
+@pytest.mark.parametrize("needed", [ARENA_BYTES, 3 * ARENA_BYTES])
+def test_a_larger_arena_keeps_unfinished_frames_and_replays(needed: int) -> None:
     out, _ = output()
     flows = out.state.flows
     for flow, data in ((2, b"second"), (5, b"fifth")):
@@ -96,8 +96,8 @@ def test_a_larger_arena_keeps_unfinished_frames_and_replays(wanted: int) -> None
     at = out.keep(b"replayed")
     ranges.offset[0] = at + 2
     out.replays.append(Replay(ranges, 1, at, 8))
-    out.grow_arena(wanted)
-    assert len(out.state.arena) >= 2 * wanted
+    out.grow_arena(needed)
+    assert len(out.state.arena) >= 2 * needed
     for flow, data in ((2, b"second"), (5, b"fifth")):
         at = int(out.state.flows.arena_at[flow])
         assert out.state.arena[at : at + len(data)].tobytes() == data

@@ -70,8 +70,8 @@ def test_what_contradicts_an_option_is_by_packets_once_it_is_plain() -> None:
     assert found.recognise(known, 0, head_of(HELLO[:20]), False)
     assert not findings and known.protocol[0] == UNDECIDED
     assert not found.recognise(known, 0, head_of(HELLO), False)
-    (told,) = findings
-    assert (told.connection_id, NOTICES[told.kind].code) == (5, "read_as_asked")
+    (finding,) = findings
+    assert (finding.connection_id, NOTICES[finding.kind].code) == (5, "read_as_asked")
     for head in (frame(TO_BROKER, b"x"), b"\xff" * 9):
         known.protocol[0] = UNDECIDED
         assert not found.recognise(known, 0, head_of(head), False)

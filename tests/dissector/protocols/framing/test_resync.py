@@ -107,9 +107,9 @@ def test_an_end_behind_a_hole_confirms_or_contradicts() -> None:
 def test_a_chain_whose_next_header_lies_in_a_hole_is_blind() -> None:
     long = frame(TO_BROKER, bytes(100))
     left = len(long) - 40
-    for hole, told in ((left - 1, LIVE), (left, LIVE), (left + 1, BLIND), (left + 90, BLIND)):
+    for hole, expected in ((left - 1, LIVE), (left, LIVE), (left + 1, BLIND), (left + 90, BLIND)):
         run = run_of(JUNK + long[:40], hole, frame(TO_BROKER)[-1:] * (left - hole))
-        assert (search(run), cell(run, AT)) == (told, 9)
+        assert (search(run), cell(run, AT)) == (expected, 9)
     run = run_of(JUNK + long, 10)
     assert (search(run), cell(run, AT)) == (BLIND, 9)
 
@@ -130,12 +130,12 @@ def test_bytes_may_come_in_any_pieces(seed: int) -> None:
         parts.append(chance.choice([whole, whole[: chance.randrange(1, len(whole))], JUNK, whole]))
     data = b"".join(parts)
     whole_run = run_of(data)
-    told = search(whole_run)
+    expected = search(whole_run)
     pieces = Run()
     for at in range(0, len(data), 7):
         add(pieces, data[at : at + 7])
         found = search(pieces)
-    assert (found, cell(pieces, AT)) == (told, cell(whole_run, AT))
+    assert (found, cell(pieces, AT)) == (expected, cell(whole_run, AT))
     assert cell(pieces, FRAMES) == cell(whole_run, FRAMES)
 
 

@@ -107,12 +107,12 @@ def test_the_arena_keeps_the_bytes_of_every_direction(steps: list[tuple[int, byt
     state = state_of(4000)
     naive = [b""] * 8
     for flow, data in steps:
-        wanted = len(naive[flow]) + len(data)
+        needed = len(naive[flow]) + len(data)
         used = int(state.counters[COUNTER_ARENA_USED])
-        if not make_room(state, flow, wanted):
+        if not make_room(state, flow, needed):
             # Nothing was changed, and it says how much would do.
             assert state.counters[COUNTER_ARENA_USED] == used
-            assert state.counters[COUNTER_ARENA_NEEDED] >= wanted
+            assert state.counters[COUNTER_ARENA_NEEDED] >= needed
             break
         append_bytes(state, flow, np.frombuffer(b".." + data, np.uint8), 2, len(data))
         naive[flow] += data

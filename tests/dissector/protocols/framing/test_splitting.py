@@ -91,8 +91,8 @@ def test_a_gap_over_a_header_is_searched_and_the_skipped_bytes_are_counted():
     found, framing = framed(SPECS, script.close())
     assert [row["stream_offset"] // size for row in found.frames()] == [0, 1, 2, 4, 5, 6, 7]
     assert found.frames()[2]["status"] == CUT_BY_GAP
-    said = [(NOTICES[each.kind].code, each.value) for each in framing.findings]
-    assert said == [("resync", size - 20), ("resync_unconfirmed", size - 20)]
+    reported = [(NOTICES[each.kind].code, each.value) for each in framing.findings]
+    assert reported == [("resync", size - 20), ("resync_unconfirmed", size - 20)]
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])

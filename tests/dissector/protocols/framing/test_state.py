@@ -49,6 +49,6 @@ def test_growth_keeps_slots_counters_and_bytes(connections: list[int], removed: 
     assert sorted([*left, *slots.values()]) == list(range(128))
 
 
-def test_protocols_that_are_only_recognised_have_numbers_behind_all_places() -> None:
+def test_protocols_that_are_only_recognised_have_numbers_above_all_indexes() -> None:
     assert UNDECIDED < 0 and min(OPAQUE_NAMES) >= 100
     assert sorted(OPAQUE_NAMES.values()) == ["http", "tls", "unknown"]

@@ -39,7 +39,7 @@ def run_of(*sizes: int) -> Run:
 
 def test_packet_starts_are_known() -> None:
     run = run_of(3, 4, 5)
-    assert [place for place in range(12) if run.is_packet_start(place)] == [0, 3, 7]
+    assert [offset for offset in range(12) if run.is_packet_start(offset)] == [0, 3, 7]
     with pytest.raises(IndexError):
         run.piece_at(12)
 
@@ -49,7 +49,7 @@ def test_dropping_inside_a_piece_keeps_its_packet_but_not_its_start() -> None:
     run.trail(0).search[RESUME] = 9
     run.drop(5)
     assert (run.pieces[0].stream_offset, run.pieces[0].length, run.pieces[0].packet) == (5, 2, 2)
-    assert [place for place in range(7) if run.is_packet_start(place)] == [2]
+    assert [offset for offset in range(7) if run.is_packet_start(offset)] == [2]
     assert run.trail(0).search[RESUME] == 4
     assert run.head() == bytes([1, 1, 2, 2, 2, 2, 2])
 
@@ -65,7 +65,7 @@ def test_dropping_bytes_keeps_the_gaps_to_be_by_packets() -> None:
 
 
 def chain(run: Run, *starts: int, total: int = 0) -> Run:
-    """Say that a search found frames at these places."""
+    """Say that a search found frames at these offsets."""
     search = run.trail(0).search
     search[AT], search[FRAMES], search[LAST] = starts[0], len(starts), starts[-1]
     search[SECOND] = starts[1] if len(starts) > 1 else -1

@@ -87,9 +87,9 @@ def test_tokens_are_hidden_unless_told_otherwise() -> None:
     name = "pulsar/cpp-s20_auth_token.pcap"
     hidden = tables_of(name, want_detail="all")
     (row,) = [row for row in hidden["frames"] if row["command"] == "CONNECT"]
-    said = json.loads(row["detail"])["command"]["connect"]
-    assert said["auth_method_name"] == "token"
-    assert said["auth_data"].startswith("<redacted: ")
+    connect = json.loads(row["detail"])["command"]["connect"]
+    assert connect["auth_method_name"] == "token"
+    assert connect["auth_data"].startswith("<redacted: ")
     assert TOKEN not in str(hidden) and TOKEN.encode().hex() not in str(hidden)
     shown = tables_of(name, want_detail="all", redact=False)
     assert TOKEN.encode().hex() in str(shown)

@@ -47,12 +47,12 @@ def test_both_sides_are_joined_by_connection() -> None:
     assert found.pop(8) is None
 
 
-def test_a_proxy_and_the_length_of_a_secret_are_told() -> None:
+def test_a_proxy_and_the_length_of_a_secret_are_reported() -> None:
     columns, sources = block_of([CONNECT, pulsar.vector("PING"), CONNECT[:-1]])
     columns.frame_bytes[2] += 1
     FieldDecoder(NameTable(10, 100), 0).decode(columns, 3, sources)
-    said = handshake(columns, 0, sources)
-    assert said is not None
-    assert (said.proxy_to_broker_url, said.auth_bytes) == ("broker:6650", 11)
+    found = handshake(columns, 0, sources)
+    assert found is not None
+    assert (found.proxy_to_broker_url, found.auth_bytes) == ("broker:6650", 11)
     assert handshake(columns, 1, sources) is None
     assert handshake(columns, 2, sources) is None

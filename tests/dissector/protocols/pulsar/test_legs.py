@@ -53,8 +53,8 @@ class Watch:
         block.frame_no[:] = self.frame_no + np.arange(1, len(sights) + 1)
         self.frame_no += len(sights)
         FieldDecoder(NameTable(10, 100), 0).decode(block, len(sights), sources)
-        said = self.handshakes.advance(block, len(sights), sources)
-        return self.legs.advance(said, block, len(sights), sources)
+        handshakes = self.handshakes.advance(block, len(sights), sources)
+        return self.legs.advance(handshakes, block, len(sights), sources)
 
 
 def shaken(client: int, proxy: int) -> list[Sight]:

@@ -447,7 +447,7 @@ def test_batches_of_any_size_are_acked_message_by_message(size: int) -> None:
     words = -(-size // 64)
     for taken in range(size):
         left = ((1 << size) - 1) & ~(1 << taken)
-        parts = [left >> 64 * place & (1 << 64) - 1 for place in range(words)]
+        parts = [left >> 64 * index & (1 << 64) - 1 for index in range(words)]
         signed = [part - (1 << 64) if part >> 63 else part for part in parts]
         talk.ack(ids=[{"ledger_id": 7, "entry_id": 0, "ack_set": signed, "batch_size": size}])
         talk.flow(0)
@@ -478,9 +478,11 @@ def test_a_broker_that_holds_more_permits_than_were_counted_is_believed() -> Non
     talk = ready()
     granted = talk.rows()["permits"][-1]["available_after"]
     talk.message(0, message_count=5, is_batch=1)
-    for told in (granted - 3, granted - 100):
-        talk.client(commands.CONSUMER_STATS, request_id=50 + told, consumer_id=0)
-        talk.broker(commands.CONSUMER_STATS_RESPONSE, request_id=50 + told, available_permits=told)
-        talk.message(told)
+    for reported in (granted - 3, granted - 100):
+        talk.client(commands.CONSUMER_STATS, request_id=50 + reported, consumer_id=0)
+        talk.broker(
+            commands.CONSUMER_STATS_RESPONSE, request_id=50 + reported, available_permits=reported
+        )
+        talk.message(reported)
     balances = [row["available_after"] for row in talk.rows()["permits"]]
     assert balances == [granted, granted - 5, granted - 4, granted - 5]

@@ -89,20 +89,20 @@ def test_bits_of_a_word(word: int) -> None:
 
 
 def test_one_bit() -> None:
-    assert [bit_of(place) for place in (0, 5, 62, 63)] == [1, 32, 1 << 62, -(1 << 63)]
+    assert [bit_of(index) for index in (0, 5, 62, 63)] == [1, 32, 1 << 62, -(1 << 63)]
 
 
 @given(st.lists(WORD, max_size=4), st.one_of(st.none(), st.integers(-2, 300)))
 def test_bits_left_of_a_set(words: list[int], bits: int | None) -> None:
     """Trailing words that are zero are not on the wire; bits beyond the batch mean nothing."""
-    whole = sum((word & BITS_64) << 64 * place for place, word in enumerate(words))
+    whole = sum((word & BITS_64) << 64 * index for index, word in enumerate(words))
     expected = whole if bits is None else whole & ((1 << max(bits, 0)) - 1)
     array = np.array([9, *words, 9], np.int64)
     limit = NULL if bits is None else bits
     assert bits_left(array, 1, len(words), limit) == expected.bit_count()
-    for place in range(5):
-        found = masked_word(array, 1, len(words), place, limit)
-        assert found & BITS_64 == expected >> 64 * place & BITS_64
+    for index in range(5):
+        found = masked_word(array, 1, len(words), index, limit)
+        assert found & BITS_64 == expected >> 64 * index & BITS_64
 
 
 def test_when_an_entry_was_published_is_known_per_topic_ledger_and_leg() -> None:

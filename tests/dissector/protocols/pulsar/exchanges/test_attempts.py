@@ -43,8 +43,8 @@ def test_rows_are_found_by_their_keys(steps: list[tuple], rows: int) -> None:
             unlink_attempt(attempts, heads, row)
             free.append(row)
             assert attempts.count[row] == 0
-        for wanted in {key, *known}:
-            assert find_attempt(attempts, heads, *wanted) == known.get(wanted, ABSENT)
+        for each in {key, *known}:
+            assert find_attempt(attempts, heads, *each) == known.get(each, ABSENT)
 
 
 def test_there_are_at_least_twice_as_many_chains_as_rows() -> None:

@@ -385,7 +385,7 @@ def replicated(talk: Talk, sequence: int, ledger: int, entry: int) -> int:
     return talk.send(sequence, repl_source_ledger_id=ledger, repl_source_entry_id=entry)
 
 
-def test_receipts_of_replicated_entries_name_their_place_in_the_source() -> None:
+def test_receipts_of_replicated_entries_name_their_position_in_the_source() -> None:
     talk = open_talk()
     sent = [replicated(talk, 0, 90, 0), replicated(talk, 0, 90, 1), replicated(talk, 1, 90, 2)]
     for entry in (1, 0, 2):

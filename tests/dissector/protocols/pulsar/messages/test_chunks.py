@@ -30,9 +30,9 @@ def chunk(number: int, *, count: int = 3, uuid: str = "u", total: int | None = N
 
 def delivered(number: int, consumer_id: int) -> bytes:
     """A MESSAGE of one piece."""
-    place = {"ledgerId": 1, "entryId": number}
+    message_id = {"ledgerId": 1, "entryId": number}
     fields = {"uuid": "u", "chunk_id": number, "num_chunks_from_msg": 3}
-    head = pulsar.command("MESSAGE", consumer_id=consumer_id, message_id=place)
+    head = pulsar.command("MESSAGE", consumer_id=consumer_id, message_id=message_id)
     return pulsar.entry(head, pulsar.metadata(**fields), PIECES[number])
 
 
@@ -86,7 +86,7 @@ def test_producers_and_consumers_are_told_apart() -> None:
     frames = [delivered(0, 1), delivered(0, 2), chunk(0), chunk(0, uuid="v"), delivered(1, 1)]
     frames += [delivered(2, 1), chunk(1), delivered(1, 2), delivered(2, 2), chunk(2)]
     found = add(chunks, frames)
-    assert [place for place, each in enumerate(found) if each] == [5, 8, 9]
+    assert [index for index, each in enumerate(found) if each] == [5, 8, 9]
     assert all(each is None or each.pieces == WHOLE for each in found)
 
 

@@ -185,9 +185,11 @@ def test_batches_that_cannot_be_opened_leave_their_neighbours_alone(
     batch = packed("LZ4", pulsar.batch(ITEMS), num_messages_in_batch=3)
     bad = [frame for frame, reason in DAMAGED.values() if reason in (CORRUPT, WRONG_SIZE)]
     found = all_of([each for frame in bad for each in (batch, frame)] + [batch])
-    places = [2 * place + 1 for place in range(len(bad) + 1)]
-    assert [row["frame_no"] for row in found.rows] == [place for place in places for _ in ITEMS]
-    assert found.notices() == [("entry_not_opened", place + 1) for place in places[:-1]]
+    frame_numbers = [2 * number + 1 for number in range(len(bad) + 1)]
+    assert [row["frame_no"] for row in found.rows] == [
+        number for number in frame_numbers for _ in ITEMS
+    ]
+    assert found.notices() == [("entry_not_opened", number + 1) for number in frame_numbers[:-1]]
 
 
 def test_what_is_announced_takes_no_memory() -> None:
@@ -311,8 +313,8 @@ def log_of(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
-def place_of(message_id: str) -> tuple[int, ...]:
-    """Ledger, entry and place in the batch (-1: none) of an id as clients write it."""
+def position_of(message_id: str) -> tuple[int, ...]:
+    """Ledger, entry and index in the batch (-1: none) of an id as clients write it."""
     parts = [int(part) for part in message_id.split(";")[-1].split(":")]
     return parts[0], parts[1], parts[3] if len(parts) == 4 else -1
 
@@ -354,7 +356,7 @@ def test_messages_are_those_that_the_clients_saw(name: str) -> None:
     for event in received:
         found = [
             row
-            for row in delivered[place_of(event["mid"])]
+            for row in delivered[position_of(event["mid"])]
             if row["redelivery_count"] == event["redelivery_count"]
         ]
         assert found
@@ -380,7 +382,7 @@ def test_compaction_leaves_the_last_message_of_each_key() -> None:
         if row["direction"] == "to_client" and not row["is_compacted_out"]
     }
     for event in received:
-        ledger, entry, index = place_of(event["mid"])
+        ledger, entry, index = position_of(event["mid"])
         row = delivered[ledger, entry, None if index < 0 else index]
         assert (row["partition_key"], row["payload_bytes"]) == (event["key"], event["len"])
 

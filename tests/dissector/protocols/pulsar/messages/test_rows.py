@@ -220,8 +220,10 @@ def entries(draw: Any) -> bytes:
         return pulsar.send(
             payload, metadata_fields=metadata, sequence_id=draw(st.integers(-1, 1 << 62))
         )
-    place = {"ledgerId": draw(st.integers(-1, 1 << 62)), "entryId": draw(st.integers(-1, 99))}
-    return message(payload, metadata, message_id=place, redelivery_count=draw(st.integers(0, 9)))
+    message_id = {"ledgerId": draw(st.integers(-1, 1 << 62)), "entryId": draw(st.integers(-1, 99))}
+    return message(
+        payload, metadata, message_id=message_id, redelivery_count=draw(st.integers(0, 9))
+    )
 
 
 @given(st.lists(entries(), min_size=1, max_size=6))

@@ -1,4 +1,4 @@
-"""Which fields have columns: every one is on the wire and has a place."""
+"""Which fields have columns: every one is on the wire and has a column."""
 
 from dissector.protobuf.descriptors import descriptors
 from dissector.protobuf.plan import wanted_paths
@@ -23,8 +23,8 @@ def test_the_roots_stand_at_their_numbers() -> None:
     assert names[ROOT_METADATA_OF_SEND] == names[ROOT_METADATA_OF_MESSAGE] == "MessageMetadata"
 
 
-def test_every_wanted_field_is_on_the_wire_and_has_a_place() -> None:
-    places = {*FrameColumns._fields, *IdColumns._fields}
+def test_every_wanted_field_is_on_the_wire_and_has_a_column() -> None:
+    columns = {*FrameColumns._fields, *IdColumns._fields}
     announced = {extra.field.name for extra in COMMAND_EXTRA}
     for root in ROOTS:
         for path, wanted in wanted_paths(root).items():
@@ -35,7 +35,7 @@ def test_every_wanted_field_is_on_the_wire_and_has_a_place() -> None:
             assert path[-1] in {each.name for each in fields.values()} | announced, path
             name = wanted.column.removeprefix("ids.")
             spellings = {name, f"{name}_at"}
-            assert spellings & places or name == "ids", wanted
+            assert spellings & columns or name == "ids", wanted
 
 
 def test_ids_that_name_a_frame_come_from_every_command_that_has_them() -> None:

@@ -62,8 +62,8 @@ def test_what_is_paired_by_request_id_has_one() -> None:
 
 
 def test_error_answers_all_that_have_a_request_id_and_connect() -> None:
-    wanted = {each.number for each in REQUESTS if each.pairing == BY_REQUEST_ID}
-    assert set(COMMAND_BY_NUMBER[commands.ERROR].answers) == wanted | {commands.CONNECT}
+    expected = {each.number for each in REQUESTS if each.pairing == BY_REQUEST_ID}
+    assert set(COMMAND_BY_NUMBER[commands.ERROR].answers) == expected | {commands.CONNECT}
 
 
 def test_what_a_command_is_about_it_names_by_its_id() -> None:

@@ -39,13 +39,13 @@ def detail_of(name: str, redact: bool = True, **fields: Any) -> Any:
 
 
 def test_detail_says_what_no_column_says() -> None:
-    said = detail_of(
+    found = detail_of(
         "SUBSCRIBE", topic="t", subscription="s", subType="Key_Shared", consumer_id=1, request_id=2,
         durable=True, read_compacted=True, metadata=[{"key": "app", "value": "shop"}],
         keySharedMeta={"keySharedMode": "STICKY", "hashRanges": [{"start": 0, "end": 99}]},
         schema={"name": "x", "schema_data": b'{"type":"string"}', "type": "Json"},
     )  # fmt: skip
-    assert said == {
+    assert found == {
         "subType": "Key_Shared",
         "durable": True,
         "read_compacted": True,
@@ -64,8 +64,8 @@ def test_what_has_a_column_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("name", pulsar.VECTORS)
 def test_frequent_commands_have_full_detail_only(name: str) -> None:
-    said, everything = details([pulsar.vector(name)])[0]
-    assert said is None
+    found, everything = details([pulsar.vector(name)])[0]
+    assert found is None
     assert everything["command"]["type"] == name
 
 
@@ -105,14 +105,14 @@ def test_secrets_are_replaced_by_their_length(name: str, fields: dict[str, Any])
 
 
 def test_the_method_of_authentication_stays() -> None:
-    said = detail_of("CONNECT", client_version="v", auth_method_name="token", auth_data=b"abc")
-    assert said["auth_method_name"] == "token" and said["auth_data"] == "<redacted: 3 bytes>"
+    found = detail_of("CONNECT", client_version="v", auth_method_name="token", auth_data=b"abc")
+    assert found["auth_method_name"] == "token" and found["auth_data"] == "<redacted: 3 bytes>"
 
 
 def test_encryption_keys_are_secret_too() -> None:
     fields = {"encryption_keys": [{"key": "k1", "value": SECRET.encode()}]}
-    _, said = details([pulsar.send(metadata_fields=fields)])[0]
-    assert said["metadata"]["encryption_keys"] == [{"key": "k1", "value": "<redacted: 10 bytes>"}]
+    _, found = details([pulsar.send(metadata_fields=fields)])[0]
+    assert found["metadata"]["encryption_keys"] == [{"key": "k1", "value": "<redacted: 10 bytes>"}]
 
 
 def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> None:
@@ -124,9 +124,9 @@ def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> Non
             topics_hash="h" * (MAX_DETAIL_TEXT + 3),
         )
     )  # fmt: skip
-    said, everything = details([frame])[0]
-    assert len(said["topics"]) == MAX_DETAIL_ITEMS + 1 and said["topics"][-1] == "<5 more>"
-    assert said["topics_hash"].endswith("h<3 more>")
+    found, everything = details([frame])[0]
+    assert len(found["topics"]) == MAX_DETAIL_ITEMS + 1 and found["topics"][-1] == "<5 more>"
+    assert found["topics_hash"].endswith("h<3 more>")
     whole = everything["command"]["getTopicsOfNamespaceResponse"]
     assert len(whole["topics"]) == count and len(whole["topics_hash"]) == MAX_DETAIL_TEXT + 3
 
@@ -134,13 +134,13 @@ def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> Non
 def test_text_that_is_no_utf8_and_missing_required_fields_are_fine() -> None:
     body = b"\x1a\x03a\xffb"
     command = bytes([8, 14, 0x72, len(body)]) + body
-    _, said = details([pulsar.simple(command)])[0]
-    assert said["command"]["error"] == {"message": "a\\xffb"}
+    _, found = details([pulsar.simple(command)])[0]
+    assert found["command"]["error"] == {"message": "a\\xffb"}
 
 
 def test_what_is_not_a_number_is_text_in_json() -> None:
-    said = detail_of("CONSUMER_STATS_RESPONSE", request_id=1, msgRateOut=float("nan"))
-    assert said == {"msgRateOut": "nan"}
+    found = detail_of("CONSUMER_STATS_RESPONSE", request_id=1, msgRateOut=float("nan"))
+    assert found == {"msgRateOut": "nan"}
 
 
 def test_a_cut_frame_tells_its_whole_parts() -> None:
@@ -148,17 +148,17 @@ def test_a_cut_frame_tells_its_whole_parts() -> None:
     columns, sources = block_of([frame])
     cut(columns, 0, 20, CUT_BY_SNAPLEN)
     FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
-    said = json.loads(full(columns, 0, sources) or "{}")
-    assert said == {"command": {"type": "SEND", "send": {"producer_id": 1, "sequence_id": 0}}}
+    found = json.loads(full(columns, 0, sources) or "{}")
+    assert found == {"command": {"type": "SEND", "send": {"producer_id": 1, "sequence_id": 0}}}
 
 
 def test_real_traffic_has_detail_for_rare_commands_only() -> None:
     frames = [f for each in pulsar_frames(CAPTURES / "java-j24_unload.pcap") for f in each]
     start = time.perf_counter()
-    said = details(frames)
+    found = details(frames)
     assert (time.perf_counter() - start) / len(frames) < 0.002
-    assert all(everything is not None for _, everything in said)
-    kinds = {everything["command"]["type"] for rare, everything in said if rare is not None}
+    assert all(everything is not None for _, everything in found)
+    kinds = {everything["command"]["type"] for rare, everything in found if rare is not None}
     assert {"CONNECT", "CONNECTED", "PRODUCER", "SUBSCRIBE"}.issubset(kinds)
     assert not kinds & {"SEND", "SEND_RECEIPT", "MESSAGE", "ACK", "FLOW", "PING", "PONG"}
 

@@ -70,10 +70,10 @@ def test_a_command_has_other_texts_and_the_same_numbers(name: str) -> None:
 
 
 def test_every_field_of_text_or_bytes_has_a_rule() -> None:
-    plan, places = _plan(False)
+    plan, rows = _plan(False)
     for message, fields in descriptors().messages.items():
         for number, field in fields.items():
-            action = int(plan[places[message], number]) & 0xFF
+            action = int(plan[rows[message], number]) & 0xFF
             if field.type_name in ("string", "bytes"):
                 assert action != disguise.KEEP, (message, field.name)
             if content_of(message, field.name) == SECRET:
@@ -145,6 +145,6 @@ def test_many_sentences_are_taken_in_turns() -> None:
 def test_hostile_bytes_are_taken(seed: int) -> None:
     chance = np.random.default_rng(seed)
     frame = bytearray(entry(b"payload", producer_name="maker"))
-    for place in chance.integers(4, len(frame), 6):
-        frame[place] = int(chance.integers(256))
+    for offset in chance.integers(4, len(frame), 6):
+        frame[offset] = int(chance.integers(256))
     assert len(disguised(bytes(frame))[0]) == len(frame)

@@ -229,9 +229,9 @@ def test_flipped_bytes_mismatch_only_where_the_checksum_looks() -> None:
     for block in (None, broker_entry):
         frame = pulsar.entry(command, pulsar.metadata(), b"hi", True, block)
         flipped = []
-        for place in (len(frame) - 1, len(frame) - half + 6, 13):  # payload, metadata, command
+        for offset in (len(frame) - 1, len(frame) - half + 6, 13):  # payload, metadata, command
             other = bytearray(frame)
-            other[place] ^= 1
+            other[offset] ^= 1
             flipped.append(bytes(other))
         columns, *_ = read([frame, *flipped])
         verdicts = [c.CHECKSUM_NAMES[number] for number in columns.checksum]
