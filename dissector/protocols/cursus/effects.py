@@ -301,7 +301,7 @@ class Effects:
     def _see_log_end(self, which: int, answer: Answer) -> None:
         """Where a log ends after a publish: behind the last offset that the answer says.
 
-        The answer to a text PUBLISH holds the log's end itself, unless the broker is one of a cluster.
+        The answer to a text PUBLISH holds the log's end, unless the broker is one of a cluster.
         """
         exchanges = self._state.exchanges
         command, partition = exchanges.request_command[which], int(exchanges.partition[which])

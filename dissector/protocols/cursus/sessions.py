@@ -94,7 +94,7 @@ class Sessions(Records):
 
 
 class SessionState(State):
-    """All open sessions. by_connection: sessions; exchanges: requests that wait, and streams' own;
+    """Open sessions. by_connection: sessions; exchanges: requests that wait, and those of streams;
     closed: exchanges that are over; counts: see above.
     """
 
