@@ -1,8 +1,8 @@
 """Nothing is destroyed by writing: inputs are no outputs, and what is there stays without --force.
 
-A file is written under a temporary name beside its place and put there when it is complete. What is
-there already is refused (unless the user says --force), also when it came there meanwhile; what is
-no plain file, such as /dev/null, is never replaced; and an input is refused whatever is said, by
+A file is written under a temporary name beside its target and gets its name when it is complete. A
+file that exists is refused unless the user says --force, also if it came meanwhile; what is no
+plain file, such as /dev/null, is never replaced; and an input is refused even with --force, by
 whatever name or link it is given. Folders that a run makes again and again hold a fixed set of
 names: something else in them is somebody else's.
 """
@@ -45,10 +45,10 @@ def new_file(path: Path, inputs: Iterable[str], *, is_forced: bool) -> Path:
     Raises:
         OutputError: it is an input, is there already, is no plain file, or its folder takes none.
     """
-    place = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path))
     refuse_input(path, inputs)
     try:
-        found = os.stat(place)
+        found = os.stat(target)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -58,11 +58,11 @@ def new_file(path: Path, inputs: Iterable[str], *, is_forced: bool) -> Path:
             raise OutputError(f"cannot write {path}: it is no plain file; name a new one")
         if not is_forced:
             raise _is_there(path)
-    if not place.parent.is_dir():
-        raise OutputError(f"cannot write {path}: there is no folder {place.parent}")
-    if not os.access(place.parent, os.W_OK | os.X_OK):
+    if not target.parent.is_dir():
+        raise OutputError(f"cannot write {path}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
         raise OutputError(f"cannot write {path}; name a file in a folder that takes it")
-    return place
+    return target
 
 
 def _shown(name: str) -> str:
@@ -73,7 +73,7 @@ def _is_there(path: Path) -> OutputError:
     return OutputError(f"{path} exists: --force replaces it, or name another file")
 
 
-def put(fresh: Path, place: Path, *, is_forced: bool) -> None:
+def put(fresh: Path, target: Path, *, is_forced: bool) -> None:
     """Give a complete file its name.
 
     Raises:
@@ -82,18 +82,18 @@ def put(fresh: Path, place: Path, *, is_forced: bool) -> None:
     """
     if not is_forced:
         try:
-            os.link(fresh, place)  # which, unlike a rename, replaces nothing
+            os.link(fresh, target)  # which, unlike a rename, replaces nothing
         except FileExistsError:
-            raise _is_there(place) from None
+            raise _is_there(target) from None
         except OSError as error:
             if error.errno not in _NO_LINKS:  # not every file system has links
                 raise
-            if place.exists():
-                raise _is_there(place) from None
+            if target.exists():
+                raise _is_there(target) from None
         else:
             fresh.unlink()
             return
-    os.replace(fresh, place)
+    os.replace(fresh, target)
 
 
 def exchange(one: Path, other: Path) -> bool:
@@ -121,7 +121,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def written(
-    place: Path, *, is_forced: bool, opener: Callable[[str, int], int] | None = None
+    target: Path, *, is_forced: bool, opener: Callable[[str, int], int] | None = None
 ) -> Iterator[BinaryIO]:
     """A file that gets its name when the body is through, and leaves nothing if that fails. What a
     run left that was killed here, the next one that writes a file of this name removes.
@@ -133,15 +133,15 @@ def written(
         OutputError: it could not be written, or something of this name came meanwhile and --force
             was not given.
     """
-    begin = f".{place.name[:100]}."
-    for left in place.parent.glob(f"{glob.escape(begin)}*{_UNFINISHED}"):
+    begin = f".{target.name[:100]}."
+    for left in target.parent.glob(f"{glob.escape(begin)}*{_UNFINISHED}"):
         remove_left(left)
     try:
-        fresh, lock = _begun(place, begin, opener)
+        fresh, lock = _begun(target, begin, opener)
         try:
             with open(os.dup(lock), "wb") as file:
                 yield file
-            put(fresh, place, is_forced=is_forced)
+            put(fresh, target, is_forced=is_forced)
         finally:
             with suppress(OSError):
                 fresh.unlink()
@@ -149,21 +149,21 @@ def written(
     except BrokenPipeError:
         raise  # of standard output
     except OSError as error:
-        if error.filename is not None and not _is_near(place, error.filename):
+        if error.filename is not None and not _is_near(target, error.filename):
             raise  # of another file, which is read
         raise OutputError(
-            f"cannot write {place}: {error.strerror}; make room or name another file"
+            f"cannot write {target}: {error.strerror}; make room or name another file"
         ) from error
 
 
-def _is_near(place: Path, name: str | bytes) -> bool:
-    return os.path.dirname(os.fsdecode(name)) == str(place.parent)
+def _is_near(target: Path, name: str | bytes) -> bool:
+    return os.path.dirname(os.fsdecode(name)) == str(target.parent)
 
 
-def _begun(place: Path, begin: str, opener: Callable[[str, int], int] | None) -> tuple[Path, int]:
+def _begun(target: Path, begin: str, opener: Callable[[str, int], int] | None) -> tuple[Path, int]:
     """A new file and its descriptor, which holds a lock on it for as long as it is open."""
     while True:
-        fresh = place.with_name(f"{begin}{os.urandom(6).hex()}{_UNFINISHED}")
+        fresh = target.with_name(f"{begin}{os.urandom(6).hex()}{_UNFINISHED}")
         with open(fresh, "xb", opener=opener) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file.fileno()).st_nlink:  # else taken for left behind, just now
@@ -201,8 +201,8 @@ def refuse_inputs_in(folders: Collection[Path], inputs: Iterable[str], option: s
     Raises:
         OutputError: one of the inputs lies in one of them, at any depth.
     """
-    places = [os.path.realpath(folder) for folder in folders]
-    if not any(os.path.isdir(place) for place in places):
+    targets = [os.path.realpath(folder) for folder in folders]
+    if not any(os.path.isdir(target) for target in targets):
         return
     from dissector.sources.inputs import looks_like_a_capture
 
@@ -211,10 +211,10 @@ def refuse_inputs_in(folders: Collection[Path], inputs: Iterable[str], option: s
         if is_found and not looks_like_a_capture(name):
             continue
         real = "" if name == STDIN else os.path.realpath(name)
-        for place in places:
-            if real.startswith(place.rstrip("/") + "/"):
+        for target in targets:
+            if real.startswith(target.rstrip("/") + "/"):
                 raise OutputError(
-                    f"{name} is an input and lies in {place}, which is written to: "
+                    f"{name} is an input and lies in {target}, which is written to: "
                     f"give {option} another folder"
                 )
 

@@ -119,16 +119,16 @@ def anonymize(
     from dissector.cli.reading import rereadable
     from dissector.evidence.anonymizing import anonymize as write_anonymous
 
-    place = new_file(output, inputs, is_forced=force)
+    target = new_file(output, inputs, is_forced=force)
     disguise = disguise_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files:
         capture = only_chain(files, chain, common)
         size = 2 * capture.stored_bytes
         with (
             progress_bar("anonymizing", size, common.is_progress_shown) as bar,
-            written(place, is_forced=force) as sink,
+            written(target, is_forced=force) as file,
         ):
-            done = write_anonymous(capture, common.core_options(), disguise, sink, progress=bar)
+            done = write_anonymous(capture, common.core_options(), disguise, file, progress=bar)
     for sentence in done.problems:
         common.words.missing(sentence)
     common.words.say(f"{counted(done.packets, 'packet')} written to {output}")
@@ -140,7 +140,7 @@ def anonymize(
 def changes(done: "Anonymized", disguise: "Disguise") -> list[str]:
     """What was done to packets, in sentences."""
     keeping = disguise.keeping
-    said = [
+    lines = [
         "Secrets: what authenticates (CONNECT, AUTH_RESPONSE, lookups, AUTH of Cursus) and values "
         "of encryption keys are `*`, as many as there were bytes.",
         f"Payloads: noise of equal length, in {counted(done.frames, 'frame')} looked at. A CRC32C "
@@ -166,17 +166,17 @@ def changes(done: "Anonymized", disguise: "Disguise") -> list[str]:
         "Comments, names of interfaces and secrets for decryption of the original are not in here.",
     ]
     if done.repacked:
-        said.append(f"Compressed batches packed anew at their length: {done.repacked:,}.")
+        lines.append(f"Compressed batches packed anew at their length: {done.repacked:,}.")
     if done.nameless:
-        said.append(
+        lines.append(
             "Of these without names and keys inside, for which there was no room: "
             f"{done.nameless:,}."
         )
     if done.noise:
-        said.append(
+        lines.append(
             f"Compressed bodies that could not be packed anew and are noise: {done.noise:,}; rows "
             "of single messages in them are missing, numbers of messages are not."
         )
     if done.emptied:
-        said.append(f"Bytes emptied of packets that are no TCP segments: {done.emptied:,}.")
-    return said
+        lines.append(f"Bytes emptied of packets that are no TCP segments: {done.emptied:,}.")
+    return lines

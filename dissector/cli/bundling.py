@@ -90,9 +90,9 @@ def _frames(lake: "Lake", by_frame: Mapping[int, str]) -> dict[str, bytes]:
 def _parquet(table: "pa.Table") -> bytes:
     import pyarrow.parquet as pq
 
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def _text_table(table: "pa.Table") -> str:
@@ -103,7 +103,7 @@ def _text_table(table: "pa.Table") -> str:
     ]
     if not cells:
         return "(none)\n"
-    widths = [max(len(row[place]) for row in [names, *cells]) for place in range(len(names))]
+    widths = [max(len(row[index]) for row in [names, *cells]) for index in range(len(names))]
     return "".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         + "\n"

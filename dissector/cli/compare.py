@@ -104,7 +104,7 @@ def compare(
             raise UsageError(f"--fail-on: {text} is none of {known}; or write verdicts.worse > 3")
     conditions = read_conditions([_EXPRESSIONS.get(text, text) for text in fail_on])
     met(conditions, {"tests": 0, "verdicts": dict.fromkeys(_NUMBERS, 0)})
-    place = None if html is None else new_file(html, [before, after], is_forced=force)
+    target = None if html is None else new_file(html, [before, after], is_forced=force)
     from dissector.compare.comparing import compared
     from dissector.compare.facts import differences, facts, must_be_comparable, sentence
     from dissector.compare.questions import Asked, must_be_metrics
@@ -120,10 +120,10 @@ def compare(
         "after": facts(other) | {"sentence": sentence(other)},
         "coverage_differences": differences(one, other, found["topics"]),
     }
-    if place is not None:
+    if target is not None:
         from dissector.compare.page import page
 
-        with written(place, is_forced=force) as file:
+        with written(target, is_forced=force) as file:
             file.write(page(found).encode())
     if is_json:
         from dissector.report.output import report_text

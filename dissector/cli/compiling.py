@@ -39,7 +39,7 @@ def can_be_kept() -> bool:
         return False
 
 
-def is_wanted() -> bool:
+def is_needed() -> bool:
     """Whether compiling everything beforehand spares other processes something."""
     from dissector.jit import compiled
 
@@ -69,7 +69,7 @@ class Compiling:
         self._clock = clock
         self._done: int | None = None  # kernels compiled by now; None: not looked yet
         self._is_silent = False
-        self._said = 0.0
+        self._reported_at = 0.0
 
     def __call__(self, name: str | None) -> None:
         """A kernel begins to be compiled, or is through."""
@@ -90,8 +90,8 @@ class Compiling:
         text = f"compiling kernel {number} of about {max(KERNELS, number)}"
         if self._draw(f"dissector: {text}: {name.removeprefix('dissector.')}"):
             return
-        if self._clock() - self._said >= _EVERY_SECONDS:
-            self._said = self._clock()
+        if self._clock() - self._reported_at >= _EVERY_SECONDS:
+            self._reported_at = self._clock()
             self._words.say(text)
 
     def _introduce(self) -> bool:
@@ -101,7 +101,7 @@ class Compiling:
             self._is_silent = True
             return False
         self._done = 0
-        self._said = self._clock()
+        self._reported_at = self._clock()
         text = "compiling kernels for this processor"
         if can_be_kept():
             text += f", once; all {KERNELS} take about {_SECONDS} seconds"

@@ -87,7 +87,7 @@ class _FindingName(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class _Source(NamedTuple):
-    """A capture that evidence is taken from: its rows, its packets, what was said of it."""
+    """A capture that evidence is taken from: its rows, its packets, and how reading went."""
 
     lake: "Lake"
     engine: "Sandbox"
@@ -166,7 +166,7 @@ def evidence(
 
     need_inputs_or_lake(inputs, lake)
     selection = selection_of(since, until, topics)
-    place = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
+    target = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
     from dissector.evidence.frame_selection import Filters
 
     filters = Filters(
@@ -183,8 +183,8 @@ def evidence(
         code = 0 if source.reading is None else source.reading.end()
     from dissector.evidence.bundle import write_bundle
 
-    with written(place, is_forced=force) as sink:
-        write_bundle(sink, parts, manifest)
+    with written(target, is_forced=force) as file:
+        write_bundle(file, parts, manifest)
     common.words.say(f"{counted(packets, 'packet')} and what they say written to {output}")
     for sentence in manifest["shown"]:
         common.words.say(sentence)
@@ -275,10 +275,10 @@ def _comments(engine: "Sandbox", chosen: "Chosen", part: "Cut") -> dict[int, lis
     """What stands on each packet: its number in the capture, and frames that end in it."""
     from dissector.evidence.facts import sentences
 
-    said = sentences(engine, chosen)
+    texts = sentences(engine, chosen)
     return {
-        place: [f"packet {number} of the capture", *said.get(number, ())]
-        for place, number in enumerate(part.taken, 1)
+        position: [f"packet {number} of the capture", *texts.get(number, ())]
+        for position, number in enumerate(part.taken, 1)
     }
 
 
@@ -311,16 +311,16 @@ def _shown(part: "Cut") -> list[str]:
     """What the packets alone say, beside what the whole capture says."""
     whole = sum(level > 0 for level in part.levels.values())
     same = part.selected - part.differing
-    said = [
+    lines = [
         f"The packets alone say the same as the whole capture of {same:,} of "
         f"{counted(part.selected, 'selected frame')} (fields, outcomes, latencies)."
     ]
     if whole:
         of = counted(whole, "connection")
-        said.append(f"For that, more than the frames' own packets of {of} had to be taken.")
+        lines.append(f"For that, more than the frames' own packets of {of} had to be taken.")
     if part.differing:
-        said.append(f"Of {counted(part.differing, 'frame')} the rest of the capture is needed.")
-    return said
+        lines.append(f"Of {counted(part.differing, 'frame')} the rest of the capture is needed.")
+    return lines
 
 
 def _what(filters: "Filters") -> str:
@@ -416,18 +416,18 @@ def _verify(path: str, common: Common) -> None:
     )
 
 
-def _known_options(said: Any, path: str) -> dict[str, Any]:
+def _known_options(options: Any, path: str) -> dict[str, Any]:
     """Options of the core that a manifest names."""
-    if not isinstance(said, dict):
+    if not isinstance(options, dict):
         raise InputError(f"{path}: the bundle is damaged: its options cannot be read")
     known = ("protocol", "max_frame_bytes", "reorder_window_ms", "overlap", "verify_checksums")
     kinds = (str, int, int, str, bool)
     found = {
-        name: said[name]
+        name: options[name]
         for name, kind in zip(known, kinds, strict=True)
-        if isinstance(said.get(name), kind)
+        if isinstance(options.get(name), kind)
     }
-    ports = said.get("decode_as")
+    ports = options.get("decode_as")
     if isinstance(ports, dict) and all(str(port).isdecimal() for port in ports):
         found["decode_as"] = {int(port): str(name) for port, name in ports.items()}
     return found

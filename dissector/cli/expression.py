@@ -95,10 +95,10 @@ Node = Comparison | Membership | Flag | Negation | Junction
 
 
 def refuse(text: str, at: int, reason: str) -> NoReturn:
-    """Raise an error that names the place: its number, and the expression from there on."""
+    """Raise an error that names the character at fault: its number, and the text from there on."""
     rest = text[at : at + 24].encode("unicode_escape").decode()
-    place = f'at "{rest}"' if rest else "at its end"
-    raise UsageError(f"expression, character {at + 1}, {place}: {reason}")
+    where = f'at "{rest}"' if rest else "at its end"
+    raise UsageError(f"expression, character {at + 1}, {where}: {reason}")
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -121,10 +121,10 @@ def read_tokens(text: str) -> list[Token]:
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
-            place = at + len(text[at:]) - len(text[at:].lstrip())
-            quoted = text[place] in "\"'"
-            hint = instead_of_sign(text[place:]) or as_text(text[place:]) or "this cannot be read"
-            refuse(text, place, "a quote is not closed" if quoted else hint)
+            start = at + len(text[at:]) - len(text[at:].lstrip())
+            quoted = text[start] in "\"'"
+            hint = instead_of_sign(text[start:]) or as_text(text[start:]) or "this cannot be read"
+            refuse(text, start, "a quote is not closed" if quoted else hint)
         kind = cast(str, match.lastgroup)
         raw = match.group(kind)
         value: Value = raw
@@ -146,15 +146,15 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = read_tokens(text)
-        self.place = 0
+        self.position = 0
         self.depth = 0
 
     def peek(self) -> Token:
-        return self.tokens[self.place]
+        return self.tokens[self.position]
 
     def take(self) -> Token:
-        token = self.tokens[self.place]
-        self.place += token.kind != "end"
+        token = self.tokens[self.position]
+        self.position += token.kind != "end"
         return token
 
     def is_next(self, kind: str, value: str) -> bool:
@@ -170,7 +170,7 @@ class _Reader:
     def whole(self) -> Node:
         node = self.junction("or")
         if self.peek().kind != "end":
-            before = self.tokens[self.place - 1].value
+            before = self.tokens[self.position - 1].value
             hint = instead_of_word(self.peek().value, before)
             refuse(self.text, self.peek().at, hint or "'and', 'or' or the end belongs here")
         return node

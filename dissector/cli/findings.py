@@ -128,7 +128,7 @@ def _found(
 
     own = {query.rule.file for query in rule_queries().values()}
     of_users = [rule for rule in rules if rule.file not in own]
-    wanted = frozenset(rule.number for rule in rules if rule.file in own)
+    numbers = frozenset(rule.number for rule in rules if rule.file in own)
     name, why = chosen(*engine, opened.lake.rows())
     common.words.detail(why)
     with (
@@ -141,9 +141,9 @@ def _found(
             engine_in,
             captures,
             has_memory=opened.reading is None,
-            rules=wanted,
+            rules=numbers,
         )
-    found = [one for one in found if one.number in wanted]
+    found = [one for one in found if one.number in numbers]
     if of_users:
         mine = tuple(
             one for one in opened.lake.captures if not captures or one.capture_id in captures

@@ -118,10 +118,10 @@ def temporary_lake(
 
 def compile_once() -> None:
     """Compile what is not compiled before several processes would each do so, in silence."""
-    from dissector.cli.compiling import is_wanted
+    from dissector.cli.compiling import is_needed
     from dissector.cli.warming import warm_up
 
-    if is_wanted():
+    if is_needed():
         warm_up(usable_cpus())
 
 
@@ -185,7 +185,7 @@ class Landing(NamedTuple):
     core: dict[str, Any]
 
 
-_PLACES: Final = (
+_INPUTS_AND_LAKE: Final = (
     inputs_argument,
     click.option(
         "--lake",
@@ -220,7 +220,7 @@ def landing_options(command: Command) -> Command:
         return command(landing=Landing(**own, core=core), **values)
 
     decorated: Any = collected
-    for option in reversed((*_PLACES, *_CORE.values(), *_MORE)):
+    for option in reversed((*_INPUTS_AND_LAKE, *_CORE.values(), *_MORE)):
         decorated = option(decorated)
     result: Command = decorated
     return result

@@ -114,9 +114,9 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         if error.errno in _WRITE_ERRORS and not error.filename:
             return _output_text(error), EXIT_OUTPUT
-        place = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        prefix = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         code = EXIT_OUTPUT if error.errno in _WRITE_ERRORS else EXIT_INPUT
-        return f"{place}{error.strerror or error}", code
+        return f"{prefix}{error.strerror or error}", code
     if isinstance(error, UnicodeEncodeError) and _is_of_system(error.object):
         name = os.fsencode(error.object).decode("utf-8", "backslashreplace")
         return f"{name[:200]}: a name that is not UTF-8 cannot be used here; rename it", EXIT_USAGE
@@ -137,7 +137,7 @@ def _output_text(error: OSError) -> str:
 
 
 def _open_streams() -> None:
-    """Give the three streams that a process has their places, where its parent closed them.
+    """Open the null device for each standard stream that the parent of this process closed.
 
     Else the next file that is opened would be standard output, and errors would go there. What is
     read from, or written to, a stream that was closed fails; errors are then for nobody.
@@ -197,7 +197,7 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning as everything else is shown: one line, without the place in our code."""
+    """Show a warning as everything else is shown: one line, without the line of our code."""
     _complain(str(message))
 
 

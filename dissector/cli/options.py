@@ -140,7 +140,7 @@ class Common(NamedTuple):
     """What the shared options say. core: those that the dissection obeys."""
 
     loudness: int = NORMAL
-    is_progress_wanted: bool = True
+    is_progress_requested: bool = True
     color: str = "auto"
     jobs: int = 1
     is_strict: bool = False
@@ -154,7 +154,7 @@ class Common(NamedTuple):
     @property
     def is_progress_shown(self) -> bool:
         """Whether the user lets us draw a progress bar."""
-        return self.is_progress_wanted and self.loudness > QUIET
+        return self.is_progress_requested and self.loudness > QUIET
 
     def core_options(self, **more: Any) -> Options:
         """The options of the dissection, with more that this command sets."""
@@ -187,23 +187,23 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 def _core_option(option: "dataclasses.Field[Any]") -> Callable[[Any], Any]:
     """The flag of an option of the dissection, made of its declaration."""
     long = "--" + option.name.removesuffix("_ms").replace("_", "-")
-    told = option.metadata
+    metadata = option.metadata
     chosen: dict[str, Any] = {"default": option.default, "show_default": True}
     if isinstance(option.default, bool):
         long, chosen["show_default"] = (
             (f"{long}/--no-{option.name}", True) if option.default else (long, False)
         )
         chosen["is_flag"] = True
-    elif "words" in told:
-        chosen["type"] = click.Choice(told["words"])
-    elif "bounds" in told:
-        chosen["type"] = Whole(*told["bounds"])
-    elif told.get("metavar") == "SIZE":
+    elif "words" in metadata:
+        chosen["type"] = click.Choice(metadata["words"])
+    elif "bounds" in metadata:
+        chosen["type"] = Whole(*metadata["bounds"])
+    elif metadata.get("metavar") == "SIZE":
         chosen["type"] = Size()
     chosen |= _KINDS.get(option.name, {})
     names = ("-d", long) if option.name == "decode_as" else (long,)
     return click.option(
-        *names, option.name, help=told["help"], metavar=told.get("metavar"), **chosen
+        *names, option.name, help=metadata["help"], metavar=metadata.get("metavar"), **chosen
     )
 
 
@@ -234,7 +234,7 @@ def _collect(values: dict[str, Any]) -> Common:
         raise click.UsageError("-q and -v exclude each other")
     common = Common(
         loudness=QUIET if quiet else VERBOSE if verbose else NORMAL,
-        is_progress_wanted=not values.pop("no_progress"),
+        is_progress_requested=not values.pop("no_progress"),
         color=values.pop("color"),
     )
     listen(Compiling(common.words, common.is_progress_shown))
@@ -353,9 +353,9 @@ force_option = click.option(
 )
 
 
-def _narrow(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+def _narrow(context: click.Context, _: click.Parameter, is_private: bool) -> None:
     """Let nobody else read what this process, and processes that it starts, write."""
-    if is_wanted:
+    if is_private:
         before = os.umask(0o077)
         context.call_on_close(lambda: os.umask(before))
 

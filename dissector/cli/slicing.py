@@ -35,7 +35,7 @@ class Slice:
         self.path = Path(path)
         self._redacted = redacted
         self._is_forced = is_forced
-        self._place = new_file(self.path, inputs, is_forced=is_forced)
+        self._target = new_file(self.path, inputs, is_forced=is_forced)
         self._chain: Any = None
         self._ranges: dict[tuple[int, str], list[tuple[int, int]]] = {}
         self._ends: dict[int, tuple[str, int, str, int]] = {}
@@ -71,29 +71,29 @@ class Slice:
         """
         from dissector.sources.slice import PacketSelection, end_points
 
-        wanted = PacketSelection()
+        selection = PacketSelection()
         for (connection, direction), ranges in self._ranges.items():
             to_broker = end_points(*self._ends[connection])
             ways = {"to_broker": [to_broker], "to_client": [to_broker.mirrored()]}
             for way in ways.get(direction, [to_broker, to_broker.mirrored()]):
                 for first, last in ranges:
-                    wanted.add(way, first, last)
-        with written(self._place, is_forced=self._is_forced, opener=private) as sink:
-            packets, content = self._write_to(sink, wanted)
+                    selection.add(way, first, last)
+        with written(self._target, is_forced=self._is_forced, opener=private) as file:
+            packets, content = self._write_to(file, selection)
         return f"{counted(packets, 'packet')} written to {self.path}; {content}"
 
-    def _write_to(self, sink: BinaryIO, wanted: "PacketSelection") -> tuple[int, str]:
+    def _write_to(self, file: BinaryIO, selection: "PacketSelection") -> tuple[int, str]:
         """Write the packets to a file that only its owner reads: how many, and what is in it."""
         from dissector.sources.redacted import RAW_BYTES, hidden_sentence, redact_capture
         from dissector.sources.slice import write_slice
 
         if self._redacted is None:
-            packets = write_slice(self._chain, wanted, sink) if self._chain else 0
+            packets = write_slice(self._chain, selection, file) if self._chain else 0
             return packets, RAW_BYTES
         # Raw bytes do not touch the disk.
         whole = io.BytesIO()
-        packets = write_slice(self._chain, wanted, whole, False) if self._chain else 0
+        packets = write_slice(self._chain, selection, whole, False) if self._chain else 0
         data = bytearray(whole.getbuffer())
         changed = redact_capture(data, self._redacted)
-        sink.write(data)
+        file.write(data)
         return packets, hidden_sentence(changed)

@@ -101,13 +101,13 @@ def sql(
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("Parquet is no text: name a file with -o")
     with ExitStack() as stack:
-        sink: BinaryIO = sys.stdout.buffer
+        file: BinaryIO = sys.stdout.buffer
         if output is not None:
             read = (*names, *([str(lake)] if lake is not None else ()))
-            place = new_file(output, read, is_forced=force)
-            sink = stack.enter_context(written(place, is_forced=force))
+            target = new_file(output, read, is_forced=force)
+            file = stack.enter_context(written(target, is_forced=force))
         engine, end = stack.enter_context(_engine(names, lake, captures, common, chain))
-        show = _writer(form, sink, rows, common)
+        show = _writer(form, file, rows, common)
         if text is None:
             _converse(engine, show, common.words)
         else:
@@ -170,18 +170,18 @@ def _engine(
 # -- output
 
 
-def _writer(form: str, sink: BinaryIO, rows: int, common: Common) -> "Show":
+def _writer(form: str, file: BinaryIO, rows: int, common: Common) -> "Show":
     if form == "table":
         return partial(_show_table, most_rows=rows, common=common)
-    return partial(_WRITERS[form], sink=sink)
+    return partial(_WRITERS[form], file=file)
 
 
-def _write_json(answer: "Answer", sink: BinaryIO) -> None:
+def _write_json(answer: "Answer", file: BinaryIO) -> None:
     names = _distinct(answer.schema.names)
     for batch in answer.batches():
         for values in _values(batch):
             row = dict(zip(names, values, strict=True))
-            sink.write(json_line(row, keeps_nulls=True).encode() + b"\n")
+            file.write(json_line(row, keeps_nulls=True).encode() + b"\n")
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -229,14 +229,14 @@ def _cells(batch: "pa.RecordBatch") -> Iterator[list[str]]:
     return ([field_text(value) for value in values] for values in _values(batch))
 
 
-def _write_csv(answer: "Answer", sink: BinaryIO) -> None:
-    sink.write(csv_line(answer.schema.names).encode() + b"\n")
+def _write_csv(answer: "Answer", file: BinaryIO) -> None:
+    file.write(csv_line(answer.schema.names).encode() + b"\n")
     for batch in answer.batches():
         for cells in _cells(batch):
-            sink.write(csv_line(cells).encode() + b"\n")
+            file.write(csv_line(cells).encode() + b"\n")
 
 
-def _write_parquet(answer: "Answer", sink: BinaryIO) -> None:
+def _write_parquet(answer: "Answer", file: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -244,7 +244,7 @@ def _write_parquet(answer: "Answer", sink: BinaryIO) -> None:
     schema = pa.schema(
         [field.with_name(name) for name, field in zip(names, answer.schema, strict=True)]
     )
-    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in answer.batches():
             writer.write_batch(batch.rename_columns(names))
 

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
+from dissector.cli.monitoring import Kept, Monitor
 from dissector.cli.options import (
     FOLDER,
     Common,
@@ -25,7 +26,6 @@ from dissector.cli.options import (
     private_option,
 )
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
-from dissector.cli.telling import Kept, Telling
 from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted
 from dissector.outputs import refuse_inputs_in
 
@@ -376,16 +376,16 @@ def tap(
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        serving = Telling(metrics, metrics_host, max_series, is_live=bool(interface))
+        monitor = Monitor(metrics, metrics_host, max_series, is_live=bool(interface))
         source: Source
         problems: list[str] = []
         if interface:
             wants_hardware_time = timestamps == "hardware"
-            source = _live(interface, bpf, ring, wants_hardware_time, serving.port, common.words)
+            source = _live(interface, bpf, ring, wants_hardware_time, monitor.port, common.words)
         else:
             source, problems = _replay(replay, speed, common, stack)
         stack.callback(source.close)
-        serving.bind(common.words)
+        monitor.bind(common.words)
         drop_all_but_capturing()
         rotations = _rotations(lake, source, settings) if lake else None
         running = Tap(source, settings, rotations, signals=signals)
@@ -394,11 +394,12 @@ def tap(
         if record:
             redacted = settings.core if is_redact_asked() else None
             kept = Kept(record, keep, recall, trigger, trigger_latency, redacted)
-            serving.record(kept.recorder(running))
+            monitor.record(kept.recorder(running))
         if findings:
-            serving.find(running, common.words, lake, replay)
-        with ExitStack() as telling:  # unwound before the last words: the view would draw over them
-            serving.start(running, rotations, telling, top)
+            monitor.find(running, common.words, lake, replay)
+        # Unwound before the last words, else the view would draw over them.
+        with ExitStack() as watching:
+            monitor.start(running, rotations, watching, top)
             running.run()
-        serving.close(common.words)
+        monitor.close(common.words)
         return _end(running, rotations, common.words)

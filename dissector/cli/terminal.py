@@ -112,10 +112,10 @@ class Paint:
 
     def __init__(self, choice: str = "auto", stream: TextIO | None = None) -> None:
         target = stream or sys.stdout
-        wanted = target.isatty() and not os.environ.get("NO_COLOR")
+        has_color = target.isatty() and not os.environ.get("NO_COLOR")
         if os.environ.get("TERM") == "dumb":
-            wanted = False
-        self.is_on = choice == "always" or (choice == "auto" and wanted)
+            has_color = False
+        self.is_on = choice == "always" or (choice == "auto" and has_color)
 
     def __call__(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.is_on else text

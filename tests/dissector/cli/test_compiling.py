@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli import terminal
-from dissector.cli.compiling import KERNELS, Compiling, is_wanted
+from dissector.cli.compiling import KERNELS, Compiling, is_needed
 from dissector.cli.terminal import NORMAL, QUIET, Words
 from dissector.jit import compiled, program_digest
 from dissector.native.code import keep_list
@@ -119,12 +119,12 @@ def test_a_rare_kernel_of_a_warm_program_is_not_worth_a_word(cold: Path) -> None
 
 @needs_compiler
 def test_it_is_worth_doing_beforehand_only_where_it_can_be_kept(cold: Path) -> None:
-    assert is_wanted()
+    assert is_needed()
     cold.chmod(0o777)
-    assert not is_wanted()
+    assert not is_needed()
     cold.chmod(0o700)
     keep_list(program_digest(), ["a"])
-    assert not is_wanted()
+    assert not is_needed()
 
 
 @needs_compiler

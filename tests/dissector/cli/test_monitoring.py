@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.main import run
-from dissector.cli.telling import command_for
+from dissector.cli.monitoring import command_for
 from tests.dissector.observed import CAPTURES
 
 UNLOADED = str(CAPTURES / "pulsar-apache" / "java-j24_unload.pcap")

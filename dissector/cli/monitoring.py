@@ -1,4 +1,4 @@
-"""Who tells of a tap while it runs: metrics, findings, a view of the terminal, recordings."""
+"""What observes a tap while it runs: metrics, findings, a view of the terminal, recordings."""
 
 import shlex
 from collections.abc import Sequence
@@ -57,11 +57,10 @@ class Kept(NamedTuple):
         return recorder
 
 
-class Telling:
-    """The parts of a tap that tell of it while it runs: metrics, and who serves them; findings;
-    recordings.
+class Monitor:
+    """Observes a tap while it runs: serves metrics, reports findings, keeps recordings.
 
-    port: of the metrics, None where nobody asked for them.
+    port: of the metrics; None if they are not served.
     """
 
     def __init__(
@@ -87,8 +86,8 @@ class Telling:
             from dissector.tap.server import Server, text_of
 
             self._server = Server(*self._address, self._health, self._numbers, self._names)
-            place = text_of(self._address[0], self._server.port)
-            words.say(f"metrics at http://{place}/metrics")
+            address = text_of(self._address[0], self._server.port)
+            words.say(f"metrics at http://{address}/metrics")
 
     def record(self, recorder: "Recorder") -> None:
         """Let a recorder take part."""
@@ -139,8 +138,8 @@ class Telling:
             return
         self._recorder.close()
         if self._recorder.kept:
-            said = counted(self._recorder.kept, "recording")
-            words.say(f"{said} in {self._recorder.folder}: {self._recorder.content}")
+            recordings = counted(self._recorder.kept, "recording")
+            words.say(f"{recordings} in {self._recorder.folder}: {self._recorder.content}")
         if self._recorder.failed:
             text = f"{counted(self._recorder.failed, 'recording')} not written"
             why = self._recorder.problem
