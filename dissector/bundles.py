@@ -3,7 +3,7 @@
 A NamedTuple of a hundred arrays costs a kernel one second of compile time and 20 us a call, since
 every array is passed by its seven words. A bundle of this kind is passed as its matrix alone;
 inside a kernel `bundle.name` is the row of that name, and in Python it is the same view. The number
-of a column is its place in the class, so that a plan can also write by number:
+of a column is its index in the class, so that a plan can also write by number:
 `bundle.matrix[number]`.
 """
 

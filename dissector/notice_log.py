@@ -28,7 +28,7 @@ _WORDS: Final = {
 class Notice(NamedTuple):
     """One notice; limits.NULL where a number is not known.
 
-    kind: place in notices.NOTICES; direction: place in DIRECTION_NAMES.
+    kind: number in notices.NOTICES; direction: index in DIRECTION_NAMES.
     """
 
     kind: int
@@ -47,7 +47,7 @@ def _last_if_null(number: int) -> int:
     return _LAST if number == NULL else number
 
 
-def _place(finding: Notice) -> tuple[int | str, ...]:
+def _order(finding: Notice) -> tuple[int | str, ...]:
     """The table's order: by packet, then frame (null last), connection, direction, offset, code."""
     return (
         _last_if_null(finding.packet),
@@ -87,7 +87,7 @@ class NoticeLog:
         if self._dropped:
             kind = NOTICE_NUMBER["notices_limit"]
             self._rows.append(Notice(kind, value=self._dropped))
-        rows = sorted(self._rows, key=_place)
+        rows = sorted(self._rows, key=_order)
         self._rows = []
         cells = np.array(rows, np.int64).reshape(len(rows), len(Notice._fields)).T.copy()
         column = dict(zip(Notice._fields, cells, strict=True))

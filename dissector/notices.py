@@ -1,6 +1,6 @@
 """Every notice: its stable code, its severity and the sentence that explains it.
 
-The number of a notice is its place in NOTICES; kernels write the number, tables show the code. In
+The number of a notice is its index in NOTICES; kernels write the number, tables show the code. In
 a sentence {value} and {value2} are replaced by the two integers that a notice row carries.
 Append new notices at the end of their block; numbers are internal and may change, codes may not.
 """

@@ -19,16 +19,16 @@ class State:
     """Base of all states; a subclass lists its fields as annotations.
 
     A field is a C-contiguous array of one or two dimensions, a Bundle, or a NamedTuple of these.
-    places: int64[], address and shape of every array, read by kernels.
+    pointers: int64[], address and shape of every array, read by kernels.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
-    places: Int64Array
+    pointers: Int64Array
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._fields = tuple(name for name in cls.__annotations__ if not name.startswith("_"))
-        assert "places" not in cls._fields, "places is where a state keeps its addresses"
+        assert "pointers" not in cls._fields, "pointers is where a state keeps its pointers"
 
     def __init__(self, **values: Any) -> None:
         assert tuple(values) == self._fields, "a state needs its fields in their order"
@@ -48,7 +48,7 @@ class State:
             self._describe()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """One with arrays of its own: `places` says where they lie."""
+        """One with arrays of its own: `pointers` says where they lie."""
         return type(self)(**{name: deepcopy(getattr(self, name), memo) for name in self._fields})
 
     def _describe(self) -> None:
@@ -56,8 +56,8 @@ class State:
         kinds = tuple([append(getattr(self, name), words) for name in self._fields])
         cls = type(self)
         self._kind: Kind = (STATE, cls.__module__, cls.__qualname__, kinds)
-        self.places = np.array(words, np.int64)
-        self._address = self.places.ctypes.data
+        self.pointers = np.array(words, np.int64)
+        self._address = self.pointers.ctypes.data
 
     def append_to(self, words: list[int]) -> Kind:
         """Pass it to a kernel."""

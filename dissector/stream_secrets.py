@@ -69,16 +69,16 @@ class StreamSecrets:
         """What was there and lies in none of the frames, but for a proxy's header in front."""
         frames = merged(framed)
         found: list[Span] = []
-        place = 0
+        index = 0
         for start, end in self.pieces:
             at = start
-            while place < len(frames) and frames[place][0] < end:
-                if frames[place][1] > at:
-                    found.append((at, frames[place][0]))
-                    at = frames[place][1]
+            while index < len(frames) and frames[index][0] < end:
+                if frames[index][1] > at:
+                    found.append((at, frames[index][0]))
+                    at = frames[index][1]
                 if at > end:
                     break
-                place += 1
+                index += 1
             found.append((at, end))
         if found and self._head.startswith(_PROXY_HEADS):
             found = [span for span in found if span[0] != self.pieces[0][0]]

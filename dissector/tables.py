@@ -86,7 +86,7 @@ class Memory(NamedTuple):
     """The last so many keys and a number for each.
 
     table: twice as many slots as keys are kept; ring: int64[capacity, 4], the keys in the order in
-    which they came; counts: int64[2], place of the oldest key in the ring and number of keys.
+    which they came; counts: int64[2], index of the oldest key in the ring and number of keys.
     """
 
     table: HashTable

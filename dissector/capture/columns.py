@@ -70,7 +70,7 @@ class CaptureNotice(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """Its place in notices.NOTICES."""
+        """Its index in notices.NOTICES."""
         return NOTICE_NUMBER[self.code]
 
 

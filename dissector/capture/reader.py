@@ -482,11 +482,11 @@ class CaptureReader:
         if count:
             file.clock_steps += count
             self.clock_steps += count
-            place = int(steps.argmax())
-            if steps[place] > self._largest_step.value:
+            index = int(steps.argmax())
+            if steps[index] > self._largest_step.value:
                 self._largest_step = CaptureNotice(
                     "clock_step",
-                    packet=self.next_packet + len(is_timed) - len(times) + place,
-                    ts_ns=int(times[place]),
-                    value=int(steps[place]),
+                    packet=self.next_packet + len(is_timed) - len(times) + index,
+                    ts_ns=int(times[index]),
+                    value=int(steps[index]),
                 )

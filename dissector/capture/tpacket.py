@@ -67,8 +67,8 @@ def _restore_tag(data: ByteArray, header: int, status: int) -> None:
     """Put the VLAN tag back in front of the ethertype, and say so in the packet's header."""
     mac = le16(data, header + _MAC)
     start = header + mac - VLAN_TAG_BYTES
-    for place in range(_ADDRESSES_BYTES):
-        data[start + place] = data[start + place + VLAN_TAG_BYTES]
+    for index in range(_ADDRESSES_BYTES):
+        data[start + index] = data[start + index + VLAN_TAG_BYTES]
     tpid = _DEFAULT_TPID
     if status & _VLAN_TPID_VALID:
         tpid = le16(data, header + _VLAN_TPID)

@@ -53,8 +53,8 @@ class NumberRanges:
         starts, ends = self._arrays
         if not len(starts):
             return np.zeros(len(numbers), bool)
-        place = np.searchsorted(starts, numbers, side="right") - 1
-        return np.asarray((place >= 0) & (numbers <= ends[np.maximum(place, 0)]))
+        index = np.searchsorted(starts, numbers, side="right") - 1
+        return np.asarray((index >= 0) & (numbers <= ends[np.maximum(index, 0)]))
 
 
 class UntimedPackets(NumberRanges):

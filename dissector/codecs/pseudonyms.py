@@ -69,17 +69,17 @@ def permute(
         scratch[0] = number
         scratch[1] = count & 0xFF
         at = 2
-        for place in range(other, stop):
-            value = values[place]
+        for index in range(other, stop):
+            value = values[index]
             scratch[at] = value & 0xFF
             scratch[at + 1] = (value >> 8) & 0xFF
             scratch[at + 2] = (value >> 16) & 0xFF
-            scratch[at + 3] = radixes[place] & 0xFF
+            scratch[at + 3] = radixes[index] & 0xFF
             at += _CELL_BYTES
         seed = siphash(low, high, scratch, 0, at)
-        for place in range(first, last):
-            added = (following(seed, place) & _POSITIVE) % radixes[place]
-            values[place] = (values[place] + added) % radixes[place]
+        for index in range(first, last):
+            added = (following(seed, index) & _POSITIVE) % radixes[index]
+            values[index] = (values[index] + added) % radixes[index]
 
 
 @inlined
@@ -171,9 +171,9 @@ def rename_words(
                 break
             value, radix, size = _character(data, at, end)
         permute(values, radixes, count, key[0], key[1], scratch)
-        place = first
+        offset = first
         for number in range(count):
-            place += _put(data, place, values[number], radixes[number], byte(data, place))
+            offset += _put(data, offset, values[number], radixes[number], byte(data, offset))
 
 
 @inlined
@@ -181,8 +181,8 @@ def _begins(data: ByteArray, at: int, end: int, text: ByteArray) -> bool:
     if end - at < len(text):
         return False
     differing = 0
-    for place in range(len(text)):
-        differing |= data[at + place] ^ text[place]
+    for index in range(len(text)):
+        differing |= data[at + index] ^ text[index]
     return differing == 0
 
 

@@ -174,11 +174,11 @@ def hidden(size: int) -> bytes:
 def is_secret(name: str) -> bool:
     """Whether a key means a secret: password, authToken, x-api-key; not tokenCount, pinned."""
     parts = [part.lower() for part in _PARTS.findall(name[-_LONGEST_NAME:])]
-    for place, part in enumerate(parts):
-        following = parts[place + 1] if place + 1 < len(parts) else ""
+    for index, part in enumerate(parts):
+        following = parts[index + 1] if index + 1 < len(parts) else ""
         is_pair = (part, following) in SECRET_PAIRS
         if is_pair or part in SECRET or part.endswith(SECRET_ENDS):
-            behind = parts[place + 1 + is_pair :]
+            behind = parts[index + 1 + is_pair :]
             if not behind or behind[-1] not in HARMLESS:
                 return True
     return False
@@ -369,10 +369,10 @@ def _by_pair(data: bytes) -> Iterator[Span]:
 def _size(data: bytes, at: int) -> tuple[int, int]:
     """A number of at most four bytes, and the offset behind it; 0 if there is none."""
     value = 0
-    for place, each in enumerate(data[at : at + 4]):
-        value |= (each & 0x7F) << 7 * place
+    for index, each in enumerate(data[at : at + 4]):
+        value |= (each & 0x7F) << 7 * index
         if each < 0x80:
-            return value, at + place + 1
+            return value, at + index + 1
     return 0, at
 
 

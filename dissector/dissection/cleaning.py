@@ -44,8 +44,8 @@ class _Names:
             return
         new = self.names[first:]
         self.texts.extend(new)
-        for place in suspicious([_raw(name) for name in new]):
-            self._look_at(first + place)
+        for index in suspicious([_raw(name) for name in new]):
+            self._look_at(first + index)
 
     def _look_at(self, code: int) -> None:
         name = self.names[code]
@@ -131,9 +131,9 @@ class Cleaner:
     def _objects(self, column: list[Any]) -> list[Any]:
         if any(isinstance(value, dict) for value in column):
             return [self._pairs(value) if isinstance(value, dict) else value for value in column]
-        places = [place for place, value in enumerate(column) if isinstance(value, str | bytes)]
-        suspects = suspicious([_raw(column[place]) for place in places])
-        return self._changed(list(column), [places[place] for place in suspects])
+        indices = [index for index, value in enumerate(column) if isinstance(value, str | bytes)]
+        suspects = suspicious([_raw(column[index]) for index in indices])
+        return self._changed(list(column), [indices[index] for index in suspects])
 
     def _pairs(self, pairs: dict[str, str]) -> dict[str, str]:
         """Properties, whose values are clean by key already."""
@@ -142,12 +142,12 @@ class Cleaner:
         return {cleaned_text(key): cleaned_text(value) for key, value in pairs.items()}
 
     def _changed(self, texts: list[Any], suspects: Sequence[int]) -> list[Any]:
-        for place in suspects:
-            text = texts[place]
+        for index in suspects:
+            text = texts[index]
             size = hidden_bytes(_raw(text))
             if size:
                 self._count(1, size)
-                texts[place] = cleaned_text(text) if isinstance(text, str) else cleaned(text)
+                texts[index] = cleaned_text(text) if isinstance(text, str) else cleaned(text)
         return texts
 
     def _count(self, texts: int, size: int) -> None:
@@ -172,8 +172,8 @@ def suspicious(texts: Sequence[bytes]) -> list[int]:
         return []
     sizes = np.fromiter((len(text) + len(_BETWEEN) for text in texts), np.int64, len(texts))
     ends = np.cumsum(sizes)
-    places: set[int] = set()
+    indices: set[int] = set()
     for start, end in found:
         first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
-        places.update(range(first, min(last, len(texts) - 1) + 1))
-    return sorted(places)
+        indices.update(range(first, min(last, len(texts) - 1) + 1))
+    return sorted(indices)

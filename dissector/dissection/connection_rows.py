@@ -54,17 +54,17 @@ class AddressCodes:
         if len(self._texts) > _CACHED_ADDRESSES:
             self._known[:] = NULL
             self._codes, self._texts = {}, []
-        places = connections & (_CACHED_CONNECTIONS - 1)
-        missing = np.flatnonzero(self._known[0][places] != connections)
+        slots = connections & (_CACHED_CONNECTIONS - 1)
+        missing = np.flatnonzero(self._known[0][slots] != connections)
         if len(missing):
             # Counts are for nobody: without them numpy imports its masked arrays, at each start.
             distinct, _ = np.unique(connections[missing], return_counts=True)
             self._look_up(distinct, ends_of)
-        known, client, broker = self._known[:, places]
-        # Two connections of one call may share a place.
+        known, client, broker = self._known[:, slots]
+        # Two connections of one call may share a slot.
         for row in np.flatnonzero(known != connections).tolist():
             self._look_up(connections[row : row + 1], ends_of)
-            client[row], broker[row] = self._known[1:, places[row]]
+            client[row], broker[row] = self._known[1:, slots[row]]
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
     def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> None:
@@ -81,7 +81,7 @@ class AddressCodes:
 
 
 class _Roles(NamedTuple):
-    """Of connections, int64[rows] each. client: side 0 or 1; source: place in ROLE_SOURCE_NAMES;
+    """Of connections, int64[rows] each. client: side 0 or 1; source: index in ROLE_SOURCE_NAMES;
     slot: where the framing keeps them, -1 nowhere; protocol: as the framing has it, or NULL."""
 
     client: Int64Array
@@ -111,7 +111,7 @@ class ConnectionTable:
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
         self._addresses = AddressCodes()
         self._protocol_codes = {
-            **{place: place for place in range(len(specs))},
+            **{protocol: protocol for protocol in range(len(specs))},
             **{number: len(specs) + n for n, number in enumerate(OPAQUE_NAMES)},
         }
         self._protocol_names = (
@@ -228,12 +228,12 @@ class ConnectionTable:
     def _forget(self, connections: Int64Array) -> None:
         """Connections are over, and their rows made."""
         self._framing.release(connections)
-        for held, places in (
+        for held, keys_each in (
             (self._framing.proxied, 1), (self._framing.server_names, 1),
             (self._malformed, 2),
         ):  # fmt: skip
             if held:
-                keys = places * connections[:, None] + np.arange(places)
+                keys = keys_each * connections[:, None] + np.arange(keys_each)
                 for key in keys.ravel().tolist():
                     held.pop(key, None)
 
@@ -247,10 +247,10 @@ class ConnectionTable:
             _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
         )  # fmt: skip
         texts = end_texts(ends)
-        tunnels, places = np.unique(rows.connections.tunnel, return_inverse=True)
+        tunnels, inverse = np.unique(rows.connections.tunnel, return_inverse=True)
         names = [self._tunnel_name(number) for number in tunnels.tolist()]
         codes = np.array([NULL if name is None else n for n, name in enumerate(names)], np.int64)
-        tunnel = Coded(codes[places], [name or "" for name in names])
+        tunnel = Coded(codes[inverse], [name or "" for name in names])
         return {
             "connection_key": _with_tunnel(texts.key, tunnel, rows.connections.is_native),
             "community_id": texts.community_id,

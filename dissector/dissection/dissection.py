@@ -56,10 +56,10 @@ def _held_bytes(options: Options) -> int:
     return max(1 << 20, min(limits.MAX_HELD_BYTES, options.memory_limit // 4))
 
 
-def _place(specs: Specs, name: str) -> int:
-    for place, spec in enumerate(specs):
+def _number_of(specs: Specs, name: str) -> int:
+    for protocol, spec in enumerate(specs):
         if spec.name == name:
-            return place
+            return protocol
     known = ", ".join(spec.name for spec in specs)
     raise UsageError(f"{name}: no such protocol; choose one of {known}")
 
@@ -85,8 +85,8 @@ class Dissection:
                 held_bytes_per_connection=min(held, limits.MAX_HELD_BYTES_PER_CONNECTION),
             )
         )
-        forced = {port: _place(specs, name) for port, name in options.decode_as.items()}
-        only = None if options.protocol == "auto" else _place(specs, options.protocol)
+        forced = {port: _number_of(specs, name) for port, name in options.decode_as.items()}
+        only = None if options.protocol == "auto" else _number_of(specs, options.protocol)
         self._framing = Framing(
             specs,
             self._streams.ports_of,
@@ -94,8 +94,8 @@ class Dissection:
             FramingOptions(options.max_frame_bytes, forced, only),
         )
         self._facts: list[Facts] = [
-            spec.new_facts(FactsOptions(**vars(options), protocol_number=place))
-            for place, spec in enumerate(specs)
+            spec.new_facts(FactsOptions(**vars(options), protocol_number=protocol))
+            for protocol, spec in enumerate(specs)
         ]
         self._findings = NoticeLog()
         self._files = 0
@@ -459,11 +459,11 @@ class Dissection:
             return found
         first = int(protocols[rows[0]])
         is_one = bool((protocols[rows] == first).all())
-        for place in [first] if is_one else np.unique(protocols[rows]).tolist():
-            part = rows[protocols[rows] == place]
+        for protocol in [first] if is_one else np.unique(protocols[rows]).tolist():
+            part = rows[protocols[rows] == protocol]
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)
-            columns.update(self._facts[place].frame_columns(block, part))
+            columns.update(self._facts[protocol].frame_columns(block, part))
             found.append(TableBlock("frames", len(part), columns))
         return found if len(found) == 1 else [interleaved([[part] for part in found])]
 

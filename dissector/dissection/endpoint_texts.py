@@ -73,45 +73,45 @@ def end_texts(ends: Ends) -> EndTexts:
         _DIGITS,
         _BASE64,
     )
-    places = np.empty((5, rows), np.int64)
-    _write_texts(ends, room, places, int(_IS_MAPPED_DOTTED))
-    text = room.text[: int(places[4, -1]) if rows else 0].copy()
-    return EndTexts(*(Spans(text, places[n], places[n + 1] - places[n]) for n in range(4)))
+    bounds = np.empty((5, rows), np.int64)
+    _write_texts(ends, room, bounds, int(_IS_MAPPED_DOTTED))
+    text = room.text[: int(bounds[4, -1]) if rows else 0].copy()
+    return EndTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
 
 
 @kernel
-def _write_texts(ends: Ends, room: _Room, places: Int64Array, is_mapped_dotted: int) -> None:
-    """Write all texts. places: int64[5, rows], where texts of a row begin, and the last ends."""
+def _write_texts(ends: Ends, room: _Room, bounds: Int64Array, is_mapped_dotted: int) -> None:
+    """Write all texts. bounds: int64[5, rows], where texts of a row begin, and the last ends."""
     at = 0
     for row in range(len(ends.ip_version)):
         version = ends.ip_version[row]
-        places[0, row] = at
+        bounds[0, row] = at
         at = _write_address(room, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
-        places[1, row] = at
+        bounds[1, row] = at
         at = _write_address(
             room, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
         )
-        places[2, row] = at
+        bounds[2, row] = at
         is_swapped = _is_below(
             (ends.other_high[row], ends.other_low[row], ends.other_port[row]),
             (ends.high[row], ends.low[row], ends.port[row]),
         )
-        first = places[int(is_swapped), row], places[1 + int(is_swapped), row]
-        second = places[1 - int(is_swapped), row], places[2 - int(is_swapped), row]
+        first = bounds[int(is_swapped), row], bounds[1 + int(is_swapped), row]
+        second = bounds[1 - int(is_swapped), row], bounds[2 - int(is_swapped), row]
         port, other_port = ends.port[row], ends.other_port[row]
         if is_swapped:
             port, other_port = other_port, port
         at = _write_end(room, at, version, first, port)
         room.text[at] = _SPACE
         at = _write_end(room, at + 1, version, second, other_port)
-        places[3, row] = at
+        bounds[3, row] = at
         one = ends.high[row], ends.low[row]
         other = ends.other_high[row], ends.other_low[row]
         if is_swapped:
             one, other = other, one
         size = _fill_block(room.block, version, other, _fill_block(room.block, version, one, 2))
         at = _write_community_id(room, at, size, port, other_port)
-        places[4, row] = at
+        bounds[4, row] = at
 
 
 @inlined
@@ -127,10 +127,10 @@ def _is_below(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
 
 @inlined
 def _write_number(text: ByteArray, at: int, value: int) -> int:
-    """A number from 0 to 65535 in decimal digits; returns the place after it."""
+    """A number from 0 to 65535 in decimal digits; returns the offset after it."""
     size = 1 + (value > 9) + (value > 99) + (value > 999) + (value > 9999)
-    for place in range(size):
-        text[at + size - 1 - place] = 48 + value % 10
+    for index in range(size):
+        text[at + size - 1 - index] = 48 + value % 10
         value //= 10
     return at + size
 
@@ -149,34 +149,34 @@ def _write_dotted(text: ByteArray, at: int, low: int) -> int:
 def _write_address(
     room: _Room, at: int, version: int, high: int, low: int, is_mapped_dotted: int
 ) -> int:
-    """An address as people write it; returns the place after it."""
+    """An address as people write it; returns the offset after it."""
     text, groups = room.text, room.groups
     if version == 4:
         return _write_dotted(text, at, low)
-    for place in range(4):
-        groups[place] = (high >> (48 - 16 * place)) & 0xFFFF
-        groups[4 + place] = (low >> (48 - 16 * place)) & 0xFFFF
+    for index in range(4):
+        groups[index] = (high >> (48 - 16 * index)) & 0xFFFF
+        groups[4 + index] = (low >> (48 - 16 * index)) & 0xFFFF
     is_dotted = is_mapped_dotted and high == 0 and (low >> 32) == 0xFFFF
     left, length = _longest_zeros(groups)
-    place = 0
-    while place < 8:
-        if place == left:
+    index = 0
+    while index < 8:
+        if index == left:
             text[at] = _COLON
             text[at + 1] = _COLON
             at += 2
-            place += length
+            index += length
             continue
-        if place > 0 and place != left + length:
+        if index > 0 and index != left + length:
             text[at] = _COLON
             at += 1
-        if place == 6 and is_dotted:
+        if index == 6 and is_dotted:
             return _write_dotted(text, at, low)
-        value = groups[place]
+        value = groups[index]
         for shift in range(12, -4, -4):
             if shift == 0 or value >> shift:
                 text[at] = byte(room.digits, (value >> shift) & 15)
                 at += 1
-        place += 1
+        index += 1
     return at
 
 
@@ -185,12 +185,12 @@ def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
     """Where the first of the longest runs of two zero groups or more begins, and how long it is."""
     best, best_length = -9, 1
     begun, length = 0, 0
-    for place in range(8):
-        if groups[place]:
+    for index in range(8):
+        if groups[index]:
             length = 0
             continue
         if length == 0:
-            begun = place
+            begun = index
         length += 1
         if length > best_length:
             best, best_length = begun, length
@@ -204,8 +204,8 @@ def _write_end(room: _Room, at: int, version: int, span: tuple[int, int], port: 
     if version == 6:
         text[at] = _OPEN
         at += 1
-    for place in range(span[0], span[1]):
-        text[at] = byte(text, place)
+    for index in range(span[0], span[1]):
+        text[at] = byte(text, index)
         at += 1
     if version == 6:
         text[at] = _CLOSE
@@ -216,7 +216,7 @@ def _write_end(room: _Room, at: int, version: int, span: tuple[int, int], port: 
 
 @inlined
 def _fill_block(block: ByteArray, version: int, address: tuple[int, int], at: int) -> int:
-    """An address in network byte order; returns the place after it."""
+    """An address in network byte order; returns the offset after it."""
     if version == 6:
         for shift in range(56, -8, -8):
             block[at] = (address[0] >> shift) & 255
@@ -248,9 +248,9 @@ def _write_community_id(room: _Room, at: int, size: int, port: int, other_port: 
     text[at + 1] = _COLON
     at += 2
     digest[_DIGEST_BYTES] = 0
-    for place in range(0, _DIGEST_BYTES + 1, 3):
+    for index in range(0, _DIGEST_BYTES + 1, 3):
         three = (
-            (byte(digest, place) << 16) | (byte(digest, place + 1) << 8) | byte(digest, place + 2)
+            (byte(digest, index) << 16) | (byte(digest, index + 1) << 8) | byte(digest, index + 2)
         )
         for shift in range(18, -6, -6):
             text[at] = byte(room.base64, (three >> shift) & 63)
@@ -267,27 +267,27 @@ def _rotated(value: int, count: int) -> int:
 @kernel
 def _sha1(data: ByteArray, size: int, words: Int64Array, digest: ByteArray) -> None:
     """SHA-1 of data[:size], at most 55 bytes: one block. words: int64[80], scratch."""
-    for place in range(16):
-        words[place] = 0
-    for place in range(size):
-        words[place >> 2] |= byte(data, place) << (24 - 8 * (place & 3))
+    for index in range(16):
+        words[index] = 0
+    for index in range(size):
+        words[index >> 2] |= byte(data, index) << (24 - 8 * (index & 3))
     words[size >> 2] |= 0x80 << (24 - 8 * (size & 3))
     words[15] = 8 * size
-    for place in range(16, _WORDS):
-        words[place] = _rotated(
-            words[place - 3] ^ words[place - 8] ^ words[place - 14] ^ words[place - 16], 1
+    for index in range(16, _WORDS):
+        words[index] = _rotated(
+            words[index - 3] ^ words[index - 8] ^ words[index - 14] ^ words[index - 16], 1
         )
     a, b, c, d, e = 0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0
-    for place in range(_WORDS):
-        if place < 20:
+    for index in range(_WORDS):
+        if index < 20:
             mixed, constant = (b & c) | ((b ^ _LOW_32) & d), 0x5A827999
-        elif place < 40:
+        elif index < 40:
             mixed, constant = b ^ c ^ d, 0x6ED9EBA1
-        elif place < 60:
+        elif index < 60:
             mixed, constant = (b & c) | (b & d) | (c & d), 0x8F1BBCDC
         else:
             mixed, constant = b ^ c ^ d, 0xCA62C1D6
-        total = (_rotated(a, 5) + mixed + e + constant + words[place]) & _LOW_32
+        total = (_rotated(a, 5) + mixed + e + constant + words[index]) & _LOW_32
         a, b, c, d, e = total, a, _rotated(b, 30), c, d
     _put32(digest, 0, (a + 0x67452301) & _LOW_32)
     _put32(digest, 4, (b + 0xEFCDAB89) & _LOW_32)
@@ -298,5 +298,5 @@ def _sha1(data: ByteArray, size: int, words: Int64Array, digest: ByteArray) -> N
 
 @inlined
 def _put32(data: ByteArray, at: int, value: int) -> None:
-    for place in range(4):
-        data[at + place] = (value >> (24 - 8 * place)) & 255
+    for index in range(4):
+        data[at + index] = (value >> (24 - 8 * index)) & 255

@@ -76,7 +76,7 @@ def joined(parts: Sequence[Column | None], rows: Sequence[int], order: Int64Arra
 
     Args:
         parts: the column of each block, None where it has none: null; rows: of each block; order:
-            int64[all rows], places in the blocks one after the other.
+            int64[all rows], rows of the blocks one after the other.
     """
     kinds = {type(part) for part in parts if part is not None}
     if kinds == {np.ndarray}:
@@ -91,7 +91,7 @@ def joined(parts: Sequence[Column | None], rows: Sequence[int], order: Int64Arra
     values = [
         value for part, count in zip(parts, rows, strict=True) for value in _plain(part, count)
     ]
-    return [values[place] for place in order.tolist()]
+    return [values[index] for index in order.tolist()]
 
 
 def _or_nulls(part: Any, count: int) -> Int64Array:
@@ -105,12 +105,12 @@ def _joined_codes(parts: Sequence[Any], rows: Sequence[int], order: Int64Array) 
     for part, count in zip(parts, rows, strict=True):
         codes = np.full(count, NULL, np.int64)
         if part is not None:
-            used, places = np.unique(part.codes, return_inverse=True)
+            used, inverse = np.unique(part.codes, return_inverse=True)
             fresh = [
                 NULL if code < 0 else names.setdefault(_as_bytes(part.names[code]), len(names))
                 for code in used.tolist()
             ]
-            codes = np.array(fresh, np.int64)[places]
+            codes = np.array(fresh, np.int64)[inverse]
         found.append(codes)
     return Coded(np.concatenate(found)[order], list(names))
 

@@ -23,7 +23,7 @@ BOOLEAN: Final[Kind] = ("b",)
 ARRAY: Final = "a"
 BUNDLE: Final = "B"  # ("B", module, class): address and shape of its matrix
 RECORDS: Final = "R"  # ("R", module, class): address and shape of its matrix, a row per record
-STATE: Final = "S"  # ("S", module, class, kinds of its fields): address of its places
+STATE: Final = "S"  # ("S", module, class, kinds of its fields): address of its table of addresses
 TUPLE: Final = "t"  # ("t", module, class, kinds of its elements): what they are made of
 FUNCTION: Final = "F"  # ("F", signature): address
 
@@ -176,25 +176,25 @@ def result_count(result: list[Any]) -> int:
 
 
 def maker_of(result: list[Any]) -> Maker:
-    """A function (words, place) -> the Python value of a result, and the place behind it."""
+    """A function (words, index) -> the Python value of a result, and the index behind it."""
     letter = result[0]
     if letter == "n":
-        return lambda words, place: (None, place)
+        return lambda words, index: (None, index)
     if letter == "i":
-        return lambda words, place: (words[place], place + 1)
+        return lambda words, index: (words[index], index + 1)
     if letter == "u":
-        return lambda words, place: (words[place] & _MASK_64, place + 1)
+        return lambda words, index: (words[index] & _MASK_64, index + 1)
     if letter == "b":
-        return lambda words, place: (words[place] != 0, place + 1)
+        return lambda words, index: (words[index] != 0, index + 1)
     makers = [maker_of(part) for part in result[3]]
     cls = class_named(result[1], result[2]) if result[2] else None
 
-    def make(words: Any, place: int) -> tuple[Any, int]:
+    def make(words: Any, index: int) -> tuple[Any, int]:
         parts = []
         for maker in makers:
-            part, place = maker(words, place)
+            part, index = maker(words, index)
             parts.append(part)
-        return (tuple(parts) if cls is None else cls(*parts)), place
+        return (tuple(parts) if cls is None else cls(*parts)), index
 
     return make
 

@@ -83,19 +83,19 @@ def _opened_package(folder: Path) -> int:
 
 
 @cache
-def _choose(places: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
-    """The first place that can be trusted and written, and what is wrong with those before it."""
+def _choose(folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
+    """The first folder that can be trusted and written, and what is wrong with those before it."""
     wrong: list[str] = []
-    for place in places:
+    for folder in folders:
         try:
-            if os.access(".", os.W_OK | os.X_OK, dir_fd=_opened(place)):
-                return place, tuple(wrong)
-            wrong.append(f"{place} cannot be written")
+            if os.access(".", os.W_OK | os.X_OK, dir_fd=_opened(folder)):
+                return folder, tuple(wrong)
+            wrong.append(f"{folder} cannot be written")
         except trust.DistrustedError as problem:
             wrong.append(str(problem))
         except OSError as error:
-            wrong.append(f"{error.filename or place}: {error.strerror}")
-    return places[0], tuple(wrong)
+            wrong.append(f"{error.filename or folder}: {error.strerror}")
+    return folders[0], tuple(wrong)
 
 
 def cache_folder() -> Path:
@@ -161,11 +161,11 @@ def _say_once(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def _say_not_kept(place: Path, problem: Exception) -> None:
+def _say_not_kept(path: Path, problem: Exception) -> None:
     """Say once that every run will compile anew, and what to do."""
     reason = str(problem)
     if isinstance(problem, OSError):
-        reason = f"{place}: {problem.strerror}"
+        reason = f"{path}: {problem.strerror}"
     _say_once(
         f"compiled code cannot be kept, every run compiles anew: {reason}; or set DISSECTOR_CACHE "
         "to a folder that you, and nobody else, can write"

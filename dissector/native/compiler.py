@@ -86,7 +86,7 @@ class _BundleModel(models.StructModel):  # type: ignore[misc]
 @register_model(StateType)
 class _StateModel(models.StructModel):  # type: ignore[misc]
     def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, [("places", types.CPointer(types.int64))])
+        super().__init__(dmm, fe_type, [("pointers", types.CPointer(types.int64))])
 
 
 @infer_getattr
@@ -309,13 +309,13 @@ def _entry(dispatcher: Any, symbol: str, kinds: tuple[Kind, ...]) -> Code:
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     words = entry.args[0]
     values = []
-    place = 0
+    at = 0
     for kind in kinds:
-        values.append(_value_at(context, builder, kind, words, place))
-        place += word_count(kind)
+        values.append(_value_at(context, builder, kind, words, at))
+        at += word_count(kind)
     status, result = _called(context, builder, described, values)
-    _store(builder, words, place, builder.sext(status.code, _WORD))
-    _put_result(context, builder, described.restype, result, words, place + 1)
+    _store(builder, words, at, builder.sext(status.code, _WORD))
+    _put_result(context, builder, described.restype, result, words, at + 1)
     builder.ret_void()
     return _finished(context, compiled, module, symbol, result_kind)
 
@@ -360,15 +360,15 @@ def _finished(context: Any, compiled: Any, module: Any, symbol: str, result: lis
 # -- words
 
 
-def _load(builder: Any, words: Any, place: int) -> Any:
-    word = builder.load(builder.gep(words, [ir.Constant(_WORD, place)]))
+def _load(builder: Any, words: Any, index: int) -> Any:
+    word = builder.load(builder.gep(words, [ir.Constant(_WORD, index)]))
     # The arrays stay where they are while a kernel runs, whatever it writes.
     word.set_metadata("invariant.load", builder.module.add_metadata([]))
     return word
 
 
-def _store(builder: Any, words: Any, place: int, value: Any) -> None:
-    builder.store(value, builder.gep(words, [ir.Constant(_WORD, place)]))
+def _store(builder: Any, words: Any, index: int, value: Any) -> None:
+    builder.store(value, builder.gep(words, [ir.Constant(_WORD, index)]))
 
 
 def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) -> Any:
@@ -388,8 +388,8 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
         return context.make_tuple(builder, typ, parts)
     word = _load(builder, words, first)
     if letter == STATE:
-        places = builder.inttoptr(word, _WORD.as_pointer())
-        return _struct_of(context, builder, typ, places=places)
+        pointers = builder.inttoptr(word, _WORD.as_pointer())
+        return _struct_of(context, builder, typ, pointers=pointers)
     if letter == FUNCTION:
         function = cgutils.create_struct_proxy(typ)(context, builder)
         function.c_addr = builder.inttoptr(word, cgutils.voidptr_t)
@@ -398,13 +398,13 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
 
 
 def _array_at(context: Any, builder: Any, typ: Any, words: Any, first: int) -> Any:
-    shape = [_load(builder, words, first + 1 + place) for place in range(typ.ndim)]
+    shape = [_load(builder, words, first + 1 + index) for index in range(typ.ndim)]
     item_bytes = context.get_constant(types.intp, as_dtype(typ.dtype).itemsize)
     if typ.layout == "C":
         strides = [item_bytes] if typ.ndim == 1 else [builder.mul(shape[1], item_bytes), item_bytes]
     else:
         behind = first + 1 + typ.ndim
-        strides = [_load(builder, words, behind + place) for place in range(typ.ndim)]
+        strides = [_load(builder, words, behind + index) for index in range(typ.ndim)]
     pointer = context.get_data_type(typ.dtype).as_pointer()
     data = builder.inttoptr(_load(builder, words, first), pointer)
     return _array_of(context, builder, typ, data, shape, strides)
@@ -452,17 +452,17 @@ def _result_kind(typ: Any) -> list[Any]:
     raise TypeError(f"a kernel that Python calls cannot return {typ}")
 
 
-def _put_result(context: Any, builder: Any, typ: Any, value: Any, words: Any, place: int) -> int:
-    """Store the words of a result; returns the place behind them."""
+def _put_result(context: Any, builder: Any, typ: Any, value: Any, words: Any, index: int) -> int:
+    """Store the words of a result; returns the index behind them."""
     if isinstance(typ, types.BaseTuple):
         for number, part in enumerate(typ.types):
             element = builder.extract_value(value, number)
-            place = _put_result(context, builder, part, element, words, place)
-        return place
+            index = _put_result(context, builder, part, element, words, index)
+        return index
     if isinstance(typ, types.NoneType):
-        return place
+        return index
     if value.type.width < _WORD.width:
         is_signed = isinstance(typ, types.Integer) and typ.signed
         value = builder.sext(value, _WORD) if is_signed else builder.zext(value, _WORD)
-    _store(builder, words, place, value)
-    return place + 1
+    _store(builder, words, index, value)
+    return index + 1

@@ -43,14 +43,14 @@ def kernel_digest(kernel: Any, key: tuple[Kind, ...] | str) -> str:
     """
     digest = hashlib.sha256(_compiler_digest())
     digest.update(_described_key(key).encode())
-    # Kernels may call each other, so each is named by its place in the order of first use.
+    # Kernels may call each other, so each is named by its index in the order of first use.
     reached = _reached(kernel)
-    places = {function: place for place, function in enumerate(reached)}
+    order = {function: index for index, function in enumerate(reached)}
     for each in reached.values():
         text, called = _described(each.py_func)
         digest.update(f"{each.is_inlined} {text}".encode())
         for other in called:
-            digest.update(f" {places[other.py_func]}".encode())
+            digest.update(f" {order[other.py_func]}".encode())
     return digest.hexdigest()[:32]
 
 

@@ -33,7 +33,7 @@ class DistrustedError(Exception):
 
 
 def private_folder_of_user() -> Path:
-    """The place below the temporary folder that stands in for a home that cannot be used."""
+    """The folder below the temporary folder that stands in for a home that cannot be used."""
     base = os.environ.get("TMPDIR") or "/tmp"
     return Path(base) / f"pulsar-dissector-{os.geteuid()}"
 
@@ -56,16 +56,16 @@ def open_folder(path: Path, *, make: bool = False) -> int:
         steps.close()
 
 
-def open_below(folder: int, name: str, place: Path, *, make: bool = False) -> int:
-    """The same for a folder in one that was opened before; place: its path, for messages."""
+def open_below(folder: int, name: str, path: Path, *, make: bool = False) -> int:
+    """The same for a folder in one that was opened before; path: of it, for messages."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
-    return _checked_folder(_open(folder, name, _STEP, place), place, may_be_shared=False)
+    return _checked_folder(_open(folder, name, _STEP, path), path, may_be_shared=False)
 
 
-def read_file(folder: int, name: str, place: Path, *, may_have_links: bool = False) -> bytes:
-    """The content of a file in a folder that was opened before; place: its path, for messages.
+def read_file(folder: int, name: str, path: Path, *, may_have_links: bool = False) -> bytes:
+    """The content of a file in a folder that was opened before; path: of it, for messages.
 
     Args:
         may_have_links: the file may have more names, as installers give one that keep a copy.
@@ -74,16 +74,16 @@ def read_file(folder: int, name: str, place: Path, *, may_have_links: bool = Fal
         DistrustedError: somebody else may have written it.
         OSError: it is not there, or cannot be read.
     """
-    descriptor = _open(folder, name, _READ, place)
+    descriptor = _open(folder, name, _READ, path)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise DistrustedError(f"{place} is no plain file: remove it")
-        _check_owner(found, place)
+            raise DistrustedError(f"{path} is no plain file: remove it")
+        _check_owner(found, path)
         if found.st_mode & _OTHERS_WRITE:
-            raise DistrustedError(f"{place} {_who_writes(found)}: remove it")
+            raise DistrustedError(f"{path} {_who_writes(found)}: remove it")
         if found.st_nlink != 1 and not may_have_links:
-            raise DistrustedError(f"{place} has {found.st_nlink} names (hard links): remove it")
+            raise DistrustedError(f"{path} has {found.st_nlink} names (hard links): remove it")
         return file.read()
 
 
@@ -146,10 +146,10 @@ class _Steps:
             waiting.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
         found = os.fstat(self.descriptors[-1])
         if found.st_mode & _OTHERS_WRITE:
-            raise _shared(found, self._place)
+            raise _shared(found, self._path)
 
     @property
-    def _place(self) -> Path:
+    def _path(self) -> Path:
         return Path("/", *self._names)
 
     def _begin(self) -> None:
@@ -171,33 +171,33 @@ class _Steps:
             return None
         if not stat.S_ISLNK(found.st_mode):
             return None
-        _check_owner(found, self._place / name)
+        _check_owner(found, self._path / name)
         self._links += 1
         if self._links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self._place / name))
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self._path / name))
         return os.readlink(name, dir_fd=at)
 
     def _step(self, name: str, make: bool) -> None:
-        at, place = self.descriptors[-1], self._place / name
+        at, path = self.descriptors[-1], self._path / name
         try:
-            descriptor = _open(at, name, _STEP, place)
+            descriptor = _open(at, name, _STEP, path)
         except FileNotFoundError:
             if not make:
                 raise
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=at)
-            descriptor = _open(at, name, _STEP, place)
-        self.descriptors.append(_checked_folder(descriptor, place, may_be_shared=True))
+            descriptor = _open(at, name, _STEP, path)
+        self.descriptors.append(_checked_folder(descriptor, path, may_be_shared=True))
         self._names.append(name)
 
 
-def _open(at: int, name: str, flags: int, place: Path) -> int:
+def _open(at: int, name: str, flags: int, path: Path) -> int:
     try:
         return os.open(name, flags, dir_fd=at)
     except OSError as error:
         if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(at, name)):
-            raise DistrustedError(f"{place} is a link: remove it") from None
-        raise OSError(error.errno, error.strerror, str(place)) from None
+            raise DistrustedError(f"{path} is a link: remove it") from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _is_link(at: int, name: str) -> bool:
@@ -207,22 +207,22 @@ def _is_link(at: int, name: str) -> bool:
         return False
 
 
-def _checked_folder(descriptor: int, place: Path, may_be_shared: bool) -> int:
+def _checked_folder(descriptor: int, path: Path, may_be_shared: bool) -> int:
     """The same descriptor, of a folder that others cannot change; sticky ones may be on the way."""
     try:
         found = os.fstat(descriptor)
-        _check_owner(found, place)
+        _check_owner(found, path)
         is_sticky = bool(found.st_mode & stat.S_ISVTX)
         if found.st_mode & _OTHERS_WRITE and not (may_be_shared and is_sticky):
-            raise _shared(found, place)
+            raise _shared(found, path)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _shared(found: os.stat_result, place: Path) -> DistrustedError:
-    return DistrustedError(f"{place} {_who_writes(found)}: run chmod go-w {place}")
+def _shared(found: os.stat_result, path: Path) -> DistrustedError:
+    return DistrustedError(f"{path} {_who_writes(found)}: run chmod go-w {path}")
 
 
 def _who_writes(found: os.stat_result) -> str:
@@ -230,8 +230,8 @@ def _who_writes(found: os.stat_result) -> str:
     return f"can be written by {who} (mode {stat.S_IMODE(found.st_mode):04o})"
 
 
-def _check_owner(found: os.stat_result, place: Path) -> None:
+def _check_owner(found: os.stat_result, path: Path) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise DistrustedError(
-            f"{place} belongs to user {found.st_uid}, not to {os.geteuid()} who runs this"
+            f"{path} belongs to user {found.st_uid}, not to {os.geteuid()} who runs this"
         )

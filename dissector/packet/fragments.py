@@ -68,9 +68,9 @@ def _fragment_v4(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragme
     head_bytes = (int(data[offset]) & 15) * 4
     head = bytearray(data[offset : offset + head_bytes].tobytes())
     size = int.from_bytes(head[2:4], "big") - head_bytes
-    place = int.from_bytes(head[6:8], "big")
-    start = (place & 0x1FFF) * 8
-    is_last = not place & 0x2000
+    word = int.from_bytes(head[6:8], "big")
+    start = (word & 0x1FFF) * 8
+    is_last = not word & 0x2000
     if size <= 0 or (size % 8 and not is_last) or start + size + head_bytes > _LONGEST:
         return FRAGMENT_MALFORMED
     key = (tunnels, bytes(head[12:20]), int.from_bytes(head[4:6], "big"), head[9])
@@ -93,9 +93,9 @@ def _fragment_v6(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragme
         return IP_CUT
     head = bytearray(data[offset : at + 8].tobytes())
     size = int.from_bytes(head[4:6], "big") + 40 - len(head)
-    place = int.from_bytes(head[-6:-4], "big")
-    start = place & 0xFFF8
-    is_last = not place & 1
+    word = int.from_bytes(head[-6:-4], "big")
+    start = word & 0xFFF8
+    is_last = not word & 1
     if size <= 0 or (size % 8 and not is_last) or start + size + len(head) - 48 > _LONGEST:
         return FRAGMENT_MALFORMED
     key = (tunnels, bytes(head[8:40]), int.from_bytes(head[-4:], "big"), -1)

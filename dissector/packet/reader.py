@@ -211,7 +211,7 @@ class PacketReader:
 
     def _note(self, code: str, rows: Int64Array, numbers: Int64Array, first_packet: int) -> None:
         known = self._unread.setdefault(code, {})
-        found, places, counts = np.unique(numbers, return_index=True, return_counts=True)
-        for number, place, count in zip(found.tolist(), places, counts, strict=True):
-            seen = known.get(number, Unread(number, 0, first_packet + int(rows[place])))
+        found, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
+        for number, first, count in zip(found.tolist(), firsts, counts, strict=True):
+            seen = known.get(number, Unread(number, 0, first_packet + int(rows[first])))
             known[number] = seen._replace(packets=seen.packets + int(count))

@@ -192,29 +192,29 @@ def _put16(data: ByteArray, at: int, value: int) -> None:
 
 @inlined
 def _put64(data: ByteArray, at: int, value: int) -> None:
-    for place in range(8):
-        data[at + place] = (value >> (56 - 8 * place)) & 0xFF
+    for index in range(8):
+        data[at + index] = (value >> (56 - 8 * index)) & 0xFF
 
 
 @kernel
 def _rename_mac(data: ByteArray, at: int, state: Rewriting) -> None:
     """Replace a hardware address; the bits for group and local administration stay."""
     bits = 0
-    for place in range(6):
-        bits += int(byte(data, at + place) == 0xFF) + 8 * int(byte(data, at + place) == 0)
+    for index in range(6):
+        bits += int(byte(data, at + index) == 0xFF) + 8 * int(byte(data, at + index) == 0)
     if bits in (6, 48):  # everybody, nobody
         return
     values = state.digits
     radixes = state.radixes
     values[0] = byte(data, at) >> 2
     radixes[0] = 64
-    for place in range(1, 6):
-        values[place] = byte(data, at + place)
-        radixes[place] = 256
+    for index in range(1, 6):
+        values[index] = byte(data, at + index)
+        radixes[index] = 256
     permute(values, radixes, 6, state.key[0], state.key[1], state.scratch)
     data[at] = values[0] << 2 | (byte(data, at) & 3)
-    for place in range(1, 6):
-        data[at + place] = values[place]
+    for index in range(1, 6):
+        data[at + index] = values[index]
 
 
 @kernel
@@ -224,12 +224,12 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
     stored = be16(data, at + 10)
     is_right = is_there and folded(ones_sum(data, at, at + size)) == 0xFFFF
     table = state.addresses
-    for place in (at + 12, at + 16):
-        value = table.new_low[_row_of(table, 4, 0, be32(data, place))]
-        _put16(data, place, value >> 16)
-        _put16(data, place + 2, value)
-    for place in range(at + 20, min(at + size, end)):
-        data[place] = _NO_OPTION  # routes are addresses
+    for field in (at + 12, at + 16):
+        value = table.new_low[_row_of(table, 4, 0, be32(data, field))]
+        _put16(data, field, value >> 16)
+        _put16(data, field + 2, value)
+    for field in range(at + 20, min(at + size, end)):
+        data[field] = _NO_OPTION  # routes are addresses
     if not is_there or stored == 0:
         return
     _put16(data, at + 10, 0)
@@ -253,10 +253,10 @@ def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: 
             packet = headers.row[number]
             _readdress4(data, at, packets.offset[packet] + packets.captured_bytes[packet], state)
         elif kind == IP6:
-            for place in (at + 8, at + 24):
-                found = _row_of(table, 6, be64(data, place), be64(data, place + 8))
-                _put64(data, place, table.new_high[found])
-                _put64(data, place + 8, table.new_low[found])
+            for field in (at + 8, at + 24):
+                found = _row_of(table, 6, be64(data, field), be64(data, field + 8))
+                _put64(data, field, table.new_high[found])
+                _put64(data, field + 8, table.new_low[found])
 
 
 @kernel
@@ -274,9 +274,9 @@ def blank(data: ByteArray, packets: PacketColumns, headers: Headers) -> int:
         if headers.kind[number] == UDP_HEADER:
             _put16(data, at + 6, 0)
         elif headers.kind[number] == REST:
-            for place in range(at, end):
-                emptied += int(data[place] != 0)
-                data[place] = 0
+            for index in range(at, end):
+                emptied += int(data[index] != 0)
+                data[index] = 0
     return emptied
 
 
@@ -285,7 +285,7 @@ def _patch(
     data: ByteArray, start: int, end: int, stream: int, offset: int, runs: Runs, state: Rewriting
 ) -> None:
     """Replace data[start:end] by what the stream holds now from an offset on."""
-    place = start
+    begin = start
     row = runs.first[stream] if stream >= 0 else 0
     last = runs.last[stream] if stream >= 0 else 0
     low, high = row, last
@@ -296,13 +296,13 @@ def _patch(
         else:
             high = middle
     row = low
-    while place < end:
-        at = offset + place - start
+    while begin < end:
+        at = offset + begin - start
         if row < last and runs.starts[row] <= at:
-            stop = min(end, place + runs.ends[row] - at)
+            stop = min(end, begin + runs.ends[row] - at)
             source = runs.positions[row] + at - runs.starts[row]
-            for position in range(place, stop):
-                step = position - place
+            for position in range(begin, stop):
+                step = position - begin
                 value = runs.after[source + step]
                 if data[position] != runs.before[source + step]:
                     # It contradicts the stream, and does so afterwards.
@@ -311,10 +311,10 @@ def _patch(
                 data[position] = value & 0xFF
             row += 1
         else:
-            stop = end if row >= last else min(end, place + runs.starts[row] - at)
-            seed = siphash(state.noise_key[0], state.noise_key[1], data, place, stop)
-            fill_noise(data, place, stop, seed)
-        place = stop
+            stop = end if row >= last else min(end, begin + runs.starts[row] - at)
+            seed = siphash(state.noise_key[0], state.noise_key[1], data, begin, stop)
+            fill_noise(data, begin, stop, seed)
+        begin = stop
 
 
 @kernel
@@ -400,8 +400,8 @@ def blank_behind(
         if segments.source[row] == 0:
             packet = segments.packet[row] - first
             start = segments.offset[row] + segments.captured_bytes[row]
-            for place in range(start, packets.offset[packet] + packets.captured_bytes[packet]):
-                data[place] = 0
+            for index in range(start, packets.offset[packet] + packets.captured_bytes[packet]):
+                data[index] = 0
 
 
 @kernel
@@ -436,10 +436,10 @@ def pack_packets(
         _put_le32(out, at + 24, packets.wire_bytes[row])
         start = packets.offset[row]
         body = at + PACKET_OFFSET
-        for place in range(size):
-            out[body + place] = data[start + place]
-        for place in range(size, padded):
-            out[body + place] = 0
+        for index in range(size):
+            out[body + index] = data[start + index]
+        for index in range(size, padded):
+            out[body + index] = 0
         _put_le32(out, body + padded, whole)
         at += whole
     return at
@@ -447,5 +447,5 @@ def pack_packets(
 
 @inlined
 def _put_le32(data: ByteArray, at: int, value: int) -> None:
-    for place in range(4):
-        data[at + place] = (value >> (8 * place)) & 0xFF
+    for index in range(4):
+        data[at + index] = (value >> (8 * index)) & 0xFF

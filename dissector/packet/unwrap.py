@@ -198,8 +198,8 @@ def _is_header(data: ByteArray, offset: int) -> bool:
     """Whether the checksum of the IPv4 header at offset is right; all of it is there."""
     size = (byte(data, offset) & 15) * 4
     value = 0
-    for place in range(0, size, 2):
-        value += be16(data, offset + place)
+    for index in range(0, size, 2):
+        value += be16(data, offset + index)
     value = (value & 0xFFFF) + (value >> 16)
     value = (value & 0xFFFF) + (value >> 16)
     return value == 0xFFFF

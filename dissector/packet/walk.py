@@ -162,9 +162,9 @@ def add_vlans(walk: Walk, vlans: int) -> None:
     position = walk.position
     count = position.vlans[0] >> VLAN_COUNT_SHIFT
     ids = position.vlans[0] & ((1 << VLAN_COUNT_SHIFT) - 1)
-    for place in range(vlans >> VLAN_COUNT_SHIFT):
+    for index in range(vlans >> VLAN_COUNT_SHIFT):
         if count < 4:
-            ids |= ((vlans >> (VLAN_ID_BITS * place)) & 0xFFF) << (VLAN_ID_BITS * count)
+            ids |= ((vlans >> (VLAN_ID_BITS * index)) & 0xFFF) << (VLAN_ID_BITS * count)
             count += 1
     position.vlans[0] = ids | (count << VLAN_COUNT_SHIFT)
 

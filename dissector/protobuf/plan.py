@@ -21,8 +21,8 @@ INT32: Final = 2  # and enums: 32 bits with their sign
 UINT32: Final = 3
 BOOL: Final = 4
 COUNTED: Final = 5  # INT32, and 1 to a second column: there, even where the value is the default
-WORD: Final = 6  # repeated int64 to the block's words; two columns, place and count
-SPAN: Final = 7  # text or bytes: two columns, place and length
+WORD: Final = 6  # repeated int64 to the block's words; two columns, offset and count
+SPAN: Final = 7  # text or bytes: two columns, offset and length
 NAME: Final = 8  # text: the code of the name table
 NESTED: Final = 9  # a message whose fields go to the same row
 CHILD: Final = 10  # a repeated message, each with a row of its own; two columns, first and count
@@ -38,7 +38,7 @@ SECOND_SHIFT: Final = 32
 ARGUMENT_BITS: Final = 0xFFFF
 
 # Rows of Plan.nodes.
-NODE_BASE: Final = 0  # place of the node's step for field number 0
+NODE_BASE: Final = 0  # index of the node's step for field number 0
 NODE_LIMIT: Final = 1  # its largest field number
 NODE_DEFAULTS: Final = 2  # first of its defaults
 NODE_DEFAULT_COUNT: Final = 3

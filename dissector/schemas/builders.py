@@ -45,7 +45,7 @@ class Flags(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """Rows of a text column: int32[rows], places in names; negative is null."""
+    """Rows of a text column: int32[rows], indices in names; negative is null."""
 
     codes: npt.NDArray[np.int32]
     names: Sequence[bytes] | Sequence[str]
@@ -331,9 +331,9 @@ class TextBuilder(ColumnBuilder):
             seen = np.zeros(len(names), np.bool_)
             seen[codes[codes >= 0]] = True
             used = np.flatnonzero(seen)
-            places = np.zeros(len(names), np.int32)
-            places[used] = np.arange(len(used), dtype=np.int32)
-            codes = places[np.maximum(codes, 0)]
+            positions = np.zeros(len(names), np.int32)
+            positions[used] = np.arange(len(used), dtype=np.int32)
+            codes = positions[np.maximum(codes, 0)]
         rows = len(codes)
         indices = pa.Array.from_buffers(pa.int32(), rows, [validity, pa.py_buffer(codes)], nulls)
         return pa.DictionaryArray.from_arrays(indices, self._texts(names, used), safe=False)

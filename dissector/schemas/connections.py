@@ -85,8 +85,8 @@ _DIRECTIONS: Final = (("to_broker", "to the broker"), ("to_client", "to the clie
 
 
 def _both_directions() -> Iterator[Column]:
-    for place, column in TCP_COLUMNS.items():
-        for stem, each in {place: column, **_OF_FRAMES.get(place, {})}.items():
+    for counter, column in TCP_COLUMNS.items():
+        for stem, each in {counter: column, **_OF_FRAMES.get(counter, {})}.items():
             for suffix, way in _DIRECTIONS:
                 meaning = each.meaning.format(way=way)
                 yield number(f"{stem}_{suffix}", each.unit, meaning, each.null)

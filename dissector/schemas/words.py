@@ -1,7 +1,7 @@
 """The words that stand in columns of the lake: of each its number, itself and what it means.
 
 Kernels write numbers, columns list the words, docs/lake.md and reports explain them: all from
-here. The number of a word is its place among those of its dictionary; numbers are internal and may
+here. The number of a word is its index among those of its dictionary; numbers are internal and may
 change.
 """
 
@@ -16,7 +16,7 @@ def _word(words: dict[str, str], word: str, meaning: str) -> int:
     return len(words) - 1
 
 
-# How connections ended; the number of a word is its place in this order (`ENDED_*`).
+# How connections ended; the number of a word is its index in this order (`ENDED_*`).
 ENDED: Final = {
     "fin": "both sides ended their streams",
     "rst": "a side reset it",

@@ -64,7 +64,7 @@ class RangeColumns(Bundle):
 class NoticeColumns(Bundle):
     """Notices on their way to their table; int64[rows] each, limits.NULL where not known.
 
-    kind: place in notices.NOTICES; side: 0, 1 or null; value, value2: integers of the sentence.
+    kind: number in notices.NOTICES; side: 0, 1 or null; value, value2: integers of the sentence.
     """
 
     kind: Int64Array

@@ -181,7 +181,7 @@ def make_ready(state: StreamState, connection: int) -> None:
     """Queue a connection for release before the next packet, in order of connection ids."""
     connections = state.connections
     connection_id = connections.connection_id[connection]
-    queue_put(state.ready, connections.ready_place, connection, connection_id, 0)
+    queue_put(state.ready, connections.ready_position, connection, connection_id, 0)
 
 
 @kernel
@@ -192,7 +192,7 @@ def retire(state: StreamState, connection: int) -> None:
     sides = state.sides
     for side_no in range(2):
         side = side_at(connection, side_no)
-        queue_remove(state.timers, sides.timer_place, side)
+        queue_remove(state.timers, sides.timer_position, side)
         is_known = sides.has_origin[side]
         last_seq = sequence_at(sides.origin[side], sides.released[side]) if is_known else NULL
         sides.last_seq[side] = last_seq

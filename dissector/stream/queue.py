@@ -1,4 +1,4 @@
-"""Queues ordered by a number, whose members know their place: timers, and connections with work.
+"""Queues ordered by a number, whose members know their position: timers, and connections with work.
 
 A queue is a binary heap of rows. The order depends on keys and ties only, never on row numbers.
 """
@@ -13,7 +13,7 @@ from dissector.jit import inlined, kernel
 
 
 class Entries(Records):
-    """Members of a queue: key, tie-break and row; int64[places] each, place 0 is not used."""
+    """Members of a queue: key, tie-break and row; int64[positions] each, position 0 is not used."""
 
     key: Int64Array
     tie: Int64Array
@@ -45,22 +45,22 @@ def _is_before(entries: Entries, one: int, other: int) -> bool:
 
 
 @inlined
-def _swap(entries: Entries, places: Int64Array, one: int, other: int) -> None:
+def _swap(entries: Entries, positions: Int64Array, one: int, other: int) -> None:
     for part in range(3):
         value = entries.matrix[one, part]
         entries.matrix[one, part] = entries.matrix[other, part]
         entries.matrix[other, part] = value
-    places[entries.row[one]] = one
-    places[entries.row[other]] = other
+    positions[entries.row[one]] = one
+    positions[entries.row[other]] = other
 
 
 @kernel
-def _settle(queue: Queue, places: Int64Array, place: int) -> None:
+def _settle(queue: Queue, positions: Int64Array, position: int) -> None:
     """Move a member up or down to where it belongs."""
     entries = queue.entries
-    at = place
+    at = position
     while at > 1 and _is_before(entries, at, at >> 1):
-        _swap(entries, places, at, at >> 1)
+        _swap(entries, positions, at, at >> 1)
         at >>= 1
     count = queue.size[0]
     while 2 * at <= count:
@@ -69,40 +69,40 @@ def _settle(queue: Queue, places: Int64Array, place: int) -> None:
             child += 1
         if not _is_before(entries, child, at):
             break
-        _swap(entries, places, at, child)
+        _swap(entries, positions, at, child)
         at = child
 
 
 @kernel
-def queue_put(queue: Queue, places: Int64Array, row: int, key: int, tie: int) -> None:
+def queue_put(queue: Queue, positions: Int64Array, row: int, key: int, tie: int) -> None:
     """Queue a row, or let it come earlier; a key later than the one it has changes nothing.
 
-    places: of each row its place in the queue, 0: not queued; written.
+    positions: of each row its position in the queue, 0: not queued; written.
     """
     entries = queue.entries
-    place = places[row]
-    if place == 0:
-        place = queue.size[0] + 1
-        queue.size[0] = place
-        entries.row[place] = row
-        places[row] = place
-    elif entries.key[place] <= key:
+    position = positions[row]
+    if position == 0:
+        position = queue.size[0] + 1
+        queue.size[0] = position
+        entries.row[position] = row
+        positions[row] = position
+    elif entries.key[position] <= key:
         return
-    entries.key[place] = key
-    entries.tie[place] = tie
-    _settle(queue, places, place)
+    entries.key[position] = key
+    entries.tie[position] = tie
+    _settle(queue, positions, position)
 
 
 @kernel
-def queue_remove(queue: Queue, places: Int64Array, row: int) -> None:
-    """Take a row out; nothing happens if it is not queued. places: as in queue_put."""
-    place = places[row]
-    if place == 0:
+def queue_remove(queue: Queue, positions: Int64Array, row: int) -> None:
+    """Take a row out; nothing happens if it is not queued. positions: as in queue_put."""
+    position = positions[row]
+    if position == 0:
         return
     last = queue.size[0]
-    if place != last:
-        _swap(queue.entries, places, place, last)
+    if position != last:
+        _swap(queue.entries, positions, position, last)
     queue.size[0] = last - 1
-    places[row] = 0
-    if place != last:
-        _settle(queue, places, place)
+    positions[row] = 0
+    if position != last:
+        _settle(queue, positions, position)

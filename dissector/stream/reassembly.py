@@ -211,7 +211,7 @@ def _acknowledge(state: StreamState, side: int, segment: Segment) -> bool:
         sides.acked[peer] = target
         if before <= highest < target:
             sides.acked_since[peer] = state.registers.clock[0]
-            if sides.timer_place[peer] == 0:
+            if sides.timer_position[peer] == 0:
                 await_missing_end(state, peer)
     return True
 

@@ -22,7 +22,7 @@ class Connections(Records):
     vlans, tunnel: first ones seen around a packet; is_native: a packet was seen outside any tunnel.
     next, previous: in its list of least recent use (`connections.py`); lru_list: which, -1 none;
     last_second: of its last packet, as far as the list knows.
-    ready_place: place in the queue of connections with work, 0 none.
+    ready_position: position in the queue of connections with work, 0 none.
     history, history_more: twelve letters each, five bits a letter; history_seen: one bit per letter
     and side. opener: side of the SYN, -1 if none was captured; closed_first: side of the first FIN
     or RST, -1 unknown. rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
@@ -52,7 +52,7 @@ class Connections(Records):
     lru_list: Int64Array
     previous: Int64Array
     next: Int64Array
-    ready_place: Int64Array
+    ready_position: Int64Array
     ended_packet: Int64Array
     is_detached: Int64Array
     closing: Int64Array
@@ -82,8 +82,8 @@ class Sides(TcpColumns, Records):
     the peer acknowledged (without an origin: the sequence number itself, if has_raw_ack).
     released_packet: largest packet number that left; range_packet, range_ts_ns: of the last range.
     has_released: a byte or a gap has left. tag, previous_tag: last two of its packets (`tags.py`).
-    pending, held_bytes: segments that wait, and bytes charged for them; timer_place: place in the
-    queue of timers, 0 none.
+    pending, held_bytes: segments that wait, and bytes charged for them; timer_position: position in
+    the queue of timers, 0 none.
     Clocks: acked_since, the peer has acknowledged bytes beyond `highest`; progress_at, data came at
     `released`; covered_at, an acknowledgement covered the first hole; start_since, the start is
     open; zero_window_since.
@@ -111,7 +111,7 @@ class Sides(TcpColumns, Records):
     range_packet: Int64Array
     range_ts_ns: Int64Array
     acked_since: Int64Array
-    timer_place: Int64Array
+    timer_position: Int64Array
     last_tsval: Int64Array
     last_ip_id: Int64Array
     ip_ids_repeat: Int64Array

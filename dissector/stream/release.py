@@ -142,7 +142,7 @@ def _put_close(state: StreamState, connection: int) -> None:
         if since != NULL and last_ts_ns > since:
             sides.zero_window_ns[side] += last_ts_ns - since
         sides.zero_window_since[side] = NULL
-        queue_remove(state.timers, sides.timer_place, side)
+        queue_remove(state.timers, sides.timer_position, side)
     side_no = max(0, connections.closed_first[connection])
     packet = connections.last_packet[connection]
     connections.ended_packet[connection] = packet
@@ -191,7 +191,7 @@ def _set_timer(state: StreamState, side: int, due: int) -> None:
     """Let a side be looked at again when the clock reaches `due`, or before."""
     if due < NEVER:
         tie = state.connections.connection_id[side >> 1] * 2 + (side & 1)
-        queue_put(state.timers, state.sides.timer_place, side, due, tie)
+        queue_put(state.timers, state.sides.timer_position, side, due, tie)
 
 
 @kernel
@@ -307,7 +307,7 @@ def release(state: StreamState) -> int:
         connection = ready.entries.row[1]
         if _release_connection(state, connection) == FULL:
             return FULL
-        queue_remove(ready, state.connections.ready_place, connection)
+        queue_remove(ready, state.connections.ready_position, connection)
     return DONE
 
 
@@ -317,7 +317,7 @@ def fire_timers(state: StreamState) -> None:
     timers = state.timers
     while timers.size[0] > 0 and timers.entries.key[1] <= state.registers.clock[0]:
         side = timers.entries.row[1]
-        queue_remove(timers, state.sides.timer_place, side)
+        queue_remove(timers, state.sides.timer_position, side)
         make_ready(state, side >> 1)
 
 
@@ -336,18 +336,18 @@ def relieve(state: StreamState) -> int:
     timers = state.timers
     found = 0
     excess = registers.held_bytes[0] - state.settings.held_bytes[0] * 7 // 8
-    place = 1
-    while place <= timers.size[0] and excess > 0:
+    position = 1
+    while position <= timers.size[0] and excess > 0:
         registers.steps[0] += 1
-        side = timers.entries.row[place]
+        side = timers.entries.row[position]
         connection = side >> 1
         held = sides.held_bytes[side] + sides.held_bytes[side ^ 1]
-        if held > 0 and state.connections.ready_place[connection] == 0:
+        if held > 0 and state.connections.ready_position[connection] == 0:
             if registers.notices[0] + 2 > len(state.notices.packet):
                 break
             if give_up_oldest(state, connection):
                 found += 1
                 excess -= held
                 make_ready(state, connection)
-        place += 1
+        position += 1
     return found

@@ -83,23 +83,23 @@ def test_fields_must_be_those_of_the_class():
 
 
 def test_no_field_hides_what_a_state_keeps_for_itself():
-    with pytest.raises(AssertionError, match="places"):
+    with pytest.raises(AssertionError, match="pointers"):
 
         class _Hiding(State):
-            places: Int64Array
+            pointers: Int64Array
 
     state = make()
     for name in state._fields:
         value = getattr(state, name)
-        assert not np.shares_memory(getattr(value, "matrix", np.zeros(0)), state.places)
-    assert state.words is not state.places
+        assert not np.shares_memory(getattr(value, "matrix", np.zeros(0)), state.pointers)
+    assert state.words is not state.pointers
 
 
 def test_a_call_keeps_nothing_of_the_state():
     state = make()
     add_up(state, 0)
-    before = sys.getrefcount(state.places)
+    before = sys.getrefcount(state.pointers)
     for _ in range(100):
         add_up(state, 0)
-    after = sys.getrefcount(state.places)
+    after = sys.getrefcount(state.pointers)
     assert after == before
