@@ -156,9 +156,9 @@ class Disguise:
         other = self.pan.anonymized([packed])[0]
         if len(packed) == 4:
             parts = []
-            for place, part in enumerate(text.split(b".")):
+            for index, part in enumerate(text.split(b".")):
                 low, high = {1: (0, 10), 2: (10, 100)}.get(len(part), (100, 256))
-                parts.append(b"%d" % (low + other[place] % (high - low)))
+                parts.append(b"%d" % (low + other[index] % (high - low)))
             return b".".join(parts)
         digits = iter(other.hex().encode())
         return bytes(

@@ -179,12 +179,12 @@ def _of_rule(engine: "Sandbox", name: str) -> str:
     found, problems = findings_of(engine, named(load_rules()[0], [name]))
     for problem in problems:
         raise UsageError(f"--finding {name}: {problem}")
-    places = ", ".join(
+    keys = ", ".join(
         f"({quoted(one.capture)}, {each.frame_no})" for one in found for each in one.evidence
     )
-    if not places:
+    if not keys:
         raise UsageError(f"--finding {name}: the rule finds nothing here")
-    return f"SELECT * FROM (VALUES {places}) AS shown(capture, frame_no)"
+    return f"SELECT * FROM (VALUES {keys}) AS shown(capture, frame_no)"
 
 
 def _conditions(filters: Filters) -> str:

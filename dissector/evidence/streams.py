@@ -254,9 +254,9 @@ class Streams:
         self, connection: int, direction: int, rows: Int64Array, packets: Int64Array
     ) -> Iterator[tuple[int, Int64Array]]:
         """Rows of frames by the side that sent them, which their packets are of."""
-        place = 4 * connection + direction
-        if place in self._broker_sides:
-            yield self._broker_sides[place], rows
+        key = 4 * connection + direction
+        if key in self._broker_sides:
+            yield self._broker_sides[key], rows
             return
         for number in (0, 1):
             side = self.sides.get((connection, number))
@@ -264,7 +264,7 @@ class Streams:
                 continue
             is_mine = np.isin(packets[rows], all_packets([side]))
             if is_mine.any() and direction != UNKNOWN_DIRECTION:
-                self._broker_sides[place] = number
+                self._broker_sides[key] = number
                 yield number, rows
                 return
             if is_mine.any():

@@ -317,9 +317,9 @@ def _with_packets(engine: "Sandbox", rows: Sequence[dict[str, Any]]) -> list[dic
     }
     if not wanted:
         return list(rows)
-    places = ", ".join(f"({quoted(capture)}, {number})" for capture, number in sorted(wanted))
+    keys = ", ".join(f"({quoted(capture)}, {number})" for capture, number in sorted(wanted))
     query = (
-        f"SELECT capture, frame_no, last_packet FROM frames WHERE (capture, frame_no) IN ({places})"
+        f"SELECT capture, frame_no, last_packet FROM frames WHERE (capture, frame_no) IN ({keys})"
     )
     packets = {
         (row["capture"], row["frame_no"]): row["last_packet"]

@@ -43,8 +43,8 @@ class Problem(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.text}"
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.text}"
 
 
 class Threshold(NamedTuple):

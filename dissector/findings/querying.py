@@ -64,18 +64,18 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
     Rows of other queries stay as they are.
     """
     rules = {name: rows for name, rows in found.items() if name.startswith(MAY_FAIL)}
-    places: set[tuple[str, int]] = set()
+    frames: set[tuple[str, int]] = set()
     for rows in rules.values():
         captures = rows.column("capture").to_pylist()
         for name in _frames(rows):
             numbers = rows.column(name).to_pylist()
-            places.update(
+            frames.update(
                 (capture, int(number))
                 for capture, number in zip(captures, numbers, strict=True) if number is not None
             )  # fmt: skip
     packets: dict[tuple[str, int], int] = {}
-    if places:
-        engine.register("evidence", small_table(sorted(places), capture=TEXT, no=NUMBER))
+    if frames:
+        engine.register("evidence", small_table(sorted(frames), capture=TEXT, no=NUMBER))
         there = engine.table(
             "SELECT f.capture, f.frame_no, f.last_packet FROM frames AS f JOIN evidence AS e "
             "ON e.capture = f.capture AND e.no = f.frame_no"
@@ -117,7 +117,7 @@ def _beside(rows: pa.Table, packets: Mapping[tuple[str, int], int]) -> pa.Table:
     captures = rows.column("capture").to_pylist()
     for name in _frames(rows):
         numbers = rows.column(name).to_pylist()
-        mine = [packets.get(place) for place in zip(captures, numbers, strict=True)]
+        mine = [packets.get(key) for key in zip(captures, numbers, strict=True)]
         column = small_table(zip(mine), packet=NUMBER).column(0)
         rows = rows.append_column(PACKET + name.removeprefix(FRAME), column)
     return rows

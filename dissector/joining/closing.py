@@ -211,7 +211,7 @@ def _replayed(run: Replays, batches: Iterable[pa.Table], *, is_last: bool) -> It
 
 def _write_closed(
     rows_out: Iterable[replay.Told],
-    places: Positions,
+    positions: Positions,
     target: Target,
     more: dict[str, list[pa.Table]],
 ) -> dict[str, int]:
@@ -225,14 +225,14 @@ def _write_closed(
             writers[name] = stack.enter_context(writer)
         for name, rows in rows_out:
             if name in writers:
-                writers[name].write_table(placed_rows(name, rows, places))
+                writers[name].write_table(placed_rows(name, rows, positions))
                 counts[name] += rows.num_rows
             else:
                 more[name].append(rows)
     return counts
 
 
-def placed_rows(table: str, rows: pa.Table, places: Positions) -> pa.Table:
+def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
     """Rows of the replay with their places: head, own, and those of other frames that they name."""
     chains = _column(rows, "connection_id")
     if table == "exchanges":
@@ -240,27 +240,27 @@ def placed_rows(table: str, rows: pa.Table, places: Positions) -> pa.Table:
         ranks = np.where(asked == NULL, _column(rows, "response_rank"), asked)
     else:
         ranks = _column(rows, "rank")
-    heads = places.head_ranks(chains)
+    heads = positions.head_ranks(chains)
     ranks = np.where(ranks == NULL, heads, ranks)
     columns: dict[str, Any] = {
-        "connection_id": places.of_heads(chains, "connection_id"),
-        "capture": places.captures(heads),
-        "own_capture": places.captures(ranks),
-        "own_connection_id": nullable(places.connections(ranks, chains)),
+        "connection_id": positions.of_heads(chains, "connection_id"),
+        "capture": positions.captures(heads),
+        "own_capture": positions.captures(ranks),
+        "own_connection_id": nullable(positions.connections(ranks, chains)),
         "origin_capture": pa.nulls(rows.num_rows, pa.string()),
     }
     if table == "exchanges":
         for name in ("client_ip", "broker_ip"):
-            columns[name] = places.of_heads(chains, name)
+            columns[name] = positions.of_heads(chains, name)
     for name in _OTHERS[table]:
         other = _column(rows, f"{name}_rank")
         is_there = (other != NULL) & (other != ranks)
         # A previous delivery may be on another connection, which is told wherever it is.
         is_free = name == "previous"
-        its = places.connections(
+        its = positions.connections(
             other, _column(rows, f"{name}_connection_id") if is_free else chains
         )
-        columns[f"{name}_capture"] = places.captures(np.where(is_there, other, NULL))
+        columns[f"{name}_capture"] = positions.captures(np.where(is_there, other, NULL))
         columns[f"{name}_connection_id"] = nullable(
             its if is_free else np.where(is_there, its, NULL)
         )

@@ -92,15 +92,15 @@ class IncrementCache:
         """What is to be closed of the increments of a group: lists of which each is one task, since
         each of a list goes on from what the one before left."""
         is_there = [self._find(increment) for increment in found]
-        for place in reversed(range(len(found) - 1)):
+        for index in reversed(range(len(found) - 1)):
             # What comes behind it can only be read from what it left.
-            if is_there[place] and not is_there[place + 1]:
-                is_there[place] = self._unseal(found[place])
+            if is_there[index] and not is_there[index + 1]:
+                is_there[index] = self._unseal(found[index])
         made: list[list[Closing]] = []
         left: Path | None = None
-        for place, increment in enumerate(found):
-            if not is_there[place]:
-                if place == 0 or is_there[place - 1]:
+        for index, increment in enumerate(found):
+            if not is_there[index]:
+                if index == 0 or is_there[index - 1]:
                     made.append([])
                 made[-1].append(self._closing(increment, left, settings))
                 self._made.append(increment)
@@ -119,9 +119,9 @@ class IncrementCache:
                 pq.write_table(pa.table({SEAL: [self._seal_of(increment)]}), path)
             unit = Unit(increment.digest, increment.captures)
             self._kept.add(self._folder(increment), [unit], dict.fromkeys(names, self._digest))
-        for place, increment in enumerate(found):
+        for index, increment in enumerate(found):
             for name in SCHEMAS:
-                target = Target(folder, f"{group}{OF_INCREMENT}{place:06}").path(name)
+                target = Target(folder, f"{group}{OF_INCREMENT}{index:06}").path(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 link(self._target(increment).path(name), target)
 

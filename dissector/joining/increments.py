@@ -100,7 +100,7 @@ def _increment(part: Plan, known: Known, edges: tuple[int, int], soon: set[str])
         for handover in part.handovers
         if handover.after[0] in own or (handover.before[0] in own and handover.after[0] in soon)
     ]
-    moved = {place: head for place, head in part.moved.items() if place[0] in own}
+    moved = {key: head for key, head in part.moved.items() if key[0] in own}
     there = {*before, *names}
     later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
     return Increment(
@@ -132,11 +132,11 @@ def _borders(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: in
         begins.append(min(first, begins[-1]) if begins else first)
     found = []
     held, until = 0, 0
-    for place, next_begin in enumerate(reversed(begins)):
-        held += rows[place]
-        until = max(until, spans[place][1])
+    for index, next_begin in enumerate(reversed(begins)):
+        held += rows[index]
+        until = max(until, spans[index][1])
         if held >= max_rows and until <= next_begin:
-            found.append(place + 1)
+            found.append(index + 1)
             held = 0
     return found
 

@@ -197,8 +197,8 @@ def find_twins(connections: Iterable[Row]) -> set[Place]:
     """Connections whose bytes another capture, earlier by name, holds too."""
     found = set()
     for rows in _by_key(connections):
-        for place, row in enumerate(rows):
-            for other in rows[place + 1 :]:
+        for index, row in enumerate(rows):
+            for other in rows[index + 1 :]:
                 if other["first_ts_ns"] > row["last_ts_ns"]:
                     break
                 if is_at_once(_span(row), _span(other)) and is_copy(row, other):
@@ -279,7 +279,7 @@ def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
 def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dict[str, str]:
     """What each capture is part of by its connections alone, by the name of one of its captures:
     captures that were made at once stand for themselves, as they may show the same traffic."""
-    copies = {place[0] for place in find_twins(connections)}
+    copies = {key[0] for key in find_twins(connections)}
     sets = _Sets()
     for handover in find_handovers([row for row in connections if row["capture"] not in copies]):
         sets.join(handover.before[0], handover.after[0])
@@ -313,8 +313,8 @@ def plan(
     seen_twice = {
         name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
     }
-    again = find_twins(connections).union(place for place in twins if place[0] in seen_twice)
-    copies = seen_twice | {place[0] for place in again}
+    again = find_twins(connections).union(key for key in twins if key[0] in seen_twice)
+    copies = seen_twice | {key[0] for key in again}
     rows = [row for row in connections if row["capture"] not in copies]
     handovers = find_handovers(rows)
     sets = _Sets()
@@ -344,8 +344,8 @@ def _moved(groups: Sequence[Group], handovers: Iterable[Handover]) -> dict[Place
     before = {handover.after: handover.before for handover in handovers}
     ranks = {name: rank for group in groups for rank, name in enumerate(group.captures)}
     moved: dict[Place, Place] = {}
-    for place in sorted(before, key=lambda place: (ranks[place[0]], place)):
-        earlier = before[place]
-        if ranks[earlier[0]] < ranks[place[0]]:
-            moved[place] = moved.get(earlier, earlier)
+    for key in sorted(before, key=lambda key: (ranks[key[0]], key)):
+        earlier = before[key]
+        if ranks[earlier[0]] < ranks[key[0]]:
+            moved[key] = moved.get(earlier, earlier)
     return moved

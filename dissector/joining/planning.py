@@ -49,10 +49,10 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
 
 def parts_of(whole: Plan) -> list[Plan]:
     """The plan of each group, in the order of groups."""
-    numbers = {name: place for place, group in enumerate(whole.groups) for name in group.captures}
+    numbers = {name: index for index, group in enumerate(whole.groups) for name in group.captures}
     moved: list[dict[Place, Place]] = [{} for _ in whole.groups]
-    for place, head in whole.moved.items():
-        moved[numbers[place[0]]][place] = head
+    for key, head in whole.moved.items():
+        moved[numbers[key[0]]][key] = head
     handovers: list[list[Handover]] = [[] for _ in whole.groups]
     for handover in whole.handovers:
         handovers[numbers[handover.after[0]]].append(handover)

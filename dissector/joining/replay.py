@@ -214,12 +214,12 @@ class Replay:
     """
 
     def __init__(self, window_ns: int) -> None:
-        place = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
-        self._protocol = place
+        protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
+        self._protocol = protocol
         self._names = Names()
-        self._registry = PulsarRegistry(place)
-        self._exchanges = PulsarExchanges(place, window_ns)
-        self._consumption = PulsarConsumption(place)
+        self._registry = PulsarRegistry(protocol)
+        self._exchanges = PulsarExchanges(protocol, window_ns)
+        self._consumption = PulsarConsumption(protocol)
         self._commands = CommandNames()
         self._findings = NoticeLog()
         self._serials = FrameNumbers()
@@ -426,21 +426,21 @@ class Replay:
         lengths = np.diff(starts)
         has_set = sets.is_valid().to_numpy(zero_copy_only=False)
         counts = np.where(has_set, lengths, NULL)
-        places = np.flatnonzero(kinds == ID)
-        _, ids = new_id_columns(max(1, len(places)))
-        ids.parent[: len(places)] = owner[places]
+        id_rows = np.flatnonzero(kinds == ID)
+        _, ids = new_id_columns(max(1, len(id_rows)))
+        ids.parent[: len(id_rows)] = owner[id_rows]
         for name in ("ledger_id", "entry_id", "partition", "batch_size"):
             values = numbers(rows.column(name).combine_chunks())
-            getattr(ids, name)[: len(places)] = values[places]
-        ids.ack_set_at[: len(places)] = starts[:-1][places]
-        ids.ack_set_count[: len(places)] = counts[places]
-        parents = owner[places]
-        if len(places):
+            getattr(ids, name)[: len(id_rows)] = values[id_rows]
+        ids.ack_set_at[: len(id_rows)] = starts[:-1][id_rows]
+        ids.ack_set_count[: len(id_rows)] = counts[id_rows]
+        parents = owner[id_rows]
+        if len(id_rows):
             first = np.flatnonzero(np.concatenate(([True], parents[1:] != parents[:-1])))
             frames.first_id[parents[first]] = first
             frames.id_count[parents[first]] = np.diff(np.append(first, len(parents)))
         # A redelivery request for everything is a row without an id.
-        for parent in parents[ids.ledger_id[: len(places)] == NULL].tolist():
+        for parent in parents[ids.ledger_id[: len(id_rows)] == NULL].tolist():
             if frames.command[parent] == REDELIVER:
                 frames.id_count[parent] = 0
         costs = np.flatnonzero(kinds == COST)

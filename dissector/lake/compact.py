@@ -222,24 +222,24 @@ def _rows(
     """The row groups of all captures, with origin_capture set in a group."""
     schema = arrow_schema(table)
     yield no_rows(schema)
-    place = schema.get_field_index("origin_capture")
+    column = schema.get_field_index("origin_capture")
     for capture in chosen:
         has_previous = table != "deliveries" or capture.schema_version != 1
-        places = None if has_previous else _places(folder, capture)
+        deliveries = None if has_previous else _deliveries(folder, capture)
         for part in capture.files:
             if part.table != table:
                 continue
             file = pq.ParquetFile(part_path(folder, capture, part))
             for number in range(file.num_row_groups):
                 rows = read_rows(file, capture, table, group=number)
-                if places is not None:
-                    rows = with_previous_connections(rows, places)
+                if deliveries is not None:
+                    rows = with_previous_connections(rows, deliveries)
                 if is_group:
-                    rows = rows.set_column(place, schema.field(place), rows.column("capture"))
+                    rows = rows.set_column(column, schema.field(column), rows.column("capture"))
                 yield rows
 
 
-def _places(folder: Path, capture: Manifest) -> pa.Table:
+def _deliveries(folder: Path, capture: Manifest) -> pa.Table:
     """Where the deliveries of a capture are: capture, frame_no, connection_id."""
     columns = ("capture", "frame_no", "connection_id")
     return Lake(folder, (capture,)).table("deliveries", columns)

@@ -173,8 +173,8 @@ class TableFiles:
 
     def _with_capture(self, file: HashingFile, group: GroupInfo, capture: str) -> GroupInfo:
         before = self._table.columns[: self._table.columns.index(CAPTURE)]
-        place = sum(len(leaves(column)) for column in before)
+        index = sum(len(leaves(column)) for column in before)
         (leaf,) = leaves(CAPTURE)
         pages, info = same_text_chunk(leaf, self._work, capture.encode(), group.rows, file.size)
         file.write(b"".join(pages))
-        return group._replace(chunks=(*group.chunks[:place], info, *group.chunks[place:]))
+        return group._replace(chunks=(*group.chunks[:index], info, *group.chunks[index:]))

@@ -51,24 +51,24 @@ def read_rows(
     return pa.Table.from_arrays(found, names=wanted)
 
 
-def with_previous_connections(rows: pa.Table, places: pa.Table) -> pa.Table:
+def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
     """Deliveries of schema version 1 with previous_connection_id, which that did not have.
 
     A frame's number says where it is within its capture; a delivery of an earlier rotation of a tap
     is in another one, and stays unknown.
 
     Args:
-        places: capture, frame_no and connection_id of all deliveries of the captures.
+        deliveries: capture, frame_no and connection_id of all deliveries of the captures.
     """
     found = pa.nulls(rows.num_rows, pa.int64())
     for capture in pc.unique(rows.column(_CAPTURE)):
-        mine = places.filter(pc.equal(places.column(_CAPTURE), capture))
+        mine = deliveries.filter(pc.equal(deliveries.column(_CAPTURE), capture))
         at = pc.index_in(rows.column("previous_frame_no"), value_set=mine.column("frame_no"))
         is_mine = pc.and_(pc.equal(rows.column(_CAPTURE), capture), pc.is_valid(at))
         known = pc.and_(is_mine, pc.is_valid(rows.column("previous_frame_no")))
         found = pc.if_else(known, mine.column("connection_id").take(at), found)
-    place = rows.schema.get_field_index(PREVIOUS)
-    return rows.set_column(place, PREVIOUS, found)
+    column = rows.schema.get_field_index(PREVIOUS)
+    return rows.set_column(column, PREVIOUS, found)
 
 
 def is_schema_of(schema: pa.Schema, table: str, version: int) -> bool:

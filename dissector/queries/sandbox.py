@@ -213,9 +213,9 @@ def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":
     if not any(odd):
         return rows
     chosen = []
-    for place, (name, is_odd) in enumerate(zip(rows.columns, odd, strict=True), start=1):
+    for number, (name, is_odd) in enumerate(zip(rows.columns, odd, strict=True), start=1):
         quoted = name.replace('"', '""')
-        cell = f"CAST(#{place} AS VARCHAR)" if is_odd else f"#{place}"
+        cell = f"CAST(#{number} AS VARCHAR)" if is_odd else f"#{number}"
         chosen.append(f'{cell} AS "{quoted}"')
     return rows.project(", ".join(chosen))
 

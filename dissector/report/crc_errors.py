@@ -25,11 +25,11 @@ CHECKSUM_FIELD: Final = "checksum_field"
 
 
 class Difference(NamedTuple):
-    """kind: what explains a mismatch; places: bytes before the frame's end (1 is the last one);
+    """kind: what explains a mismatch; distances: bytes before the frame's end (1 is the last one);
     masks: which bits of each of these bytes are flipped."""
 
     kind: str
-    places: tuple[int, ...]
+    distances: tuple[int, ...]
     masks: tuple[int, ...]
 
 
@@ -57,11 +57,11 @@ def _one_byte(
     """
     count = 0
     rest = syndrome
-    for place in range(size):
+    for distance in range(size):
         mask = by_top[rest >> 24]
         if table[mask] == rest and mask != 0:
             if count < found.shape[0]:
-                found[count, 0] = place + 1
+                found[count, 0] = distance + 1
                 found[count, 1] = mask
             count += 1
         # What it was one byte earlier.
@@ -73,14 +73,14 @@ def _two_bits(syndrome: int, size: int, table: Int64Array) -> Difference | None:
     """Two flipped bits that explain a difference, in a frame of at most MAX_PAIR_BYTES."""
     state = table[1 << np.arange(8)]
     every: dict[int, tuple[int, int]] = {}
-    for place in range(1, size + 1):
+    for distance in range(1, size + 1):
         for bit, value in enumerate(state.tolist()):
             other = every.get(value ^ syndrome)
-            if other is not None and other[0] == place:
-                return Difference(TWO_BITS, (place,), (1 << bit | 1 << other[1],))
+            if other is not None and other[0] == distance:
+                return Difference(TWO_BITS, (distance,), (1 << bit | 1 << other[1],))
             if other is not None:
-                return Difference(TWO_BITS, (place, other[0]), (1 << bit, 1 << other[1]))
-            every[value] = (place, bit)
+                return Difference(TWO_BITS, (distance, other[0]), (1 << bit, 1 << other[1]))
+            every[value] = (distance, bit)
         state = table[state & 0xFF] ^ (state >> 8)
     return None
 
@@ -100,9 +100,9 @@ def difference(stored: int, computed: int, size: int) -> Difference | None:
     found = np.zeros((8, 2), np.int64)
     count = _one_byte(syndrome, size, table, by_top, found)
     kept = found[: min(count, len(found))].tolist()
-    for place, mask in kept:
+    for distance, mask in kept:
         if mask & (mask - 1) == 0:
-            return Difference(ONE_BIT, (place,), (mask,))
+            return Difference(ONE_BIT, (distance,), (mask,))
     if size <= MAX_PAIR_BYTES:
         pair = _two_bits(syndrome, size, table)
         if pair is not None:
@@ -115,8 +115,8 @@ def difference(stored: int, computed: int, size: int) -> Difference | None:
 def of_checksum_field(stored: int, right: int, size: int) -> Difference:
     """Damage of the stored checksum itself, which lies before what it covers."""
     masks = [(stored ^ right) >> shift & 0xFF for shift in (24, 16, 8, 0)]
-    places = [size + 4 - place for place in range(4)]
-    hit = [(place, mask) for place, mask in zip(places, masks, strict=True) if mask]
+    distances = [size + 4 - distance for distance in range(4)]
+    hit = [(distance, mask) for distance, mask in zip(distances, masks, strict=True) if mask]
     return Difference(
-        CHECKSUM_FIELD, tuple(place for place, _ in hit), tuple(mask for _, mask in hit)
+        CHECKSUM_FIELD, tuple(distance for distance, _ in hit), tuple(mask for _, mask in hit)
     )

@@ -173,26 +173,26 @@ def _put_each(stage: Path, output: Path) -> None:
     What else is there stays.
     """
     for name in sorted(NAMES, key=lambda name: name == _MARK):
-        new, place, old = stage / name, output / name, stage / f"{name}.old"
+        new, target, old = stage / name, output / name, stage / f"{name}.old"
         if not new.exists():
-            if os.path.lexists(place):
-                os.rename(place, old)
-        elif not os.path.lexists(place):
-            os.rename(new, place)
-        elif not exchange(new, place):
-            _replace(new, place, old)
+            if os.path.lexists(target):
+                os.rename(target, old)
+        elif not os.path.lexists(target):
+            os.rename(new, target)
+        elif not exchange(new, target):
+            _replace(new, target, old)
 
 
-def _replace(new: Path, place: Path, old: Path) -> None:
+def _replace(new: Path, target: Path, old: Path) -> None:
     """Put a file or folder in the place of another one, which goes to `old` if it is a folder."""
-    if not place.is_dir():
-        os.replace(new, place)
+    if not target.is_dir():
+        os.replace(new, target)
         return
-    os.rename(place, old)
+    os.rename(target, old)
     try:
-        os.rename(new, place)
+        os.rename(new, target)
     except OSError:
-        os.rename(old, place)
+        os.rename(old, target)
         raise
 
 

@@ -174,7 +174,7 @@ def tables_of(
         small["joined"] = small_table(zip(joined), capture=TEXT)
         moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
         small["closed_moved"] = _rows(moved, MOVED)
-    twins = sorted(place for place in read.plan.twins if place[0] in captures)
+    twins = sorted(key for key in read.plan.twins if key[0] in captures)
     if twins:
         small["twins_elsewhere"] = _rows(twins, MOVED[:2])
     return Tables(
@@ -265,17 +265,17 @@ def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple
         at_once: how many partitions are worked on at the same time.
     """
     rows: dict[str, int] = {}
-    places: dict[str, int] = {}
-    for place, capture in enumerate(read.lake.captures):
+    order: dict[str, int] = {}
+    for index, capture in enumerate(read.lake.captures):
         inside = [tap_run_of(each.capture_id) for each in capture.captures()]
         mine = sum(part.rows for part in capture.files) // max(1, len(inside))
         for name in inside:
             rows[name] = rows.get(name, 0) + mine
-            places.setdefault(name, place)
+            order.setdefault(name, index)
     sizes = {unit: sum(rows[name] for name in unit.captures) for unit in units}
     most = min(MOST_ROWS, max(LEAST_ROWS, -(-sum(sizes.values()) // at_once)))
     found: list[tuple[int, list[Unit]]] = []
-    for unit in sorted(units, key=lambda unit: (places[unit.captures[0]], unit)):
+    for unit in sorted(units, key=lambda unit: (order[unit.captures[0]], unit)):
         size = sizes[unit]
         if found and found[-1][0] + size <= most:
             held, some = found.pop()

@@ -136,10 +136,10 @@ def _plot(name: str, size: tuple[int, int], draw: _Draw) -> Plot:
         figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, layout="constrained")
         axes, said = draw(figure)
         svg = _svg(figure, name)
-        places = axes.transData.transform([(x, y) for x, y, _ in said])
+        positions = axes.transData.transform([(x, y) for x, y, _ in said])
     hints = [
         Hint(round(float(across), 1), round(size[1] - float(up), 1), text)
-        for (across, up), (*_, text) in zip(places, said, strict=True)
+        for (across, up), (*_, text) in zip(positions, said, strict=True)
     ]
     return Plot(svg, hints)
 
@@ -440,10 +440,10 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: 
 
     def draw(figure: Figure) -> _Said:
         axes = figure.subplots()
-        places = range(len(bars))
-        axes.barh(places, [count for _, count, _ in bars], 0.62,
+        positions = range(len(bars))
+        axes.barh(positions, [count for _, count, _ in bars], 0.62,
                   color=[colour for *_, colour in bars])  # fmt: skip
-        axes.set_yticks(places, [label for label, *_ in bars])
+        axes.set_yticks(positions, [label for label, *_ in bars])
         axes.invert_yaxis()
         if is_log:
             axes.set_xscale("symlog", linthresh=1)
@@ -451,13 +451,13 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: 
         axes.xaxis.set_visible(False)
         axes.spines["bottom"].set_visible(False)
         axes.grid(visible=False)
-        for place, (_, count, _) in enumerate(bars):
-            axes.annotate(count_text(count), (count, place), xytext=(5, 0), va="center",
+        for index, (_, count, _) in enumerate(bars):
+            axes.annotate(count_text(count), (count, index), xytext=(5, 0), va="center",
                           textcoords="offset points", color=INK, fontsize=10.5)  # fmt: skip
         axes.margins(x=0.2)
         axes.set_xlim(left=0)
-        return axes, [(count, place, f"{label}: {count_text(count)} {unit}")
-                for place, (label, count, _) in enumerate(bars)]  # fmt: skip
+        return axes, [(count, index, f"{label}: {count_text(count)} {unit}")
+                for index, (label, count, _) in enumerate(bars)]  # fmt: skip
 
     if is_log:
         caption = f"{caption} The scale is logarithmic."

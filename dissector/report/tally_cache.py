@@ -281,10 +281,10 @@ class TallyCache:
         for mine, joined, selection in self._over_tables(queries, closed):
             todo = [
                 Partition(
-                    self._tables(some, joined, selection), mine, folder / f".{place}",
-                    spill / f"{place}", memory, threads,
+                    self._tables(some, joined, selection), mine, folder / f".{number}",
+                    spill / f"{number}", memory, threads,
                 )
-                for place, (_, some) in enumerate(parts, start=len(pieces))
+                for number, (_, some) in enumerate(parts, start=len(pieces))
             ]  # fmt: skip
             engine.each(run_partition, todo)
             pieces += [each.folder for each in todo]
@@ -298,8 +298,8 @@ class TallyCache:
         for name in queries:
             (folder / name).mkdir()
             paths = (path for piece in pieces for path in parquet_files(piece, name))
-            for place, path in enumerate(paths):
-                os.rename(path, folder / name / f"part-{place:05}.parquet")
+            for number, path in enumerate(paths):
+                os.rename(path, folder / name / f"part-{number:05}.parquet")
         for piece in pieces:
             shutil.rmtree(piece)
 

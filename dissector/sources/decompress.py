@@ -86,8 +86,8 @@ class _GzipMember:
             # The bytes before the damage are lost with the call: get them in small steps.
             pieces: list[bytes] = []
             with contextlib.suppress(zlib.error):
-                for place in range(len(data)):
-                    pieces.append(before.decompress(data[place : place + 1]))
+                for index in range(len(data)):
+                    pieces.append(before.decompress(data[index : index + 1]))
             self.rescued = b"".join(pieces)
             raise
 

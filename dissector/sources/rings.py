@@ -105,7 +105,7 @@ def _ring_name(path: str) -> _RingName:
     return _RingName(base, mark)
 
 
-def _ring_place(path: str) -> tuple[str, str]:
+def _ring_position(path: str) -> tuple[str, str]:
     """What the files of one ring have in common: folder and base name."""
     return os.path.dirname(os.path.realpath(path)), _ring_name(path).base
 
@@ -194,7 +194,7 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
     differs. Of equal ones that is kept which has most neighbours in its ring, then the first.
     """
     seen_all = list(looks)
-    rings = [_ring_place(seen.path) for seen in seen_all]
+    rings = [_ring_position(seen.path) for seen in seen_all]
     neighbours = Counter(rings)
     kept: dict[int, list[str]] = {}
     found: dict[str, str] = {}
@@ -203,14 +203,14 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
         if seen.first_ts_ns is None:
             continue
         others = kept.setdefault(seen.first_ts_ns, [])
-        for place, other in enumerate(others):
+        for index, other in enumerate(others):
             longer = longer_of(other, seen.path)
             if longer == other:
                 found[seen.path] = other
                 break
             if longer == seen.path:
                 found = {path: longer if it == other else it for path, it in found.items()}
-                found[other] = others[place] = longer
+                found[other] = others[index] = longer
                 break
         else:
             others.append(seen.path)
@@ -242,7 +242,7 @@ def _rings(paths: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:
     alone: list[list[str]] = []
     for path in paths:
         ring = _ring_name(path)
-        group = groups.setdefault(_ring_place(path), {})
+        group = groups.setdefault(_ring_position(path), {})
         if path not in looks or ring.mark in group:
             alone.append([path])  # the same place in the ring twice, as with x.pcap and x.pcap.gz
         else:
@@ -251,8 +251,8 @@ def _rings(paths: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:
     for group in groups.values():
         ordered = _in_time_order(looks[path] for path in group.values())
         divided.extend(_without_overlap(ordered, looks))
-    place = {path: number for number, path in enumerate(paths)}
-    return sorted(divided, key=lambda files: min(place[path] for path in files))
+    order = {path: number for number, path in enumerate(paths)}
+    return sorted(divided, key=lambda files: min(order[path] for path in files))
 
 
 def _without_overlap(ordered: Sequence[str], looks: dict[str, Look]) -> list[list[str]]:

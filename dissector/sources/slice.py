@@ -122,9 +122,9 @@ def _of_way(segments: SegmentColumns, count: int, way: EndPoints) -> np.ndarray:
 
 def _within(packets: Int64Array, first: Int64Array, last: Int64Array) -> np.ndarray:
     """Which packet numbers lie in one of the ranges."""
-    place = np.searchsorted(first, packets, side="right") - 1
-    inside = packets <= last[np.maximum(place, 0)]
-    return np.asarray(inside & (place >= 0))
+    index = np.searchsorted(first, packets, side="right") - 1
+    inside = packets <= last[np.maximum(index, 0)]
+    return np.asarray(inside & (index >= 0))
 
 
 class _Writer:

@@ -73,7 +73,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, str, str, int]] = []
-        self._places: dict[str, int] = {}
+        self._labels: dict[str, int] = {}
 
     def add(self, code: int, constant: int, if_true: str = "", if_false: str = "") -> None:
         """Append an instruction; an empty target is the next instruction."""
@@ -81,7 +81,7 @@ class _Writer:
 
     def mark(self, name: str) -> None:
         """The next instruction is the target of this name."""
-        self._places[name] = len(self._steps)
+        self._labels[name] = len(self._steps)
 
     def program(self) -> Program:
         """All instructions with their jumps."""
@@ -91,7 +91,7 @@ class _Writer:
         )
 
     def _jump(self, at: int, name: str) -> int:
-        return self._places[name] - at - 1 if name else 0
+        return self._labels[name] - at - 1 if name else 0
 
 
 def _tcp_ports(writer: _Writer, ports: Sequence[int], found: str, other: str) -> None:
@@ -111,16 +111,16 @@ def _tcp_ports(writer: _Writer, ports: Sequence[int], found: str, other: str) ->
     writer.add(_AND, 0xF)
     writer.add(_SHIFT_LEFT, 2)
     writer.add(_TO_X, 0)
-    for place in (0, 2):
-        writer.add(_LOAD_HALF_AT_X, _NETWORK + place)
+    for offset in (0, 2):
+        writer.add(_LOAD_HALF_AT_X, _NETWORK + offset)
         for port in ports:
             writer.add(_IF_EQUAL, port, found, "")
     writer.add(_IF_EQUAL, 1 << 16, other, other)  # never equal: a jump
     writer.mark("ipv6")
     writer.add(_LOAD_BYTE, _NETWORK + 6)
     writer.add(_IF_EQUAL, _TCP, "", other)
-    for place in (0, 2):
-        writer.add(_LOAD_HALF, _NETWORK + _IPV6_BYTES + place)
+    for offset in (0, 2):
+        writer.add(_LOAD_HALF, _NETWORK + _IPV6_BYTES + offset)
         for port in ports:
             writer.add(_IF_EQUAL, port, found, "")
     writer.add(_IF_EQUAL, 1 << 16, other, other)
@@ -236,9 +236,9 @@ def _candidates() -> Iterator[str]:
 
 
 def _load_libpcap() -> ctypes.CDLL:
-    for place in _candidates():
+    for path in _candidates():
         try:
-            return ctypes.CDLL(place)
+            return ctypes.CDLL(path)
         except OSError:
             continue
     raise DependencyError(
@@ -267,7 +267,7 @@ class _Libpcap:
                 raise UsageError(f"--bpf {text!r}: {said}")
             steps = tuple(
                 Step(each.code, each.if_true, each.if_false, each.constant)
-                for each in (result.steps[place] for place in range(result.length))
+                for each in (result.steps[index] for index in range(result.length))
             )
             self._library.pcap_freecode(ctypes.byref(result))
         finally:

@@ -13,40 +13,40 @@ from dissector.limits import NULL, SUB_BUCKET_BITS
 
 _FREE: Final = -1
 _SPREAD: Final = -7046029254386353131  # 2^64 divided by the golden ratio, odd
-_FEWEST_PLACES: Final = 64
+_FEWEST_SLOTS: Final = 64
 
 
 @kernel
-def _number(columns: Int64Array, places: Int64Array, groups: Int64Array, firsts: Int64Array) -> int:
+def _number(columns: Int64Array, slots: Int64Array, groups: Int64Array, firsts: Int64Array) -> int:
     """Number the distinct rows of a matrix int64[columns, rows] by their first appearance.
 
     Args:
-        places: as many as a power of two, more than rows, all _FREE: an open table of groups.
+        slots: as many as a power of two, more than rows, all _FREE: an open table of groups.
         groups: gets the group of each row; firsts: the first row of each group.
 
     Returns:
         how many groups there are.
     """
     count = 0
-    mask = len(places) - 1
+    mask = len(slots) - 1
     for row in range(columns.shape[1]):
         key = 0
         for column in range(columns.shape[0]):
             key = product(total(key, columns[column, row]), _SPREAD)
         at = (key >> 32) & mask
-        while places[at] != _FREE:
-            first = firsts[places[at]]
+        while slots[at] != _FREE:
+            first = firsts[slots[at]]
             column = 0
             while column < columns.shape[0] and columns[column, first] == columns[column, row]:
                 column += 1
             if column == columns.shape[0]:
                 break
             at = (at + 1) & mask
-        if places[at] == _FREE:
-            places[at] = count
+        if slots[at] == _FREE:
+            slots[at] = count
             firsts[count] = row
             count += 1
-        groups[row] = places[at]
+        groups[row] = slots[at]
     return count
 
 
@@ -94,9 +94,9 @@ def group_rows(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
     """
     matrix = np.ascontiguousarray(np.stack(columns))
     rows = matrix.shape[1]
-    places = np.full(max(_FEWEST_PLACES, 1 << (2 * rows).bit_length()), _FREE, np.int64)
+    slots = np.full(max(_FEWEST_SLOTS, 1 << (2 * rows).bit_length()), _FREE, np.int64)
     groups, firsts = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    count = int(_number(matrix, places, groups, firsts))
+    count = int(_number(matrix, slots, groups, firsts))
     return firsts[:count], groups
 
 

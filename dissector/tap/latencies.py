@@ -61,6 +61,6 @@ class Latencies:
     def of(self, topic: str) -> Row:
         """Percentiles in ms as the report has them; None where nothing was timed."""
         one = self._topics.get(topic, _Topic())
-        places = np.flatnonzero(one.counts)
-        buckets = dict(zip(places.tolist(), one.counts[places].tolist(), strict=True))
+        indices = np.flatnonzero(one.counts)
+        buckets = dict(zip(indices.tolist(), one.counts[indices].tolist(), strict=True))
         return durations(buckets, one.total_ns, one.low_ns, one.high_ns)

@@ -232,8 +232,8 @@ class Recorder:
     def _write(self, task: _Task) -> None:
         """One recording: whole under its name, or not there."""
         trigger = task.trigger
-        place = "all" if trigger.connection_id < 0 else f"connection-{trigger.connection_id}"
-        path = self.folder / f"tap-{trigger.last_ns}-{trigger.reason}-{place}.pcapng"
+        what = "all" if trigger.connection_id < 0 else f"connection-{trigger.connection_id}"
+        path = self.folder / f"tap-{trigger.last_ns}-{trigger.reason}-{what}.pcapng"
         unfinished = path.with_suffix(_UNFINISHED)
         with contextlib.suppress(FileNotFoundError):
             unfinished.unlink()

@@ -37,8 +37,8 @@ def column_codes(values: Column | None, rows: int) -> tuple[Int64Array, Texts]:
         return np.maximum(values.codes, -1), values.names
     assert isinstance(values, list), "labels are texts"
     texts = sorted({value for value in values if value is not None})
-    places = {text: place for place, text in enumerate(texts)}
-    return np.array([places.get(value, -1) for value in values], np.int64), texts
+    indices = {text: index for index, text in enumerate(texts)}
+    return np.array([indices.get(value, -1) for value in values], np.int64), texts
 
 
 def column(block: TableBlock, name: str) -> Int64Array:
@@ -72,16 +72,16 @@ class Groups:
 
     def where(self, name: str, texts: Collection[str | None], is_one: bool = True) -> list[int]:
         """The groups whose text in a column is one of some texts, or is none of them."""
-        place = self._names.index(name)
+        index = self._names.index(name)
         return [
-            number for number, cells in enumerate(self.cells) if (cells[place] in texts) == is_one
+            number for number, cells in enumerate(self.cells) if (cells[index] in texts) == is_one
         ]
 
     def keys(self, names: Sequence[str]) -> list[Key]:
         """The labels of each group in some of the columns."""
-        places = [self._names.index(name) for name in names]
+        indices = [self._names.index(name) for name in names]
         return [
-            tuple([UNKNOWN if (text := cells[place]) is None else text for place in places])
+            tuple([UNKNOWN if (text := cells[index]) is None else text for index in indices])
             for cells in self.cells
         ]
 
@@ -155,17 +155,17 @@ class Histograms:
         """
         keys = groups.keys(names)
         wanted = list(range(len(keys)) if chosen is None else chosen)
-        places = {key: place for place, key in enumerate(dict.fromkeys(keys[n] for n in wanted))}
+        indices = {key: index for index, key in enumerate(dict.fromkeys(keys[n] for n in wanted))}
         numbers = np.full(len(keys), -1, np.int64)
         for number in wanted:
-            numbers[number] = places[keys[number]]
+            numbers[number] = indices[keys[number]]
         matrix, sums = tallied(
             durations_ns, groups.of_row, numbers, FIRST_OCTAVE, len(BOUNDS_NS) + 1
         )
-        for key, place in places.items():
-            if not matrix[place].any():
+        for key, index in indices.items():
+            if not matrix[index].any():
                 continue
             key = self.sums.key(key)
-            self.sums.values[key] = self.sums.values.get(key, 0) + sums[place]
+            self.sums.values[key] = self.sums.values.get(key, 0) + sums[index]
             known = self.counts.get(key)
-            self.counts[key] = matrix[place] if known is None else known + matrix[place]
+            self.counts[key] = matrix[index] if known is None else known + matrix[index]

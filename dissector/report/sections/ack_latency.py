@@ -87,9 +87,9 @@ def _lag(found: list[Row], which: str) -> Row:
     judged = [row for row in found if row["which"] == which and row["judged"]]
     for row in judged:
         log = (*(row[name] for name in _KEYS), row["partition"])
-        place = (row["last_us"] or 0, row["capture"])  # 0: its packet carries no time
-        if log not in newest or place > newest[log][0]:
-            newest[log] = (place, row["last_lag"])
+        when = (row["last_us"] or 0, row["capture"])  # 0: its packet carries no time
+        if log not in newest or when > newest[log][0]:
+            newest[log] = (when, row["last_lag"])
     return {
         f"lag_{which}_last": sum(lag for _, lag in newest.values()) if newest else None,
         f"lag_{which}_max": high(row["lag_max"] for row in judged),
@@ -121,10 +121,10 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription, passed_over."""
     deliveries, commands, lags = map(parts.rows, ("ack_times", "ack_commands", "lags"))
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
-    for place, found in enumerate(() if parts.only_totals else (deliveries, commands)):
+    for index, found in enumerate(() if parts.only_totals else (deliveries, commands)):
         for row in found:
             key = tuple(row[name] for name in _KEYS)
-            groups.setdefault(key, ([], []))[place].append(row)
+            groups.setdefault(key, ([], []))[index].append(row)
     lags_of = grouped(lags, _KEYS)
     listed = [
         {

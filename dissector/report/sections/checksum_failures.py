@@ -75,7 +75,7 @@ def _differs(row: Row) -> Row:
         return nothing
     return {
         "differs": found.kind,
-        "differs_at": [row["frame_bytes"] - place for place in found.places],
+        "differs_at": [row["frame_bytes"] - distance for distance in found.distances],
         "differs_masks": list(found.masks),
     }
 

@@ -75,8 +75,8 @@ def _closed(parts: Parts) -> list[Row]:
 def _links(parts: Parts) -> list[Row]:
     """The connections of most frames: who speaks, in which versions, and who ended it first."""
     found = parts.rows("links")
-    places = ("first_ts_ns", "connection_id", "capture")
-    found.sort(key=lambda row: (-row["frames"], nulls_last(*(row[name] for name in places))))
+    columns = ("first_ts_ns", "connection_id", "capture")
+    found.sort(key=lambda row: (-row["frames"], nulls_last(*(row[name] for name in columns))))
     for row in found:
         row["first_ts"], row["last_ts"] = (
             instant(row.pop("first_ts_ns")), instant(row.pop("last_ts_ns"))

@@ -26,13 +26,13 @@ EXPECTED: Final = frozenset((("LEAVE_GROUP", "missing_generation"), ("LIST", "un
 def _incident(row: Row) -> Row:
     shown = ("request_command", "response_command", "error_code", "topic", "subscription",
              "error_text", "answers", "connections", "clients")  # fmt: skip
-    places = ("capture", "connection_id", "request_frame_no", "response_frame_no", "packet")
+    columns = ("capture", "connection_id", "request_frame_no", "response_frame_no", "packet")
     return {
         **{name: row[name] for name in shown},
         "first_ts": instant(row["first_ns"]),
         "last_ts": instant(row["last_ns"]),
         "span_ms": milliseconds(row["last_ns"] - row["first_ns"]),
-        **{name: row[name] for name in places},
+        **{name: row[name] for name in columns},
     }
 
 

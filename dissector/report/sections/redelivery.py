@@ -137,12 +137,12 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
 
 def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: Group) -> list[Row]:
     groups: dict[Group, tuple[list[Row], list[Row], list[Row]]] = {}
-    for place, found in enumerate((deliveries, requests, aside)):
+    for index, found in enumerate((deliveries, requests, aside)):
         for row in found:
             key = tuple(row[name] for name in keys)
-            if place == 2 and key not in groups:
+            if index == 2 and key not in groups:
                 continue  # from a topic whose deliveries are not in the capture: in the total only
-            groups.setdefault(key, ([], [], []))[place].append(row)
+            groups.setdefault(key, ([], [], []))[index].append(row)
     listed = [
         {**dict(zip(keys, key, strict=True)), **_group(*found)} for key, found in groups.items()
     ]

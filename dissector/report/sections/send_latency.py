@@ -220,7 +220,7 @@ def about(report: Row) -> str:
     total = report["send_latency"]["total"]
     trip = report["connecting"]["total"]["network_round_trip_ms"]
     nearer = report["requests"]["total"]["tap_nearer_to"]
-    place = (
+    where = (
         f"certainly nearer to the {nearer}"
         if nearer
         else "whether nearer to client or broker is not certain"
@@ -233,7 +233,7 @@ def about(report: Row) -> str:
     )
     return (
         "Time from the last byte of a SEND to the last byte of its receipt, where the capture was "
-        f"taken ({place}): the broker's work and the part of the network behind that place.{path}"
+        f"taken ({where}): the broker's work and the part of the network behind that place.{path}"
         f" It speaks of {many(total['latency_ms']['count'], 'receipt')} for "
         f"{counted(total['sends'], 'send')}; refused sends and receipts without an id are no "
         f"latencies.{not_judged(report, total['not_judged'])}"

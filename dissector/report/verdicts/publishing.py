@@ -197,8 +197,8 @@ def errors(report: Row, commands: Commands) -> Remark:
     words = f"{hint} " if hint else ""
     if rows and rows[0]["response_frame_no"] is not None:
         numbers = [rows[0]["request_frame_no"], rows[0]["response_frame_no"]]
-        places = ", ".join(str(number) for number in numbers if number is not None)
-        command = commands.frames(f"frame_no in ({places})", rows[0], " -V")
+        frames = ", ".join(str(number) for number in numbers if number is not None)
+        command = commands.frames(f"frame_no in ({frames})", rows[0], " -V")
         which = "The first of the most frequent kind" if len(codes) > 1 else "The first"
         which = "The refusal" if total["answers"] == 1 else which
         step = step_text(f"{words}{which}", command)

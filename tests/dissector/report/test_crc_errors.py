@@ -42,7 +42,7 @@ def test_two_flipped_bits_are_found_in_a_short_frame(size: int, data: Any) -> No
     hits = {place: 1 << data.draw(st.integers(0, 7)) for place in places}
     found = difference(*damaged(size, hits), size)
     assert found is not None and found.kind == TWO_BITS
-    assert dict(zip(found.places, found.masks, strict=True)) == hits
+    assert dict(zip(found.distances, found.masks, strict=True)) == hits
 
 
 def test_a_damaged_byte_is_found_and_more_damage_is_not_guessed() -> None:
