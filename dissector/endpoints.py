@@ -1,4 +1,4 @@
-"""An end of a connection: an address and a port. `endpoint_texts` writes many at once."""
+"""The ends of a connection: addresses and ports. `endpoint_texts` writes many at once."""
 
 import ipaddress
 import struct
@@ -13,6 +13,19 @@ class Endpoint(NamedTuple):
     low: int
     port: int
 
+    @classmethod
+    def of(cls, address: str, port: int) -> "Endpoint":
+        """From an address as the tables show it.
+
+        Raises:
+            ValueError: it is not an address.
+        """
+        found = ipaddress.ip_address(address)
+        if found.version == 4:
+            return cls(4, 0, int(found), int(port))
+        high, low = struct.unpack(">qq", found.packed)
+        return cls(6, high, low, int(port))
+
     def packed(self) -> bytes:
         """The address in network byte order."""
         if self.ip_version == 4:
@@ -22,3 +35,23 @@ class Endpoint(NamedTuple):
     def text(self) -> str:
         """The address as people write it."""
         return str(ipaddress.ip_address(self.packed()))
+
+
+class FlowKey(NamedTuple):
+    """One direction of a connection by its ends, as segments name them; see `Endpoint`."""
+
+    source_high: int
+    source_low: int
+    source_port: int
+    destination_high: int
+    destination_low: int
+    destination_port: int
+
+    @classmethod
+    def between(cls, source: Endpoint, destination: Endpoint) -> "FlowKey":
+        """What one end sends to the other."""
+        return cls(*source[1:], *destination[1:])
+
+    def mirrored(self) -> "FlowKey":
+        """The other direction of the same connection."""
+        return FlowKey(*self[3:], *self[:3])

@@ -75,9 +75,9 @@ class Options:
 
     def as_json(self) -> dict[str, Any]:
         """The options that decide what the rows are, for a manifest."""
-        told = dataclasses.asdict(self)
-        told["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
-        return told
+        fields = dataclasses.asdict(self)
+        fields["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
+        return fields
 
 
 def flags(commands: str) -> list["dataclasses.Field[Any]"]:

@@ -112,12 +112,12 @@ def write(output: Path, is_compressed: bool | None = None, *, is_forced: bool = 
         OutputError: it cannot be written, or is there.
     """
     is_gzip = output.suffix in (".gz", ".tgz") if is_compressed is None else is_compressed
-    place = new_file(output, (), is_forced=is_forced)
+    target = new_file(output, (), is_forced=is_forced)
     version = metadata.version(DISTRIBUTION)
     level: Any = {"compresslevel": 1} if is_gzip else {}
     about = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\n".encode()
     with (
-        written(place, is_forced=is_forced) as file,
+        written(target, is_forced=is_forced) as file,
         tarfile.open(fileobj=file, mode="w:gz" if is_gzip else "w", **level) as tar,
     ):
         for path, name in chain(_library_files(), _own_files()):

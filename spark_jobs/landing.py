@@ -91,16 +91,16 @@ def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
                 is_over = False
                 while not is_over:
                     is_over = bool(wait([stage], _WAIT_SECONDS).done)
-                    for place, result in found.value[len(seen) :]:
-                        seen.append(place)
+                    for index, result in found.value[len(seen) :]:
+                        seen.append(index)
                         if isinstance(result, DissectorError):
                             raise result
                         yield result
-                waiting = [place for place in range(len(left)) if place not in set(seen)]
+                waiting = [index for index in range(len(left)) if index not in set(seen)]
                 failed = _failed_of(waiting, stage.exception())
-                for place in failed:
-                    yield _failed(left[place], stage.exception())
-                left = [left[place] for place in waiting if place not in failed]
+                for index in failed:
+                    yield _failed(left[index], stage.exception())
+                left = [left[index] for index in waiting if index not in failed]
         except BaseException:
             spark.sparkContext.cancelAllJobs()
             raise
@@ -109,9 +109,9 @@ def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
 def _run_stage(context: SparkContext, tasks: list[Task], found: Accumulator[list[Result]]) -> None:
     """Run one stage to its end: one partition per task, in the order of the tasks."""
 
-    def run(places: Iterable[tuple[int, Task]]) -> None:
-        for place, task in places:
-            found.add([(place, land_task(task))])
+    def run(numbered: Iterable[tuple[int, Task]]) -> None:
+        for index, task in numbered:
+            found.add([(index, land_task(task))])
 
     context.parallelize(list(enumerate(tasks)), len(tasks)).foreachPartition(run)
 

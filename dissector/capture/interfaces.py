@@ -175,14 +175,14 @@ class Interfaces:
 def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
     """The texts, with what one more option says."""
     if code == OPTION_COMMENT:
-        said = value.decode(errors="replace")
-        return texts._replace(comment=f"{texts.comment}\n{said}" if texts.comment else said)
+        comment = value.decode(errors="replace")
+        return texts._replace(comment=f"{texts.comment}\n{comment}" if texts.comment else comment)
     if code == OPTION_NAME:
         return texts._replace(name=value.decode(errors="replace"))
     if code == OPTION_FILTER:
         is_text = value[:1] == b"\0"
-        said = value[1:].decode(errors="replace") if is_text else value[1:].hex()
-        return texts._replace(capture_filter=said)
+        capture_filter = value[1:].decode(errors="replace") if is_text else value[1:].hex()
+        return texts._replace(capture_filter=capture_filter)
     return texts
 
 

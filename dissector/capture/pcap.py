@@ -49,7 +49,7 @@ IN_ORDER: Final = 0
 SWAPPED: Final = 1
 LESSER_FIRST: Final = 2
 _SWAPPED_BEFORE: Final = (2, 3)
-_EITHER_WAY: Final = (2, 3)
+_EITHER_ORDER: Final = (2, 3)
 _DG_UX: Final = 543  # the major version that the tcpdump of DG/UX writes, lengths swapped
 
 
@@ -107,7 +107,7 @@ def read_header(head: bytes) -> PcapHeader:
     lengths = IN_ORDER
     if (major, minor) < _SWAPPED_BEFORE or major == _DG_UX:
         lengths = SWAPPED
-    elif (major, minor) == _EITHER_WAY:
+    elif (major, minor) == _EITHER_ORDER:
         lengths = LESSER_FIRST
     longest = min(max(snaplen, LONGEST_WITHOUT_SNAPLEN), MAX_RECORD_BYTES)
     if snaplen == 0:

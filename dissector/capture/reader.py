@@ -32,7 +32,7 @@ from dissector.capture.pcapng import (
     Section,
     scan_pcapng,
 )
-from dissector.capture.search import HERE, NOT_HERE, Place, find_blocks, find_records
+from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.untimed import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns
@@ -106,7 +106,7 @@ class _File:
         self.first_packet = first_packet
         self.first_interface = first_interface
         self.drops_before = drops
-        self.drops_told = 0  # of those that interface statistics say, in parts that ended
+        self.drops_reported = 0  # of those that interface statistics say, in parts that ended
         self.format: str | None = None
         self.phase = _FORMAT
         self.offset = 0  # of the next byte to be fed
@@ -238,7 +238,7 @@ class CaptureReader:
         file = self._file
         file.first_packet = self.next_packet
         file.drops_before = int(self._state.packet_drops[0])
-        file.drops_told = self.interfaces.dropped_from(file.first_interface) or 0
+        file.drops_reported = self.interfaces.dropped_from(file.first_interface) or 0
         file.first_ts_ns = file.last_ts_ns = None
         file.clock_steps = 0
         file.problems = []
@@ -252,7 +252,7 @@ class CaptureReader:
         snaplens = [int(snaplen) for snaplen in columns.snaplen[first:count] if snaplen > 0]
         dropped = self.interfaces.dropped_from(first)
         if dropped is not None:
-            dropped -= file.drops_told
+            dropped -= file.drops_reported
         packet_drops = int(self._state.packet_drops[0]) - file.drops_before
         if packet_drops:
             dropped = (dropped or 0) + packet_drops
@@ -294,8 +294,8 @@ class CaptureReader:
 
     def _is_filtered(self, first: int, count: int) -> bool:
         """Whether one of these interfaces had a capture filter."""
-        said = [self.interfaces.texts.get(number) for number in range(first, count)]
-        return any(texts.capture_filter for texts in said if texts is not None)
+        known = [self.interfaces.texts.get(number) for number in range(first, count)]
+        return any(texts.capture_filter for texts in known if texts is not None)
 
     def finish(self) -> list[CaptureNotice]:
         """All notices of the capture, those that concern it as a whole last."""
@@ -439,13 +439,13 @@ class CaptureReader:
         file.section, file.is_resumed = file.lost_section, True
         return found.position, True
 
-    def _found(self, data: ByteArray, position: int, end: int, is_last: bool) -> Place:
+    def _found(self, data: ByteArray, position: int, end: int, is_last: bool) -> SearchResult:
         """The next place from which records can be read."""
         file = self._file
         bounds = position, end
         if file.layout is None:
             order = -1 if file.lost_section is None else file.lost_section.is_big_endian
-            found: Place = find_blocks(data, bounds, order, int(is_last))
+            found: SearchResult = find_blocks(data, bounds, order, int(is_last))
             return found
         last_ts_ns = int(self._state.last_ts_ns[0])
         last = NULL if last_ts_ns == NULL else last_ts_ns // 1_000_000_000
@@ -464,10 +464,10 @@ class CaptureReader:
     def _note_times(self, times: Int64Array, is_timed: np.ndarray) -> None:
         """Note the earliest and latest time of the packets just read, and steps back in time."""
         file = self._file
-        said = times if is_timed.all() else times[is_timed]
-        if not len(said):
+        known = times if is_timed.all() else times[is_timed]
+        if not len(known):
             return
-        earliest, latest = int(said.min()), int(said.max())
+        earliest, latest = int(known.min()), int(known.max())
         file.first_ts_ns = min(earliest, latest if file.first_ts_ns is None else file.first_ts_ns)
         file.last_ts_ns = max(latest, earliest if file.last_ts_ns is None else file.last_ts_ns)
         if self._previous_ts_ns is None:

@@ -38,7 +38,7 @@ _SWAPPED_ORDER_MAGIC: Final = 0x4D3C2B1A
 _PACKET_KINDS: Final = (OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
 
 
-class Place(NamedTuple):
+class SearchResult(NamedTuple):
     """position: of what was found, or from where bytes are still needed; answer: see above."""
 
     position: int
@@ -95,7 +95,7 @@ def _records_here(
 @kernel
 def find_records(
     data: ByteArray, bounds: tuple[int, int], layout: PcapLayout, last_seconds: int, is_last: int
-) -> Place:
+) -> SearchResult:
     """Find the first place in data from which records of a pcap file follow one another.
 
     Args:
@@ -109,9 +109,9 @@ def find_records(
             position += 8
         answer = _records_here(data, (position, end), layout, last_seconds, is_last)
         if answer != NOT_HERE:
-            return Place(position, answer)
+            return SearchResult(position, answer)
         position += 1
-    return Place(end, NOT_HERE)
+    return SearchResult(end, NOT_HERE)
 
 
 @inlined
@@ -161,7 +161,7 @@ def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: 
 
 
 @kernel
-def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: int) -> Place:
+def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: int) -> SearchResult:
     """Find the first place in data where a section begins, or blocks of the running one go on.
 
     Args:
@@ -178,6 +178,6 @@ def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: i
         if is_section or order >= 0:
             answer = _blocks_here(data, (position, end), max(order, 0), is_last)
             if answer != NOT_HERE:
-                return Place(position, answer)
+                return SearchResult(position, answer)
         position += 1
-    return Place(end, NOT_HERE)
+    return SearchResult(end, NOT_HERE)

@@ -275,7 +275,7 @@ CONNECTION_TEXT_COLUMNS: Final = (
     "proxied_client_ip",
     "tls_sni",
     "leg",
-    *(f"{name}_{way}" for name in _BOTH for way in ("to_broker", "to_client")),
+    *(f"{name}_{direction}" for name in _BOTH for direction in ("to_broker", "to_client")),
 )
 
 

@@ -69,15 +69,17 @@ class Slice:
         Raises:
             OutputError: it could not be written.
         """
-        from dissector.sources.slice import PacketSelection, end_points
+        from dissector.endpoints import Endpoint, FlowKey
+        from dissector.sources.slice import PacketSelection
 
         selection = PacketSelection()
         for (connection, direction), ranges in self._ranges.items():
-            to_broker = end_points(*self._ends[connection])
-            ways = {"to_broker": [to_broker], "to_client": [to_broker.mirrored()]}
-            for way in ways.get(direction, [to_broker, to_broker.mirrored()]):
+            ends = self._ends[connection]
+            to_broker = FlowKey.between(Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:]))
+            flows = {"to_broker": [to_broker], "to_client": [to_broker.mirrored()]}
+            for flow in flows.get(direction, [to_broker, to_broker.mirrored()]):
                 for first, last in ranges:
-                    selection.add(way, first, last)
+                    selection.add(flow, first, last)
         with written(self._target, is_forced=self._is_forced, opener=private) as file:
             packets, content = self._write_to(file, selection)
         return f"{counted(packets, 'packet')} written to {self.path}; {content}"

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.intp]
+BlockIndices = npt.NDArray[np.intp]
 
 # Into how many fine groups a run is cut. What hangs together for long and weakly is lost in the
 # noise of the finest, so that coarser ones are asked, too; the longest blocks count.
@@ -51,14 +51,14 @@ class Series(NamedTuple):
         """The metric over the whole run."""
         return float(self.part.sum() / self.whole.sum())
 
-    def added(self, places: Places, number: int) -> "Series":
+    def added(self, indices: BlockIndices, number: int) -> "Series":
         """Sums of cells that lie in the same place. places: intp[cells], below number."""
-        return Series(sums_at(places, self.part, number), sums_at(places, self.whole, number))
+        return Series(sums_at(indices, self.part, number), sums_at(indices, self.whole, number))
 
 
-def sums_at(places: Places, values: Floats, number: int) -> Floats:
+def sums_at(indices: BlockIndices, values: Floats, number: int) -> Floats:
     """The sum of the values of each place. places: intp[values], below number."""
-    return np.bincount(places, values, number).astype(np.float64, copy=False)
+    return np.bincount(indices, values, number).astype(np.float64, copy=False)
 
 
 class Cut(NamedTuple):
@@ -68,23 +68,23 @@ class Cut(NamedTuple):
     something.
     """
 
-    places: tuple[Places, Places]
+    indices: tuple[BlockIndices, BlockIndices]
     sizes: tuple[int, int]
     excess: float
 
     def blocks(self, before: Series, after: Series) -> tuple[Series, Series]:
         """The runs as blocks."""
         one, other = (
-            run.added(places, size)
-            for run, places, size in zip((before, after), self.places, self.sizes, strict=True)
+            run.added(indices, size)
+            for run, indices, size in zip((before, after), self.indices, self.sizes, strict=True)
         )
         return one, other
 
 
-def places_of(whole: Floats, number: int) -> Places:
+def block_indices(whole: Floats, number: int) -> BlockIndices:
     """The block of each cell, of blocks as equal as cells allow. Some may hold none."""
     ends = np.cumsum(whole)
-    found: Places = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
+    found: BlockIndices = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
     found[found >= number] = number - 1
     return found
 
@@ -103,10 +103,10 @@ def memories(run: Series) -> list[Memory]:
 
 
 def _memory(run: Series, most_groups: int) -> Memory:
-    places = places_of(run.whole, min(most_groups, len(run.whole)))
-    groups, places = np.unique(places, return_inverse=True)
+    indices = block_indices(run.whole, min(most_groups, len(run.whole)))
+    groups, indices = np.unique(indices, return_inverse=True)
     number = len(groups)
-    fine = run.added(places, number)
+    fine = run.added(indices, number)
     deviation = fine.part - fine.whole * run.ratio
     size = 2 * number  # room for all lags, so that the end is not taken for what precedes the begin
     spectrum = np.abs(np.fft.rfft(deviation, size)) ** 2
@@ -141,7 +141,7 @@ def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
     sizes = [_size(total / block) for total in totals]
     most = MAX_RATIO * min(sizes)
     sizes = [min(size, most) for size in sizes]
-    one, other = (places_of(whole, size) for whole, size in zip(wholes, sizes, strict=True))
+    one, other = (block_indices(whole, size) for whole, size in zip(wholes, sizes, strict=True))
     hidden = max(one.rest * size for side, size in zip(found, sizes, strict=True) for one in side)
     return Cut((one, other), (sizes[0], sizes[1]), 1 / (1 - min(hidden, 0.5)))
 

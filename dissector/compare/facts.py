@@ -107,9 +107,9 @@ def _lacks(run: Run, word: str) -> Iterator[str]:
     share = has["decoded_share"]
     if share is not None and share < 0.99:
         yield f"Decoded {word}: {share_text(share)} of the stream."
-    for way, count in has["one_way_connections"].items():
+    for direction, count in has["one_way_connections"].items():
         yield (
-            f"Not captured {word}: the direction {way.replace('_', ' ')} of "
+            f"Not captured {word}: the direction {direction.replace('_', ' ')} of "
             f"{many(count, 'connection')}."
         )
     if has["truncated_files"]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.compare.blocks import Floats, Series
-from dissector.compare.runs import CELLS, RATIOS, Place, Run
+from dissector.compare.runs import CELLS, RATIOS, MetricKey, Run
 from dissector.compare.testing import Values
 from dissector.errors import InputError, UsageError
 from dissector.joining.files import digests as digests_of
@@ -33,7 +33,7 @@ from dissector.report.tally_cache import join_captures, survey_captures, with_pl
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
 _ROUNDED: Final = f"((value_ns >> {_FINE}) << {_FINE}) + ((1 << {_FINE}) >> 1)"
-_COVERAGE: Final = ("connections", "frames", "notices", "ways")
+_COVERAGE: Final = ("connections", "frames", "notices", "directions")
 _RATES: Final = tuple(name for name, metric in RATIOS.items() if metric.unit == "per_s")
 
 
@@ -117,7 +117,7 @@ def _coverage(db: DuckdbEngine, read: Inputs) -> dict[str, Any]:
     return found
 
 
-def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Values]]:
+def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Values]]:
     """Durations by measure and topic."""
     known = db.table("SELECT DISTINCT measure FROM timed_events ORDER BY measure")
     for measure in known.column(0).to_pylist():
@@ -132,7 +132,7 @@ def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Values]]:
             yield (measure, topic), found
 
 
-def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Series]]:
+def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]]:
     """Counts by metric and topic."""
     rows = with_plain_types(db.table(
         f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole "
@@ -141,9 +141,9 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Series]]:
     for metric in RATIOS:
         mine = rows.filter(pc.equal(rows.column("metric"), metric))
         for topic, taken in _by_topic(mine):
-            cells, places = np.unique(_column(taken, "cell"), return_inverse=True)
+            cells, indices = np.unique(_column(taken, "cell"), return_inverse=True)
             found = Series(_column(taken, "part"), _column(taken, "whole"))
-            found = found.added(places, len(cells))
+            found = found.added(indices, len(cells))
             yield (metric, topic), _paced(clock, cells, found) if metric in _RATES else found
 
 
@@ -156,7 +156,7 @@ def _paced(clock: Clock, cells: Floats, counted: Series) -> Series:
     return Series(part, np.full(len(there), clock.width_ns / NS_PER_S))
 
 
-def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[Place, Series]]:
+def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]]:
     """Seconds without permits, of seconds in which a consumer had some or none."""
     rows = db.table(
         f"SELECT topic, is_exhausted, (from_ns - {clock.first_ns}) / {clock.width_ns} AS begins, "

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.compare.blocks import Cut, Series, cut
-from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, Place, Run, metric_of
+from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, MetricKey, Run, metric_of
 from dissector.compare.testing import Ranked, Values
 from dissector.errors import UsageError
 
@@ -115,14 +115,14 @@ def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Ite
     yield found
     if not found.reason:
         one, other = _both(runs)
-        places = cut([(one, other)])
-        found.pair = Pair(None, places, places.blocks(one, other))
+        blocks = cut([(one, other)])
+        found.pair = Pair(None, blocks, blocks.blocks(one, other))
 
 
 def _take(found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]) -> bool:
     """Take what both runs say into a question; False if neither says anything."""
-    place = found.metric.name, found.topic
-    numbers = [run.numbers.get(place) for run in (before, after)]
+    key = found.metric.name, found.topic
+    numbers = [run.numbers.get(key) for run in (before, after)]
     for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
         found.values[side] = number
         if isinstance(run, Series):
@@ -158,17 +158,17 @@ def _fingerprint(statistic: str, runs: Sequence[Series | Values | None]) -> byte
     return found.digest()
 
 
-def _of_latency(before: Run, after: Run, place: Place) -> list[Question]:
+def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
     """The statistics of a measure, which are cut into the same blocks."""
-    runs = [run.values.get(place) for run in (before, after)]
+    runs = [run.values.get(key) for run in (before, after)]
     means = [
-        run.series.get((f"{place[0]}.mean", place[1])) if mine is None else mine.mean()
+        run.series.get((f"{key[0]}.mean", key[1])) if mine is None else mine.mean()
         for run, mine in zip((before, after), runs, strict=True)
     ]
     both = Ranked(*_both(runs)) if all(run is not None for run in runs) else None
     found, series = [], []
     for statistic, share in STATISTICS.items():
-        question = Question(metric_of(f"{place[0]}.{statistic}"), place[1])
+        question = Question(metric_of(f"{key[0]}.{statistic}"), key[1])
         mine = means if share is None else runs
         if not _take(question, before, after, mine):
             continue
@@ -186,10 +186,10 @@ def _of_latency(before: Run, after: Run, place: Place) -> list[Question]:
             one, other = _both(runs)
             series.append((question, share, (one.above(value), other.above(value))))
     if series:
-        places = cut([metric for _, _, metric in series])
+        blocks = cut([metric for _, _, metric in series])
         for question, share, (one, other) in series:
             kept = None if share is None else _both(runs)
-            question.pair = Pair(share, places, places.blocks(one, other), kept)
+            question.pair = Pair(share, blocks, blocks.blocks(one, other), kept)
     return found
 
 

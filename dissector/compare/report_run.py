@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.compare.blocks import Series
-from dissector.compare.runs import Place, Run
+from dissector.compare.runs import MetricKey, Run
 from dissector.errors import InputError
 from dissector.report.numbers import NS_PER_MS
 
@@ -50,8 +50,8 @@ def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
         names = {row["topic"]: row["sends"] or 0 for row in report["send_latency"]["by_topic"]}
         if topics:
             names = {topic: count for topic, count in names.items() if topic in topics}
-            numbers = {place: value for place, value in numbers.items() if place[1] in names}
-            series = {place: found for place, found in series.items() if place[1] in names}
+            numbers = {key: value for key, value in numbers.items() if key[1] in names}
+            series = {key: found for key, found in series.items() if key[1] in names}
         digests = frozenset(source["sha256"] for source in report["sources"] if source["sha256"])
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
@@ -66,7 +66,7 @@ def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
     return Run(name, total, {}, series, numbers, topics_known, digests, is_report=True)
 
 
-def _numbers(report: Json) -> Iterator[tuple[Place, float]]:
+def _numbers(report: Json) -> Iterator[tuple[MetricKey, float]]:
     """What the report says of each metric."""
     sends = report["send_latency"]
     for topic, row in _of_topics(sends):
@@ -109,13 +109,13 @@ def _of_topics(section: Json) -> Iterator[tuple[str | None, Json]]:
             yield row["topic"], row
 
 
-def _durations(measure: str, topic: str | None, found: Json) -> Iterator[tuple[Place, float]]:
+def _durations(measure: str, topic: str | None, found: Json) -> Iterator[tuple[MetricKey, float]]:
     for name in _PERCENTILES:
         if found[name] is not None:
             yield (f"{measure}.{name}", topic), found[name] * NS_PER_MS
 
 
-def _series(report: Json) -> Iterator[tuple[Place, Series]]:
+def _series(report: Json) -> Iterator[tuple[MetricKey, Series]]:
     """Means of sends and messages per second, from points in time."""
     sends = report["send_latency"]
     over_time = sends["total"]["over_time"]
@@ -128,7 +128,7 @@ def _series(report: Json) -> Iterator[tuple[Place, Series]]:
 
 def _of_points(
     topic: str | None, points: Sequence[Json], key: str, step_ms: float
-) -> Iterator[tuple[Place, Series]]:
+) -> Iterator[tuple[MetricKey, Series]]:
     counts = np.array([point["latencies"] for point in points], float)
     if counts.any():
         means = np.array([point["mean_ms"] or 0 for point in points], float)

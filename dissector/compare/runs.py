@@ -7,7 +7,7 @@ from dissector.compare.blocks import Series
 from dissector.compare.testing import Values
 
 CELLS: Final = 4096  # of time, that a run is cut into; what lies in one stays together
-Place = tuple[str, str | None]  # a measure or metric, and a topic; None: all of them
+MetricKey = tuple[str, str | None]  # a measure or metric, and a topic; None: all of them
 
 
 class Metric(NamedTuple):
@@ -82,9 +82,9 @@ class Run(NamedTuple):
 
     name: str
     coverage: Mapping[str, Any]
-    values: Mapping[Place, Values]
-    series: Mapping[Place, Series]
-    numbers: Mapping[Place, float]
+    values: Mapping[MetricKey, Values]
+    series: Mapping[MetricKey, Series]
+    numbers: Mapping[MetricKey, float]
     topics: Mapping[str, int]
     digests: frozenset[str]
     is_report: bool = False

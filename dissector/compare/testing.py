@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dissector.compare.blocks import Cut, Floats, Places, Series, sums_at
+from dissector.compare.blocks import BlockIndices, Cut, Floats, Series, sums_at
 
 DEALS: Final = 50_000  # so many random deals; the least p is one of them
 # With fewer, first: what is no rare chance among these needs no more of them.
@@ -36,7 +36,7 @@ class Values(NamedTuple):
     """Values of a run in order of time. cells: intp[rows], the cell of each, ascending; values:
     float64[rows]; counts: float64[rows], how many are alike."""
 
-    cells: Places
+    cells: BlockIndices
     values: Floats
     counts: Floats
 
@@ -189,7 +189,7 @@ def mean_limits(blocks: Series, excess: float, level: float) -> Limits:
 def percentile_limits(run: Values, share: float, cut: Cut, side: int, level: float) -> Limits:
     """The interval of the value at a share of a run. cut, side: its blocks."""
     ranked, size = Ranked(run), cut.sizes[side]
-    blocks = run.above(ranked.at(share)).added(cut.places[side], size)
+    blocks = run.above(ranked.at(share)).added(cut.indices[side], size)
     variance = error_of(blocks) * cut.excess
     low, high = share_limits(share, run.number, variance, size, level)
     return ranked.at(low), ranked.at(high)

@@ -62,21 +62,21 @@ def lines(found: Row) -> Iterator[Line]:
 
 def repeats(found: Row) -> Iterator[str]:
     """Which numbers are those of other rows: one sentence for each measure, or whole topic."""
-    said: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for topic in dict.fromkeys(row["topic"] for row in found["metrics"]):
         rows = [row for row in found["metrics"] if row["topic"] == topic]
         if topic is not None and all(_is_overall(row) for row in rows):
-            said[f"{topic}: the numbers of {ALL_TOPICS}"] = None
+            sentences[f"{topic}: the numbers of {ALL_TOPICS}"] = None
             continue
         for row in rows:
             if row["same_as"] is not None:
                 what, of = _measure(row["metric"]), row["same_as"]
                 other = _measure(of["metric"])
-                place = topic or ALL_TOPICS
+                topics = topic or ALL_TOPICS
                 if of["topic"] != topic:
                     other = ALL_TOPICS if other == what else f"{other} of {ALL_TOPICS}"
-                said[f"{what} ({place}): the numbers of {other}"] = None
-    yield from said
+                sentences[f"{what} ({topics}): the numbers of {other}"] = None
+    yield from sentences
 
 
 def _is_overall(row: Row) -> bool:

@@ -73,9 +73,9 @@ class Cleaner:
 
     def take(self) -> tuple[int, int]:
         """Texts and bytes hidden since the last call."""
-        said = self.texts, self.hidden
+        hidden_so_far = self.texts, self.hidden
         self.texts = self.hidden = 0
-        return said
+        return hidden_so_far
 
     def clean(self, blocks: list[TableBlock]) -> list[TableBlock]:
         """The blocks, their columns of text changed in place where there is a secret."""

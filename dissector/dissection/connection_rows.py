@@ -126,8 +126,8 @@ class ConnectionTable:
 
     def count_malformed(self, connection: int, side: int, size: int) -> None:
         """Frames that cannot be read do not count as decoded."""
-        way = 2 * connection + side
-        self._malformed[way] = self._malformed.get(way, 0) + size
+        flow = 2 * connection + side
+        self._malformed[flow] = self._malformed.get(flow, 0) + size
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
@@ -196,7 +196,7 @@ class ConnectionTable:
         self._forget(connections)
         return block, findings
 
-    def standing(self) -> ConnectionRows:
+    def open_rows(self) -> ConnectionRows:
         """What is known of open connections with frames, as if the capture ended now."""
         rows = self._streams.connection_rows(self._streams.open_slots())
         known = rows.connections.connection_id
@@ -218,8 +218,8 @@ class ConnectionTable:
         columns = {
             "connection_id": connections,
             **self._whos(rows, roles),
-            **self._told(rows, roles),
-            **self._said(connections.tolist(), facts),
+            **self._ending_columns(rows, roles),
+            **self._protocol_columns(connections.tolist(), facts),
         }
         for suffix, side in (("to_broker", roles.client), ("to_client", 1 - roles.client)):
             columns.update(self._sides(rows, roles.slot, side, suffix))
@@ -263,8 +263,8 @@ class ConnectionTable:
             "tunnel_id": tunnel,
         }
 
-    def _told(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
-        """What became of connections."""
+    def _ending_columns(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
+        """Columns of how connections began and ended, and of what was spoken on them."""
         known = rows.connections
         first = known.closed_first
         closer = np.where(first < 0, NULL, (first == roles.client).astype(np.int64))
@@ -299,7 +299,7 @@ class ConnectionTable:
             codes[roles.protocol == number] = code
         return Coded(codes, self._protocol_names)
 
-    def _said(
+    def _protocol_columns(
         self, connections: Sequence[int], facts: Mapping[int, ConnectionFacts]
     ) -> dict[str, Column]:
         """What frames and the first bytes said, where they said anything."""
@@ -310,9 +310,9 @@ class ConnectionTable:
         if facts:
             found = [facts.get(connection, _NO_FACTS) for connection in connections]
             for name in ConnectionFacts._fields:
-                columns.setdefault(name, [getattr(said, name) for said in found])
-            for row, said in enumerate(found):
-                proxied[row] = proxied[row] or said.proxied_client_ip
+                columns.setdefault(name, [getattr(each, name) for each in found])
+            for row, each in enumerate(found):
+                proxied[row] = proxied[row] or each.proxied_client_ip
         # A column that a block does not name is null.
         return {
             name: values for name, values in columns.items() if values.count(None) < len(values)
@@ -327,9 +327,9 @@ class ConnectionTable:
         found = {
             name: _of_side((getattr(one, name), getattr(other, name)), side) for name in TCP_COLUMNS
         }
-        ways = self._framing.state.flows
-        is_kept, way = slot >= 0, 2 * slot + side
-        decoded = np.where(is_kept, ways.decoded_bytes[way], 0)
+        flows = self._framing.state.flows
+        is_kept, flow = slot >= 0, 2 * slot + side
+        decoded = np.where(is_kept, flows.decoded_bytes[flow], 0)
         if self._malformed:
             keys = (2 * connections + side).tolist()
             decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
@@ -337,7 +337,7 @@ class ConnectionTable:
         return {
             **{f"{name}_{suffix}": values for name, values in found.items()},
             f"decoded_bytes_{suffix}": decoded,
-            f"frames_{suffix}": np.where(is_kept, ways.frames[way], 0),
+            f"frames_{suffix}": np.where(is_kept, flows.frames[flow], 0),
             f"unparsed_bytes_{suffix}": there - decoded,
             f"fin_packet_{suffix}": _of_side((one.fin_packet, other.fin_packet), side),
         }

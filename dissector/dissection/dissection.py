@@ -246,20 +246,20 @@ class Dissection:
         self._aside.shutdown()
         return self._taken()
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows of what is open, as they would be if the input ended after the last rotation.
 
         Nothing changes. Of connections without frames, as a scan makes them, there are none. Of the
         others, a frame that is not whole counts for nothing; last sequence numbers are not known.
         """
-        found = self._addressed(merged([facts.standing() for facts in self._facts]))
-        rows = self._connections.standing()
-        said = {}
+        found = self._addressed(merged([facts.open_rows() for facts in self._facts]))
+        rows = self._connections.open_rows()
+        of_open = {}
         for connection in rows.connections.connection_id.tolist():
             for facts in self._facts:
-                if (known := facts.standing_facts(connection)) is not None:
-                    said[connection] = known
-        found.append(self._connections.block(rows, said))
+                if (known := facts.open_facts(connection)) is not None:
+                    of_open[connection] = known
+        found.append(self._connections.block(rows, of_open))
         if self._cleaner is not None:
             counted = self._cleaner.texts, self._cleaner.hidden
             found = self._cleaner.clean(found)
@@ -318,8 +318,8 @@ class Dissection:
         self._clean()
         if self._cleaner is None:
             return
-        said = [self._cleaner.take(), *(facts.take_hidden() for facts in self._facts)]
-        texts, size = (sum(each) for each in zip(*said, strict=True))
+        hidden = [self._cleaner.take(), *(facts.take_hidden() for facts in self._facts)]
+        texts, size = (sum(each) for each in zip(*hidden, strict=True))
         if texts:
             self._findings.add([Notice(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
 
@@ -411,21 +411,21 @@ class Dissection:
             self._settle()
         for first in range(0, len(slots), _CLOSED_ROWS):
             over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
-            said = self._said_of(over.connections.connection_id)
-            rows, findings = self._connections.close(over, said)
+            known = self._facts_of(over.connections.connection_id)
+            rows, findings = self._connections.close(over, known)
             self._out.append(rows)
             self._findings.add(findings)
         self._streams.recycle()
 
-    def _said_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
+    def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
         """What the protocols know of connections that are over."""
         found = {}
         for connection in self._connections.with_frames(connections).tolist():
             for facts in self._facts:
-                said = facts.connection_facts(connection)
-                if said is not None:
-                    found[connection] = said
-                    if said.leg == PROXY_LEG:
+                known = facts.connection_facts(connection)
+                if known is not None:
+                    found[connection] = known
+                    if known.leg == PROXY_LEG:
                         self._repeated[0].add(connection)
         return found
 

@@ -71,9 +71,9 @@ class Bundle:
             where = "the manifest" if name in names else "the bundle"
             raise InputError(f"the bundle is not what it was: {name} is not in {where}")
         parts = {}
-        for name, said in listed.items():
+        for name, entry in listed.items():
             data = read_part(archive, name)
-            is_same = isinstance(said, dict) and said.get("sha256") == _digest(data)
+            is_same = isinstance(entry, dict) and entry.get("sha256") == _digest(data)
             if not is_same:
                 raise InputError(f"the bundle is not what it was: {name} has another SHA-256")
             parts[name] = data

@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from dissector.dissection import Options
+from dissector.endpoints import Endpoint, FlowKey
 from dissector.evidence.frame_selection import SELECTED, SET_UP, Chosen, quoted, rows
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
-from dissector.sources.slice import EndPoints, PacketSelection, Span, end_points, write_slice
+from dissector.sources.slice import PacketSelection, Span, write_slice
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
@@ -102,18 +103,18 @@ def cut(
     # All frames of a pair of packets are of one connection.
     of = {(row["first_packet"], row["last_packet"]): row["connection_id"] for row in frames}
     while True:
-        wanted = _wanted(frames, connections, levels, chosen)
+        selection = _selection(frames, connections, levels, chosen)
         file = memory_file()
-        write_slice(chain, wanted, file, False)
+        write_slice(chain, selection, file, False)
         file.flush()
         with landed(file, options) as lake, sandbox_over(lake) as own:
-            after = _facts_of_slice(own, wanted.taken)
+            after = _facts_of_slice(own, selection.taken)
         differing = {
             key for key in wanted_keys if not _is_shown(before[key], after.get(key), has_permits)
         }
         widened = {of[key[:2]] for key in differing if levels[of[key[:2]]] < WHOLE}
         if not widened:
-            return Cut(file, tuple(wanted.taken), levels, len(wanted_keys), len(differing))
+            return Cut(file, tuple(selection.taken), levels, len(wanted_keys), len(differing))
         file.close()
         for connection in widened:
             levels[connection] += 1
@@ -209,36 +210,39 @@ def _facts_of_slice(engine: "Sandbox", taken: Sequence[int]) -> dict[Key, dict[s
     }
 
 
-def _ways(connection: dict[str, Any]) -> tuple[EndPoints, EndPoints]:
-    names = ("client_ip", "client_port", "broker_ip", "broker_port")
-    to_broker = end_points(*(connection[name] for name in names))
+def _flows(connection: dict[str, Any]) -> tuple[FlowKey, FlowKey]:
+    client, broker = (
+        Endpoint.of(connection[f"{end}_ip"], connection[f"{end}_port"])
+        for end in ("client", "broker")
+    )
+    to_broker = FlowKey.between(client, broker)
     return to_broker, to_broker.mirrored()
 
 
-def _wanted(
+def _selection(
     frames: list[dict[str, Any]],
     connections: dict[int, dict[str, Any]],
     levels: dict[int, int],
     chosen: Chosen,
 ) -> PacketSelection:
     """The packets of frames, and of their connections as much as the level says."""
-    wanted = PacketSelection()
+    selection = PacketSelection()
     spans: dict[int, list[int]] = {}
     for frame in frames:
-        to_broker, to_client = _ways(connections[frame["connection_id"]])
-        ways = {"to_broker": (to_broker,), "to_client": (to_client,)}
-        for way in ways.get(frame["direction"], (to_broker, to_client)):
-            wanted.add(way, frame["first_packet"], frame["last_packet"])
+        to_broker, to_client = _flows(connections[frame["connection_id"]])
+        flows = {"to_broker": (to_broker,), "to_client": (to_client,)}
+        for flow in flows.get(frame["direction"], (to_broker, to_client)):
+            selection.add(flow, frame["first_packet"], frame["last_packet"])
         if chosen.roles[frame["frame_no"]][1] != SET_UP:
             times = spans.setdefault(frame["connection_id"], [])
             times += [frame["first_ts_ns"], frame["last_ts_ns"]]
     for number, connection in connections.items():
         first, last = connection["first_ts_ns"], connection["last_ts_ns"]
         inner = spans.get(number, [first, last])
-        for way in _ways(connection):
-            wanted.spans.append(Span(way, first, last, True))
+        for flow in _flows(connection):
+            selection.spans.append(Span(flow, first, last, True))
             if levels[number] == BETWEEN:
-                wanted.spans.append(Span(way, min(inner), max(inner), False))
+                selection.spans.append(Span(flow, min(inner), max(inner), False))
             elif levels[number] == WHOLE:
-                wanted.spans.append(Span(way, first, last, False))
-    return wanted
+                selection.spans.append(Span(flow, first, last, False))
+    return selection

@@ -43,7 +43,7 @@ def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
         f"LEFT JOIN exchanges AS e ON e.capture = {name} AND e.request_frame_no = f.frame_no "
         f"WHERE f.capture = {name} GROUP BY ALL ORDER BY f.frame_no",
     )
-    said: dict[int, list[str]] = {}
+    found_at: dict[int, list[str]] = {}
     for row in found:
         words = [f"{chosen.roles[row['frame_no']][1]}: {row['command'] or row['status']}"]
         words += [f"{key} {row[key]}" for key in _IDS if row[key] is not None]
@@ -51,8 +51,8 @@ def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
             words.append(f"outcome {row['outcome']}")
         if row["latency_ns"] is not None:
             words.append(f"latency {row['latency_ns'] / 1e6:.3f} ms")
-        said.setdefault(row["last_packet"], []).append(", ".join(words))
-    return said
+        found_at.setdefault(row["last_packet"], []).append(", ".join(words))
+    return found_at
 
 
 def whole(engine: "Sandbox", capture: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ FINDINGS: Final = {
     "lost_receipt": "SELECT capture, connection_id, frame_no FROM lost_receipts",
 }
 _MOST: Final = 200_000  # frames of a selection; what is more is no evidence but a capture
+_FRAME_KEY: Final = ("capture", "connection_id", "frame_no")
 _AT_ONCE: Final = 5000
 # Roles of frames, what they are told of first.
 SELECTED: Final = "selected"
@@ -145,9 +146,9 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
         shown = FINDINGS.get(filters.finding) or _of_rule(engine, filters.finding)
         source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
     found: dict[str, list[tuple[int, int]]] = {}
-    wanted = "*" if filters.keep is not None else "capture, connection_id, frame_no"
+    columns = "*" if filters.keep is not None else ", ".join(_FRAME_KEY)
     total = 0
-    for answer in engine.answers(f"SELECT {wanted} FROM {source} WHERE {_conditions(filters)}"):
+    for answer in engine.answers(f"SELECT {columns} FROM {source} WHERE {_conditions(filters)}"):
         for batch in answer.batches():
             kept = batch if filters.keep is None else batch.filter(filters.keep(batch))
             total += kept.num_rows
@@ -156,9 +157,8 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
                     f"the selection has more than {_MOST:,} frames: select more closely, or share "
                     "the whole capture (dissector anonymize)"
                 )
-            names = ("capture", "connection_id", "frame_no")
-            columns = (kept.column(name).to_pylist() for name in names)
-            for capture, connection, number in zip(*columns, strict=True):
+            cells = (kept.column(name).to_pylist() for name in _FRAME_KEY)
+            for capture, connection, number in zip(*cells, strict=True):
                 found.setdefault(capture, []).append((connection, number))
     if filters.slowest is not None:
         found = _slowest(engine, found, filters.slowest)

@@ -52,16 +52,16 @@ class KeptPieces(Fragments):
         packet, is_of_input = int(position.packet[0]), int(position.source[0]) == 0
         piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
         was_complete = not isinstance(piece, int) and piece.key in self._complete
-        said = super().add(data, walk)
+        status = super().add(data, walk)
         if isinstance(piece, int):
-            return said
+            return status
         first = piece.payload.ctypes.data - data.ctypes.data
         noted = Piece(piece.start, packet, first, len(piece.payload))
-        if said == FRAGMENT and was_complete and piece.key in self._complete:
+        if status == FRAGMENT and was_complete and piece.key in self._complete:
             self._repeats.append((self._last[piece.key], noted))
         elif noted.size and is_of_input:
             self._pieces.setdefault(piece.key, []).append(noted)
-        if said < 0:
+        if status < 0:
             start = int(position.offset[0])
             version = int(self.side[start]) >> 4
             head = (int(self.side[start]) & 15) * 4 if version == 4 else len(piece.head)
@@ -69,9 +69,9 @@ class KeptPieces(Fragments):
             number = self._last[piece.key] = self._count
             self._count += 1
             self._found.append((start + head, number, self._pieces.pop(piece.key, [])))
-        return said
+        return status
 
-    def place(self, offsets: Int64Array, first_packet: int) -> None:
+    def locate(self, offsets: Int64Array, first_packet: int) -> None:
         """The block was read: places in the buffer become places in packets.
 
         Args:

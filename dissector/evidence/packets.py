@@ -11,6 +11,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.interfaces import Interfaces
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
+from dissector.endpoints import FlowKey
 from dissector.evidence.disguise import Disguise
 from dissector.evidence.ip_fragments import KeptPieces
 from dissector.evidence.streams import Side, Streams, all_packets
@@ -35,19 +36,14 @@ from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 from dissector.stream.sequence import SEQUENCE_MASK
 
-_WAYS: Final = (
-    *("source_high", "source_low", "source_port"),
-    *("destination_high", "destination_low", "destination_port"),
-)
 _HEADERS: Final = 1 << 16
 _OUT_BYTES: Final = max(1 << 22, MAX_RECORD_BYTES + 64)
 _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and flags
 _APPLICATION: Final = "pulsar-dissector"
-Way = tuple[int, ...]
 
 
 class _Found(NamedTuple):
-    """A stream of a way. base: sequence number of its offset 0; first, last: packets of it."""
+    """A stream of a flow. base: sequence number of its offset 0; first, last: packets of it."""
 
     stream: int
     base: int
@@ -57,7 +53,7 @@ class _Found(NamedTuple):
 
 
 class Survey:
-    """Which way each stream went, found by its first bytes."""
+    """Of which flow each stream is, found by its first bytes."""
 
     def __init__(self, streams: Streams) -> None:
         self._sides: list[Side] = list(streams.sides.values())
@@ -73,13 +69,13 @@ class Survey:
         for number, side in enumerate(self._sides):
             probes.setdefault(side.probe[2], []).append(number)
         self._probes = probes
-        self._wanted = np.array(sorted(probes), np.int64)
-        self.ways: dict[Way, list[_Found]] = {}
+        self._probed_packets = np.array(sorted(probes), np.int64)
+        self.by_flow: dict[FlowKey, list[_Found]] = {}
 
     def take(self, segments: SegmentColumns, count: int, sources: Sequence[ByteArray]) -> None:
         """Look at the segments of a block."""
         packets = segments.packet[:count]
-        for row in np.flatnonzero(np.isin(packets, self._wanted)).tolist():
+        for row in np.flatnonzero(np.isin(packets, self._probed_packets)).tolist():
             start, size = int(segments.offset[row]), int(segments.captured_bytes[row])
             payload = sources[int(segments.source[row])][start : start + size].tobytes()
             for number in self._probes[int(packets[row])]:
@@ -87,12 +83,12 @@ class Survey:
                 at = payload.find(head)
                 if at < 0:
                     continue
-                way = tuple(int(getattr(segments, name)[row]) for name in _WAYS)
+                flow = FlowKey(*(int(getattr(segments, name)[row]) for name in FlowKey._fields))
                 sequence = int(segments.sequence[row]) + ((int(segments.flags[row]) & SYN) >> 1)
                 base = (sequence + at - offset) & SEQUENCE_MASK
                 of_side = all_packets([self._sides[number]])
                 found = _Found(number, base, *self._spans[number], of_side)
-                self.ways.setdefault(way, []).append(found)
+                self.by_flow.setdefault(flow, []).append(found)
 
     def runs(self, before: ByteArray, after: ByteArray) -> rewriting.Runs:
         """What the streams hold now."""
@@ -116,12 +112,12 @@ class Survey:
         of = rewriting.SegmentStreams.new(max(count, 1), -1)
         if not count:
             return of
-        columns = np.stack([getattr(segments, name)[:count] for name in _WAYS], axis=1)
-        packed = np.ascontiguousarray(columns).view(f"V{8 * len(_WAYS)}").ravel()
+        columns = np.stack([getattr(segments, name)[:count] for name in FlowKey._fields], axis=1)
+        packed = np.ascontiguousarray(columns).view(f"V{8 * columns.shape[1]}").ravel()
         _, firsts, numbers = np.unique(packed, return_index=True, return_inverse=True)
         packets = segments.packet[:count]
         for number, first in enumerate(firsts.tolist()):
-            found = self.ways.get(tuple(columns[first].tolist()))
+            found = self.by_flow.get(FlowKey(*columns[first].tolist()))
             if found is None:
                 continue
             rows = np.flatnonzero(numbers == number)
@@ -136,7 +132,7 @@ class Survey:
     def _is_of(
         each: _Found, packets: Int64Array, taken: Int64Array, found: list[_Found]
     ) -> np.ndarray:
-        """Which packets are of a stream of several that went one way: those that brought its bytes,
+        """Which packets are of a stream of several of one flow: those that brought its bytes,
         and of others those behind its first one."""
         own = np.isin(packets, each.packets)
         others = np.isin(packets, np.concatenate([one.packets for one in found]))
@@ -176,7 +172,7 @@ class Rewriter:
         self._interfaces = 0
         self._pieces: dict[int, list[tuple[int, bytes]]] = {}
         self._runs: rewriting.Runs
-        self.told = Rewritten()
+        self.rewritten = Rewritten()
 
     def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
         """Read the files again, and write."""
@@ -198,7 +194,7 @@ class Rewriter:
         self._describe(interfaces)
         for interface, count in sorted(interfaces.dropped().items()):
             self._sink.write(statistics_block(interface, count))
-        return self.told
+        return self.rewritten
 
     # -- one block
 
@@ -288,7 +284,7 @@ class Rewriter:
     def _apply(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         if not self._disguise.keeping.addresses:
             rewriting.readdress(data, packets, headers, self._state)
-        self.told.emptied += rewriting.blank(data, packets, headers)
+        self.rewritten.emptied += rewriting.blank(data, packets, headers)
 
     # -- packets in pieces
 
@@ -296,7 +292,7 @@ class Rewriter:
         """What packets in pieces hold now, by the packets that brought the pieces."""
         kept = KeptPieces()
         for block in packet_blocks(chain, fragments=kept):
-            kept.place(block.packets.offset, block.first_packet)
+            kept.locate(block.packets.offset, block.first_packet)
             side = block.side.copy()
             links = np.array([RAW], np.int64)
             rows = PacketColumns.new(len(kept.rebuilt))
@@ -342,7 +338,7 @@ class Rewriter:
 
     def _write(self, block: PacketBlock) -> None:
         self._describe(block.reader.interfaces)
-        self.told.packets += block.rows
+        self.rewritten.packets += block.rows
         if self._comments is not None:
             self._write_with_comments(block, self._comments)
             return
@@ -359,11 +355,11 @@ class Rewriter:
         for row in range(block.rows):
             start = int(packets.offset[row])
             content = block.data[start : start + int(packets.captured_bytes[row])].tobytes()
-            told = comments.get(block.first_packet + row, ())
+            texts = comments.get(block.first_packet + row, ())
             self._sink.write(
                 packet_block(
                     content, int(packets.ts_ns[row]), int(packets.wire_bytes[row]),
-                    int(packets.interface[row]), told,
+                    int(packets.interface[row]), texts,
                 )
             )  # fmt: skip
 

@@ -11,7 +11,7 @@ from dissector.notices import NOTICES
 
 _NUMBER: Final = re.compile(r"\{value2?\}")  # of a single notice
 # What stands in sentences of findings for what only a finding knows, and the words of several.
-_PLACE: Final = re.compile(r"\{\w+(?:\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
+_PLACEHOLDER: Final = re.compile(r"\{\w+(?:\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_#-]*")
 _COMMON: Final = frozenset({
     "a", "all", "an", "and", "are", "be", "but", "by", "do", "does", "for", "from", "has", "have",
@@ -66,8 +66,8 @@ def searched(text: str, rules: Sequence[Rule]) -> list[str]:
     stems = {_stem(word) for word in _WORD.findall(text.lower()) if word not in _COMMON}
     found = []
     for line, body in _entries(rules):
-        head = [stem for stem in stems if _says(line, stem)]
-        rest = [stem for stem in stems if stem not in head and _says(body, stem)]
+        head = [stem for stem in stems if _contains(line, stem)]
+        rest = [stem for stem in stems if stem not in head and _contains(body, stem)]
         if 2 * (len(head) + len(rest)) > len(stems):
             found.append((-len(head) - len(rest), -len(head), line))
     return [line for *_, line in sorted(found)[:MAX_SEARCHED]]
@@ -78,7 +78,7 @@ def _stem(word: str) -> str:
     return word[:-2] if len(word) >= 7 and word.isalpha() else word.removesuffix("s") or word
 
 
-def _says(text: str, stem: str) -> bool:
+def _contains(text: str, stem: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){re.escape(stem)}", text.lower()) is not None
 
 
@@ -86,10 +86,10 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     """A line of each thing that can be explained, and what else is said of it."""
     for rule in rules:
         for variant, words in rule.words.items():
-            texts = (_said(words, part) for part in PARTS)
-            said = (*texts, *(rule.references if not variant else ()), *rule.errors)
+            texts = (_plain_text(words, part) for part in PARTS)
+            searchable = (*texts, *(rule.references if not variant else ()), *rule.errors)
             name = f"{rule.number}, {variant or rule.code}"
-            yield f"{name}: {words.title} ({words.severity})", " ".join((rule.code, *said))
+            yield f"{name}: {words.title} ({words.severity})", " ".join((rule.code, *searchable))
     for error, means in _errors().items():
         apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
         yield f"{error}: {means['means']}", f"{apart} {means['ask']}"
@@ -120,8 +120,8 @@ def _length(number: int) -> list[str]:
     return []
 
 
-def _said(words: Words, part: str) -> str:
-    return _PLACE.sub(
+def _plain_text(words: Words, part: str) -> str:
+    return _PLACEHOLDER.sub(
         lambda found: found[1] or ("…" if found[0].startswith("{") else ""), words.parts[part]
     )
 
@@ -133,9 +133,9 @@ def _rule(rule: Rule) -> list[str]:
         lines += [f"{rule.number}{name}: {words.title} ({words.severity}, {words.verdict})"]
         if variant and words.parts["rival"] == rule.words[""].parts["rival"]:
             continue
-        lines += [f"  What else looks the same: {_said(words, 'rival')}"]
-        lines += [f"  What would decide: {_said(words, 'decides')}"]
-        lines += [f"  What to do: {_said(words, 'do')}"]
+        lines += [f"  What else looks the same: {_plain_text(words, 'rival')}"]
+        lines += [f"  What would decide: {_plain_text(words, 'decides')}"]
+        lines += [f"  What to do: {_plain_text(words, 'do')}"]
     for name, each in rule.thresholds.items():
         lines += [f"  Threshold {name}: {each.value:g} {each.unit}; {each.why}."]
     if rule.references:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incident
 MAX_EVIDENCE: Final = 8
-_PLACES: Final = 6  # of numbers that are measured
+_DECIMALS: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
 PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
 _KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
 # {name}, {name|is|are} by how many there are; the noun behind it, with a word between at most.
-_PLACE: Final = re.compile(
+_PLACEHOLDER: Final = re.compile(
     r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*))?\}"
     r"(?: ((?:such|other|further|open|slow) )?(ids|(?!this)\w{4,}s)\b)?"
 )
@@ -180,7 +180,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
     names = {*given, *rule.thresholds}
     for words in rule.words.values():
         for part in words.parts.values():
-            for name, *_ in _PLACE.findall(part):
+            for name, *_ in _PLACEHOLDER.findall(part):
                 if name not in names:
                     raise UsageError(f"a text names {{{name}}}, which no column gives")
                 if given.count(name) > 1:
@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
     """A value as all engines give it: numbers of six places at most."""
     if isinstance(value, Decimal):
         value = int(value) if value == value.to_integral_value() else float(value)
-    return round(value, _PLACES) if isinstance(value, float) else value
+    return round(value, _DECIMALS) if isinstance(value, float) else value
 
 
 def _rank(rule: Rule, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -270,16 +270,17 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
 
 
 def text_of(parts: Mapping[str, str], values: Mapping[str, Any]) -> str:
-    """The sentences; a value that itself looks like a place is not looked up again."""
+    """The sentences; a value that itself looks like a placeholder is not looked up again."""
     lines = []
     for part in PARTS:
         template = _IF_KNOWN.sub(lambda found: _if_known(values, found[1]), parts[part])
-        lines.append(_SENTENCE[part] + _PLACE.sub(lambda found: _counted(values, found), template))
+        text = _PLACEHOLDER.sub(lambda found: _counted(values, found), template)
+        lines.append(_SENTENCE[part] + text)
     return "\n".join(lines)
 
 
 def _if_known(values: Mapping[str, Any], template: str) -> str:
-    known = all(values.get(found[1]) is not None for found in _PLACE.finditer(template))
+    known = all(values.get(found[1]) is not None for found in _PLACEHOLDER.finditer(template))
     return template if known else ""
 
 

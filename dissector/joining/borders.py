@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.joining.links import Handover, Place, Row, begin_of, distance, end_of
+from dissector.joining.links import ConnectionId, Handover, Row, begin_of, distance, end_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WRAP: Final = 1 << 32
 
 Frame = tuple[str, int, int]  # capture, connection, number
-Way = tuple[str, int, str]  # capture, connection, direction
+Flow = tuple[str, int, str]  # capture, connection, direction
 LEFT_OUT: Final = pa.schema(
     [("capture", pa.string()), ("connection_id", pa.int64()), ("frame_no", pa.int64())]
 )
@@ -39,14 +39,14 @@ class Overlap(NamedTuple):
     before, after: (capture, connection); shift: what an offset of the second is more in the first.
     """
 
-    before: Place
-    after: Place
+    before: ConnectionId
+    after: ConnectionId
     direction: str
     in_before: tuple[int, int]
     in_after: tuple[int, int]
     shift: int
 
-    def windows(self) -> dict[Way, tuple[int, int]]:
+    def windows(self) -> dict[Flow, tuple[int, int]]:
         """Where in both streams to look for frames."""
         return {
             (*self.before, self.direction): self.in_before,
@@ -62,19 +62,26 @@ def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[
         if handover.missing is None or handover.missing >= 0:
             continue
         before, after = rows[handover.before], rows[handover.after]
-        way = handover.direction
-        origin = before[f"isn_{way}"]
-        origin = before[f"first_seq_{way}"] if origin is None else (origin + 1) % _WRAP
-        end = _unwrapped(distance(origin, end_of(before, way)), before[f"stream_bytes_{way}"])
-        start = after[f"first_seq_{way}"]
-        first = distance(start, begin_of(after, way))
-        border = distance(start, end_of(before, way))
+        direction = handover.direction
+        origin = before[f"isn_{direction}"]
+        origin = before[f"first_seq_{direction}"] if origin is None else (origin + 1) % _WRAP
+        end = _unwrapped(
+            distance(origin, end_of(before, direction)), before[f"stream_bytes_{direction}"]
+        )
+        start = after[f"first_seq_{direction}"]
+        first = distance(start, begin_of(after, direction))
+        border = distance(start, end_of(before, direction))
         if end is None or first is None or border is None:
             continue
         shift = end - border
         found.append(
             Overlap(
-                handover.before, handover.after, way, (first + shift, end), (first, border), shift
+                handover.before,
+                handover.after,
+                direction,
+                (first + shift, end),
+                (first, border),
+                shift,
             )
         )
     return found
@@ -89,13 +96,13 @@ def _unwrapped(offset: int | None, length: int | None) -> int | None:
 
 def repeated(found: Iterable[Overlap], frames: Iterable[Row]) -> list[Frame]:
     """The frames to leave out. frames: those of `windows`, of both captures."""
-    by_way: dict[Way, list[Row]] = defaultdict(list)
+    by_flow: dict[Flow, list[Row]] = defaultdict(list)
     for row in frames:
-        by_way[row["capture"], row["connection_id"], row["direction"]].append(row)
+        by_flow[row["capture"], row["connection_id"], row["direction"]].append(row)
     left_out: list[Frame] = []
     for one in found:
-        before = by_way[(*one.before, one.direction)]
-        after = by_way[(*one.after, one.direction)]
+        before = by_flow[(*one.before, one.direction)]
+        after = by_flow[(*one.after, one.direction)]
         whole = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
         again = {row["stream_offset"] + one.shift for row in after}
         left_out += [_key(row) for row in after if row["stream_offset"] + one.shift in whole]
@@ -138,9 +145,9 @@ def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row
         known[row["ledger_id"], row["entry_id"]].add(row["message_count"])
     found = []
     for row in unread:
-        said = known[row["ledger_id"], row["entry_id"]]
-        if len(said) == 1:
-            found.append({**row, "message_count": next(iter(said))})
+        counts = known[row["ledger_id"], row["entry_id"]]
+        if len(counts) == 1:
+            found.append({**row, "message_count": next(iter(counts))})
     return found
 
 
@@ -167,10 +174,10 @@ def find_left_out(
             "USING (capture, connection_id)"
         )
         found = overlaps(handovers, rows.to_arrow_table().to_pylist())
-    windows = {way: window for one in found for way, window in one.windows().items()}
+    windows = {flow: window for one in found for flow, window in one.windows().items()}
     left_out: list[Frame] = []
     if windows:
-        given = [(*way, *window) for way, window in windows.items()]
+        given = [(*flow, *window) for flow, window in windows.items()]
         db.register("windows", _table(given, _WINDOWS))
         near = db.sql(
             "SELECT capture, connection_id, direction, frame_no, stream_offset, status "

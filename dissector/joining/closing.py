@@ -23,15 +23,15 @@ from dissector.joining.encodings import numbers
 from dissector.joining.endings import find_events
 from dissector.joining.files import Settings, Source, database, make_views, text, write
 from dissector.joining.holes import find_holes
-from dissector.joining.links import Place, Plan
+from dissector.joining.links import ConnectionId, Plan
 from dissector.joining.positions import (
     NO_PRIOR_STATE,
     OPENED,
     PLACED,
     Positions,
     PriorState,
+    assign_positions,
     nullable,
-    place,
 )
 from dissector.joining.replay_input import input_rows
 from dissector.joining.replays import Replays
@@ -103,7 +103,7 @@ class IncrementContext(NamedTuple):
     captures: tuple[str, ...] = ()
     before: Path | None = None
     near: Source | None = None
-    later: tuple[Place, ...] = ()
+    later: tuple[ConnectionId, ...] = ()
     leaves: Path | None = None
 
 
@@ -129,7 +129,7 @@ def close_group(
         if around.near is not None:
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
-        place(db, part, _before(around, left))
+        assign_positions(db, part, _before(around, left))
         borders.find_left_out(db, part.handovers, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
         find_events(db)
@@ -203,14 +203,16 @@ def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
     return merged.changes()
 
 
-def _replayed(run: Replays, batches: Iterable[pa.Table], *, is_last: bool) -> Iterator[replay.Told]:
+def _replayed(
+    run: Replays, batches: Iterable[pa.Table], *, is_last: bool
+) -> Iterator[replay.TableRows]:
     for batch in batches:
         yield from run.feed(batch)
     yield from run.finish() if is_last else run.leave()
 
 
 def _write_closed(
-    rows_out: Iterable[replay.Told],
+    rows_out: Iterable[replay.TableRows],
     positions: Positions,
     target: Target,
     more: dict[str, list[pa.Table]],

@@ -55,7 +55,7 @@ class FrameNumbers:
             self._next += len(ranks)
         return serials
 
-    def places(self, serials: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def resolve(self, serials: Int64Array) -> tuple[Int64Array, Int64Array]:
         """The rank of the capture and the own number of each frame; NULL stays."""
         if not self._starts:
             return serials, serials
@@ -101,7 +101,7 @@ def numbers(column: pa.Array) -> Int64Array:
     return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
 
 
-def place_in(column: pa.Array, names: Sequence[str]) -> Int64Array:
+def index_in(column: pa.Array, names: Sequence[str]) -> Int64Array:
     """The place of each text among names."""
     found: Int64Array = numbers(pc.index_in(column, pa.array(names)))
     return found

@@ -1,12 +1,12 @@
 """Long groups of captures are joined in increments, which are kept with what each left to the next.
 
     LAKE/_sums/stretches/<batch>/<table>/…     rows that closed in an increment
-    LAKE/_sums/stretches/<batch>/standing/…    what stood open at its end, and its seal
+    LAKE/_sums/stretches/<batch>/state/…       what was open at its end, and its seal
 
 A batch is of one increment (see `increments`). A report reads the increments that are
 new, from what the one before them left, and takes the rows of all others as they are.
 
-What stands open is the memory of compiled code, which follows the numbers in it wherever they lead.
+The state is the memory of compiled code, which follows the numbers in it wherever they lead.
 So it is taken from a lake only if its seal fits: nobody can make one without this user's key, which
 lies where compiled code does. Where it does not fit, its increment is read again.
 """
@@ -36,7 +36,7 @@ from dissector.lake.reader import Lake
 
 # The folder keeps the name that older versions gave it, so that what they left there is forgotten.
 INCREMENTS: Final = "stretches"
-STANDING: Final = "standing"
+STATE: Final = "state"
 SEAL: Final = "seal"
 OF_INCREMENT: Final = "."  # behind the name of a group, before the number of one of its increments
 _FILE: Final = "rows"
@@ -133,7 +133,7 @@ class IncrementCache:
         self._kept.forget({each.digest for found in groups for each in found})
 
     def _tables(self, increment: Increment) -> tuple[str, ...]:
-        return tuple(SCHEMAS) if increment.is_last else (*SCHEMAS, STANDING, SEAL)
+        return tuple(SCHEMAS) if increment.is_last else (*SCHEMAS, STATE, SEAL)
 
     def _folder(self, increment: Increment) -> Path:
         return self._work / increment.digest
@@ -142,7 +142,7 @@ class IncrementCache:
         return Target(self._folder(increment), _FILE)
 
     def _left(self, increment: Increment) -> Path:
-        return self._target(increment).path(STANDING)
+        return self._target(increment).path(STATE)
 
     def _find(self, increment: Increment) -> bool:
         """Whether the rows of an increment are kept; they are linked to where new ones are made."""

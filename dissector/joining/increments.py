@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import MAX_SILENCE_NS, Handover, Place, Plan, in_turn
+from dissector.joining.links import MAX_SILENCE_NS, ConnectionId, Handover, Plan, in_turn
 
 MAX_ROWS: Final = 20_000_000  # of an increment, but for its last capture
 # How soon behind a border a capture must begin, if it is not the next one, for a connection that
@@ -37,7 +37,7 @@ class Increment(NamedTuple):
     part: Plan
     before: tuple[str, ...]
     near: frozenset[str]
-    later: tuple[Place, ...]
+    later: tuple[ConnectionId, ...]
     is_last: bool
     digest: str
 

@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 Row = dict[str, Any]
-Place = tuple[str, int]
+ConnectionId = tuple[str, int]
 
-WAYS: Final = ("to_broker", "to_client")
+DIRECTIONS: Final = ("to_broker", "to_client")
 _WRAP: Final = 1 << 32
 # Bytes that may be missing, or be there twice, between two captures of one connection.
 MAX_HANDOVER_BYTES: Final = 1 << 24
@@ -28,8 +28,9 @@ MAX_SILENCE_NS: Final = 300 * 1_000_000_000
 COLUMNS: Final = (
     "capture", "connection_id", "connection_key", "protocol", "started", "ended", "first_ts_ns",
     "last_ts_ns",
-    *(f"{name}_{way}"
-      for name in ("isn", "first_seq", "last_seq", "fin_packet", "stream_bytes") for way in WAYS),
+    *(f"{name}_{direction}"
+      for name in ("isn", "first_seq", "last_seq", "fin_packet", "stream_bytes")
+      for direction in DIRECTIONS),
 )  # fmt: skip
 
 
@@ -37,8 +38,8 @@ class Handover(NamedTuple):
     """Where a connection goes over from one capture to the next; missing: bytes of the direction
     between both, negative if some are in both, null where it is not known."""
 
-    before: Place
-    after: Place
+    before: ConnectionId
+    after: ConnectionId
     direction: str
     missing: int | None
 
@@ -60,10 +61,10 @@ class Plan(NamedTuple):
     in the other one."""
 
     groups: tuple[Group, ...]
-    moved: dict[Place, Place]
+    moved: dict[ConnectionId, ConnectionId]
     handovers: tuple[Handover, ...]
     copies: tuple[str, ...]
-    twins: frozenset[Place] = frozenset()
+    twins: frozenset[ConnectionId] = frozenset()
 
     @property
     def captures(self) -> frozenset[str]:
@@ -87,24 +88,24 @@ def distance(before: int | None, after: int | None) -> int | None:
     return found - _WRAP if found >= _WRAP // 2 else found
 
 
-def end_of(row: Row, way: str) -> int | None:
+def end_of(row: Row, direction: str) -> int | None:
     """The sequence number that comes next in a direction: a SYN and a FIN have one each."""
-    last: int | None = row[f"last_seq_{way}"]
-    if last is None and row[f"isn_{way}"] is not None:
-        last = (row[f"isn_{way}"] + 1) % _WRAP
-    if last is not None and row[f"fin_packet_{way}"] is not None:
+    last: int | None = row[f"last_seq_{direction}"]
+    if last is None and row[f"isn_{direction}"] is not None:
+        last = (row[f"isn_{direction}"] + 1) % _WRAP
+    if last is not None and row[f"fin_packet_{direction}"] is not None:
         last = (last + 1) % _WRAP
     return last
 
 
-def begin_of(row: Row, way: str) -> int | None:
+def begin_of(row: Row, direction: str) -> int | None:
     """The sequence number of the first byte of a direction that began before its capture.
 
     The first packet is not always the first in the stream: one that was sent again, or overtaken,
     comes behind it.
     """
-    first: int | None = row[f"first_seq_{way}"]
-    last, length = row[f"last_seq_{way}"], row.get(f"stream_bytes_{way}")
+    first: int | None = row[f"first_seq_{direction}"]
+    last, length = row[f"last_seq_{direction}"], row.get(f"stream_bytes_{direction}")
     if first is None or last is None or length is None:
         return first
     least: int = (last - length) % _WRAP
@@ -112,9 +113,9 @@ def begin_of(row: Row, way: str) -> int | None:
     return least if ahead is not None and 0 < ahead <= MAX_HANDOVER_BYTES else first
 
 
-def missing(before: Row, after: Row, way: str) -> int | None:
+def missing(before: Row, after: Row, direction: str) -> int | None:
     """Bytes of a direction between the end of one connection row and the begin of another."""
-    return distance(end_of(before, way), begin_of(after, way))
+    return distance(end_of(before, direction), begin_of(after, direction))
 
 
 def continues(before: Row, after: Row) -> bool:
@@ -126,7 +127,11 @@ def continues(before: Row, after: Row) -> bool:
     silence = after["first_ts_ns"] - before["last_ts_ns"]
     if silence < -SLACK_NS:
         return False
-    known = [found for way in WAYS if (found := missing(before, after, way)) is not None]
+    known = [
+        found
+        for direction in DIRECTIONS
+        if (found := missing(before, after, direction)) is not None
+    ]
     if before["ended"] != "capture_end":
         # Acknowledgements of the end, and its repetitions, come behind it.
         is_tail = after["protocol"] == "none" and silence <= MAX_SILENCE_NS and bool(known)
@@ -140,12 +145,12 @@ def is_copy(one: Row, other: Row) -> bool:
     """Whether two connection rows of equal ends hold, for the most part, the same bytes."""
     if one["capture"] == other["capture"]:
         return False
-    for way in WAYS:
+    for direction in DIRECTIONS:
         spans = []
         for row in (one, other):
-            length = distance(row[f"first_seq_{way}"], row[f"last_seq_{way}"])
+            length = distance(row[f"first_seq_{direction}"], row[f"last_seq_{direction}"])
             spans.append(length)
-        shift = distance(one[f"first_seq_{way}"], other[f"first_seq_{way}"])
+        shift = distance(one[f"first_seq_{direction}"], other[f"first_seq_{direction}"])
         if shift is None or None in spans:
             continue
         first, second = (int(span or 0) for span in spans)
@@ -193,7 +198,7 @@ def _span(row: Row) -> tuple[int, int]:
     return row["first_ts_ns"], row["last_ts_ns"]
 
 
-def find_twins(connections: Iterable[Row]) -> set[Place]:
+def find_twins(connections: Iterable[Row]) -> set[ConnectionId]:
     """Connections whose bytes another capture, earlier by name, holds too."""
     found = set()
     for rows in _by_key(connections):
@@ -221,8 +226,13 @@ def find_handovers(connections: Iterable[Row]) -> list[Handover]:
                 first, second = ((each["capture"], each["connection_id"]) for each in (before, row))
                 is_over = before["ended"] != "capture_end"
                 found += [
-                    Handover(first, second, way, None if is_over else missing(before, row, way))
-                    for way in WAYS
+                    Handover(
+                        first,
+                        second,
+                        direction,
+                        None if is_over else missing(before, row, direction),
+                    )
+                    for direction in DIRECTIONS
                 ]
             waiting.append(row)
     return found
@@ -298,7 +308,7 @@ def plan(
     spans: dict[str, tuple[int, int]],
     shared: Iterable[Iterable[str]] = (),
     views: Iterable[Sequence[str]] = (),
-    twins: Iterable[Place] = (),
+    twins: Iterable[ConnectionId] = (),
 ) -> Plan:
     """What is to be read together.
 
@@ -339,11 +349,13 @@ def plan(
     return Plan(tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again))
 
 
-def _moved(groups: Sequence[Group], handovers: Iterable[Handover]) -> dict[Place, Place]:
+def _moved(
+    groups: Sequence[Group], handovers: Iterable[Handover]
+) -> dict[ConnectionId, ConnectionId]:
     """The head of each connection that continues one of a capture that is read before it."""
     before = {handover.after: handover.before for handover in handovers}
     ranks = {name: rank for group in groups for rank, name in enumerate(group.captures)}
-    moved: dict[Place, Place] = {}
+    moved: dict[ConnectionId, ConnectionId] = {}
     for key in sorted(before, key=lambda key: (ranks[key[0]], key)):
         earlier = before[key]
         if ranks[earlier[0]] < ranks[key[0]]:

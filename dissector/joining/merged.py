@@ -4,7 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from dissector.joining.links import WAYS
+from dissector.joining.links import DIRECTIONS
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 
@@ -15,9 +15,9 @@ _GREATEST: Final = ("last_ts_ns", "max_message_bytes")
 _OF_THE_LAST: Final = ("ended", "ended_packet")
 _NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
 _NAMES: Final = tuple(column.name for column in TABLES["connections"].columns)
-_PLACE: Final = ("capture", "connection_id")
+_KEY: Final = ("capture", "connection_id")
 _SUMMED: Final = frozenset(
-    name for name in _NAMES if name.endswith(WAYS) and not name.startswith(_NOT_SUMMED)
+    name for name in _NAMES if name.endswith(DIRECTIONS) and not name.startswith(_NOT_SUMMED)
 )
 
 # A connection whose directions ended in different captures is closed, though it was open at the
@@ -69,7 +69,7 @@ parts AS (
 SELECT {", ".join(_NAMES)} FROM parts WHERE count = 1
 UNION ALL BY NAME
 SELECT head_capture AS capture, head_connection_id AS connection_id,
-  {", ".join(_one(name) for name in _NAMES if name not in _PLACE)}
+  {", ".join(_one(name) for name in _NAMES if name not in _KEY)}
 FROM parts WHERE count > 1 GROUP BY head_capture, head_connection_id
 """
 # Those that go on behind an increment: whose end was not seen, or that are known to (later).

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import Handover, Place, Plan
+from dissector.joining.links import ConnectionId, Handover, Plan
 from dissector.joining.survey import capture_spans
 from dissector.lake.cache import Unit
 
@@ -50,7 +50,7 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
 def parts_of(whole: Plan) -> list[Plan]:
     """The plan of each group, in the order of groups."""
     numbers = {name: index for index, group in enumerate(whole.groups) for name in group.captures}
-    moved: list[dict[Place, Place]] = [{} for _ in whole.groups]
+    moved: list[dict[ConnectionId, ConnectionId]] = [{} for _ in whole.groups]
     for key, head in whole.moved.items():
         moved[numbers[key[0]]][key] = head
     handovers: list[list[Handover]] = [[] for _ in whole.groups]

@@ -101,7 +101,9 @@ class PriorState(NamedTuple):
 NO_PRIOR_STATE: Final = PriorState((), no_rows(PLACED), no_rows(OPENED))
 
 
-def place(db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_PRIOR_STATE) -> None:
+def assign_positions(
+    db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_PRIOR_STATE
+) -> None:
     """Make the tables ranks, handovers and placed.
 
     Args:

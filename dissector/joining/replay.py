@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock, numbers_of
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
-from dissector.joining.encodings import FrameNumbers, Names, by_text, numbers, place_in
+from dissector.joining.encodings import FrameNumbers, Names, by_text, index_in, numbers
 from dissector.joining.positions import nullable
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
@@ -100,7 +100,7 @@ _ENUMS: Final = {
     "validation_error": "CommandAck.ValidationError",
 }
 # Fields without a column of their own, by their name in `detail`.
-_SAID: Final = {
+_IN_DETAIL: Final = {
     "subType": ("subscription_type", "CommandSubscribe.SubType"),
     "initialPosition": ("initial_position", "CommandSubscribe.InitialPosition"),
     "durable": ("is_durable", ""),
@@ -134,18 +134,18 @@ REPLICATED: Final = 8  # bit of has_property
 
 
 @cache
-def said_by() -> tuple[str, ...]:
+def commands_with_detail() -> tuple[str, ...]:
     """The commands whose `detail` says something that the passes read."""
     messages = descriptors().messages
     base = messages["BaseCommand"]
-    wanted = _SAID.keys()
+    fields = _IN_DETAIL.keys()
     return tuple(
         command.name
         for command in COMMANDS
         if command.name in _RESPONSES
         or (
             command.number in base
-            and any(field.name in wanted for field in messages[base[command.number].of].values())
+            and any(field.name in fields for field in messages[base[command.number].of].values())
         )
     )
 
@@ -174,7 +174,7 @@ INCARNATION: Final = pa.schema(
         )
     ]
 )  # fmt: skip
-Told = tuple[str, pa.Table]  # a table's name, and rows of it
+TableRows = tuple[str, pa.Table]  # a table's name, and rows of it
 
 
 @cache
@@ -240,7 +240,7 @@ class Replay:
         found._consumption.resume(names)
         return found
 
-    def leave(self) -> Iterator[Told]:
+    def leave(self) -> Iterator[TableRows]:
         """The rows that close with what was fed; what is open is left to be `checkpoint`."""
         if self._held is not None and self._held.num_rows:
             yield from self._advance(self._held.combine_chunks())
@@ -266,7 +266,7 @@ class Replay:
             "consumption": self._consumption,
         }
 
-    def feed(self, batch: pa.Table) -> Iterator[Told]:
+    def feed(self, batch: pa.Table) -> Iterator[TableRows]:
         """Take rows (INPUT); gives the rows that closed."""
         rows = batch if self._held is None else pa.concat_tables([self._held, batch])
         kinds = rows.column("kind").to_numpy()
@@ -277,7 +277,7 @@ class Replay:
         if cut:
             yield from self._advance(rows.slice(0, cut).combine_chunks())
 
-    def finish(self) -> Iterator[Told]:
+    def finish(self) -> Iterator[TableRows]:
         """The rest."""
         yield from self.leave()
         blocks = named(self._registry.finish(self._findings), self._commands)
@@ -285,7 +285,7 @@ class Replay:
         blocks += self._consumption.finish(self._findings)
         yield from self._tables(blocks)
 
-    def _advance(self, rows: pa.Table) -> Iterator[Told]:
+    def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
         for chain in rows.filter(pa.array(kinds == LEG)).column("chain").to_pylist():
             self._exchanges.set_leg(chain, True)
@@ -333,11 +333,11 @@ class Replay:
         for name in copied:
             getattr(frames, name)[:count] = cells[name]
         frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
-        frames.direction[:count] = place_in(text["direction"], DIRECTION_NAMES)
+        frames.direction[:count] = index_in(text["direction"], DIRECTION_NAMES)
         frames.side[:count] = frames.direction[:count] == TO_CLIENT
         command = by_text(text["command"], number)
         frames.command[:count] = np.where(is_event, cells["event_code"], command)
-        status = place_in(text["status"], STATUS_NAMES)
+        status = index_in(text["status"], STATUS_NAMES)
         frames.status[:count] = np.where(is_event, cells["frames_missing"], status)
         serials = np.full(count, NULL, np.int64)
         serials[~is_event] = self._serials.number(
@@ -352,7 +352,7 @@ class Replay:
         """The columns of frames and events; returns the bytes that spans of text point into."""
         count = rows.num_rows
         cells, text, command = self._fill_common(frames, rows, _COPIED, _command_number)
-        frames.checksum[:count] = place_in(text["checksum"], CHECKSUM_NAMES)
+        frames.checksum[:count] = index_in(text["checksum"], CHECKSUM_NAMES)
         frames.is_batch[:count] = numbers(rows.column("is_batch").combine_chunks())
         for name, enum in _ENUMS.items():
             values = by_text(text[name], partial(_number_of, enum=enum))
@@ -361,7 +361,7 @@ class Replay:
         is_copy = cells["repl_source_ledger_id"] != NULL
         frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)
         self._fill_names(frames, text, command, count)
-        self._fill_said(frames, text, count)
+        self._fill_rare(frames, text, count)
         return self._fill_spans(frames, text["error_text"], count)
 
     def _fill_names(
@@ -378,7 +378,7 @@ class Replay:
             getattr(frames, f"wire_{name}")[:count] = codes
         frames.replicated_from[:count] = self._names.codes(text["replicated_from"])
 
-    def _fill_said(self, frames: FrameColumns, text: dict[str, pa.Array], count: int) -> None:
+    def _fill_rare(self, frames: FrameColumns, text: dict[str, pa.Array], count: int) -> None:
         """Fields of rare commands, from the JSON text of the frame."""
         commands = text["command"]
         for name, values in _DEFAULTS.items():
@@ -388,14 +388,14 @@ class Replay:
         details = text["detail"]
         for row in np.flatnonzero(details.is_valid().to_numpy(zero_copy_only=False)).tolist():
             try:
-                said = json.loads(details[row].as_py())
+                detail = json.loads(details[row].as_py())
             except ValueError:
                 continue  # a very long text is cut
             command = commands[row].as_py()
-            if not isinstance(said, dict):
+            if not isinstance(detail, dict):
                 continue
-            for key, value in said.items():
-                column, enum = _SAID.get(key, ("", ""))
+            for key, value in detail.items():
+                column, enum = _IN_DETAIL.get(key, ("", ""))
                 if key == "response" and command in _RESPONSES and isinstance(value, str):
                     frames.response[row] = _number_of(value, _RESPONSES[command])
                 elif column and isinstance(value, str) and enum:
@@ -450,7 +450,7 @@ class Replay:
         frames.ack_set_count[owner[costs]] = counts[costs]
         return ids, words
 
-    def _tables(self, blocks: list[TableBlock]) -> Iterator[Told]:
+    def _tables(self, blocks: list[TableBlock]) -> Iterator[TableRows]:
         """Blocks as rows; frames are named by capture and own number."""
         for block in blocks:
             if block.table not in _FRAME_NAMES or not block.rows:
@@ -461,10 +461,10 @@ class Replay:
                 more["order_no"] = nullable(numbers_of(block, column))
             if block.table == "consumers":
                 # The number of the frame that closed it stays that of the whole, to be in order.
-                ranks, own = self._serials.places(numbers_of(block, "closed_frame_no"))
+                ranks, own = self._serials.resolve(numbers_of(block, "closed_frame_no"))
                 more |= {"rank": nullable(ranks), "order_no": nullable(own)}
             for column, rank in _FRAME_NAMES[block.table]:
-                ranks, own = self._serials.places(numbers_of(block, column))
+                ranks, own = self._serials.resolve(numbers_of(block, column))
                 block.columns[column] = own
                 more[rank] = nullable(ranks)
             rows = pa.Table.from_batches([arrow_batch(block)])
@@ -472,7 +472,7 @@ class Replay:
                 rows = rows.append_column(name, values)
             yield block.table, rows
 
-    def _incarnations(self, frames: FrameColumns, rows: pa.Table, count: int) -> Told:
+    def _incarnations(self, frames: FrameColumns, rows: pa.Table, count: int) -> TableRows:
         """Which incarnation of the whole each own incarnation is, of the frames of a batch."""
         own = numbers(rows.column("incarnation").combine_chunks())
         ranks = numbers(rows.column("rank").combine_chunks())

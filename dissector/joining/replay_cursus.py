@@ -17,7 +17,7 @@ import pyarrow as pa
 from dissector.codecs.names import NameTable
 from dissector.joining import replay
 from dissector.joining.encodings import FrameNumbers, by_text
-from dissector.joining.replay import COST, EVENT, Told
+from dissector.joining.replay import COST, EVENT, TableRows
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols import PROTOCOLS
@@ -55,12 +55,12 @@ _ARGUMENTS: Final = (
     (b"epoch", "producer_epoch"),
 )  # fmt: skip
 # What `detail` says that is no argument.
-_SAID: Final = frozenset(
+_NO_ARGUMENTS: Final = frozenset(
     ("word", "envelope", "grammar", "implemented", "offsets", "message_bytes", "payload", "batch")
 )
 
 
-def said(row: dict[str, Any]) -> dict[str, Any]:
+def detail_of(row: dict[str, Any]) -> dict[str, Any]:
     """The detail of a frame; empty where there is none, or where it was too long."""
     try:
         found = json.loads(row["detail"] or "{}")
@@ -71,11 +71,11 @@ def said(row: dict[str, Any]) -> dict[str, Any]:
 
 def line_of(row: dict[str, Any], command: int) -> Line:
     """A command as it was read, from its row of frames."""
-    detail = said(row)
+    detail = detail_of(row)
     arguments = {
         name.encode(): str(value).encode()
         for name, value in detail.items()
-        if name not in _SAID and not isinstance(value, dict | list)
+        if name not in _NO_ARGUMENTS and not isinstance(value, dict | list)
     }
     for name, column in _ARGUMENTS:
         if row[column] is not None:
@@ -98,7 +98,7 @@ def answer_of(row: dict[str, Any], command: int) -> Answer:
     """An answer as it was read, from its row of frames."""
     fields: dict[str, Any] = {
         name: value.encode() if isinstance(value, str) else value
-        for name, value in said(row).items()
+        for name, value in detail_of(row).items()
     }
     for name, column in _ARGUMENTS:
         if row[column] is not None:
@@ -128,13 +128,13 @@ class CursusReplay(replay.Replay):
         self._serials = FrameNumbers()
         self._held: pa.Table | None = None
 
-    def finish(self) -> Iterator[Told]:
+    def finish(self) -> Iterator[TableRows]:
         """The rest."""
         yield from self.leave()
         self._correlation.finish()
         yield from self._tables(self._correlation.subjects() + self._correlation.relations())
 
-    def _advance(self, rows: pa.Table) -> Iterator[Told]:
+    def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
         is_row = (kinds == replay.FRAME) | (kinds == EVENT)
         count = int(is_row.sum())

@@ -140,7 +140,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
     """
     for query in (
         _READ,
-        _DETAILS.format(commands=texts(replay.said_by())),
+        _DETAILS.format(commands=texts(replay.commands_with_detail())),
         _TURNS,
         _OTHERS,
         _IN_TURN if is_in_turn else _BY_TIME,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.joining.checkpoints import Checkpoint
-from dissector.joining.replay import Replay, Told
+from dissector.joining.replay import Replay, TableRows
 from dissector.joining.replay_cursus import CursusReplay
 
 # The replay of each protocol by its name (see protocols.PROTOCOLS), in the order in which rows go
@@ -35,7 +35,7 @@ class Replays:
         found._open[_LASTING] = Replay.resumed(window_ns, left)
         return found
 
-    def leave(self) -> Iterator[Told]:
+    def leave(self) -> Iterator[TableRows]:
         """The rows that close with what was fed."""
         assert [*self._open] == [_LASTING], "a group with another protocol is in one piece"
         yield from self._open[_LASTING].leave()
@@ -44,7 +44,7 @@ class Replays:
         """What is open, after `leave`."""
         return self._open[_LASTING].checkpoint()
 
-    def feed(self, batch: pa.Table) -> Iterator[Told]:
+    def feed(self, batch: pa.Table) -> Iterator[TableRows]:
         """Take rows (replay.INPUT); gives the rows that closed."""
         read_by = batch.column("read_by")
         seen = set(read_by.unique().to_pylist())
@@ -55,7 +55,7 @@ class Replays:
                 is_own = pc.fill_null(pc.equal(read_by, name), False)
                 yield from self._open[name].feed(batch.filter(is_own))
 
-    def finish(self) -> Iterator[Told]:
+    def finish(self) -> Iterator[TableRows]:
         """The rest."""
         for name in REPLAYS:
             if name in self._open:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.joining.links import Place
+from dissector.joining.links import ConnectionId
 
 if TYPE_CHECKING:
     import duckdb
@@ -129,7 +129,7 @@ class Shared(NamedTuple):
 
     captures: list[list[str]]
     views: list[list[str]]
-    twins: list[Place]
+    twins: list[ConnectionId]
 
 
 def overlapping(db: "duckdb.DuckDBPyConnection") -> frozenset[str]:
@@ -182,13 +182,13 @@ def _sets(table: str) -> str:
 
 def _twins(
     db: "duckdb.DuckDBPyConnection", views: list[tuple[str, ...]]
-) -> tuple[list[list[str]], list[Place]]:
+) -> tuple[list[list[str]], list[ConnectionId]]:
     """Views, the clients' side first, and the connections that the others repeat.
 
     A publish passes the clients' side before, a delivery after the brokers'.
     """
     first: Counter[tuple[tuple[str, ...], str]] = Counter()
-    seen: dict[tuple[str, ...], set[Place]] = defaultdict(set)
+    seen: dict[tuple[str, ...], set[ConnectionId]] = defaultdict(set)
     for table, order in (("published", "us, capture"), ("delivered", "-us, capture")):
         rows: list[Any] = db.execute(
             f"""

@@ -72,13 +72,13 @@ class Cache:
         found = []
         for index in sorted(self._folder.glob(f"*/{_INDEX}")):
             try:
-                said = json.loads(index.read_text("utf-8"))
-                if said["version"] != _VERSION:
+                content = json.loads(index.read_text("utf-8"))
+                if content["version"] != _VERSION:
                     continue
-                units = {digest: tuple(names) for digest, names in said["units"].items()}
+                units = {digest: tuple(names) for digest, names in content["units"].items()}
                 tables = {
                     name: (str(each["digest"]), {str(k): str(v) for k, v in each["files"].items()})
-                    for name, each in said["tables"].items()
+                    for name, each in content["tables"].items()
                 }
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue  # a memory that cannot be read is none

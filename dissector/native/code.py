@@ -57,7 +57,7 @@ def _home_of_user() -> str:
         return ""
 
 
-def _places() -> tuple[Path, ...]:
+def _candidate_folders() -> tuple[Path, ...]:
     """Where compiled code may be kept, the best first. A folder that the user names has no
     substitute; HOME has, as it may be another user's (sudo) or a container's nobody's."""
     chosen = os.environ.get("DISSECTOR_CACHE")
@@ -100,12 +100,12 @@ def _choose(folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
 
 def cache_folder() -> Path:
     """The folder of compiled code: DISSECTOR_CACHE, or one below the user's cache folder."""
-    return _choose(_places())[0]
+    return _choose(_candidate_folders())[0]
 
 
 def cache_problems() -> tuple[str, ...]:
     """Why the folders that go before the chosen one are not used; or why none is."""
-    return _choose(_places())[1]
+    return _choose(_candidate_folders())[1]
 
 
 # -- folders of code
@@ -196,9 +196,9 @@ def read_code(path: Path) -> Code | None:
 def _parsed(data: bytes) -> Code | None:
     try:
         head, _, data = data.partition(b"\n")
-        told = json.loads(head)
-        code = Code(data, told["symbol"], told["result"], told["externals"])
-        return code if hashlib.sha256(data).hexdigest() == told["sha256"] else None
+        described = json.loads(head)
+        code = Code(data, described["symbol"], described["result"], described["externals"])
+        return code if hashlib.sha256(data).hexdigest() == described["sha256"] else None
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -268,9 +268,9 @@ def read_kept(path: Path) -> bytes:
 
 def keep_code(path: Path, code: Code) -> None:
     """Write code to its file, at once or not at all."""
-    told = code._asdict()
-    data = told.pop("data")
-    head = json.dumps({**told, "sha256": hashlib.sha256(data).hexdigest()})
+    described = code._asdict()
+    data = described.pop("data")
+    head = json.dumps({**described, "sha256": hashlib.sha256(data).hexdigest()})
     keep_file(path, head.encode() + b"\n" + data)
 
 

@@ -320,18 +320,18 @@ def _entry(dispatcher: Any, symbol: str, kinds: tuple[Kind, ...]) -> Code:
     return _finished(context, compiled, module, symbol, result_kind)
 
 
-def _function(dispatcher: Any, symbol: str, wanted: Any) -> Code:
+def _function(dispatcher: Any, symbol: str, signature: Any) -> Code:
     """A plain function with the arguments and the result of a signature."""
-    compiled = _compiled(dispatcher, wanted.args)
+    compiled = _compiled(dispatcher, signature.args)
     described = compiled.fndesc
     context = cpu_target.target_context
     module = context.create_module(symbol)
-    result_type = context.get_value_type(wanted.return_type)
+    result_type = context.get_value_type(signature.return_type)
     arguments = [context.get_value_type(each) for each in described.argtypes]
     entry = ir.Function(module, ir.FunctionType(result_type, arguments), symbol)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     _, result = _called(context, builder, described, entry.args)
-    builder.ret(context.cast(builder, result, described.restype, wanted.return_type))
+    builder.ret(context.cast(builder, result, described.restype, signature.return_type))
     return _finished(context, compiled, module, symbol, ["n"])
 
 

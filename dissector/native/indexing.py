@@ -20,7 +20,7 @@ from numba.np.arrayobj import (
 )
 
 
-def _place(context: Any, builder: Any, array_type: Any, array: Any, indices: list[Any]) -> Any:
+def _element(context: Any, builder: Any, array_type: Any, array: Any, indices: list[Any]) -> Any:
     """The address of an element."""
     model = context.data_model_manager[array_type]
     return cgutils.get_item_pointer2(
@@ -56,8 +56,8 @@ def _get(original: Any) -> Any:
         indices = _indices(context, builder, index_type, arguments[1])
         if indices is None or len(indices) != array_type.ndim:
             return original(context, builder, signature, arguments)
-        place = _place(context, builder, array_type, arguments[0], indices)
-        return load_item(context, builder, array_type, place)
+        element = _element(context, builder, array_type, arguments[0], indices)
+        return load_item(context, builder, array_type, element)
 
     return lowered
 
@@ -68,9 +68,9 @@ def _set(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
     if indices is None or len(indices) != array_type.ndim:
         setitem_array(context, builder, signature, arguments)
         return
-    place = _place(context, builder, array_type, arguments[0], indices)
+    element = _element(context, builder, array_type, arguments[0], indices)
     value = context.cast(builder, arguments[2], value_type, array_type.dtype)
-    store_item(context, builder, array_type, value, place)
+    store_item(context, builder, array_type, value, element)
 
 
 def register() -> None:

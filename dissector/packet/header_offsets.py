@@ -107,16 +107,16 @@ def _header_here(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
 
 
 @kernel
-def _header_at_end(walk: Walk, said: int) -> tuple[int, int]:
+def _header_at_end(walk: Walk, step: int) -> tuple[int, int]:
     """Kind and offset of what the walk ended with."""
     offset = walk.position.offset[0]
-    if said == FOUND_TCP:
+    if step == FOUND_TCP:
         return SEGMENT, offset
-    if said == FOUND_FRAGMENT:
+    if step == FOUND_FRAGMENT:
         return PIECE, offset
-    if said in (IP_CUT, IP_MALFORMED):
+    if step in (IP_CUT, IP_MALFORMED):
         return REST, offset + _BEFORE_ADDRESSES
-    if said == ICMP:
+    if step == ICMP:
         return REST, offset + 1
     return REST, offset
 
@@ -153,15 +153,15 @@ def find_headers(
         if interface < 0:
             count = _add(headers, count, row, REST, start)
             continue
-        said = TUNNEL_DEPTH
+        step = TUNNEL_DEPTH
         begin(walk, packets, row, link_types[interface])
         for _ in range(MAX_STEPS):
             kind, offset = _header_here(data, walk, end)
             if kind >= 0:
                 count = _add(headers, count, row, kind, offset)
-            said = step_on(data, walk)
-            if said != GO_ON:
+            step = step_on(data, walk)
+            if step != GO_ON:
                 break
-        kind, offset = _header_at_end(walk, said)
+        kind, offset = _header_at_end(walk, step)
         count = _add(headers, count, row, kind, offset)
     return count

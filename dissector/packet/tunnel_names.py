@@ -8,7 +8,7 @@ from typing import Final
 from dissector.packet.walk import NO_ID, NO_KIND, TUNNEL_KINDS
 
 # Labels and ids that differ by direction are left out, so that a connection has one name.
-_ONE_WAY: Final = ("mpls", "gtp", "pptp")
+_ONE_DIRECTION: Final = ("mpls", "gtp", "pptp")
 
 
 def _address(high: int, low: int) -> str:
@@ -19,7 +19,7 @@ def _address(high: int, low: int) -> str:
 
 def _entry(kind: int, number: int, ends: Sequence[int]) -> str:
     name = TUNNEL_KINDS[kind]
-    if name in _ONE_WAY:
+    if name in _ONE_DIRECTION:
         return name
     if number != NO_ID:
         return f"{name}:{number}"

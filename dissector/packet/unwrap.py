@@ -392,9 +392,9 @@ def unwrap(data: ByteArray, walk: Walk) -> int:
         the reason why the packet is not read.
     """
     for _ in range(MAX_STEPS):
-        said = step_on(data, walk)
-        if said != GO_ON:
-            return said
+        step = step_on(data, walk)
+        if step != GO_ON:
+            return step
     return TUNNEL_DEPTH
 
 

@@ -1,9 +1,9 @@
-"""Wanted fields to a plan: which field of which message goes to which column.
+"""Fields to a plan: which field of which message goes to which column.
 
 A plan is a tree of nodes. A node is a message in one place: the MessageIdData of a SEND_RECEIPT and
 that of an ACK are two nodes, because their fields go to different columns. A node's fields are a
 table by field number, one integer each (its *step*), so that walking bytes is one loop and one load
-per field, and a new column is one line in a list of `Wanted`.
+per field, and a new column is one line in a list of `FieldColumn`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ _KINDS: Final = {
 }
 
 
-class Wanted(NamedTuple):
+class FieldColumn(NamedTuple):
     """One field that has a column.
 
     path: field names from the root down, `send.message_id.ledgerId`; `*` as the first name stands
@@ -101,7 +101,7 @@ class Pair(NamedTuple):
 
 
 class Default(NamedTuple):
-    """A value for a column wherever a message is there. path: as in Wanted; empty: the root."""
+    """A value for a column wherever a message is there. path: as of FieldColumn; empty: root."""
 
     path: str
     column: str
@@ -116,10 +116,10 @@ class Extra(NamedTuple):
 
 
 class Root(NamedTuple):
-    """A message that spans start with, and what is wanted of it."""
+    """A message that spans start with, and which of its fields have columns."""
 
     message: str
-    wanted: Sequence[Wanted]
+    fields: Sequence[FieldColumn]
     pairs: Sequence[Pair] = ()
     defaults: Sequence[Default] = ()
     extra: Sequence[Extra] = ()
@@ -177,9 +177,9 @@ class _Builder:
     def add_root(self, number: int, root: Root) -> None:
         self._extra = tuple(root.extra)
         self._fields = {}
-        for wanted in root.wanted:
-            for path in self._paths(root, wanted.path):
-                self._want(self._node(number, path[:-1]), path[-1], wanted)
+        for rule in root.fields:
+            for path in self._paths(root, rule.path):
+                self._add(self._node(number, path[:-1]), path[-1], rule)
         for default in root.defaults:
             node = self._node(number, default.path.split(".") if default.path else [])
             node.defaults.append((self.columns[default.column], default.value))
@@ -212,9 +212,9 @@ class _Builder:
             node = self.nodes[node.nested[field.number]]
         return node
 
-    def _want(self, node: _Node, name: str, wanted: Wanted) -> None:
+    def _add(self, node: _Node, name: str, rule: FieldColumn) -> None:
         field = self.fields(node.message)[name]
-        if wanted.column == "ids":
+        if rule.column == "ids":
             assert field.label == "repeated" and field.number not in node.nested
             node.nested[field.number] = len(self.nodes)
             self.nodes.append(_Node(field.of, is_child=True))
@@ -222,15 +222,15 @@ class _Builder:
             node.steps[field.number] = step | self.columns["first_id"] << SECOND_SHIFT
             assert self.columns["id_count"] == self.columns["first_id"] + 1
             return
-        columns, column, flag = self.columns, wanted.column, 0
+        columns, column, flag = self.columns, rule.column, 0
         if column.startswith("ids."):
             columns, column, flag = self.child_columns, column.removeprefix("ids."), IN_CHILD
-        assert bool(flag) == node.is_child, wanted
-        node.steps[field.number] = flag | self._leaf(field, columns, column, wanted)
-        if wanted.default is not None:
-            node.defaults.append((columns[column], wanted.default))
+        assert bool(flag) == node.is_child, rule
+        node.steps[field.number] = flag | self._leaf(field, columns, column, rule)
+        if rule.default is not None:
+            node.defaults.append((columns[column], rule.default))
 
-    def _leaf(self, field: Field, columns: dict[str, int], column: str, wanted: Wanted) -> int:
+    def _leaf(self, field: Field, columns: dict[str, int], column: str, rule: FieldColumn) -> int:
         if field.type_name in ("string", "bytes"):
             if column in columns:
                 return NAME | columns[column] << FIRST_SHIFT
@@ -242,21 +242,21 @@ class _Builder:
             first, second = columns[f"{column}_at"], columns[f"{column}_count"]
             return WORD | first << FIRST_SHIFT | second << SECOND_SHIFT
         step = _KINDS[field.type_name] | columns[column] << FIRST_SHIFT
-        if wanted.null is not None:
-            step |= (wanted.null + 2) << NULL_SHIFT
-        if wanted.present:
+        if rule.null is not None:
+            step |= (rule.null + 2) << NULL_SHIFT
+        if rule.present:
             assert field.type_name == "int32"
             step += COUNTED - INT32
-            step |= columns[wanted.present] << SECOND_SHIFT
+            step |= columns[rule.present] << SECOND_SHIFT
         return step
 
-    def _add_pairs(self, root: int, path: str, wanted: Root) -> None:
+    def _add_pairs(self, root: int, path: str, rule: Root) -> None:
         names = path.split(".")
         node = self._node(root, names[:-1])
         field = self.fields(node.message)[names[-1]]
         assert field.of == "KeyValue" and not node.is_child
         first = len(self.pairs)
-        for pair in wanted.pairs:
+        for pair in rule.pairs:
             if pair.path != path:
                 continue
             second = self.columns[pair.second] if pair.second else 0
@@ -284,12 +284,10 @@ class _Builder:
         )
 
 
-def wanted_paths(root: Root) -> dict[tuple[str, ...], Wanted]:
-    """Every path that a root's wanted fields stand for, `*` written out."""
+def column_paths(root: Root) -> dict[tuple[str, ...], FieldColumn]:
+    """Every path that a root's fields stand for, `*` written out."""
     builder = _Builder((), ())
-    return {
-        tuple(path): wanted for wanted in root.wanted for path in builder._paths(root, wanted.path)
-    }
+    return {tuple(path): rule for rule in root.fields for path in builder._paths(root, rule.path)}
 
 
 def _table(rows: Sequence[tuple[int, ...]], width: int) -> Int64Array:

@@ -81,11 +81,11 @@ class Facts(Protocol):
     through and before anything else is, returns the other rows that closed in that block: until
     then a thread of its own may read and fill the block's columns, but not the bytes behind it;
     `connection_facts` says what is known of a connection that is over, None if nothing, and
-    forgets it, `standing_facts` what is known by now; `repeated` tells the connections
+    forgets it, `open_facts` what is known by now; `repeated` tells the connections
     that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
     over; `take_hidden` tells how many texts that no column but `detail` shows held a secret since
     it was asked last, and their bytes; `finish` closes what is open;
-    `standing` gives the rows that it would give now, and changes nothing.
+    `open_rows` gives the rows that it would give now, and changes nothing.
     """
 
     findings: NoticeLog
@@ -100,7 +100,7 @@ class Facts(Protocol):
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None: ...
 
-    def standing_facts(self, connection: int) -> ConnectionFacts | None: ...
+    def open_facts(self, connection: int) -> ConnectionFacts | None: ...
 
     def repeated(self) -> Collection[int]: ...
 
@@ -108,7 +108,7 @@ class Facts(Protocol):
 
     def finish(self) -> list[TableBlock]: ...
 
-    def standing(self) -> list[TableBlock]: ...
+    def open_rows(self) -> list[TableBlock]: ...
 
 
 class DisguiseKeys(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Final
 from dissector.schemas import TABLES
 
 # Where rows of joined captures name another frame than their own.
-OTHER_PLACES: Final[dict[str, tuple[str, ...]]] = {
+OTHER_FRAMES: Final[dict[str, tuple[str, ...]]] = {
     "exchanges": ("response_capture", "response_connection_id"),
     "deliveries": (
         "previous_capture", "previous_connection_id", "ack_capture", "ack_connection_id",
@@ -69,7 +69,7 @@ def _further_columns(name: str) -> dict[str, str]:
         return {}
     elsewhere = {
         column: f"CAST(NULL AS {'BIGINT' if column.endswith('_id') else 'STRING'})"
-        for column in OTHER_PLACES[name]
+        for column in OTHER_FRAMES[name]
         if column not in columns_of(name)
     }
     return {

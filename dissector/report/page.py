@@ -111,7 +111,7 @@ def _pairs(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-class Places:
+class PacketNames:
     """Where a packet of a capture is: the file it is in and its number there."""
 
     def __init__(self, sources: Iterable[Row]) -> None:
@@ -161,7 +161,7 @@ def figure(pair: plots.Pair | None, name: str) -> Markup:
     )
 
 
-def _environment(places: Places) -> Environment:
+def _environment(names: PacketNames) -> Environment:
     found = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -186,10 +186,10 @@ def _environment(places: Places) -> Environment:
         "in_protocol_words": in_protocol_words,
         "meanings": meanings,
         "meaning_of": meanings.meaning_of,
-        "packet_of": places.packet,
-        "file_of": places.file_of,
+        "packet_of": names.packet,
+        "file_of": names.file_of,
         "severity_words": {severity: VERDICTS[mark] for severity, mark in MARKS.items()},
-        "capture_count": places.count,
+        "capture_count": names.count,
         "max_rows": MAX_ROWS,
     }
     return found
@@ -209,7 +209,7 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
 
 def page(report: Row) -> str:
     """The page of a report that has all sections."""
-    environment = _environment(Places(report["sources"]))
+    environment = _environment(PacketNames(report["sources"]))
     template = environment.from_string(_asset("report.html"))
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
     return template.render(

@@ -129,30 +129,33 @@ def parts_by_capture(
 
 def one_way_connections(parts: Parts) -> dict[str, int]:
     """Connections of a known protocol of which a direction is missing, by that direction."""
-    read = [row for row in parts.rows("ways") if row["protocol"] in PROTOCOL_NAMES]
-    return {way: sum(row[f"without_{way}"] for row in read) for way in ("to_broker", "to_client")}
+    read = [row for row in parts.rows("directions") if row["protocol"] in PROTOCOL_NAMES]
+    return {
+        direction: sum(row[f"without_{direction}"] for row in read)
+        for direction in ("to_broker", "to_client")
+    }
 
 
-def is_direction_missing(parts: Parts, way: str) -> bool:
+def is_direction_missing(parts: Parts, direction: str) -> bool:
     """Whether nothing of a direction was captured, of any connection of a known protocol.
 
     What travels in it was not seen then, which is something else than that there was none.
     """
-    read = [row for row in parts.rows("ways") if row["protocol"] in PROTOCOL_NAMES]
+    read = [row for row in parts.rows("directions") if row["protocol"] in PROTOCOL_NAMES]
     connections: int = sum(row["connections"] for row in read)
-    return 0 < connections == one_way_connections(parts)[way]
+    return 0 < connections == one_way_connections(parts)[direction]
 
 
 def is_without_permits(parts: Parts) -> bool:
     """Whether all that was read is of protocols that have no permits and no checksums."""
-    found = {row["protocol"] for row in parts.rows("ways")}
+    found = {row["protocol"] for row in parts.rows("directions")}
     read = [spec for spec in PROTOCOLS if spec.name in found]
     return bool(read) and not any(spec.grants_permits for spec in read)
 
 
 def twin_count(parts: Parts) -> int:
     """How many connections are left out because another one carries the same frames."""
-    return sum(row["twins"] for row in parts.rows("ways"))
+    return sum(row["twins"] for row in parts.rows("directions"))
 
 
 def unread(parts: Parts, *kinds: str) -> int:

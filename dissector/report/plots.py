@@ -93,8 +93,8 @@ class Pair(NamedTuple):
 
 
 # Draws into a figure and returns what to say where: the axes; x, y of the data, and the text.
-_Said = tuple[Axes, list[tuple[float, float, str]]]
-_Draw = Callable[[Figure], _Said]
+_Drawn = tuple[Axes, list[tuple[float, float, str]]]
+_Draw = Callable[[Figure], _Drawn]
 
 
 def _svg(figure: Figure, name: str) -> str:
@@ -134,12 +134,12 @@ def _attributes(style: re.Match[str]) -> str:
 def _plot(name: str, size: tuple[int, int], draw: _Draw) -> Plot:
     with rc_context(_SETTINGS):
         figure = Figure(figsize=(size[0] / 72, size[1] / 72), dpi=72, layout="constrained")
-        axes, said = draw(figure)
+        axes, labels = draw(figure)
         svg = _svg(figure, name)
-        positions = axes.transData.transform([(x, y) for x, y, _ in said])
+        positions = axes.transData.transform([(x, y) for x, y, _ in labels])
     hints = [
         Hint(round(float(across), 1), round(size[1] - float(up), 1), text)
-        for (across, up), (*_, text) in zip(positions, said, strict=True)
+        for (across, up), (*_, text) in zip(positions, labels, strict=True)
     ]
     return Plot(svg, hints)
 
@@ -215,7 +215,7 @@ def latency_distribution(total: Row) -> Pair | None:
         return None
     latency = total["latency_ms"]
 
-    def draw(figure: Figure) -> _Said:
+    def draw(figure: Figure) -> _Drawn:
         axes = figure.subplots()
         _columns(axes, bars, FIRST, 0.4)
         _duration_axis(axes, "x")
@@ -278,7 +278,7 @@ def latency_percentiles(total: Row) -> Pair | None:
     if not steps or count < 2:
         return None
 
-    def draw(figure: Figure) -> _Said:
+    def draw(figure: Figure) -> _Drawn:
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.step([*(x for x, *_ in steps), count], [*(y for _, y, _ in steps), slowest],
@@ -347,7 +347,7 @@ def over_time(total: Row) -> Pair | None:
     lines = unbroken_lines([point for _, point in timed], series["step_ms"])
     width = _width(points, across, series["step_ms"])
 
-    def draw(figure: Figure) -> _Said:
+    def draw(figure: Figure) -> _Drawn:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         for name, colour in (("p50", FIRST), ("p99", BAD)):
             for at, line in enumerate(lines):
@@ -398,7 +398,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
         return None  # one point is no course of time
     across, label = _seconds(points)
 
-    def draw(figure: Figure) -> _Said:
+    def draw(figure: Figure) -> _Drawn:
         axes = figure.subplots()
         low = [point["available_min"] for point in points]
         high = [point["available_max"] for point in points]
@@ -438,7 +438,7 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: 
     counts = [count for _, count, _ in bars if count]
     is_log = max(counts) > 200 * min(counts)
 
-    def draw(figure: Figure) -> _Said:
+    def draw(figure: Figure) -> _Drawn:
         axes = figure.subplots()
         positions = range(len(bars))
         axes.barh(positions, [count for _, count, _ in bars], 0.62,

@@ -13,7 +13,7 @@ from dissector.report.words import bytes_text, count_text, many
 from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
 
 
-def _count_told(count: int) -> str:
+def _count_or_nothing(count: int) -> str:
     """Where a finding decided, none of what is counted may be there: a 0 beside it misleads."""
     return count_text(count) if count else ""
 
@@ -27,7 +27,7 @@ class Judged(NamedTuple):
 
     column: str
     number: Callable[[Row], Any]
-    text: Callable[[Any], str] = _count_told
+    text: Callable[[Any], str] = _count_or_nothing
 
 
 class Section(NamedTuple):
@@ -46,7 +46,7 @@ class Section(NamedTuple):
 # Why something was not judged, by the names that stand in `not_judged` and `outcomes`.
 REASONS: Final = {
     **{outcome: OUTCOMES[outcome] for outcome in NOT_JUDGED},
-    **{outcome: said for outcome, said in DELIVERY_OUTCOMES.items() if outcome != "acked"},
+    **{outcome: reason for outcome, reason in DELIVERY_OUTCOMES.items() if outcome != "acked"},
     "ok_without_latency": "the answer was captured before its request",
     "answered_without_latency": "the answer was captured before its request, or in part",
     "baseline_unknown": "their opening is not in the capture, so their balance was never known",

@@ -98,9 +98,9 @@ def share_of(part: int, total: int, one: str, several: str | None = None) -> str
     return f"The only {one} was not" if total == 1 else f"None of {whole} was"
 
 
-def without_count(found: Mapping[str, int], said: str) -> str:
+def without_count(found: Mapping[str, int], text: str) -> str:
     """What `parts_text` says, without the number where all have the same reason."""
-    return said.partition(" ")[2] if len(found) == 1 else said
+    return text.partition(" ")[2] if len(found) == 1 else text
 
 
 def seeks(report: Row) -> int:
@@ -126,7 +126,7 @@ def not_captured(section: str, what: str, who: str) -> Remark:
     return Remark(PLAIN, section, text)
 
 
-def both_ways(commands: Commands) -> str:
+def both_directions(commands: Commands) -> str:
     return step_text(
         "Capture both directions: on the host itself, or with both directions of the port "
         "mirrored; this shows frames to the broker and to the client as a/b",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from dissector.blocks import Int64Array
 
 
-class EachWay(NamedTuple):
-    """Two columns, one a direction: unit, meaning with {way} in it, when the value is null."""
+class PerDirection(NamedTuple):
+    """Two columns, one of each direction: unit, meaning with {direction} in it, when it is null."""
 
     unit: str
     meaning: str
@@ -27,58 +27,68 @@ class TcpColumns:
     for the rules in `stream` to count in: 0 at first, sequence numbers null.
     """
 
-    packets: Annotated["Int64Array", EachWay("packets", "Packets {way}.")]
+    packets: Annotated["Int64Array", PerDirection("packets", "Packets {direction}.")]
     payload_bytes: Annotated[
-        "Int64Array", EachWay("bytes", "TCP payload {way}, everything sent again included.")
+        "Int64Array",
+        PerDirection("bytes", "TCP payload {direction}, everything sent again included."),
     ]
     stream_bytes: Annotated[
-        "Int64Array", EachWay("bytes", "Bytes of the stream {way}, holes included.")
+        "Int64Array", PerDirection("bytes", "Bytes of the stream {direction}, holes included.")
     ]
     retransmitted_packets: Annotated[
-        "Int64Array", EachWay("packets", "Packets {way} whose bytes were there already.")
+        "Int64Array", PerDirection("packets", "Packets {direction} whose bytes were there already.")
     ]
     duplicate_packets: Annotated[
-        "Int64Array", EachWay("packets", "Second copies {way} that the capture made.")
+        "Int64Array", PerDirection("packets", "Second copies {direction} that the capture made.")
     ]
     out_of_order_packets: Annotated[
-        "Int64Array", EachWay("packets", "Packets {way} that came after later bytes.")
+        "Int64Array", PerDirection("packets", "Packets {direction} that came after later bytes.")
     ]
-    keepalive_packets: Annotated["Int64Array", EachWay("packets", "TCP keep-alives {way}.")]
-    gaps: Annotated["Int64Array", EachWay("", "Holes in the stream {way}.")]
-    gap_bytes: Annotated["Int64Array", EachWay("bytes", "Bytes {way} that were never captured.")]
+    keepalive_packets: Annotated[
+        "Int64Array", PerDirection("packets", "TCP keep-alives {direction}.")
+    ]
+    gaps: Annotated["Int64Array", PerDirection("", "Holes in the stream {direction}.")]
+    gap_bytes: Annotated[
+        "Int64Array", PerDirection("bytes", "Bytes {direction} that were never captured.")
+    ]
     snaplen_cut_bytes: Annotated[
-        "Int64Array", EachWay("bytes", "Bytes {way} that the snap length cut off.")
+        "Int64Array", PerDirection("bytes", "Bytes {direction} that the snap length cut off.")
     ]
     conflict_bytes: Annotated[
-        "Int64Array", EachWay("bytes", "Bytes {way} that came twice with different content.")
+        "Int64Array",
+        PerDirection("bytes", "Bytes {direction} that came twice with different content."),
     ]
     zero_window_ns: Annotated[
-        "Int64Array", EachWay("ns", "How long the receiver of what goes {way} had no room.")
+        "Int64Array",
+        PerDirection("ns", "How long the receiver of what goes {direction} had no room."),
     ]
     isn: Annotated[
         "Int64Array",
-        EachWay("", "Initial sequence number {way}.", "the SYN is not in the capture"),
+        PerDirection("", "Initial sequence number {direction}.", "the SYN is not in the capture"),
     ]
     first_seq: Annotated[
-        "Int64Array", EachWay("", "First TCP sequence number of payload {way}.", "no payload")
+        "Int64Array",
+        PerDirection("", "First TCP sequence number of payload {direction}.", "no payload"),
     ]
     last_seq: Annotated[
         "Int64Array",
-        EachWay("", "TCP sequence number after the last payload byte {way}.", "no payload"),
+        PerDirection(
+            "", "TCP sequence number after the last payload byte {direction}.", "no payload"
+        ),
     ]
 
 
-TCP_COLUMNS: Final[dict[str, EachWay]] = {
+TCP_COLUMNS: Final[dict[str, PerDirection]] = {
     name: annotation.__metadata__[0] for name, annotation in get_annotations(TcpColumns).items()
 }
 # Columns that frames fill, by the name of the column of TCP behind which they stand.
 _OF_FRAMES: Final = {
     "stream_bytes": {
-        "decoded_bytes": EachWay("bytes", "Stream bytes {way} in complete frames."),
-        "frames": EachWay("frames", "Frames {way}."),
+        "decoded_bytes": PerDirection("bytes", "Stream bytes {direction} in complete frames."),
+        "frames": PerDirection("frames", "Frames {direction}."),
     },
     "conflict_bytes": {
-        "unparsed_bytes": EachWay("bytes", "Bytes {way} that are in no complete frame."),
+        "unparsed_bytes": PerDirection("bytes", "Bytes {direction} that are in no complete frame."),
     },
 }
 _DIRECTIONS: Final = (("to_broker", "to the broker"), ("to_client", "to the client"))
@@ -87,8 +97,8 @@ _DIRECTIONS: Final = (("to_broker", "to the broker"), ("to_client", "to the clie
 def _both_directions() -> Iterator[Column]:
     for counter, column in TCP_COLUMNS.items():
         for stem, each in {counter: column, **_OF_FRAMES.get(counter, {})}.items():
-            for suffix, way in _DIRECTIONS:
-                meaning = each.meaning.format(way=way)
+            for suffix, direction in _DIRECTIONS:
+                meaning = each.meaning.format(direction=direction)
                 yield number(f"{stem}_{suffix}", each.unit, meaning, each.null)
 
 
@@ -153,10 +163,10 @@ TABLE: Final = Table(
             number(
                 f"fin_packet_{suffix}",
                 "",
-                f"Packet with which the stream {way} was complete.",
+                f"Packet with which the stream {direction} was complete.",
                 "no end of it was seen",
             )
-            for suffix, way in _DIRECTIONS
+            for suffix, direction in _DIRECTIONS
         ),
         CAPTURE,
         ORIGIN_CAPTURE,

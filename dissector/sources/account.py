@@ -71,7 +71,7 @@ class Account:
                 self.ignored[reason] = self.ignored.get(reason, 0) + count
 
     def _add_connections(self, block: TableBlock) -> None:
-        for way in ("to_broker", "to_client"):
+        for direction in ("to_broker", "to_client"):
             for total, column in (
                 ("stream_bytes", "stream_bytes"),
                 ("decoded_bytes", "decoded_bytes"),
@@ -79,7 +79,7 @@ class Account:
                 ("cut_bytes", "snaplen_cut_bytes"),
                 ("unparsed_bytes", "unparsed_bytes"),
             ):
-                more = _total(block, f"{column}_{way}")
+                more = _total(block, f"{column}_{direction}")
                 setattr(self, total, getattr(self, total) + more)
         self.one_way += _one_way(block)
 
@@ -182,7 +182,7 @@ class Account:
 def _one_way(block: TableBlock) -> int:
     """Connections that were decoded, and of which one direction has no packet."""
     columns = [
-        [_numbers(block, f"{name}_{way}") for way in ("to_broker", "to_client")]
+        [_numbers(block, f"{name}_{direction}") for direction in ("to_broker", "to_client")]
         for name in ("packets", "decoded_bytes")
     ]
     (asking, answering), (asked, answered) = columns

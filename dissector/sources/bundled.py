@@ -88,17 +88,17 @@ def read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
     odd = [name for name in names if "/" in name or "\\" in name or name.startswith(".")]
     if odd:
         raise InputError("the bundle is damaged: parts of it name folders")
-    told: Any = None
+    manifest: Any = None
     with contextlib.suppress(ValueError, RecursionError):
-        told = json.loads(read_part(archive, MANIFEST))
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        manifest = json.loads(read_part(archive, MANIFEST))
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"the bundle is damaged: its {MANIFEST} cannot be read")
-    version = told.get("format_version")
+    version = manifest.get("format_version")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise InputError(
             f"the bundle is of a newer program (format {version!s:.9}): update this one"
         )
-    return told
+    return manifest
 
 
 def read_part(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -198,13 +198,13 @@ def _last_in_tail(tail: bytes, layout: PcapLayout, first_seconds: int) -> int | 
     )
     after = np.arange(count) + layout.record_header_bytes + captured
     after[~is_credible] = -1
-    place = len(tail)
+    index = len(tail)
     last: int | None = None
     for _ in range(_CONFIRMING):
-        starts = np.flatnonzero(after == place)
+        starts = np.flatnonzero(after == index)
         if len(starts) != 1:
             return None
-        place = int(starts[0])
+        index = int(starts[0])
         if last is None:
-            last = int(seconds[place]) * 1_000_000_000 + int(fraction[place]) * layout.unit_ns
+            last = int(seconds[index]) * 1_000_000_000 + int(fraction[index]) * layout.unit_ns
     return last

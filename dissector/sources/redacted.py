@@ -19,6 +19,7 @@ from dissector.capture.reader import CaptureReader
 from dissector.codecs.redaction import Span, masked, secrets
 from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, TABLE
+from dissector.endpoints import FlowKey
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.fragments import Fragments, fragment_at
 from dissector.packet.reader import PacketReader
@@ -35,14 +36,8 @@ _LINK_HEAD: Final = 14
 _PROBE_BYTES: Final = 64
 _HALF: Final = 1 << 31
 _WHOLE: Final = 1 << 32
-_WAYS: Final = (
-    *("source_high", "source_low", "source_port"),
-    *("destination_high", "destination_low", "destination_port"),
-)
 
 RAW_BYTES: Final = "raw bytes, secrets too, which --redact hides"
-
-Way = tuple[int, ...]
 
 
 class Frame(NamedTuple):
@@ -74,7 +69,7 @@ class Segment(NamedTuple):
     was cut."""
 
     packet: int
-    way: Way
+    flow: FlowKey
     sequence: int
     offset: int
     header: bytes
@@ -87,7 +82,7 @@ class Segment(NamedTuple):
         if not self.is_whole:
             return False
         whole = self.header + self.payload
-        high, low, _, other_high, other_low, _ = self.way
+        high, low, _, other_high, other_low, _ = self.flow
         total = len(whole) + 6
         for half in (high, low, other_high, other_low):
             total += sum((half >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
@@ -248,16 +243,16 @@ class _KeptFragments(Fragments):
         piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
         if not isinstance(piece, int) and len(piece.payload) and data is self._data:
             first = piece.payload.ctypes.data - data.ctypes.data
-            place = (piece.start, first, len(piece.payload))
-            self._pieces.setdefault(piece.key, []).append(place)
-        said = super().add(data, walk)
-        if said < 0 and not isinstance(piece, int):
+            span = (piece.start, first, len(piece.payload))
+            self._pieces.setdefault(piece.key, []).append(span)
+        status = super().add(data, walk)
+        if status < 0 and not isinstance(piece, int):
             at = int(position.offset[0])
             first_byte = int(self.side[at])
             head = (first_byte & 15) * 4 if first_byte >> 4 == 4 else len(piece.head)
             for start, first, size in self._pieces.pop(piece.key, []):
                 self.origins.append((at + head + start, first, size))
-        return said
+        return status
 
 
 class _Packets:
@@ -296,15 +291,15 @@ class _Packets:
         for row, (offset, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
             self._rows.append((offset, size, first_packet + row, reasons[row]))
         names = ("packet", "source", "offset", "captured_bytes", "wire_bytes", "sequence", "flags")
-        cells = [getattr(found, name)[:count].tolist() for name in (*names, *_WAYS)]
-        for packet, source, offset, size, wire, sequence, flags, *way in zip(*cells, strict=True):
+        cells = [getattr(found, name)[:count].tolist() for name in (*names, *FlowKey._fields)]
+        for packet, source, offset, size, wire, sequence, flags, *flow in zip(*cells, strict=True):
             data = packets.side if source else self._data
             start = offset - 4 * ((flags >> 12) & 15)
             header, payload = data[start:offset].tobytes(), data[offset : offset + size].tobytes()
             origins = list(self._fragments.origins) if source else None
             self.segments.append(
                 Segment(
-                    packet, tuple(way), sequence, offset, header, payload, origins, wire == size
+                    packet, FlowKey(*flow), sequence, offset, header, payload, origins, wire == size
                 )
             )
 
@@ -314,15 +309,15 @@ class _Packets:
         old, new = (
             np.frombuffer(each, np.uint8).astype(np.int64) for each in (segment.payload, payload)
         )
-        places = np.flatnonzero(old != new)
-        if not len(places):
+        changed = np.flatnonzero(old != new)
+        if not len(changed):
             return
-        self.changed += len(places)
-        self._put(segment.origins, segment.offset + places, new[places])
+        self.changed += len(changed)
+        self._put(segment.origins, segment.offset + changed, new[changed])
         if not segment.is_right():
             return
-        weights = np.where((places + len(segment.header)) & 1, 1, 256)
-        delta = int(((new - old)[places] * weights).sum())
+        weights = np.where((changed + len(segment.header)) & 1, 1, 256)
+        delta = int(((new - old)[changed] * weights).sum())
         stored = int.from_bytes(segment.header[_SUM_AT : _SUM_AT + 2], "big")
         moved = 0xFFFF - ((0xFFFF - stored + delta - 1) % 0xFFFF + 1)
         at = segment.offset - len(segment.header) + _SUM_AT
@@ -330,8 +325,8 @@ class _Packets:
 
     def _put(self, origins: Origins | None, positions: Int64Array, values: Int64Array) -> None:
         for position, value in zip(positions.tolist(), values.tolist(), strict=True):
-            for place in _origin(origins, position):
-                self._data[place] = value
+            for target in _origin(origins, position):
+                self._data[target] = value
 
     def hide_the_rest(self) -> None:
         """Packets without a segment: fragments of nothing as a whole, others by what is found."""
@@ -372,39 +367,39 @@ def redact_capture(data: bytearray, options: Options) -> int:
         options: how it is dissected.
     """
     view = np.frombuffer(data, np.uint8)
-    told = dataclasses.replace(options, follow_connection=ALL, want_detail="none", properties=False)
-    streams = _Streams(view, told).streams
+    full = dataclasses.replace(options, follow_connection=ALL, want_detail="none", properties=False)
+    streams = _Streams(view, full).streams
     packets = _Packets(view)
-    by_way = _places(streams.values(), packets.segments)
+    by_flow = _streams_by_flow(streams.values(), packets.segments)
     for segment in packets.segments:
         if segment.payload:
-            packets.write(segment, _hidden_payload(segment, by_way.get(segment.way, [])))
+            packets.write(segment, _hidden_payload(segment, by_flow.get(segment.flow, [])))
     packets.hide_the_rest()
     return packets.changed
 
 
-def _places(
+def _streams_by_flow(
     streams: Iterable[Stream], segments: Iterable[Segment]
-) -> dict[Way, list[tuple[int, Stream]]]:
-    """By way, the streams that went it, and the sequence number of their offset 0."""
+) -> dict[FlowKey, list[tuple[int, Stream]]]:
+    """By flow, its streams, and the sequence number of their offset 0."""
     by_packet: dict[int, list[Segment]] = {}
     for segment in segments:
         by_packet.setdefault(segment.packet, []).append(segment)
-    found: dict[Way, list[tuple[int, Stream]]] = {}
+    found: dict[FlowKey, list[tuple[int, Stream]]] = {}
     for stream in streams:
         for offset, data, packet in stream.pieces:
-            place = _place_of(by_packet.get(packet, []), offset, data)
-            if place is not None:
-                found.setdefault(place[0], []).append((place[1], stream))
+            found_at = _find(by_packet.get(packet, []), offset, data)
+            if found_at is not None:
+                found.setdefault(found_at[0], []).append((found_at[1], stream))
                 break
     return found
 
 
-def _place_of(segments: list[Segment], offset: int, data: bytes) -> tuple[Way, int] | None:
+def _find(segments: list[Segment], offset: int, data: bytes) -> tuple[FlowKey, int] | None:
     for segment in segments:
         at = segment.payload.find(data[:_PROBE_BYTES])
         if at >= 0:
-            return segment.way, (segment.sequence + at - offset) % _WHOLE
+            return segment.flow, (segment.sequence + at - offset) % _WHOLE
     return None
 
 

@@ -165,8 +165,10 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
         groups = _rings(paths, looks)
     else:
         groups = [[path] for path in paths]
-    said = [f"{path}: all of it is in {other}, and read once" for path, other in repeated.items()]
-    return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems, said)
+    remarks = [
+        f"{path}: all of it is in {other}, and read once" for path, other in repeated.items()
+    ]
+    return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems, remarks)
 
 
 def _empty_folders(

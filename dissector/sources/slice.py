@@ -5,14 +5,15 @@ brought its first byte to the one that completed it. Their bytes, times and wire
 they were.
 """
 
-import ipaddress
 from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dissector.blocks import Int64Array
 from dissector.capture.interfaces import InterfaceTexts
 from dissector.capture.write import interface_block, packet_block, section_block
+from dissector.endpoints import FlowKey
 from dissector.packet.columns import SegmentColumns
 from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
@@ -20,41 +21,11 @@ from dissector.sources.rings import Chain
 _OPENING_OR_CLOSING: Final = 7  # FIN, SYN, RST
 
 
-class EndPoints(NamedTuple):
-    """Who sends to whom, as segments have it; addresses as two signed 64-bit halves."""
-
-    source_high: int
-    source_low: int
-    source_port: int
-    destination_high: int
-    destination_low: int
-    destination_port: int
-
-    def mirrored(self) -> "EndPoints":
-        """The other direction of the same connection."""
-        return EndPoints(*self[3:], *self[:3])
-
-
-def _halves(address: str) -> tuple[int, int]:
-    packed = ipaddress.ip_address(address).packed
-    if len(packed) == 4:
-        return 0, int.from_bytes(packed, "big")
-    return (
-        int.from_bytes(packed[:8], "big", signed=True),
-        int.from_bytes(packed[8:], "big", signed=True),
-    )
-
-
-def end_points(source: str, source_port: int, destination: str, port: int) -> EndPoints:
-    """End points from addresses as the tables show them."""
-    return EndPoints(*_halves(source), source_port, *_halves(destination), port)
-
-
 class Span(NamedTuple):
-    """A time in which packets of a way are wanted, also those without payload; is_flagged: of them
+    """A time in which packets of a flow are wanted, also those without payload; is_flagged: of them
     those that open or close a connection."""
 
-    way: EndPoints
+    flow: FlowKey
     first_ns: int
     last_ns: int
     is_flagged: bool
@@ -69,34 +40,34 @@ class PacketSelection:
     def __init__(self) -> None:
         self.taken: list[int] = []
         self.spans: list[Span] = []
-        self._firsts: dict[EndPoints, list[int]] = {}
-        self._lasts: dict[EndPoints, list[int]] = {}
-        self._merged: dict[EndPoints, tuple[Int64Array, Int64Array]] = {}
+        self._firsts: dict[FlowKey, list[int]] = {}
+        self._lasts: dict[FlowKey, list[int]] = {}
+        self._merged: dict[FlowKey, tuple[Int64Array, Int64Array]] = {}
 
-    def add(self, way: EndPoints, first_packet: int, last_packet: int) -> None:
+    def add(self, flow: FlowKey, first_packet: int, last_packet: int) -> None:
         """Want the packets of a frame."""
-        self._firsts.setdefault(way, []).append(first_packet)
-        self._lasts.setdefault(way, []).append(last_packet)
+        self._firsts.setdefault(flow, []).append(first_packet)
+        self._lasts.setdefault(flow, []).append(last_packet)
 
     def merge(self) -> None:
         """Order the ranges and join those that overlap; call it once, when all are added."""
-        for way, firsts in self._firsts.items():
+        for flow, firsts in self._firsts.items():
             first = np.array(firsts, np.int64)
             order = np.argsort(first, kind="stable")
             first = first[order]
-            last = np.maximum.accumulate(np.array(self._lasts[way], np.int64)[order])
+            last = np.maximum.accumulate(np.array(self._lasts[flow], np.int64)[order])
             begins = np.concatenate([[True], first[1:] > last[:-1]])
             ends = np.concatenate([begins[1:], [True]])
-            self._merged[way] = (first[begins], last[ends])
+            self._merged[flow] = (first[begins], last[ends])
 
     def rows(self, segments: SegmentColumns, count: int) -> Int64Array:
         """Which of the first `count` segments are wanted."""
         chosen = np.zeros(count, bool)
         if count:
             low, high = int(segments.packet[0]), int(segments.packet[count - 1])
-            for way, (first, last) in self._merged.items():
+            for flow, (first, last) in self._merged.items():
                 if first[0] <= high and low <= last[-1]:
-                    chosen |= _of_way(segments, count, way) & _within(
+                    chosen |= of_flow(segments, count, flow) & _within(
                         segments.packet[:count], first, last
                     )
         chosen &= segments.wire_bytes[:count] > 0
@@ -110,12 +81,13 @@ def _in_span(segments: SegmentColumns, count: int, span: Span) -> np.ndarray:
     inside = (times >= span.first_ns) & (times <= span.last_ns)
     if span.is_flagged:
         inside &= (segments.flags[:count] & _OPENING_OR_CLOSING) != 0
-    return inside & _of_way(segments, count, span.way) if inside.any() else inside
+    return inside & of_flow(segments, count, span.flow) if inside.any() else inside
 
 
-def _of_way(segments: SegmentColumns, count: int, way: EndPoints) -> np.ndarray:
-    matches = np.ones(count, bool)
-    for name, value in way._asdict().items():
+def of_flow(segments: SegmentColumns, count: int, flow: FlowKey) -> npt.NDArray[np.bool_]:
+    """Which of the first `count` segments are of a flow, bool[count]."""
+    matches = np.ones(count, np.bool_)
+    for name, value in flow._asdict().items():
         matches &= getattr(segments, name)[:count] == value
     return matches
 

@@ -188,11 +188,11 @@ class SparkEngine:
         """Write down the views that are read more than once: Spark would make them again for each
         place of a text that names them."""
         views = self._tables | {view.name: view.query for view in prelude()}
-        readers = Counter(name for text in queries for name in views for _ in places(name, text))
+        readers = Counter(name for text in queries for name in views for _ in reads_of(name, text))
         for name in reversed(views):
             if readers[name]:
                 for inner in views:
-                    readers[inner] += len(places(inner, views[name]))
+                    readers[inner] += len(reads_of(inner, views[name]))
         for name, query in views.items():
             if readers[name] > 1 and name not in self._settled:
                 target = self._folder / f"settled-{self._rounds}" / name
@@ -253,7 +253,7 @@ def _outcome_of(function: Callable[[Task], Result], task: Task) -> tuple[list[Re
         return [], str(problem)
 
 
-def places(name: str, text: str) -> list[str]:
+def reads_of(name: str, text: str) -> list[str]:
     """Where a text reads a view, one for each."""
     return re.findall(rf"\b(?:FROM|JOIN)\s+{name}\b", text)
 

@@ -147,10 +147,10 @@ def find_java() -> Java:
     raise DependencyError(f"Spark needs Java {OLDEST_JAVA} or later: {looked}; {HOW_TO_GET_JAVA}")
 
 
-def _keep(folder: int, name: str, text: str, place: Path, mode: int) -> None:
+def _keep(folder: int, name: str, text: str, path: Path, mode: int) -> None:
     """Put a small file in place, unless it is there."""
     try:
-        is_there = trust.read_file(folder, name, place / name) == text.encode()
+        is_there = trust.read_file(folder, name, path / name) == text.encode()
     except (OSError, trust.DistrustedError):
         is_there = False
     if not is_there:
@@ -238,10 +238,10 @@ def shuffle_partitions(rows: int, cores: int) -> int:
 def memory_megabytes(rows: int, free_bytes: int | None) -> int:
     """How much memory Java gets where it does all the work: by the rows of the lake, from 1 GB to
     4 GB, and at most half of what is free."""
-    wanted = min(_MOST_MEGABYTES, _LEAST_MEGABYTES + rows // _ROWS_OF_A_MEGABYTE)
+    megabytes = min(_MOST_MEGABYTES, _LEAST_MEGABYTES + rows // _ROWS_OF_A_MEGABYTE)
     if free_bytes is not None:
-        wanted = min(wanted, (free_bytes >> 20) // 2)
-    return max(_LEAST_MEGABYTES, wanted)
+        megabytes = min(megabytes, (free_bytes >> 20) // 2)
+    return max(_LEAST_MEGABYTES, megabytes)
 
 
 def start(

@@ -190,11 +190,11 @@ class FactSums:
 
     def _connections(self, block: TableBlock) -> None:
         self._count(self.connections, block, ("protocol", "ended"))
-        for way in ("to_broker", "to_client"):
+        for direction in ("to_broker", "to_client"):
             for name in ("gaps", "gap_bytes"):
-                values = column(block, f"{name}_{way}")
+                values = column(block, f"{name}_{direction}")
                 setattr(self, name, getattr(self, name) + int(values[values != NULL].sum()))
-            values = column(block, f"retransmitted_packets_{way}")
+            values = column(block, f"retransmitted_packets_{direction}")
             self.retransmitted += int(values[values != NULL].sum())
 
     def _end_rotation(self, block: TableBlock) -> None:

@@ -263,8 +263,8 @@ class _Libpcap:
         try:
             failed = call(handle, ctypes.byref(result), text.encode(), 1, ctypes.c_uint(0xFFFFFFFF))
             if failed:
-                said = self._library.pcap_geterr(handle).decode(errors="replace")
-                raise UsageError(f"--bpf {text!r}: {said}")
+                reason = self._library.pcap_geterr(handle).decode(errors="replace")
+                raise UsageError(f"--bpf {text!r}: {reason}")
             steps = tuple(
                 Step(each.code, each.if_true, each.if_false, each.constant)
                 for each in (result.steps[index] for index in range(result.length))
@@ -281,8 +281,8 @@ class _Libpcap:
         """A handle on a live interface; None where that is not allowed."""
         if interface is None:
             return None
-        said = ctypes.create_string_buffer(_ERROR_BYTES)
-        handle = ctypes.c_void_p(self._library.pcap_create(interface.encode(), said))
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        handle = ctypes.c_void_p(self._library.pcap_create(interface.encode(), error))
         if not handle:
             return None
         if self._library.pcap_activate(handle) < 0:

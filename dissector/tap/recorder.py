@@ -9,7 +9,6 @@ its kind on its connection for a minute, and there are only so many a minute.
 import contextlib
 import errno
 import fcntl
-import ipaddress
 import os
 import queue
 import threading
@@ -19,21 +18,21 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.dissection import Options
-from dissector.endpoints import Endpoint
+from dissector.endpoints import Endpoint, FlowKey
 from dissector.errors import OutputError
 from dissector.outputs import remove_left
-from dissector.packet.columns import PacketColumns, SegmentColumns
+from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketReader
 from dissector.schemas.rows import arrow_batch
 from dissector.schemas.text import gathered
 from dissector.sources.private import private
 from dissector.sources.redacted import RAW_BYTES, redact_capture
+from dissector.sources.slice import of_flow
 from dissector.tap.pieces import Piece
 from dissector.tap.service import Signals
 from dissector.tap.triggers import Trigger, Triggers, of_signal
@@ -52,7 +51,6 @@ _UNFINISHED: Final = ".unfinished"
 _APPLICATION: Final = "pulsar-dissector tap"
 
 Ends = tuple[Endpoint, Endpoint]
-Mask = npt.NDArray[np.bool_]
 
 
 class _Chunk(NamedTuple):
@@ -209,13 +207,16 @@ class Recorder:
     def _note_closed(self, block: TableBlock) -> None:
         """Remember end points: rows of facts may come after the connection's own, and they come
         where there are frames alone, so a scan leaves nothing here."""
-        frames = [np.asarray(block.columns[f"frames_{way}"]) for way in ("to_broker", "to_client")]
+        frames = [
+            np.asarray(block.columns[f"frames_{direction}"])
+            for direction in ("to_broker", "to_client")
+        ]
         with_frames = np.flatnonzero(sum(frames) > 0)
         if not len(with_frames):
             return
         rows = arrow_batch(block).select(_ENDS).take(pa.array(with_frames))
         for connection, *ends in zip(*(c.to_pylist() for c in rows.columns), strict=True):
-            self._closed[connection] = (_end(*ends[:2]), _end(*ends[2:]))
+            self._closed[connection] = (Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:]))
         while len(self._closed) > _CLOSED:
             self._closed.pop(next(iter(self._closed)))
 
@@ -275,16 +276,6 @@ def _bytes_of(chunk: _Chunk) -> int:
     return chunk.data.nbytes + chunk.packets.matrix.nbytes
 
 
-def _end(address: str, port: int) -> Endpoint:
-    found = ipaddress.ip_address(address)
-    if found.version == 4:
-        return Endpoint(4, 0, int(found), int(port))
-    high, low = (
-        int.from_bytes(half, "big", signed=True) for half in (found.packed[:8], found.packed[8:])
-    )
-    return Endpoint(6, high, low, int(port))
-
-
 def _packet(chunk: _Chunk, row: int, trigger: Trigger) -> bytes:
     packets = chunk.packets
     start = int(packets.offset[row])
@@ -315,18 +306,7 @@ def _wanted_rows(chunk: _Chunk, task: _Task) -> Int64Array:
     segments, found = PacketReader(block_rows=rows).read(
         chunk.data, chunk.packets, rows, 0, task.link_types
     )
-    one, other = task.ends
-    is_wanted = _of_way(segments, found, one, other) | _of_way(segments, found, other, one)
+    flow = FlowKey.between(*task.ends)
+    is_wanted = of_flow(segments, found, flow) | of_flow(segments, found, flow.mirrored())
     numbers = segments.packet[:found][is_wanted]
     return numbers[in_time[numbers]]
-
-
-def _of_way(segments: SegmentColumns, count: int, source: Endpoint, destination: Endpoint) -> Mask:
-    return np.asarray(
-        (segments.source_high[:count] == source.high)
-        & (segments.source_low[:count] == source.low)
-        & (segments.source_port[:count] == source.port)
-        & (segments.destination_high[:count] == destination.high)
-        & (segments.destination_low[:count] == destination.low)
-        & (segments.destination_port[:count] == destination.port)
-    )

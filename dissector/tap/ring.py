@@ -162,7 +162,7 @@ class Ring:
         """Memory of the ring."""
         return self.blocks * BLOCK_BYTES
 
-    def place(self, memory: ByteArray, start: int) -> None:
+    def start_in(self, memory: ByteArray, start: int) -> None:
         """The ring lies at this place of the shared memory; packets come from now on."""
         self.memory, self._start = memory, start
         attach(self.socket, self._program)
@@ -302,7 +302,7 @@ def map_rings(rings: Sequence[Ring]) -> ByteArray:
     memory: ByteArray = np.ctypeslib.as_array((ctypes.c_uint8 * total).from_address(base))
     start = 0
     for ring in rings:
-        ring.place(memory, start)
+        ring.start_in(memory, start)
         start += ring.bytes
     return memory
 

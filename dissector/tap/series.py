@@ -154,10 +154,10 @@ class Histograms:
             names: the columns that are our labels; chosen: groups, all if None.
         """
         keys = groups.keys(names)
-        wanted = list(range(len(keys)) if chosen is None else chosen)
-        indices = {key: index for index, key in enumerate(dict.fromkeys(keys[n] for n in wanted))}
+        rows = list(range(len(keys)) if chosen is None else chosen)
+        indices = {key: index for index, key in enumerate(dict.fromkeys(keys[n] for n in rows))}
         numbers = np.full(len(keys), -1, np.int64)
-        for number in wanted:
+        for number in rows:
             numbers[number] = indices[keys[number]]
         matrix, sums = tallied(
             durations_ns, groups.of_row, numbers, FIRST_OCTAVE, len(BOUNDS_NS) + 1

@@ -130,10 +130,10 @@ class Tap:
         """Say something about the tap itself in the running rotation."""
         self._findings.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows of what is open after all packets so far."""
         self._give_out(self.dissection.settle())
-        return self.dissection.standing()
+        return self.dissection.open_rows()
 
     def run(self) -> None:
         """Go on until the input ends, a signal wants it, or the time is over.

@@ -51,20 +51,20 @@ class Triggers:
         wanted: names out of NAMES. latency_ns: sends slower than this one.
     """
 
-    def __init__(self, wanted: Sequence[str] = NAMES, latency_ns: int = LATENCY_NS) -> None:
-        unknown = set(wanted) - set(NAMES)
+    def __init__(self, names: Sequence[str] = NAMES, latency_ns: int = LATENCY_NS) -> None:
+        unknown = set(names) - set(NAMES)
         if unknown:
             known = ", ".join(NAMES)
             raise UsageError(f"--trigger {sorted(unknown)[0]}: choose of {known}")
-        self._wanted = frozenset(wanted)
+        self._names = frozenset(names)
         self._latency_ns = latency_ns
-        self._balances = Balances() if STALL in self._wanted else None
+        self._balances = Balances() if STALL in self._names else None
 
     def of(self, block: TableBlock) -> Iterator[Trigger]:
         """The triggers in a block of any table."""
         if not block.rows:
             return
-        if block.table == "frames" and CHECKSUM in self._wanted:
+        if block.table == "frames" and CHECKSUM in self._names:
             yield from self._checksums(block)
         elif block.table == "exchanges":
             yield from self._exchanges(block)
@@ -88,12 +88,12 @@ class Triggers:
             yield Trigger(CHECKSUM, text, connection, first_ns, last_ns, packet)
 
     def _exchanges(self, block: TableBlock) -> Iterator[Trigger]:
-        if LATENCY in self._wanted:
+        if LATENCY in self._names:
             slow = is_text(block, "kind", "publish")
             slow &= column(block, "latency_ns") > self._latency_ns
             for row in np.flatnonzero(slow).tolist():
                 yield _of_exchange(block, row, LATENCY)
-        if ERROR in self._wanted:
+        if ERROR in self._names:
             codes, names = column_codes(block.columns.get("error_code"), block.rows)
             for row in np.flatnonzero(codes >= 0).tolist():
                 yield _of_exchange(block, row, ERROR, plain_text(names[int(codes[row])]))

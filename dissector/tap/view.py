@@ -188,8 +188,8 @@ class View:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        said = [*self._summary(), *([f"topics in {folder}"] if folder else [])]
-        texts = [Text(self._escape(text)) for text in said]
+        head = [*self._summary(), *([f"topics in {folder}"] if folder else [])]
+        texts = [Text(self._escape(text)) for text in head]
         self._live.update(Group(*texts, table), refresh=True)
 
     def _room(self, columns: Sequence[Sequence[str]]) -> int:

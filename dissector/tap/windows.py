@@ -2,7 +2,7 @@
 
 A window is a minute, or less of it where that is more rows than memory may hold. The rules see it
 and the one before, as if the capture had begun and ended with them: rows that closed in them, and
-those of what is open (`Dissection.standing`). What goes over from one window into the next is seen
+those of what is open (`Dissection.open_rows`). What goes over from one window into the next is seen
 whole in one of the two looks at it, unless it lasts longer than a window.
 
 The loop hands over blocks and goes on; it never waits for a live input. While one window is judged
@@ -50,7 +50,7 @@ class Window(NamedTuple):
     run: str
     follows: bool
     closed: Sequence[TableBlock]
-    standing: Sequence[TableBlock]
+    open_rows: Sequence[TableBlock]
     last_ns: int
 
 
@@ -139,7 +139,7 @@ class Windows:
             or self._last_ns - self._first_ns >= self._lasts_ns
             or now - self._began >= self._lasts_ns / _NS
         ):
-            self._end(self._tap.standing)
+            self._end(self._tap.open_rows)
 
     def take(self) -> list[Finding]:
         """What was found since the last call."""
@@ -155,16 +155,16 @@ class Windows:
         self._waiting.put(None)
         self._thread.join()
 
-    def _end(self, standing: Callable[[], Sequence[TableBlock]]) -> None:
+    def _end(self, open_rows: Callable[[], Sequence[TableBlock]]) -> None:
         """Hand the running window over, or pass it over where one waits already."""
         run = self._run
         if run is None or not self._blocks:
             return
         if self._may_wait or not self._waiting.full():
             # Before the blocks are taken: it may be that further rows close.
-            open_rows = standing()
+            rows = open_rows()
             follows, self._run_before = run == self._run_before, run
-            self._waiting.put(Window(run, follows, self._blocks, open_rows, self._last_ns))
+            self._waiting.put(Window(run, follows, self._blocks, rows, self._last_ns))
         else:
             self._run_before = None
             self.skipped += 1
@@ -193,7 +193,7 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
     """What the rules find in rows that closed, and those that stood open at a window's end."""
     run = window.run
     end = small_table([(window.last_ns, run)], last_ts_ns=NUMBER, capture=TEXT)
-    tables = _joined(rows, {**_tables(window.standing, run), "capture_files": end})
+    tables = _joined(rows, {**_tables(window.open_rows, run), "capture_files": end})
     read = reading()
     with DuckdbEngine(threads=1, memory=_MEMORY) as db:
         db.expect(sum(each.num_rows for each in tables.values()))

@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from dissector.endpoints import Endpoint
+from dissector.endpoints import Endpoint, FlowKey
 from tests.naive.endpoints import community_id, connection_key
 
 
@@ -23,6 +23,13 @@ def endpoint(text: str, port: int) -> Endpoint:
 @pytest.mark.parametrize("text", ["10.0.0.1", "255.255.255.255", "::1", "fe80::1", "ff::ffff:1"])
 def test_addresses_survive_the_two_halves(text):
     assert endpoint(text, 1).text() == text
+    assert Endpoint.of(text, 1) == endpoint(text, 1)
+
+
+def test_a_flow_has_its_ends_as_segments_have_them():
+    flow = FlowKey.between(Endpoint.of("fe80::1", 5), Endpoint.of("10.0.0.1", 6650))
+    assert flow == (-0x180_0000_0000_0000, 1, 5, 0, 0x0A00_0001, 6650)
+    assert flow.mirrored() == (0, 0x0A00_0001, 6650, -0x180_0000_0000_0000, 1, 5)
 
 
 def test_the_lower_address_comes_first_then_the_lower_port():

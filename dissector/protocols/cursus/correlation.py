@@ -207,7 +207,7 @@ class Correlation:
     def _connection_over(self, connection: int, is_capture_over: bool) -> None:
         """A connection is over, or the capture is, and what waits may be joined to the next."""
         session = self._sessions.get(connection)
-        facts = self.standing_facts(connection)
+        facts = self.open_facts(connection)
         if facts is not None:
             self.negotiated[connection] = facts
         if is_capture_over:
@@ -222,7 +222,7 @@ class Correlation:
             self._open.close(connection, session)
         self._effects.groups.open.close_connection(connection)
 
-    def standing_facts(self, connection: int) -> ConnectionFacts | None:
+    def open_facts(self, connection: int) -> ConnectionFacts | None:
         """What was negotiated on a connection so far."""
         session = self._sessions.get(connection)
         facts = None if session is None else self._effects.negotiated.get(session)

@@ -173,9 +173,9 @@ class CursusFacts:
         """What is known of a connection that is over, which is forgotten."""
         return self._correlation.negotiated.pop(connection, None)
 
-    def standing_facts(self, connection: int) -> ConnectionFacts | None:
+    def open_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection by now."""
-        return self._correlation.standing_facts(connection)
+        return self._correlation.open_facts(connection)
 
     def repeated(self) -> Collection[int]:
         """A proxy of Cursus is not known."""
@@ -192,7 +192,7 @@ class CursusFacts:
         self.findings.add(of_long_names(self._names.take_cut()))
         return self._correlation.subjects() + self._correlation.relations()
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
         shared = (self._names, self._readings)
         ended = deepcopy(self._correlation, {id(each): each for each in shared})

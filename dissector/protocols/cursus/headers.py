@@ -399,7 +399,7 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
 
 
 @inlined
-def _way_of_batch(data: ByteArray, at: int, end: int) -> int:
+def _direction_of_batch(data: ByteArray, at: int, end: int) -> int:
     """Clients write offset 0 in every record, brokers the stored ones and always acks 1."""
     for layout in (0, 2, 3):
         head = read_head(data, at, end, layout)
@@ -431,7 +431,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
         return UNKNOWN_DIRECTION
     shape = shape_of(data, at, end)
     if shape == BATCH_BODY:
-        return _way_of_batch(data, at, end)
+        return _direction_of_batch(data, at, end)
     if shape in (ENVELOPE, GZIP, LZ4_FRAME, XERIAL):
         return TO_BROKER
     if shape == JSON:

@@ -21,7 +21,7 @@ from dissector.limits import (
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
-from dissector.protocols.framing.block_output import FrameOutput, Sink
+from dissector.protocols.framing.block_output import FrameOutput, FrameSink
 from dissector.protocols.framing.connection_table import find_slot, grown_slots, release_slots
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.first_bytes import Records
@@ -90,7 +90,7 @@ class Framing:
         self,
         specs: Specs,
         ports_of: Callable[[int], tuple[int, int]],
-        sink: Sink,
+        sink: FrameSink,
         options: FramingOptions,
     ) -> None:
         self._specs = specs

@@ -30,7 +30,7 @@ _SOURCE: Final = COLUMN_NUMBER["source"]
 _DATA_OFFSET: Final = COLUMN_NUMBER["data_offset"]
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
-Sink = Callable[[FrameBlock], None]
+FrameSink = Callable[[FrameBlock], None]
 
 
 def _refuse(block: FrameBlock) -> None:
@@ -44,7 +44,7 @@ class FrameOutput:
     buffer, valid during one call of the framing; replays: ranges that lie in the arena.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: FrameSink) -> None:
         self._sink = sink
         self.state = new_state(SLOTS, ARENA_BYTES)
         self.matrix, self.frames = new_frame_columns(_FIRST_ROWS)

@@ -172,7 +172,7 @@ class PulsarFacts:
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
-        found = self.standing_facts(connection)
+        found = self.open_facts(connection)
         if self._legs.is_proxy_leg(connection):
             self._entries.set_leg(connection, False)
             self._exchanges.set_leg(connection, False)
@@ -180,7 +180,7 @@ class PulsarFacts:
         self._legs.pop(connection)
         return found
 
-    def standing_facts(self, connection: int) -> ConnectionFacts | None:
+    def open_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection by now."""
         facts, leg = self._handshakes.of(connection), self._legs.of(connection)
         if leg is None:
@@ -205,10 +205,10 @@ class PulsarFacts:
         self._entries.finish(self.findings)
         return subjects + exchanges + self._consumption.finish(self.findings)
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
-        found = self._registry.standing() + self._exchanges.standing()
-        return self._named(found) + self._consumption.standing()
+        found = self._registry.open_rows() + self._exchanges.open_rows()
+        return self._named(found) + self._consumption.open_rows()
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
         return named(blocks, self._commands)

@@ -143,8 +143,8 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
     section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
     count = unread(parts, "ack")
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
-    for way, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
-        if is_direction_missing(parts, way):
+    for direction, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
+        if is_direction_missing(parts, direction):
             section["total"] = unseen(section["total"], *keys)
             section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
     passed = {row["outcome"]: row["passed_over"] for row in parts.rows("passed_delivery_counts")}

@@ -49,8 +49,8 @@ def _files(files: list[Row]) -> Row:
 
 def _dropped(files: list[Row]) -> int | None:
     """Packets the interface lost; None where no file says, which is not the same as none."""
-    said = [file["dropped_by_interface"] for file in files]
-    counts = [count for count in said if count is not None]
+    reported = [file["dropped_by_interface"] for file in files]
+    counts = [count for count in reported if count is not None]
     return sum(counts) if counts else None
 
 
@@ -130,7 +130,7 @@ def coverage(parts: Parts) -> dict[str, Any]:
     files, connections, frames, notices = tables = [parts.rows(name) for name in names]
     total = _group(files, connections, frames, notices)
     total["one_way_connections"] = {
-        way: count for way, count in one_way_connections(parts).items() if count
+        direction: count for direction, count in one_way_connections(parts).items() if count
     }
     total["broker_leg_connections"] = twin_count(parts)
     total["limits_hit"] = _limits(total)

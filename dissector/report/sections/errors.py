@@ -42,7 +42,7 @@ def _group(found: list[Row], connections: str, texts: list[Row]) -> Row:
     for row in found:
         name = row["request_command"] or row["response_command"]
         commands[name] = commands.get(name, 0) + row["answers"]
-    said = dict.fromkeys(row["error_text"] for row in texts if row["error_text"])
+    seen = dict.fromkeys(row["error_text"] for row in texts if row["error_text"])
     return {
         "answers": sum(row["answers"] for row in found),
         "incidents": sum(row["incidents"] for row in found),
@@ -51,15 +51,15 @@ def _group(found: list[Row], connections: str, texts: list[Row]) -> Row:
         "topics": len({row["topic"] for row in found if row["topic"] is not None}),
         "first_ts": instant(low(row["first_ns"] for row in found)),
         "last_ts": instant(high(row["last_ns"] for row in found)),
-        "texts": list(said)[:MAX_TEXTS],
+        "texts": list(seen)[:MAX_TEXTS],
     }
 
 
 def _by_code(found: list[Row], texts: list[Row]) -> list[Row]:
     listed = []
     for (code,), mine in grouped(found, ("error_code",)).items():
-        said = [row for row in texts if row["error_code"] == code]
-        listed.append({"error_code": code, **_group(mine, "connections_of_code", said)})
+        texts_of_code = [row for row in texts if row["error_code"] == code]
+        listed.append({"error_code": code, **_group(mine, "connections_of_code", texts_of_code)})
     listed.sort(key=lambda row: (-row["answers"], nulls_last(row["error_code"])))
     return listed
 

@@ -249,8 +249,8 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
     }
     count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
-    for way, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
-        if is_direction_missing(parts, way):
+    for direction, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
+        if is_direction_missing(parts, direction):
             section["total"] = unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
                 section[name] = [unseen(row, *keys) for row in section[name]]

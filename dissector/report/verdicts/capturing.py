@@ -15,7 +15,7 @@ from dissector.report.verdict import (
     WHOLE,
     Remark,
     beside,
-    both_ways,
+    both_directions,
     holes,
     parts_text,
     step_text,
@@ -40,7 +40,7 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
         elif one_way < total["connections"]:
             whose = f"{count_text(one_way)} of {whose}"
         text = f"Only one direction of {whose} was captured."
-        found.append(Remark(LOOK, "coverage", text, both_ways(commands)))
+        found.append(Remark(LOOK, "coverage", text, both_directions(commands)))
     if total["tls_opaque_connections"] and not _is_mostly_tls(total):
         found.append(Remark(LOOK, "coverage", f"{_tls(total)}.", _tls_step()))
     limits = dict(total["limits_hit"])
@@ -91,12 +91,12 @@ def _lost(total: Row, commands: Commands) -> list[Remark]:
         found.append(Remark(LOOK, "coverage", text, step))
     serious = {code: n for code, n in total["notices_by_code"].items() if code in SERIOUS}
     if serious:
-        said = "; ".join(
+        text = "; ".join(
             f"{NOTICE_SENTENCES[code]} ({code}, {many(count, 'time')})"
             for code, count in serious.items()
         )
-        said = f"{said[0].upper()}{said[1:]}."
-        found.append(Remark(LOOK, "coverage", said, _notice_step(commands)))
+        text = f"{text[0].upper()}{text[1:]}."
+        found.append(Remark(LOOK, "coverage", text, _notice_step(commands)))
     return found
 
 
@@ -172,11 +172,11 @@ def _long_names(times: int) -> Remark:
 
 def _limits(limits: Mapping[str, int], commands: Commands) -> Remark:
     """Bounds that were hit: what each leaves out."""
-    said = "; ".join(
+    reasons = "; ".join(
         f"{NOTICE_SENTENCES.get(code, 'a bound on memory')} ({code}, {many(count, 'time')})"
         for code, count in limits.items()
     )
-    text = f"Some numbers are incomplete: {said}."
+    text = f"Some numbers are incomplete: {reasons}."
     step = step_text("Read fewer files at once, one by one", commands.other("dissector summary {}"))
     return Remark(BAD, "coverage", text, step)
 
@@ -202,11 +202,11 @@ def checksums(report: Row, commands: Commands) -> Remark:
         "capture_artefact": "in the capture only, the receiver took the frame",
         "unconfirmed": "not confirmed by the receiver",
     }
-    _, said = parts_text(total, kinds)
-    said = without_count({name: total[name] for name in kinds if total[name]}, said)
+    _, reasons = parts_text(total, kinds)
+    reasons = without_count({name: total[name] for name in kinds if total[name]}, reasons)
     text = (
         f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "
-        f"{'does' if total['mismatch'] == 1 else 'do'} not match: {said}.{beside(report)}"
+        f"{'does' if total['mismatch'] == 1 else 'do'} not match: {reasons}.{beside(report)}"
     )
     is_real = total["confirmed_by_peer"] or total["unconfirmed"]
     step = (
@@ -223,18 +223,18 @@ def joined(report: Row, commands: Commands) -> Remark | None:
     if "closing" not in report:
         return None
     total, copies = report["closing"]["total"], report["closing"]["copies"]
-    said = []
+    reasons = []
     if total["frames_lost"]:
         verb = "is" if total["frames_lost"] == 1 else "are"
         lost = many(total["frames_lost"], "frame")
-        said.append(f"{lost} at the border of two captures {verb} lost")
+        reasons.append(f"{lost} at the border of two captures {verb} lost")
     if copies:
         verb = "shows" if len(copies) == 1 else "show"
         again = many(len(copies), "capture")
-        said.append(f"{again} {verb} the same traffic as another one, which counts once")
-    if not said:
+        reasons.append(f"{again} {verb} the same traffic as another one, which counts once")
+    if not reasons:
         return None
     step = "Let dumpcap or `dissector tap` rotate the files: they lose nothing between two of them."
     if not total["frames_lost"]:
         step = "Land only one of captures that show the same traffic."
-    return Remark(LOOK, "closing", f"{'; '.join(said)}.", step)
+    return Remark(LOOK, "closing", f"{'; '.join(reasons)}.", step)

@@ -182,18 +182,18 @@ def acks(report: Row, commands: Commands) -> Remark | None:
     kinds = dict(_UNACKNOWLEDGED)
     if report["checksum_failures"]["total"]["not_applicable"]:
         kinds["unknown"] = _WITHOUT_OUTCOME
-    others, said = parts_text(rest, kinds)
+    others, reasons = parts_text(rest, kinds)
     found = {name: count for name in kinds if (count := rest.get(name))}
-    if not said and not total["acked"]:
+    if not reasons and not total["acked"]:
         return None
     if others == rest.get("unknown") and not total["acked"]:
         whose = many(total["deliveries"], "delivery", "deliveries")
         text = f"Whether {whose} got an acknowledgement cannot be judged: {kinds['unknown']}."
         return Remark(PLAIN, "ack_latency", text)
     who = share_of(total["acked"], total["deliveries"], "delivery", "deliveries")
-    text = f"{who} acknowledged{f'; {said}' if said else ''}."
+    text = f"{who} acknowledged{f'; {reasons}' if reasons else ''}."
     if others == total["deliveries"]:
-        text = f"{who} acknowledged: {without_count(found, said)}."
+        text = f"{who} acknowledged: {without_count(found, reasons)}."
     passed, _ = parts_text(total["passed_over_by_outcome"], dict.fromkeys(_OPEN, ""))
     errors = total["validation_errors"]
     if rest.get("discarded") or errors:

@@ -11,7 +11,7 @@ from dissector.report.verdict import (
     NAMED,
     PLAIN,
     Remark,
-    both_ways,
+    both_directions,
     holes,
     not_captured,
     parts_text,
@@ -81,14 +81,14 @@ def unconfirmed(report: Row, commands: Commands) -> Remark | None:
     """Sends that were not confirmed at once, or of which that is not known."""
     total = report["send_latency"]["total"]
     outcomes, sends = total["outcomes"], total["sends"] or 0
-    missing, said = parts_text(outcomes, _UNCONFIRMED)
+    missing, reasons = parts_text(outcomes, _UNCONFIRMED)
     found = []
     if missing:
         kinds = {name: count for name in _UNCONFIRMED if (count := outcomes.get(name))}
         who = share_of(missing, sends, "send") + " not"
         if missing == sends:
             who = share_of(0, sends, "send")
-        found.append(f"{who} confirmed: {without_count(kinds, said)}.")
+        found.append(f"{who} confirmed: {without_count(kinds, reasons)}.")
     if total["passed_over"]:
         others = "a later one" if total["passed_over"] == 1 else "later ones"
         found.append(
@@ -163,7 +163,7 @@ def _send_step(report: Row, commands: Commands) -> str:
     if any(outcomes.get(name) for name in ("lost_in_gap", "response_cut")):
         return step_text("Capture again without losses; what was lost where", holes(commands))
     if outcomes.get("other_side_not_captured"):
-        return both_ways(commands)
+        return both_directions(commands)
     return step_text(
         "Clients repeat what is not confirmed in time: look for slow sends, and for connections "
         "that ended and who closed them (closed_by)",
@@ -235,33 +235,33 @@ def unanswered(report: Row, commands: Commands) -> Remark | None:
         count = row["outcomes"].get("conn_closed", 0)
         if count:
             found[row["request_command"]] = found.get(row["request_command"], 0) + count
-    said = []
+    sentences = []
     if found:
         ordered = sorted(found, key=lambda name: (-found[name], name))
         kinds = listed([f"{count_text(found[name])} {name}" for name in ordered], NAMED)
         count = sum(found.values())
         verb = "was" if count == 1 else "were"
-        said.append(
+        sentences.append(
             f"{many(count, 'request')} {verb} unanswered when the connection ended: {kinds}."
         )
     if waiting > _IN_FLIGHT * total:
         verb = "was" if waiting == 1 else "were"
-        said.append(f"{many(waiting, 'request')} {verb} unanswered when the capture ended.")
-    if not said:
+        sentences.append(f"{many(waiting, 'request')} {verb} unanswered when the capture ended.")
+    if not sentences:
         return None
     words = "Find out who ended these connections (closed_by), and look into the log of the other"
-    return Remark(PLAIN, "requests", " ".join(said), step_text(words, commands.connections()))
+    return Remark(PLAIN, "requests", " ".join(sentences), step_text(words, commands.connections()))
 
 
 def closed(report: Row, commands: Commands) -> Remark | None:
     """Producers and consumers that the broker closed: an unload, a deleted topic, a quota."""
     closed = report["connecting"]["total"]["closed_by_broker"]
-    said = [
+    closed_subjects = [
         many(closed[f"{what}s"], what) for what in ("producer", "consumer") if closed[f"{what}s"]
     ]
-    if not said:
+    if not closed_subjects:
         return None
-    text = f"The broker closed {' and '.join(said)}"
+    text = f"The broker closed {' and '.join(closed_subjects)}"
     if not closed["producers"] and closed["consumers"] <= seeks(report):
         return Remark(PLAIN, "connecting", f"{text}, as it does on a seek.")
     text = f"{text}: an unload, a deleted topic, a seek or a quota."

@@ -8,9 +8,9 @@ from dissector.compare.blocks import (
     TIMES_APART,
     WINDOW,
     Series,
+    block_indices,
     cut,
     memories,
-    places_of,
     sums_at,
 )
 from dissector.compare.testing import error_of
@@ -27,8 +27,8 @@ def noise(seed: int, cells: int, keeps: float = 0.0) -> Series:
 
 def naive_share(run: Series, groups: int) -> float:
     """The share of a run that acts as one value, by the definition."""
-    part = [float(run.part[places_of(run.whole, groups) == g].sum()) for g in range(groups)]
-    whole = [float(run.whole[places_of(run.whole, groups) == g].sum()) for g in range(groups)]
+    part = [float(run.part[block_indices(run.whole, groups) == g].sum()) for g in range(groups)]
+    whole = [float(run.whole[block_indices(run.whole, groups) == g].sum()) for g in range(groups)]
     mean = sum(part) / sum(whole)
     rest = [one - mean * of for one, of in zip(part, whole, strict=True)]
     time = 1.0
@@ -84,7 +84,7 @@ def test_blocks_hold_equally_much_and_everything_once() -> None:
     one, _ = found.blocks(run, run)
     assert found.sizes[0] in SIZES
     assert one.whole.sum() == whole.sum() and one.part.sum() == run.part.sum()
-    assert np.ptp(one.whole) <= 18 and (np.diff(found.places[0]) >= 0).all()
+    assert np.ptp(one.whole) <= 18 and (np.diff(found.indices[0]) >= 0).all()
 
 
 def test_a_longer_run_has_more_blocks_of_the_same_length() -> None:
@@ -104,5 +104,5 @@ def test_what_never_varies_is_not_correlated() -> None:
 
 
 def test_sums_of_places_are_sums() -> None:
-    places = np.array([0, 2, 2], np.intp)
-    assert sums_at(places, np.array([1.0, 2.0, 3.0]), 4).tolist() == [1, 0, 5, 0]
+    indices = np.array([0, 2, 2], np.intp)
+    assert sums_at(indices, np.array([1.0, 2.0, 3.0]), 4).tolist() == [1, 0, 5, 0]

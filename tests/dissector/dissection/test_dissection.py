@@ -86,10 +86,10 @@ def test_what_stands_open_are_the_rows_of_an_end(name, share):
         end = min(end + 100, len(data))
         rest, _ = dissection.feed(data, rest, end, False)
     dissection.rotate()
-    standing = rows_of(dissection.standing())
-    assert standing == rows_of(dissection.standing()), "asking changes nothing"
+    open_rows = rows_of(dissection.open_rows())
+    assert open_rows == rows_of(dissection.open_rows()), "asking changes nothing"
     dissection.end_file()
     ended = rows_of(dissection.finish())
-    assert standing["connections"].total() == ended["connections"].total()
-    assert standing == ended
-    assert rest and rows_of(dissection.standing()).keys() <= {"connections"}
+    assert open_rows["connections"].total() == ended["connections"].total()
+    assert open_rows == ended
+    assert rest and rows_of(dissection.open_rows()).keys() <= {"connections"}

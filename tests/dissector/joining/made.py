@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from dissector.joining import links
-from dissector.joining.positions import place
+from dissector.joining.positions import assign_positions
 from dissector.schemas.arrow import arrow_schema
 
 Row = dict[str, Any]
@@ -39,5 +39,5 @@ def placed(connections: Iterable[links.Row], **rows: Iterable[Row]) -> duckdb.Du
     """A database with a group of captures that its connections put together."""
     given = list(connections)
     db = tables(connections=given, **rows)
-    place(db, planned(given, [sorted({row["capture"] for row in given})]))
+    assign_positions(db, planned(given, [sorted({row["capture"] for row in given})]))
     return db

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dissector.joining.encodings import FrameNumbers, Names, by_text, numbers, place_in
+from dissector.joining.encodings import FrameNumbers, Names, by_text, index_in, numbers
 from dissector.limits import NULL
 
 
@@ -16,7 +16,7 @@ def test_frames_of_several_captures_have_one_running_number_and_a_way_back() -> 
         ranks, own = (np.array(column, np.int64) for column in zip(*part, strict=True))
         found += serials.number(ranks, own).tolist()
     assert found == [1, 2, 3, 4, 5, 6]
-    ranks, own = serials.places(np.array([*found, NULL], np.int64))
+    ranks, own = serials.resolve(np.array([*found, NULL], np.int64))
     assert list(zip(ranks.tolist(), own.tolist(), strict=True)) == [*given, (NULL, NULL)]
 
 
@@ -27,15 +27,15 @@ def test_only_runs_whose_frames_are_mentioned_are_remembered() -> None:
     found = FrameNumbers.resumed(serials.memory(mentioned))
     assert len(serials.memory([])) == 2 and len(serials.memory(mentioned)) == 4
     numbers = np.array([4, 31, 100, NULL], np.int64)
-    for one, other in zip(found.places(numbers), serials.places(numbers), strict=True):
+    for one, other in zip(found.resolve(numbers), serials.resolve(numbers), strict=True):
         assert one.tolist() == other.tolist()
     more = np.array([49, 49]), np.array([7, 9])
     assert found.number(*more).tolist() == serials.number(*more).tolist() == [101, 102]
-    assert [each.tolist() for each in found.places(np.array([101, 102]))] == [[49, 49], [7, 9]]
+    assert [each.tolist() for each in found.resolve(np.array([101, 102]))] == [[49, 49], [7, 9]]
 
 
 def test_without_frames_there_is_no_way_back_but_for_null() -> None:
-    ranks, own = FrameNumbers().places(np.array([NULL], np.int64))
+    ranks, own = FrameNumbers().resolve(np.array([NULL], np.int64))
     assert ranks.tolist() == own.tolist() == [NULL]
 
 
@@ -50,5 +50,5 @@ def test_texts_keep_their_codes() -> None:
 def test_numbers_of_columns() -> None:
     assert numbers(pa.array([1, None])).tolist() == [1, NULL]
     assert numbers(pa.array([True, None, False])).tolist() == [1, NULL, 0]
-    assert place_in(pa.array(["y", "z", None]), ("x", "y")).tolist() == [1, NULL, NULL]
+    assert index_in(pa.array(["y", "z", None]), ("x", "y")).tolist() == [1, NULL, NULL]
     assert by_text(pa.array(["aa", None]), len).tolist() == [2, NULL]

@@ -150,7 +150,7 @@ def test_what_is_damaged_is_read_again_and_nothing_else(
 ) -> None:
     hand_over(nights.lake, half, nights.names[-2:])
     chance = random.Random(7)
-    (state,) = (batch_of(half, nights.names[NIGHTS - 4]) / increment_cache.STANDING).iterdir()
+    (state,) = (batch_of(half, nights.names[NIGHTS - 4]) / increment_cache.STATE).iterdir()
     flip(state, chance)
     (rows,) = (batch_of(half, nights.names[0]) / "deliveries").iterdir()
     flip(rows, chance)
@@ -180,7 +180,7 @@ def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
     last = nights.names[-3]
     hand_over(nights.lake, half, nights.names[-2:])
     batch = batch_of(half, nights.names[-4])
-    (state,) = (batch / increment_cache.STANDING).iterdir()
+    (state,) = (batch / increment_cache.STATE).iterdir()
     found = checkpoints.read(state)
     wild = {name: each + (1 << 40) for name, each in found.arrays.items()}
     state.unlink()

@@ -20,8 +20,8 @@ def chain_of(count: int, key: str = "k") -> list[Row]:
             ended="capture_end" if number < count - 1 else "fin",
             first_ts_ns=10 * number * S,
             last_ts_ns=(10 * number + 9) * S,
-            **{f"first_seq_{way}": 100 * number for way in links.WAYS},
-            **{f"last_seq_{way}": 100 * number + 100 for way in links.WAYS},
+            **{f"first_seq_{direction}": 100 * number for direction in links.DIRECTIONS},
+            **{f"last_seq_{direction}": 100 * number + 100 for direction in links.DIRECTIONS},
         )
         for number in range(count)
     ]

@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.protobuf import plan as p
-from dissector.protobuf.plan import Default, Root, Wanted, build_plan
+from dissector.protobuf.plan import Default, FieldColumn, Root, build_plan
 
 COLUMNS = ("number", "text_at", "text_bytes", "name", "first_id", "id_count", "set_at", "set_count")
 
@@ -15,7 +15,7 @@ def step(plan: p.Plan, node: int, number: int) -> int:
 
 def test_a_path_becomes_a_chain_of_nodes_that_ends_in_a_column() -> None:
     plan = build_plan(
-        [Root("BaseCommand", [Wanted("send.message_id.ledgerId", "number")])], COLUMNS
+        [Root("BaseCommand", [FieldColumn("send.message_id.ledgerId", "number")])], COLUMNS
     )
     assert plan.nodes.shape[1] == 3
     node = step(plan, 0, 6) >> p.FIRST_SHIFT
@@ -27,13 +27,13 @@ def test_a_path_becomes_a_chain_of_nodes_that_ends_in_a_column() -> None:
 
 def test_kinds_follow_from_the_type_and_the_columns() -> None:
     wanted = [
-        Wanted("partition_key", "text"),
-        Wanted("producer_name", "name"),
-        Wanted("compression", "number"),
-        Wanted("null_value", "number"),
-        Wanted("uncompressed_size", "number"),
-        Wanted("compacted_batch_indexes", "set"),
-        Wanted("encryption_keys", "number"),
+        FieldColumn("partition_key", "text"),
+        FieldColumn("producer_name", "name"),
+        FieldColumn("compression", "number"),
+        FieldColumn("null_value", "number"),
+        FieldColumn("uncompressed_size", "number"),
+        FieldColumn("compacted_batch_indexes", "set"),
+        FieldColumn("encryption_keys", "number"),
     ]
     plan = build_plan([Root("MessageMetadata", wanted)], COLUMNS)
     kinds = [step(plan, 0, number) & p.KIND_BITS for number in (6, 1, 8, 25, 9, 31, 13)]
@@ -41,17 +41,17 @@ def test_kinds_follow_from_the_type_and_the_columns() -> None:
 
 
 def test_a_star_stands_for_every_command_that_has_the_field_once() -> None:
-    plan = build_plan([Root("BaseCommand", [Wanted("*.request_id", "number")])], COLUMNS)
+    plan = build_plan([Root("BaseCommand", [FieldColumn("*.request_id", "number")])], COLUMNS)
     reached = [number for number in range(82) if step(plan, 0, number) != p.SKIP]
     assert {4, 5, 13, 14, 67}.issubset(reached) and not {6, 7, 9, 18}.intersection(reached)
-    topics = build_plan([Root("BaseCommand", [Wanted("*.topic", "name")])], COLUMNS)
+    topics = build_plan([Root("BaseCommand", [FieldColumn("*.topic", "name")])], COLUMNS)
     assert step(topics, 0, 4) != p.SKIP
     assert step(topics, 0, 65) == p.SKIP  # WATCH_TOPIC_LIST_SUCCESS has a list of them
 
 
 def test_defaults_belong_to_the_message_above() -> None:
     root = Root(
-        "BaseCommand", [Wanted("subscribe.durable", "number", default=1)], (),
+        "BaseCommand", [FieldColumn("subscribe.durable", "number", default=1)], (),
         [Default("ack", "id_count", 0)],
     )  # fmt: skip
     plan = build_plan([root], COLUMNS)
@@ -64,13 +64,13 @@ def test_defaults_belong_to_the_message_above() -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted("send.nothing", "number"),
-        Wanted("nothing.request_id", "number"),
-        Wanted("send.producer_id", "nothing"),
-        Wanted("send_error.message", "nothing"),
+        FieldColumn("send.nothing", "number"),
+        FieldColumn("nothing.request_id", "number"),
+        FieldColumn("send.producer_id", "nothing"),
+        FieldColumn("send_error.message", "nothing"),
     ],
     ids=["field", "message", "column", "text_column"],
 )
-def test_what_does_not_exist_is_refused(wanted: Wanted) -> None:
+def test_what_does_not_exist_is_refused(wanted: FieldColumn) -> None:
     with pytest.raises(KeyError):
         build_plan([Root("BaseCommand", [wanted])], COLUMNS)

@@ -6,7 +6,7 @@ import pytest
 from dissector.blocks import ByteArray
 from dissector.codecs.names import NameTable
 from dissector.limits import NULL
-from dissector.protobuf.plan import Plan, Root, Wanted, build_plan
+from dissector.protobuf.plan import FieldColumn, Plan, Root, build_plan
 from dissector.protobuf.scan import (
     BAD,
     READ,
@@ -29,16 +29,16 @@ COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 
 def plan() -> Plan:
     wanted = [
-        Wanted("send_receipt.message_id.ledgerId", "ledger_id"),
-        Wanted("send_receipt.message_id.partition", "partition", null=-1),
-        Wanted("lookupTopic.topic", "name"),
-        Wanted("error.message", "text"),
-        Wanted("ack.message_id", "ids"),
-        Wanted("ack.message_id.ledgerId", "ids.ledger_id"),
-        Wanted("ack.message_id.ack_set", "ids.ack_set"),
-        Wanted("active_consumer_change.is_active", "flag"),
-        Wanted("message.ack_set", "set"),
-        Wanted("flow.messagePermits", "permits"),
+        FieldColumn("send_receipt.message_id.ledgerId", "ledger_id"),
+        FieldColumn("send_receipt.message_id.partition", "partition", null=-1),
+        FieldColumn("lookupTopic.topic", "name"),
+        FieldColumn("error.message", "text"),
+        FieldColumn("ack.message_id", "ids"),
+        FieldColumn("ack.message_id.ledgerId", "ids.ledger_id"),
+        FieldColumn("ack.message_id.ack_set", "ids.ack_set"),
+        FieldColumn("active_consumer_change.is_active", "flag"),
+        FieldColumn("message.ack_set", "set"),
+        FieldColumn("flow.messagePermits", "permits"),
     ]
     return build_plan([Root("BaseCommand", wanted)], COLUMNS, CHILD)
 

@@ -7,14 +7,15 @@ import dpkt
 import pytest
 
 from dissector.capture.reader import PCAPNG, capture_format
+from dissector.endpoints import Endpoint, FlowKey
 from dissector.sources.rings import chains
-from dissector.sources.slice import PacketSelection, end_points, write_slice
+from dissector.sources.slice import PacketSelection, write_slice
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import BROKER, BROKER_PORT, CLIENT, CLIENT_PORT, segment
 
 OTHER_PORT = CLIENT_PORT + 1
 START_NS = 1_700_000_000_123_456_789
-TO_BROKER = end_points(CLIENT, CLIENT_PORT, BROKER, BROKER_PORT)
+TO_BROKER = FlowKey.between(Endpoint.of(CLIENT, CLIENT_PORT), Endpoint.of(BROKER, BROKER_PORT))
 
 
 def packet(number: int) -> bytes:
@@ -66,7 +67,7 @@ def test_ranges_may_overlap_and_come_in_any_order(capture: Path) -> None:
     for first, last in ((23, 25), (1, 1), (7, 7), (5, 11), (24, 24), (29, 100)):
         wanted.add(TO_BROKER, first, last)
     wanted.add(TO_BROKER.mirrored(), 9, 9)
-    other = end_points(CLIENT, OTHER_PORT, BROKER, BROKER_PORT)
+    other = FlowKey.between(Endpoint.of(CLIENT, OTHER_PORT), Endpoint.of(BROKER, BROKER_PORT))
     wanted.add(other, 2, 2)
     assert numbers(sliced(capture, wanted)) == [1, 2, 7, 9, 11, 23, 25, 29]
 
@@ -91,9 +92,3 @@ def test_nothing_wanted_is_an_empty_capture(capture: Path) -> None:
     (chain,) = chains([str(capture)], "none").chains
     assert write_slice(chain, PacketSelection(), sink) == 0
     assert capture_format(sink.getvalue()) == PCAPNG
-
-
-def test_addresses_of_both_families_are_taken_as_segments_have_them() -> None:
-    ends = end_points("fe80::1", 5, "10.0.0.1", 6650)
-    assert ends == (-0x180_0000_0000_0000, 1, 5, 0, 0x0A00_0001, 6650)
-    assert ends.mirrored() == (0, 0x0A00_0001, 6650, -0x180_0000_0000_0000, 1, 5)

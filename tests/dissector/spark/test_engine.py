@@ -14,7 +14,7 @@ from dissector.queries.catalogue import View
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.schemas.arrow import arrow_schema
 from dissector.spark import engine
-from dissector.spark.engine import SparkEngine, places
+from dissector.spark.engine import SparkEngine, reads_of
 from tests.dissector.queries import test_functions, test_selection
 
 
@@ -83,7 +83,7 @@ def test_views_that_are_read_twice_are_written_down_once(
                 "rows", parquet_files(tmp_path / "out", name), pa.schema({"n": pa.int64()})
             )
             assert sorted(reader.table("FROM rows").column("n").to_pylist()) == expected
-    assert places("base", "FROM base AS b\nJOIN base ON based = base.n, bases") == [
+    assert reads_of("base", "FROM base AS b\nJOIN base ON based = base.n, bases") == [
         "FROM base", "JOIN base",
     ]  # fmt: skip
 

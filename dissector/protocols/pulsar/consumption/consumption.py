@@ -160,7 +160,7 @@ class PulsarConsumption:
             if is_done:
                 return blocks
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now; everything stays open."""
         ended = copy(self)
         ended._state = deepcopy(self._state)

@@ -130,7 +130,7 @@ class PulsarExchanges:
             notices.add([Notice(kind, int(state.counters[COUNT_NOW]), value=evicted)])
         return blocks
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now; everything stays open."""
         ended = copy(self)
         ended._state = deepcopy(self._state)

@@ -9,7 +9,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
 from dissector.codecs.names import NameColumns
 from dissector.limits import NULL
-from dissector.protobuf.plan import DECIMAL, TEXT, Pair, Plan, Root, Wanted, build_plan
+from dissector.protobuf.plan import DECIMAL, TEXT, FieldColumn, Pair, Plan, Root, build_plan
 from dissector.protobuf.scan import Output, new_output
 from dissector.states import State
 
@@ -108,14 +108,14 @@ class Opening(State):
 
 
 _ITEM_FIELDS: Final = (
-    Wanted("partition_key", "partition_key"),
-    Wanted("payload_size", "payload_bytes"),
-    Wanted("compacted_out", "is_compacted_out"),
-    Wanted("event_time", "event_time_ms", null=0),
-    Wanted("partition_key_b64_encoded", "is_key_base64"),
-    Wanted("ordering_key", "ordering_key"),
-    Wanted("sequence_id", "sequence_id"),
-    Wanted("null_value", "is_null_value"),
+    FieldColumn("partition_key", "partition_key"),
+    FieldColumn("payload_size", "payload_bytes"),
+    FieldColumn("compacted_out", "is_compacted_out"),
+    FieldColumn("event_time", "event_time_ms", null=0),
+    FieldColumn("partition_key_b64_encoded", "is_key_base64"),
+    FieldColumn("ordering_key", "ordering_key"),
+    FieldColumn("sequence_id", "sequence_id"),
+    FieldColumn("null_value", "is_null_value"),
 )
 _ITEM_PAIRS: Final = (
     Pair("properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1),

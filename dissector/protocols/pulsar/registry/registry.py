@@ -123,7 +123,7 @@ class PulsarRegistry:
             notices.add([Notice(NOTICE_NUMBER["subjects_limit"], value=refused)])
         return self._blocks(out)
 
-    def standing(self) -> list[TableBlock]:
+    def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now; everything stays open."""
         ended = copy(self)
         ended._state = deepcopy(self._state)

@@ -15,12 +15,12 @@ from dissector.protobuf.plan import (
     TEXT,
     Default,
     Extra,
+    FieldColumn,
     Pair,
     Plan,
     Root,
-    Wanted,
     build_plan,
-    wanted_paths,
+    column_paths,
 )
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.schemas.frames import TABLE
@@ -32,53 +32,53 @@ ROOT_METADATA_OF_SEND: Final = 2
 ROOT_METADATA_OF_MESSAGE: Final = 3
 
 _COMMAND_FACTS: Final = (
-    Wanted("*.watcher_id", "watcher_id"),
-    Wanted("*.watch_id", "watcher_id"),
-    Wanted("*.session_id", "watcher_id"),
-    Wanted("*.topic_epoch", "topic_epoch"),
+    FieldColumn("*.watcher_id", "watcher_id"),
+    FieldColumn("*.watch_id", "watcher_id"),
+    FieldColumn("*.session_id", "watcher_id"),
+    FieldColumn("*.topic_epoch", "topic_epoch"),
     # -- names, as the frame says them
-    Wanted("*.topic", "wire_topic"),
-    Wanted("endTxnOnSubscription.subscription.topic", "wire_topic"),
-    Wanted("*.subscription", "wire_subscription"),
-    Wanted("endTxnOnSubscription.subscription.subscription", "wire_subscription"),
-    Wanted("*.producer_name", "wire_producer_name"),
-    Wanted("*.producerName", "wire_producer_name"),
-    Wanted("*.consumer_name", "wire_consumer_name"),
-    Wanted("*.consumerName", "wire_consumer_name"),
+    FieldColumn("*.topic", "wire_topic"),
+    FieldColumn("endTxnOnSubscription.subscription.topic", "wire_topic"),
+    FieldColumn("*.subscription", "wire_subscription"),
+    FieldColumn("endTxnOnSubscription.subscription.subscription", "wire_subscription"),
+    FieldColumn("*.producer_name", "wire_producer_name"),
+    FieldColumn("*.producerName", "wire_producer_name"),
+    FieldColumn("*.consumer_name", "wire_consumer_name"),
+    FieldColumn("*.consumerName", "wire_consumer_name"),
     # -- producers and what they send
-    Wanted("producer.producer_access_mode", "access_mode", default=0),
-    Wanted("producer_success.last_sequence_id", "last_sequence_id"),
-    Wanted("producer_success.producer_ready", "is_ready", default=1),
-    Wanted("send.is_chunk", "is_chunk"),
-    Wanted("send.marker", "is_marker"),
+    FieldColumn("producer.producer_access_mode", "access_mode", default=0),
+    FieldColumn("producer_success.last_sequence_id", "last_sequence_id"),
+    FieldColumn("producer_success.producer_ready", "is_ready", default=1),
+    FieldColumn("send.is_chunk", "is_chunk"),
+    FieldColumn("send.marker", "is_marker"),
     # -- consumers and what they get
-    Wanted("subscribe.subType", "subscription_type"),
-    Wanted("subscribe.durable", "is_durable", default=1),
-    Wanted("subscribe.initialPosition", "initial_position", default=0),
-    Wanted("subscribe.priority_level", "priority_level"),
-    Wanted("message.ack_set", "ack_set"),
-    Wanted("message.message_permits", "message_permits"),
-    Wanted("active_consumer_change.is_active", "is_active", default=0),
-    Wanted("consumerStatsResponse.availablePermits", "available_permits"),
-    Wanted("consumerStatsResponse.unackedMessages", "unacked_messages"),
+    FieldColumn("subscribe.subType", "subscription_type"),
+    FieldColumn("subscribe.durable", "is_durable", default=1),
+    FieldColumn("subscribe.initialPosition", "initial_position", default=0),
+    FieldColumn("subscribe.priority_level", "priority_level"),
+    FieldColumn("message.ack_set", "ack_set"),
+    FieldColumn("message.message_permits", "message_permits"),
+    FieldColumn("active_consumer_change.is_active", "is_active", default=0),
+    FieldColumn("consumerStatsResponse.availablePermits", "available_permits"),
+    FieldColumn("consumerStatsResponse.unackedMessages", "unacked_messages"),
     # -- answers
-    Wanted("*.txn_action", "txn_action"),
-    Wanted("partitionMetadataResponse.response", "response"),
-    Wanted("lookupTopicResponse.response", "response"),
+    FieldColumn("*.txn_action", "txn_action"),
+    FieldColumn("partitionMetadataResponse.response", "response"),
+    FieldColumn("lookupTopicResponse.response", "response"),
     # What `producer_id` is the id of: `settle` moves it to its own column.
-    Wanted("topicMigrated.resource_type", "response"),
+    FieldColumn("topicMigrated.resource_type", "response"),
     # -- many message ids
     *(
         each
         for path in ("ack.message_id", "redeliverUnacknowledgedMessages.message_ids")
         for each in (
-            Wanted(path, "ids"),
-            Wanted(f"{path}.ledgerId", "ids.ledger_id"),
-            Wanted(f"{path}.entryId", "ids.entry_id"),
-            Wanted(f"{path}.partition", "ids.partition", null=-1),
-            Wanted(f"{path}.batch_index", "ids.batch_index", null=-1),
-            Wanted(f"{path}.batch_size", "ids.batch_size"),
-            Wanted(f"{path}.ack_set", "ids.ack_set"),
+            FieldColumn(path, "ids"),
+            FieldColumn(f"{path}.ledgerId", "ids.ledger_id"),
+            FieldColumn(f"{path}.entryId", "ids.entry_id"),
+            FieldColumn(f"{path}.partition", "ids.partition", null=-1),
+            FieldColumn(f"{path}.batch_index", "ids.batch_index", null=-1),
+            FieldColumn(f"{path}.batch_size", "ids.batch_size"),
+            FieldColumn(f"{path}.ack_set", "ids.ack_set"),
         )
     ),
 )
@@ -92,13 +92,13 @@ COMMAND_EXTRA: Final = (
 )
 
 _METADATA_FACTS: Final = (
-    Wanted("producer_name", "wire_producer_name"),
-    Wanted("partition_key", "partition_key"),
-    Wanted("partition_key_b64_encoded", "is_key_base64"),
-    Wanted("ordering_key", "ordering_key"),
-    Wanted("null_value", "is_null_value", default=0),
-    Wanted("total_chunk_msg_size", "chunked_bytes"),
-    Wanted("compacted_batch_indexes", "compacted"),
+    FieldColumn("producer_name", "wire_producer_name"),
+    FieldColumn("partition_key", "partition_key"),
+    FieldColumn("partition_key_b64_encoded", "is_key_base64"),
+    FieldColumn("ordering_key", "ordering_key"),
+    FieldColumn("null_value", "is_null_value", default=0),
+    FieldColumn("total_chunk_msg_size", "chunked_bytes"),
+    FieldColumn("compacted_batch_indexes", "compacted"),
 )
 _METADATA_DEFAULTS: Final = (Default("", "is_batch", 0), Default("", "has_property", 0))
 # Properties that Pulsar's own clients and brokers set: retries, dead letters, replication.
@@ -118,14 +118,14 @@ _PAIRS: Final = (
 )
 
 
-def _shown(*parts: str) -> Iterator[Wanted]:
+def _shown(*parts: str) -> Iterator[FieldColumn]:
     """The fields of parts of a frame that are columns of the table `frames`."""
     for column in TABLE.columns:
         for path in column.wire.paths:
             part, _, rest = path.partition(".")
             if part in parts:
                 wire = column.wire
-                yield Wanted(rest, column.name, wire.default, wire.null, wire.present)
+                yield FieldColumn(rest, column.name, wire.default, wire.null, wire.present)
 
 
 _METADATA: Final = (*_shown("metadata"), *_METADATA_FACTS)
@@ -161,8 +161,8 @@ def shown_paths() -> frozenset[tuple[str, ...]]:
     columns = {column.name for column in TABLE.columns} | {"ids"}
     return frozenset(
         path
-        for path, wanted in wanted_paths(ROOTS[ROOT_COMMAND]).items()
-        if wanted.column.removeprefix("wire_") in columns
+        for path, rule in column_paths(ROOTS[ROOT_COMMAND]).items()
+        if rule.column.removeprefix("wire_") in columns
     )
 
 
@@ -182,6 +182,6 @@ def _first_paths() -> dict[str, tuple[str, tuple[str, ...]]]:
     """The message and the path below it of the first field that fills a column, by column."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for root in ROOTS:
-        for path, wanted in wanted_paths(root).items():
-            found.setdefault(wanted.column, (root.message, path))
+        for path, rule in column_paths(root).items():
+            found.setdefault(rule.column, (root.message, path))
     return found

@@ -150,7 +150,7 @@ def test_only_first_deliveries_that_nobody_wanted_late_are_timed(db: QueryEngine
     assert {(each["topic"], each["subscription"]) for each in found} == {("t", "s")}
     assert sum(each["deliveries"] for each in found) == 4
     assert [each["publish_to_delivery_ns_max"] for each in found if each["timed"]] == [5 * MS]
-    total = publish_to_delivery(db.parts(["transits", "entries", "unread", "ways"]))["total"]
+    total = publish_to_delivery(db.parts(["transits", "entries", "unread", "directions"]))["total"]
     assert (total["deliveries"], total["transit_ms"]["count"]) == (4, 1)
     assert total["not_judged"] == {"delay_wanted": 1, "redelivered": 1, "send_not_known": 1}
 
@@ -211,7 +211,7 @@ def test_repeats_of_one_refused_request_are_one_incident(
     db: QueryEngine, rows: list[Row], lengths: list[int]
 ) -> None:
     db.put({"c": {"exchanges": rows[::-1]}})
-    section = errors(db.parts(["refused", "refused_texts", "incidents", "ways"]))
+    section = errors(db.parts(["refused", "refused_texts", "incidents", "directions"]))
     assert sorted(row["answers"] for row in section["incidents"]) == lengths
     assert section["total"]["incidents"] == len(lengths)
     assert section["total"]["answers"] == sum(lengths)
@@ -225,7 +225,7 @@ def test_connections_topics_and_texts_count_once(db: QueryEngine) -> None:
         refused(3, connection_id=1, topic="u", error_text="a"),
     ]  # fmt: skip
     db.put({"c": {"exchanges": rows}})
-    section = errors(db.parts(["refused", "refused_texts", "incidents", "ways"]))
+    section = errors(db.parts(["refused", "refused_texts", "incidents", "directions"]))
     total = section["total"]
     assert (total["answers"], total["connections"], total["topics"]) == (4, 2, 2)
     assert total["texts"] == ["z", "a"]  # in time
@@ -260,7 +260,7 @@ def test_the_side_of_the_tap_is_said_where_it_is_certain(
              "direction": "to_client" if is_of_broker else "to_broker"}  # fmt: skip
     leg = {"connection_id": 0, "handshake_rtt_ns": MS}
     db.put({"c": {"exchanges": [row], "frames": [frame], "connections": [leg]}})
-    section = requests(db.parts(["requests", "unread", "ways"]))
+    section = requests(db.parts(["requests", "unread", "directions"]))
     assert section["total"]["tap_nearer_to"] == nearer
     if kind == "ping":
         assert [row["asked_by"] for row in section["pings"]] == [

@@ -1,7 +1,7 @@
 """Which fields have columns: every one is on the wire and has a column."""
 
 from dissector.protobuf.descriptors import descriptors
-from dissector.protobuf.plan import wanted_paths
+from dissector.protobuf.plan import column_paths
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.pulsar.wire.columns import (
     COMMAND_EXTRA,
@@ -27,7 +27,7 @@ def test_every_wanted_field_is_on_the_wire_and_has_a_column() -> None:
     columns = {*FrameColumns._fields, *IdColumns._fields}
     announced = {extra.field.name for extra in COMMAND_EXTRA}
     for root in ROOTS:
-        for path, wanted in wanted_paths(root).items():
+        for path, wanted in column_paths(root).items():
             fields = descriptors().messages[root.message]
             for step in path[:-1]:
                 field = next(each for each in fields.values() if each.name == step)
@@ -39,7 +39,7 @@ def test_every_wanted_field_is_on_the_wire_and_has_a_column() -> None:
 
 
 def test_ids_that_name_a_frame_come_from_every_command_that_has_them() -> None:
-    wanted = {each.column for each in ROOTS[ROOT_COMMAND].wanted}
+    wanted = {each.column for each in ROOTS[ROOT_COMMAND].fields}
     assert {"request_id", "producer_id", "consumer_id", "sequence_id"} <= wanted
 
 
@@ -48,7 +48,7 @@ def test_the_plan_is_made_once() -> None:
 
 
 def test_every_column_of_the_table_that_names_a_field_is_filled() -> None:
-    filled = {each.column for root in ROOTS for each in root.wanted}
+    filled = {each.column for root in ROOTS for each in root.fields}
     for column in TABLE.columns:
         assert (column.name in filled) == bool(column.wire.paths), column
         for path in column.wire.paths:

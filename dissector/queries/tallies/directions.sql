@@ -1,4 +1,4 @@
--- ways: connections by protocol, of which directions nothing was captured, and which count twice
+-- directions: connections by protocol, of which directions nothing was captured, and which count twice
 -- keys: protocol
 -- sums: connections, without_to_broker, without_to_client, twins
 SELECT
