@@ -75,7 +75,7 @@ class NoticeLog:
             else:
                 self._dropped += 1
 
-    def take(self) -> list[Notice]:
+    def drain(self) -> list[Notice]:
         """All notices so far, which this object forgets."""
         if self._dropped:
             self._rows.append(Notice(NOTICE_NUMBER["notices_limit"], value=self._dropped))

@@ -281,7 +281,7 @@ def has_room(table: HashTable, more: int) -> bool:
 
 
 @inlined
-def take_row(pool: Pool) -> int:
+def allocate_row(pool: Pool) -> int:
     """A free row, or ABSENT."""
     left = pool.free[0] - 1
     if left < 0:
@@ -292,7 +292,7 @@ def take_row(pool: Pool) -> int:
 
 @inlined
 def give_row(pool: Pool, row: int) -> None:
-    """Make a row free that take_row gave."""
+    """Make a row free that allocate_row gave."""
     pool.rows[pool.free[0]] = row
     pool.free[0] += 1
 

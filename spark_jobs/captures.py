@@ -56,15 +56,17 @@ class PulsarPcap(DataSource):
         Raises:
             UsageError: an option is unknown or has no such value. InputError: no such file.
         """
-        asked = Asked(self.options)
+        options = ReadOptions(self.options)
         inputs_of(self.options)
-        return spark_schema(asked.table)
+        return spark_schema(options.table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return CapturesReader(Asked(self.options), inputs_of(self.options), schema.fieldNames())
+        return CapturesReader(
+            ReadOptions(self.options), inputs_of(self.options), schema.fieldNames()
+        )
 
 
-class Asked:
+class ReadOptions:
     """What the options of a read say: table, chain, cluster, options of the dissection.
 
     Raises:
@@ -164,8 +166,8 @@ class CapturesReader(DataSourceReader):
     columns: of the table, in the order in which they are wanted.
     """
 
-    def __init__(self, asked: Asked, inputs: Sequence[str], columns: Sequence[str]) -> None:
-        self._asked = asked
+    def __init__(self, options: ReadOptions, inputs: Sequence[str], columns: Sequence[str]) -> None:
+        self._options = options
         self._inputs = list(inputs)
         self._columns = list(columns)
 
@@ -178,12 +180,12 @@ class CapturesReader(DataSourceReader):
         from dissector.sources.files import is_file, raise_if_nothing
         from dissector.sources.rings import chains
 
-        known = {column.name for column in TABLES[self._asked.table].columns}
+        known = {column.name for column in TABLES[self._options.table].columns}
         if unknown := [name for name in self._columns if name not in known]:
-            raise UsageError(f"the table {self._asked.table} has no column {unknown[0]}")
-        found = chains(self._inputs, self._asked.chain)
+            raise UsageError(f"the table {self._options.table} has no column {unknown[0]}")
+        found = chains(self._inputs, self._options.chain)
         raise_if_nothing(found.problems, len(found.chains))
-        if self._asked.is_strict and found.problems:
+        if self._options.is_strict and found.problems:
             text = found.problems[0].text
             raise InputError(f"{text}; .option('strict', 'false') reads the other captures")
         for path in (path for chain in found.chains for path in chain.files):
@@ -199,10 +201,12 @@ class CapturesReader(DataSourceReader):
             InputError: its files cannot be read any more, or are not those of before.
         """
         if partition.value is not None:
-            yield from rows_of(partition.value, self._asked, self._columns)
+            yield from rows_of(partition.value, self._options, self._columns)
 
 
-def rows_of(chain: Chain, asked: Asked, columns: Sequence[str]) -> Iterator["pa.RecordBatch"]:
+def rows_of(
+    chain: Chain, options: ReadOptions, columns: Sequence[str]
+) -> Iterator["pa.RecordBatch"]:
     """The rows of a table of one capture, some thousand at a time."""
     import pyarrow as pa
 
@@ -212,11 +216,11 @@ def rows_of(chain: Chain, asked: Asked, columns: Sequence[str]) -> Iterator["pa.
     from dissector.sources.account import Account
     from dissector.sources.dissect import dissect
 
-    whole = arrow_schema(asked.table)
+    whole = arrow_schema(options.table)
     schema = pa.schema([whole.field(name) for name in columns])
     capture = capture_of(chain) if "capture" in columns else None
     digest, account = ChainDigest(), Account(chain.base_name, chain.shown_names)
-    builder = TableBuilder(asked.table, BATCH_ROWS)
+    builder = TableBuilder(options.table, BATCH_ROWS)
 
     def batch() -> pa.RecordBatch:
         rows = builder.rows
@@ -229,9 +233,9 @@ def rows_of(chain: Chain, asked: Asked, columns: Sequence[str]) -> Iterator["pa.
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    for block in dissect(chain, asked.options, digest=digest, cluster=asked.cluster):
+    for block in dissect(chain, options.options, digest=digest, cluster=options.cluster):
         account.add(block)
-        if block.table != asked.table:
+        if block.table != options.table:
             continue
         start = 0
         while start < block.rows:
@@ -240,7 +244,7 @@ def rows_of(chain: Chain, asked: Asked, columns: Sequence[str]) -> Iterator["pa.
             start = stop
             if not builder.room:
                 yield batch()
-                builder = TableBuilder(asked.table, BATCH_ROWS)
+                builder = TableBuilder(options.table, BATCH_ROWS)
     if capture is not None and capture != _id_of(chain, digest):
         raise InputError(f"{chain.files[0]}: it was written to while it was read")
     if account.is_unreadable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dissector.cli.engines import needs_spark
-from dissector.cli.land import Landing, end_landing, landing_options, take_outcomes
+from dissector.cli.land import Landing, end_landing, landing_options, note_outcomes
 from dissector.cli.main import run
 from dissector.cli.options import Common, LocalPath, example, master_option
 from dissector.cli.reading import STDIN, Reading
@@ -64,7 +64,7 @@ def land(common: Common, landing: Landing, master: str | None, archive: Path | N
                 outcomes.append(outcome)
         except KeyboardInterrupt:
             is_interrupted = True
-    take_outcomes(reading, outcomes)
+    note_outcomes(reading, outcomes)
     with open_lake(landing.lake):
         pass  # clears what a task left that was stopped
     return end_landing(reading, outcomes, landing, is_interrupted)

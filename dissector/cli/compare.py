@@ -107,14 +107,14 @@ def compare(
     target = None if html is None else new_file(html, [before, after], is_forced=force)
     from dissector.compare.comparing import compared
     from dissector.compare.facts import differences, facts, must_be_comparable, sentence
-    from dissector.compare.questions import Asked, must_be_metrics
+    from dissector.compare.questions import Choice, must_be_metrics
 
     must_be_metrics(metrics)
-    asked = Asked(confidence / 100, metrics, least / 100)
+    choice = Choice(confidence / 100, metrics, least / 100)
     one, code = _run(before, topics, common, chain)
     other, other_code = _run(after, topics, common, chain)
     must_be_comparable(one, other)
-    found = compared(one, other, asked)
+    found = compared(one, other, choice)
     found |= {
         "before": facts(one) | {"sentence": sentence(one)},
         "after": facts(other) | {"sentence": sentence(other)},

@@ -152,7 +152,7 @@ class _Reader:
     def peek(self) -> Token:
         return self.tokens[self.position]
 
-    def take(self) -> Token:
+    def advance(self) -> Token:
         token = self.tokens[self.position]
         self.position += token.kind != "end"
         return token
@@ -165,7 +165,7 @@ class _Reader:
         if not self.is_next("sign", sign):
             hint = instead_of_word(self.peek().value)
             refuse(self.text, self.peek().at, hint or f"'{sign}' is missing")
-        return self.take()
+        return self.advance()
 
     def whole(self) -> Node:
         node = self.junction("or")
@@ -178,7 +178,7 @@ class _Reader:
     def junction(self, operator: str) -> Node:
         parts = [self.part(operator)]
         while self.is_next("name", operator):
-            self.take()
+            self.advance()
             parts.append(self.part(operator))
         return parts[0] if len(parts) == 1 else Junction(operator, tuple(parts))
 
@@ -190,10 +190,10 @@ class _Reader:
         if self.depth > MAX_NESTING:
             refuse(self.text, self.peek().at, f"nested deeper than {MAX_NESTING}")
         if self.is_next("name", "not"):
-            self.take()
+            self.advance()
             node: Node = Negation(self.negation())
         elif self.is_next("sign", "("):
-            self.take()
+            self.advance()
             node = self.junction("or")
             self.expect(")")
         else:
@@ -205,19 +205,19 @@ class _Reader:
         left = self.operand()
         token = self.peek()
         if token.kind == "sign" and token.value in ORDERED:
-            self.take()
+            self.advance()
             return Comparison(str(token.value), left, self.operand(), token.at)
         if token.kind == "name" and token.value in ("contains", "matches"):
-            self.take()
+            self.advance()
             return Comparison(str(token.value), left, self.operand(), token.at)
         if self.is_next("name", "in"):
-            self.take()
+            self.advance()
             return self.membership(left, token.at)
         if token.kind == "name" and token.value == "not":
-            self.take()
+            self.advance()
             if not self.is_next("name", "in"):
                 refuse(self.text, self.peek().at, "'in' is missing")
-            self.take()
+            self.advance()
             return Negation(self.membership(left, token.at))
         if isinstance(left, Literal):
             refuse(self.text, left.at, 'a comparison belongs here, such as command == "SEND"')
@@ -235,11 +235,11 @@ class _Reader:
             values.append(operand)
             if not self.is_next("sign", ")"):
                 self.expect(",")
-        self.take()
+        self.advance()
         return Membership(left, tuple(values), at)
 
     def operand(self) -> Column | Literal:
-        token = self.take()
+        token = self.advance()
         if token.kind in ("number", "text"):
             return Literal(token.value, token.at)
         if token.kind == "name":

@@ -78,7 +78,7 @@ def land_inputs(
                 if outcome.landed is not None:
                     common.words.missing(f"{outcome.landed.capture_id}: landed, and stays")
             raise
-    take_outcomes(reading, outcomes)
+    note_outcomes(reading, outcomes)
     return reading, outcomes, is_interrupted
 
 
@@ -136,7 +136,7 @@ def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:
     refuse_inputs_in([lake / name for name in FOLDERS], inputs, "--lake")
 
 
-def take_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
+def note_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
     """Add outcomes to the account of a reading, in the order of the command line, and tell them.
 
     Raises:

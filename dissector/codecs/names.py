@@ -261,13 +261,13 @@ class NameTable:
         slot = int(find_slot(self.columns, data, at, length))
         return int(self.columns.slots[slot] & _LOW_31) - 1 if slot >= 0 else NULL
 
-    def take_refused(self) -> int:
+    def drain_refused(self) -> int:
         """How many names were refused since the last call."""
         refused = int(self.columns.counts[_REFUSED]) - self._refused_before
         self._refused_before += refused
         return refused
 
-    def take_cut(self) -> int:
+    def drain_cut(self) -> int:
         """How often a long name was cut since the last call."""
         cut = int(self.columns.counts[_CUT]) - self._cut_before
         self._cut_before += cut

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dissector.compare.blocks import TIMES_APART
-from dissector.compare.questions import EVERYTHING, Asked, Question, questions
+from dissector.compare.questions import EVERYTHING, Choice, Question, questions
 from dissector.compare.runs import Run
 from dissector.compare.testing import (
     Limits,
@@ -41,7 +41,7 @@ MAX_TOPICS: Final = 20  # that are compared one by one, those with most events
 OVERALL: Final = 0.5  # share of the error that metrics over all topics may make
 
 
-def compared(before: Run, after: Run, asked: Asked = EVERYTHING) -> Row:
+def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
     """Compare two runs.
 
     Returns:
@@ -53,20 +53,20 @@ def compared(before: Run, after: Run, asked: Asked = EVERYTHING) -> Row:
     found = [
         question
         for topic in (None, *both[:MAX_TOPICS])
-        for question in questions(before, after, topic, asked)
+        for question in questions(before, after, topic, choice)
     ]
-    _share_out(found, 1 - asked.confidence)
+    _share_out(found, 1 - choice.confidence)
     _test(found)
     _adjust(found)
     spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
-    rows = [_row(question, asked, spans) for question in found]
+    rows = [_row(question, choice, spans) for question in found]
     _name_repeats(found, rows)
     counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
     for row in rows:
         counts[row["verdict"].replace(" ", "_")] += row["same_as"] is None
     return {
-        "confidence": asked.confidence,
-        "least_percent": asked.least * 100,
+        "confidence": choice.confidence,
+        "least_percent": choice.least * 100,
         "tests": len({question.alike for question in found if question.p is not None}),
         "verdicts": counts,
         "topics": {
@@ -191,7 +191,7 @@ def _fitted(limits: Limits, is_changed: bool, difference: float) -> Limits:
     return (max(low, 0.0), high) if difference > 0 else (low, min(high, 0.0))
 
 
-def _row(question: Question, asked: Asked, spans: Sequence[int]) -> Row:
+def _row(question: Question, choice: Choice, spans: Sequence[int]) -> Row:
     """A question with its answer, for people and programs."""
     metric = question.metric
     was, now = question.values
@@ -220,18 +220,18 @@ def _row(question: Question, asked: Asked, spans: Sequence[int]) -> Row:
     if question.needs is not None:
         row["reason"] = _too_short(question, spans)
     elif question.p is not None:
-        _answer(row, question, asked)
+        _answer(row, question, choice)
     return row
 
 
-def _answer(row: Row, question: Question, asked: Asked) -> None:
+def _answer(row: Row, question: Question, choice: Choice) -> None:
     was, now = question.values
     assert was is not None and now is not None and question.adjusted is not None
     plain, relative = _intervals(question)
     difference = now - was
     low, high = relative or plain
-    is_changed = question.adjusted <= 1 - asked.confidence and (low > 0 or high < 0)
-    least = max(asked.least, question.metric.least)
+    is_changed = question.adjusted <= 1 - choice.confidence and (low > 0 or high < 0)
+    least = max(choice.least, question.metric.least)
     plain = _fitted(plain, is_changed, difference)
     if relative is not None:
         relative = _fitted(relative, is_changed, difference)

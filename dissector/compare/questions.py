@@ -16,7 +16,7 @@ MIN_BEYOND: Final = 5  # values above a percentile, of each run
 _NO_VALUES: Final = "a report holds no values of single events: compare captures or lakes"
 
 
-class Asked(NamedTuple):
+class Choice(NamedTuple):
     """What is wanted. metrics: names or their beginnings up to a dot, none: all; least: a change
     smaller than this share of the value before is none."""
 
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
         )
 
 
-EVERYTHING: Final = Asked()
+EVERYTHING: Final = Choice()
 
 
 def must_be_metrics(names: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ class Question:
         self.needs: int | None = None
 
 
-def questions(before: Run, after: Run, topic: str | None, asked: Asked) -> Iterator[Question]:
+def questions(before: Run, after: Run, topic: str | None, choice: Choice) -> Iterator[Question]:
     names = {measure for run in (before, after) for measure, _ in run.values}
     names |= {
         name.rpartition(".")[0]
@@ -99,18 +99,18 @@ def questions(before: Run, after: Run, topic: str | None, asked: Asked) -> Itera
     }
     for kind in LATENCIES:
         for measure in sorted(name for name in names if name.split(".")[0] == kind):
-            if any(asked.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
+            if any(choice.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
                 found = _of_latency(before, after, (measure, topic))
-                yield from (each for each in found if asked.wants(each.metric.name))
+                yield from (each for each in found if choice.wants(each.metric.name))
     for metric in RATIOS.values():
-        if asked.wants(metric.name):
+        if choice.wants(metric.name):
             yield from _of_ratio(before, after, metric, topic)
 
 
 def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Iterator[Question]:
     found = Question(metric, topic)
     runs = [run.series.get((metric.name, topic)) for run in (before, after)]
-    if not _take(found, before, after, runs):
+    if not _fill(found, before, after, runs):
         return
     yield found
     if not found.reason:
@@ -119,7 +119,7 @@ def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Ite
         found.pair = Pair(None, blocks, blocks.blocks(one, other))
 
 
-def _take(found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]) -> bool:
+def _fill(found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]) -> bool:
     """Take what both runs say into a question; False if neither says anything."""
     key = found.metric.name, found.topic
     numbers = [run.numbers.get(key) for run in (before, after)]
@@ -170,13 +170,13 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
     for statistic, share in STATISTICS.items():
         question = Question(metric_of(f"{key[0]}.{statistic}"), key[1])
         mine = means if share is None else runs
-        if not _take(question, before, after, mine):
+        if not _fill(question, before, after, mine):
             continue
         found.append(question)
         if share is None:
             question.parts = [None, None]
         else:
-            _take_percentile(question, share, runs)
+            _fill_percentile(question, share, runs)
         if question.reason:
             continue
         if share is None or both is None:
@@ -193,7 +193,7 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
     return found
 
 
-def _take_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:
+def _fill_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:
     """The percentile of each run, and why a test of it would tell nothing."""
     needed = math.ceil(MIN_BEYOND / (1 - share) - 1e-9)
     for side, run in enumerate(runs):

@@ -71,7 +71,7 @@ class Cleaner:
         self.hidden = 0
         self._names: OrderedDict[int, _Names] = OrderedDict()
 
-    def take(self) -> tuple[int, int]:
+    def drain(self) -> tuple[int, int]:
         """Texts and bytes hidden since the last call."""
         hidden_so_far = self.texts, self.hidden
         self.texts = self.hidden = 0

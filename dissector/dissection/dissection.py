@@ -90,7 +90,7 @@ class Dissection:
         self._framing = Framing(
             specs,
             self._streams.ports_of,
-            self._take_frames,
+            self._handle_frames,
             FramingOptions(options.max_frame_bytes, forced, only),
         )
         self._facts: list[Facts] = [
@@ -147,7 +147,7 @@ class Dissection:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
             if scan.rows:
-                self._take_packets(data, self.capture.packets, scan.rows, scan.first_packet)
+                self._handle_packets(data, self.capture.packets, scan.rows, scan.first_packet)
             if not scan.is_more:
                 break
         self._framing.flush()
@@ -170,7 +170,7 @@ class Dissection:
         self._repeated = (set(), self._repeated[0])
         if rows:
             first_packet = self.capture.count_packets(packets.ts_ns[:rows])
-            self._take_packets(data, packets, rows, first_packet)
+            self._handle_packets(data, packets, rows, first_packet)
         self._framing.flush()
         self._finish_reading()
         return self._taken()
@@ -195,8 +195,8 @@ class Dissection:
         self._settle()
         self._findings.add(self._connections.decided())
         for facts in self._facts:
-            self._findings.add(facts.findings.take())
-        self._take_findings(self.capture.notices)
+            self._findings.add(facts.findings.drain())
+        self._drain_findings(self.capture.notices)
         self._note_hidden()
         self._out.append(self._findings.block())
         part = self.capture.split_file() if self._is_in_file else None
@@ -229,7 +229,7 @@ class Dissection:
         """No more input: everything that is open closes. Returns the last rows."""
         buffers = PacketBuffers(_EMPTY, _EMPTY)
         for ranges, count in self._streams.finish():
-            self._take_ranges(ranges, count, buffers)
+            self._handle_ranges(ranges, count, buffers)
         self._framing.flush()
         self._framing.close()
         self._settle()
@@ -237,10 +237,10 @@ class Dissection:
         self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
         self._close_connections()
         for facts in self._facts:
-            self._findings.add(facts.findings.take())
+            self._findings.add(facts.findings.drain())
         self._findings.add(self._connections.rest())
-        self._take_findings(self.capture.finish())
-        self._take_findings(self.packets.finish())
+        self._drain_findings(self.capture.finish())
+        self._drain_findings(self.packets.finish())
         self._note_hidden()
         self._out.append(self._findings.block())
         self._aside.shutdown()
@@ -292,7 +292,7 @@ class Dissection:
 
     # -- inside
 
-    def _take_packets(
+    def _handle_packets(
         self, data: ByteArray, packets: PacketColumns, rows: int, first_packet: int
     ) -> None:
         """The passes over one block of packets, which lie in data."""
@@ -300,7 +300,7 @@ class Dissection:
         segments, found = self.packets.read(data, packets, rows, first_packet, link_types)
         buffers = PacketBuffers(data, self.packets.side)
         for ranges, count in self._streams.advance(segments, found, buffers):
-            self._take_ranges(ranges, count, buffers)
+            self._handle_ranges(ranges, count, buffers)
             self._close_connections()
 
     def _taken(self) -> list[TableBlock]:
@@ -318,12 +318,12 @@ class Dissection:
         self._clean()
         if self._cleaner is None:
             return
-        hidden = [self._cleaner.take(), *(facts.take_hidden() for facts in self._facts)]
+        hidden = [self._cleaner.drain(), *(facts.drain_hidden() for facts in self._facts)]
         texts, size = (sum(each) for each in zip(*hidden, strict=True))
         if texts:
             self._findings.add([Notice(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
 
-    def _take_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
+    def _handle_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.side)
         if self.capture.untimed:
             # Before the first time: the protocols reckon with times, what comes of it is taken out.
@@ -335,7 +335,7 @@ class Dissection:
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
 
-    def _take_findings(self, of_capture: list[CaptureNotice]) -> None:
+    def _drain_findings(self, of_capture: list[CaptureNotice]) -> None:
         """Notices of the framing and of the capture's reader, which forget them."""
         self._findings.add(self._framing.findings)
         self._framing.findings.clear()
@@ -352,7 +352,7 @@ class Dissection:
             )
             self._connections.hold(side, finding)
 
-    def _take_frames(self, block: FrameBlock) -> None:
+    def _handle_frames(self, block: FrameBlock) -> None:
         """Let the protocols read a block of frames; its rows come when it is settled.
 
         What does not follow from bytes alone (names, roles) is read here; the rest by a thread,

@@ -72,7 +72,7 @@ class Survey:
         self._probed_packets = np.array(sorted(probes), np.int64)
         self.by_flow: dict[FlowKey, list[_Found]] = {}
 
-    def take(self, segments: SegmentColumns, count: int, sources: Sequence[ByteArray]) -> None:
+    def add(self, segments: SegmentColumns, count: int, sources: Sequence[ByteArray]) -> None:
         """Look at the segments of a block."""
         packets = segments.packet[:count]
         for row in np.flatnonzero(np.isin(packets, self._probed_packets)).tolist():
@@ -181,7 +181,7 @@ class Rewriter:
             _mapped(file.fileno()) for file in (self._streams.before, self._streams.after)
         )
         for block in packet_blocks(chain):
-            survey.take(block.segments, block.segment_count, (block.data, block.side))
+            survey.add(block.segments, block.segment_count, (block.data, block.side))
         self._runs = survey.runs(before, after)
         if self._streams.has_fragments:
             self._put_pieces(chain, survey)

@@ -156,27 +156,27 @@ class Streams:
                         event.data, event.start, event.end, event.is_last
                     )
                     event.is_enough = dissection.capture.is_over
-                    self._take(blocks)
+                    self._handle(blocks)
                     if progress is not None:
                         progress(reader.stored_bytes)
             raise_if_nothing(reader.problems, reader.files_read)
             self.problems = [problem.text for problem in reader.problems]
-        self._take(dissection.finish())
+        self._handle(dissection.finish())
         self.problems += self._account.missing
         for connection, side in self.sides:
             self._treat(connection, side, None)
         self.before.flush()
         self.after.flush()
 
-    def _take(self, blocks: list[TableBlock]) -> None:
+    def _handle(self, blocks: list[TableBlock]) -> None:
         """Rows of one call of the dissection."""
         framed: dict[tuple[int, int], list[Frames]] = {}
         closed: list[int] = []
         for block in blocks:
             if block.table == TABLE:
-                self._take_bytes(block.columns)
+                self._handle_bytes(block.columns)
             elif block.table == "frames" and block.rows:
-                self._take_frames(block.columns, framed)
+                self._handle_frames(block.columns, framed)
             elif block.table == "notices":
                 self._account.add(block)
             elif block.table == "connections":
@@ -203,7 +203,7 @@ class Streams:
             if side.held > _LONGEST_WAIT:
                 self._treat(connection, number, side.waiting[-1][0] - _LONGEST_WAIT // 2)
 
-    def _take_bytes(self, columns: Any) -> None:
+    def _handle_bytes(self, columns: Any) -> None:
         data = columns["data"]
         is_data = data.lengths > 0
         if not is_data.any():
@@ -226,7 +226,7 @@ class Streams:
             side = self.sides.setdefault((key >> 1, key & 1), Side())
             side.add(offsets[first:last], packets[first:last], pieces)
 
-    def _take_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
+    def _handle_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
         """Frames of a block, by the side that sent them."""
         keys = columns["connection_id"] * 4 + columns["direction"].codes
         of_protocol = {spec.name: _is(columns, "protocol", spec.name) for spec in PROTOCOLS}

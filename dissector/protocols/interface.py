@@ -83,7 +83,7 @@ class Facts(Protocol):
     `connection_facts` says what is known of a connection that is over, None if nothing, and
     forgets it, `open_facts` what is known by now; `repeated` tells the connections
     that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
-    over; `take_hidden` tells how many texts that no column but `detail` shows held a secret since
+    over; `drain_hidden` tells how many texts that no column but `detail` shows held a secret since
     it was asked last, and their bytes; `finish` closes what is open;
     `open_rows` gives the rows that it would give now, and changes nothing.
     """
@@ -104,7 +104,7 @@ class Facts(Protocol):
 
     def repeated(self) -> Collection[int]: ...
 
-    def take_hidden(self) -> tuple[int, int]: ...
+    def drain_hidden(self) -> tuple[int, int]: ...
 
     def finish(self) -> list[TableBlock]: ...
 

@@ -206,7 +206,7 @@ class InputBytes:
         self.stored_bytes += count
         return count
 
-    def _take(self) -> bytes:
+    def _read_piece(self) -> bytes:
         """The next stored bytes, as many as one step of the decompressor gets."""
         if not self._head:
             self._head = self._file.read(_READ_BYTES) or b""
@@ -236,7 +236,7 @@ class InputBytes:
         if member.eof:
             self._next_member(member.unused_data or b"")
             return b""
-        piece = self._take() if member.needs_input else b""
+        piece = self._read_piece() if member.needs_input else b""
         if not piece and member.needs_input:
             self._end("is cut")
             return b""

@@ -165,26 +165,26 @@ class _Streams:
         self._protocols: dict[int, str] = {}
         dissection = Dissection(options)
         dissection.start_file()
-        self._take(dissection.feed(data, 0, len(data), True)[1])
+        self._handle(dissection.feed(data, 0, len(data), True)[1])
         dissection.end_file()
-        self._take(dissection.finish())
+        self._handle(dissection.finish())
         for connection, side in self.streams:
             frames = self._of_side(connection, side)
             protocol = self._protocols.get(connection, "")
             self.streams[connection, side].hide(frames, protocol)
 
-    def _take(self, blocks: list[TableBlock]) -> None:
+    def _handle(self, blocks: list[TableBlock]) -> None:
         for block in blocks:
             if block.table == TABLE:
-                self._take_bytes(block.columns)
+                self._handle_bytes(block.columns)
             elif block.table == "frames":
-                self._take_frames(block)
+                self._handle_frames(block)
             elif block.table == "connections":
                 rows: Any = arrow_batch(block)
                 names = (rows.column(name).to_pylist() for name in ("connection_id", "protocol"))
                 self._protocols.update(zip(*names, strict=True))
 
-    def _take_bytes(self, columns: Any) -> None:
+    def _handle_bytes(self, columns: Any) -> None:
         names = ("connection", "side", "stream_offset", "packet")
         data = columns["data"]
         spans = zip(data.starts.tolist(), data.lengths.tolist(), strict=True)
@@ -195,7 +195,7 @@ class _Streams:
                 held = data.data[start : start + size].tobytes()
                 stream.pieces.append((offset, held, packet))
 
-    def _take_frames(self, block: TableBlock) -> None:
+    def _handle_frames(self, block: TableBlock) -> None:
         rows: Any = arrow_batch(block)
         names = (
             *("connection_id", "direction", "first_packet", "stream_offset", "frame_bytes"),

@@ -38,7 +38,7 @@ from dissector.stream.records import (
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import mix, sequence_at
 from dissector.stream.state import StreamState
-from dissector.tables import list_append, list_unlink, take_row
+from dissector.tables import allocate_row, list_append, list_unlink
 
 _CONNECTION_LIMIT: Final = NOTICE_NUMBER["connection_limit"]
 # Odd multipliers without structure, one per part of a key.
@@ -281,7 +281,7 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
     _make_room(state)
     connections = state.connections
     registers = state.registers
-    row = take_row(state.free_connections)
+    row = allocate_row(state.free_connections)
     connection_id = registers.next_id[0]
     registers.next_id[0] += 1
     _set_up(state, row, segment)

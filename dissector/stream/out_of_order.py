@@ -45,7 +45,7 @@ from dissector.stream.records import (
 )
 from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState
-from dissector.tables import give_row, take_row
+from dissector.tables import allocate_row, give_row
 
 
 class Span(NamedTuple):
@@ -141,7 +141,7 @@ def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> in
     heads = state.heads
     successors = state.successors
     registers = state.registers
-    node = take_row(state.free_nodes)
+    node = allocate_row(state.free_nodes)
     registers.nodes_made[0] += 1
     after = _node_after(state, side)
     before = state.predecessors[0]

@@ -139,7 +139,7 @@ class Balances:
                 connection, consumer = self._consumers[slot]
                 self._new.append(Stall(connection, consumer, end_frame, start_us, duration_us))
 
-    def take_stalls(self) -> list[Stall]:
+    def drain_stalls(self) -> list[Stall]:
         """Stalls that were found since the last call, the first MAX_NEW_STALLS of them."""
         found, self._new = self._new, []
         return found

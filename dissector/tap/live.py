@@ -199,7 +199,7 @@ class Live:
             self._gather()
             # Before the look at the blocks: what comes after it may be older than a later moment.
             looked_ns = time.time_ns()
-            self._take_blocks()
+            self._handle_blocks()
             yield from self._merged(cuts, self._border_ns(looked_ns))
             self._check(time.monotonic())
             yield Idle()
@@ -221,11 +221,11 @@ class Live:
         ):
             time.sleep(_GATHER_STEP_SECONDS)
 
-    def _take_blocks(self) -> None:
+    def _handle_blocks(self) -> None:
         """Walk the blocks that are ours; few at a time, so that the loop gets its turns."""
         for feed in self._feeds:
             while feed.rows < PACKET_BLOCK_ROWS:
-                block = feed.ring.take()
+                block = feed.ring.next_block()
                 if block is None:
                     break
                 feed.walk(block, self._room)
@@ -286,7 +286,7 @@ class Live:
         end = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < end:
             looked_ns, taken = time.time_ns(), self.taken
-            self._take_blocks()
+            self._handle_blocks()
             # Blocks come out of each ring at moments of its own: what one still holds may be older.
             is_all = taken + sum(feed.rows for feed in self._feeds) >= self.received()
             yield from self._merged(cuts, _NO_BORDER if is_all else self._border_ns(looked_ns))

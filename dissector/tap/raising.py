@@ -77,8 +77,8 @@ class Raised:
         self._raise()
 
     def _raise(self) -> None:
-        for one in self.windows.take():
-            self._take(one)
+        for one in self.windows.drain():
+            self._handle(one)
         failed, skipped = self.windows.failed, self.windows.skipped
         if failed > self._failed:
             self._failed = failed
@@ -87,7 +87,7 @@ class Raised:
             self._say("more rows than rules keep up with: findings of some windows are missing")
         self._skipped = skipped
 
-    def _take(self, one: Finding) -> None:
+    def _handle(self, one: Finding) -> None:
         subject = tuple((name, str(value)) for name, value in sorted(one.subject.items()))
         incident = (one.code, one.severity, subject)
         until = self._until.pop(incident, None)

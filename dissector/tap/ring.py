@@ -190,7 +190,7 @@ class Ring:
             return False
         return True
 
-    def take(self) -> Block | None:
+    def next_block(self) -> Block | None:
         """The next block that the kernel gave out, None if there is none."""
         if self.taken == self.blocks:
             return None

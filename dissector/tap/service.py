@@ -144,7 +144,7 @@ class Tap:
         """
         for event in self.source.pieces(self.dissection, self._cuts):
             if isinstance(event, Piece):
-                self._take(event)
+                self._handle(event)
             elif isinstance(event, Part):
                 self._parts.append(event)
             else:
@@ -157,7 +157,7 @@ class Tap:
 
     # -- inside
 
-    def _take(self, piece: Piece) -> None:
+    def _handle(self, piece: Piece) -> None:
         """One piece: first the border before it, then its packets."""
         if piece.is_border:
             next_ns = int(piece.packets.ts_ns[0])

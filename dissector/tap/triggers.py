@@ -99,7 +99,7 @@ class Triggers:
                 yield _of_exchange(block, row, ERROR, plain_text(names[int(codes[row])]))
 
     def _stalls(self, balances: Balances) -> Iterator[Trigger]:
-        for stall in balances.take_stalls():
+        for stall in balances.drain_stalls():
             first_ns = stall.start_us * _NS_PER_US
             last_ns = first_ns + stall.duration_us * _NS_PER_US
             text = (

@@ -141,7 +141,7 @@ class Windows:
         ):
             self._end(self._tap.open_rows)
 
-    def take(self) -> list[Finding]:
+    def drain(self) -> list[Finding]:
         """What was found since the last call."""
         found: list[Finding] = []
         while not self._found.empty():

@@ -86,11 +86,11 @@ def test_lists_keep_order_and_length(steps):
 
 def test_a_pool_hands_out_each_row_once_and_grows():
     pool = tables.new_pool(3)
-    assert [tables.take_row(pool) for _ in range(4)] == [0, 1, 2, ABSENT]
+    assert [tables.allocate_row(pool) for _ in range(4)] == [0, 1, 2, ABSENT]
     tables.give_row(pool, 1)
     pool = tables.grown_pool(pool, 5)
-    assert sorted(int(tables.take_row(pool)) for _ in range(3)) == [1, 3, 4]
-    assert tables.take_row(pool) == ABSENT
+    assert sorted(int(tables.allocate_row(pool)) for _ in range(3)) == [1, 3, 4]
+    assert tables.allocate_row(pool) == ABSENT
 
 
 def test_growing_keeps_what_was_there():

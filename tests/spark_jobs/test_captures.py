@@ -14,7 +14,7 @@ from dissector.errors import InputError, UsageError
 from dissector.lake.reader import open_lake
 from dissector.schemas import TABLES
 from dissector.sources.rings import chains
-from spark_jobs.captures import Asked, CapturesReader, capture_of, inputs_of, rows_of
+from spark_jobs.captures import CapturesReader, ReadOptions, capture_of, inputs_of, rows_of
 from tests.dissector.joining.cutting import SAMPLES
 
 FORMAT = "pulsar_pcap"
@@ -31,7 +31,7 @@ def landed(lake: Path, table: str) -> list[dict[str, Any]]:
 
 def read_here(path: Path, table: str, **options: str) -> list[dict[str, Any]]:
     """What a task would read, without Spark."""
-    asked = Asked({"table": table, **options})
+    asked = ReadOptions({"table": table, **options})
     names = [column.name for column in TABLES[table].columns]
     reader = CapturesReader(asked, inputs_of({"path": str(path)}), names)
     return [
@@ -90,9 +90,10 @@ def test_files_of_a_ring_are_one_capture_and_others_partitions(tmp_path: Path) -
         (tmp_path / name).write_bytes(data)
     (tmp_path / "ring.pcap1").write_bytes(CURSUS.read_bytes())
     (tmp_path / "notes.txt").write_text("no capture, and not named like one")
-    reader = CapturesReader(Asked({"chain": "none"}), [str(tmp_path)], ["frame_no"])
+    reader = CapturesReader(ReadOptions({"chain": "none"}), [str(tmp_path)], ["frame_no"])
     assert len(reader.partitions()) == 2, "the copy is read once"
-    reader = CapturesReader(Asked({"chain": "all"}), [str(tmp_path / "*pcap*")], ["frame_no"])
+    options = ReadOptions({"chain": "all"})
+    reader = CapturesReader(options, [str(tmp_path / "*pcap*")], ["frame_no"])
     (only,) = reader.partitions()
     assert [Path(name).is_absolute() for name in only.value.files] == [True, True]
 
@@ -127,7 +128,7 @@ def test_a_capture_that_grows_meanwhile_is_no_other_one(tmp_path: Path) -> None:
     data = BATCHES.read_bytes()
     path.write_bytes(data[:-700])
     (chain,) = chains([str(path)]).chains
-    rows = rows_of(chain, Asked({"table": "capture_files"}), ["capture", "packets"])
+    rows = rows_of(chain, ReadOptions({"table": "capture_files"}), ["capture", "packets"])
     before = capture_of(chain)
     path.write_bytes(data)
     assert capture_of(chain) != before
@@ -135,7 +136,7 @@ def test_a_capture_that_grows_meanwhile_is_no_other_one(tmp_path: Path) -> None:
 
 
 def test_options_are_those_of_landing() -> None:
-    asked = Asked({"decode_as": "7000=pulsar, 7001=cursus", "REDACT": "False",
+    asked = ReadOptions({"decode_as": "7000=pulsar, 7001=cursus", "REDACT": "False",
                    "max_frame_bytes": "1000", "memory_limit": "2000000",
                    "want_detail": "all"})  # fmt: skip
     assert asked.options.decode_as == {7000: "pulsar", 7001: "cursus"}
@@ -150,7 +151,7 @@ def test_options_are_those_of_landing() -> None:
         ({"decode_as": "7000=kafka"}, "choose one of pulsar, cursus"),
     ):
         with pytest.raises(UsageError, match=what):
-            Asked(given)
+            ReadOptions(given)
     for path in ("s3a://bucket/x.pcap", "hdfs://host/x.pcap", "-"):
         with pytest.raises(InputError, match="only files of a local or mounted folder"):
             inputs_of({"path": path})

@@ -77,7 +77,7 @@ class ToyFacts:
         """Its connections say nothing of themselves."""
         return None
 
-    def take_hidden(self) -> tuple[int, int]:
+    def drain_hidden(self) -> tuple[int, int]:
         return 0, 0
 
     def repeated(self) -> Collection[int]:

@@ -54,7 +54,7 @@ class Opened:
 
     def found(self) -> list[Notice]:
         """All notices so far, which are forgotten."""
-        return self.findings.take()
+        return self.findings.drain()
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class _Passes:
         found = [
             {"code": NOTICES[each.kind].code, "frame_no": _plain(each.frame_no),
              "value": _plain(each.value)}
-            for each in self._notices.take()
+            for each in self._notices.drain()
         ]  # fmt: skip
         names = ("producers", "consumers", "exchanges", "acks", "permits", "deliveries")
         return {name: self._tables.get(name, []) for name in names} | {"notices": found}

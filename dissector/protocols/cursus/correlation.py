@@ -62,10 +62,10 @@ from dissector.protocols.cursus.sessions import (
     ask,
     close_exchange,
     inherit,
+    pop_oldest,
     respond,
     respond_unasked,
     taint,
-    take_oldest,
 )
 from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
@@ -168,15 +168,15 @@ class Correlation:
 
     def subjects(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""
-        return self._gathered.take(ProducerRow) + self._gathered.take(ConsumerRow)
+        return self._gathered.drain(ProducerRow) + self._gathered.drain(ConsumerRow)
 
     def relations(self) -> list[TableBlock]:
         """Blocks of exchanges, acks and deliveries that closed since last asked."""
         out = self._gathered
-        deliveries = self._effects.groups.open.take_closed()
+        deliveries = self._effects.groups.open.drain_closed()
         return [
-            *out.block("exchanges", EXCHANGE_COLUMNS, self._open.take_closed()),
-            *out.take(AckRow),
+            *out.block("exchanges", EXCHANGE_COLUMNS, self._open.drain_closed()),
+            *out.drain(AckRow),
             *out.block("deliveries", DELIVERY_COLUMNS, deliveries),
         ]
 
@@ -271,7 +271,7 @@ class Correlation:
             if sessions.stream[session] != ABSENT or exchanges.may_be_lost[oldest] != 1:
                 break
             # Its client asks again though no answer was seen: the answer was lost.
-            self._close(take_oldest(self._state, session), LOST_IN_GAP)
+            self._close(pop_oldest(self._state, session), LOST_IN_GAP)
         if kind == KIND_PUBLISH:
             self._effects.note_order(session, row)
         which = ask(work, session, row, kind, is_relayed)
@@ -285,7 +285,7 @@ class Correlation:
     def _evict(self, session: int) -> None:
         """Too much waits: the oldest request of a session is given up, its answer passed."""
         self._evicted += 1
-        which = take_oldest(self._state, session)
+        which = pop_oldest(self._state, session)
         if self._state.sessions.stream[session] != ABSENT:
             self._close(which, NOT_AWAITED)
             return
@@ -340,7 +340,7 @@ class Correlation:
             oldest = int(sessions.first[session])
             if exchanges.may_be_lost[oldest] != 1 or self._fits(work, oldest, row, answer):
                 break
-            self._close(take_oldest(self._state, session), LOST_IN_GAP)
+            self._close(pop_oldest(self._state, session), LOST_IN_GAP)
         head = int(sessions.first[session]) if sessions.length[session] else ABSENT
         asked = int(exchanges.request_command[head]) if head != ABSENT else NULL
         if asked == _STREAM:
@@ -353,10 +353,10 @@ class Correlation:
         elif head == ABSENT:
             self._unasked(work, session, row, answer)
         elif asked == _READ_STREAM and _is_first_of_two(work.frames, row, answer):
-            sessions.second[session] = take_oldest(self._state, session)
+            sessions.second[session] = pop_oldest(self._state, session)
             inherit(work, head, row)
         else:
-            take_oldest(self._state, session)
+            pop_oldest(self._state, session)
             self._close_answered(work, session, head, row, answer)
 
     def _fits(self, work: Work, which: int, row: int, answer: Answer | None) -> bool:
@@ -393,7 +393,7 @@ class Correlation:
             # The stream has begun; the exchange waits for the first batch.
             inherit(work, head, row)
             return
-        take_oldest(self._state, session)
+        pop_oldest(self._state, session)
         if command in (BATCH, KEEPALIVE, STREAM_CONTROL, NULL):
             # From here on the connection is a push, and what the client sent since is not read.
             sessions.stream[session] = head

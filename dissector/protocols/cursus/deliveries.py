@@ -193,7 +193,7 @@ class Commit(NamedTuple):
 
 
 @kernel
-def take_commit(state: DeliveryState, position: int, commit: Commit) -> None:
+def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
     """Close the deliveries that a commit covers; there must be room for all that wait."""
     positions, deliveries = state.positions, state.deliveries
     positions.committed[position] = commit.following
@@ -327,7 +327,7 @@ class OpenDeliveries(ClosesRows):
         self.forget_name(position)
         self._free_positions.append(position)
 
-    def take_runs(self) -> list[list[int]]:
+    def drain_runs(self) -> list[list[int]]:
         """Position, first offset and the one behind the last of runs that ended since then."""
         count = int(self.state.counts[_RUNS])
         self.state.counts[_RUNS] = 0

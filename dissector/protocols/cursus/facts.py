@@ -181,7 +181,7 @@ class CursusFacts:
         """A proxy of Cursus is not known."""
         return ()
 
-    def take_hidden(self) -> tuple[int, int]:
+    def drain_hidden(self) -> tuple[int, int]:
         """Credentials that commands name."""
         hidden, self._hidden = self._hidden, (0, 0)
         return hidden
@@ -189,7 +189,7 @@ class CursusFacts:
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
         self._correlation.finish()
-        self.findings.add(of_long_names(self._names.take_cut()))
+        self.findings.add(of_long_names(self._names.drain_cut()))
         return self._correlation.subjects() + self._correlation.relations()
 
     def open_rows(self) -> list[TableBlock]:

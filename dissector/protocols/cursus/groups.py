@@ -17,8 +17,8 @@ from dissector.protocols.cursus.deliveries import (
     LARGEST,
     Commit,
     OpenDeliveries,
+    handle_commit,
     open_delivery,
-    take_commit,
     write_delivery,
 )
 from dissector.protocols.cursus.offsets import Intervals
@@ -231,7 +231,7 @@ class Groups:
 
     def _note_runs(self) -> None:
         """Note the runs of fetched offsets that have ended below another one."""
-        for position, first, stop in self.open.take_runs():
+        for position, first, stop in self.open.drain_runs():
             self._below.setdefault(position, Intervals()).add(first, stop - 1)
 
     def _fetched(self, position: int) -> Intervals:
@@ -273,7 +273,7 @@ class Groups:
         self._adopt_open(subscription, topic, partition)
         position = self._position(subscription, topic, partition)
         self.open.make_closed_room(int(self._state.positions.length[position]))
-        take_commit(self._state, position, commit)
+        handle_commit(self._state, position, commit)
 
     def _adopt_open(self, subscription: int, topic: int, partition: int) -> None:
         """What streams of an unknown group were given is this group's if it is the only one."""

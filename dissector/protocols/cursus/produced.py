@@ -20,6 +20,7 @@ from dissector.tables import (
     ABSENT,
     HashTable,
     Pool,
+    allocate_row,
     find,
     give_row,
     grown_pool,
@@ -28,7 +29,6 @@ from dissector.tables import (
     put,
     remove,
     roomy,
-    take_row,
 )
 
 MAX_REMEMBERED: Final = 1 << 17  # batches; and producers and logs; a power of two
@@ -166,7 +166,7 @@ def _forget_batch(state: ProducedState, at: int) -> None:
 
 @inlined
 def _begin_series(state: ProducedState, batch: BatchKey) -> int:
-    series = take_row(state.free_series)
+    series = allocate_row(state.free_series)
     known = state.series
     known.topic[series] = batch.topic
     known.partition[series] = batch.partition

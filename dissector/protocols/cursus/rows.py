@@ -124,7 +124,7 @@ class ClosesRows:
         if rows > len(self.state.closed.matrix):
             self.state.grow(closed=self.state.closed.grown(2 * rows))
 
-    def take_closed(self) -> Int64Array:
+    def drain_closed(self) -> Int64Array:
         """Rows of the table, int64[columns, rows]; there are none then."""
         count = int(self.state.counts[self.CLOSED])
         self.state.counts[self.CLOSED] = 0
@@ -218,7 +218,7 @@ class Gathered:
         """A row that closed."""
         self._rows[type(row)].append(row)
 
-    def take(self, kind: type[Row]) -> list[TableBlock]:
+    def drain(self, kind: type[Row]) -> list[TableBlock]:
         """The block of the rows of a kind, if there are any; there are none then."""
         cells = np.array(self._rows[kind], np.int64).T.copy()
         self._rows[kind] = []

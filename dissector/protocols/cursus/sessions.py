@@ -41,6 +41,7 @@ from dissector.tables import (
     ABSENT,
     HashTable,
     Pool,
+    allocate_row,
     give_row,
     grown_pool,
     new_hash_table,
@@ -48,7 +49,6 @@ from dissector.tables import (
     put,
     remove,
     roomy,
-    take_row,
 )
 
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
@@ -136,7 +136,7 @@ def batch_key(frames: FrameColumns, row: int) -> BatchKey:
 def _new_exchange(work: Work, row: int, kind: int) -> int:
     """A record that has nothing but its connection and kind."""
     exchanges = work.state.exchanges
-    which = take_row(work.state.free)
+    which = allocate_row(work.state.free)
     for column in range(exchanges.matrix.shape[1]):
         exchanges.matrix[which, column] = NULL
     exchanges.connection_id[which] = work.frames.connection_id[row]
@@ -218,7 +218,7 @@ def is_countable(frames: FrameColumns, row: int) -> bool:
 
 
 @kernel
-def take_oldest(state: SessionState, session: int) -> int:
+def pop_oldest(state: SessionState, session: int) -> int:
     """The oldest request of a session, which waits no longer."""
     sessions, exchanges = state.sessions, state.exchanges
     which = sessions.first[session]
@@ -331,7 +331,7 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
     """
     frames, bodies, state = work.frames, work.bodies, work.deliveries
     deliveries = state.deliveries
-    which = take_row(state.free)
+    which = allocate_row(state.free)
     for column in range(deliveries.matrix.shape[1]):
         deliveries.matrix[which, column] = NULL
     topic, partition, ts = frames.topic[row], frames.partition[row], frames.last_ts_ns[row]
@@ -438,5 +438,5 @@ class OpenSessions(ClosesRows):
             found.append(int(sessions.second[session]))
             sessions.second[session] = ABSENT
         while sessions.length[session]:
-            found.append(take_oldest(self.state, session))
+            found.append(pop_oldest(self.state, session))
         return found

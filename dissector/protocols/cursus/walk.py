@@ -24,9 +24,9 @@ from dissector.protocols.cursus.sessions import (
     inherit,
     is_countable,
     new_delivery,
+    pop_oldest,
     respond,
     store,
-    take_oldest,
 )
 from dissector.schemas.words import DUP_OR_DROPPED, KIND_PUBLISH, OK
 from dissector.tables import ABSENT, find
@@ -61,7 +61,7 @@ def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
     which = sessions.first[session]
     if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
         return False
-    take_oldest(state, session)
+    pop_oldest(state, session)
     sessions.has_answered[session] = 1
     if work.bodies.reading[row] == ACK_READ:
         sessions.has_stored[session] = 1

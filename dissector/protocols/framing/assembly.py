@@ -145,7 +145,7 @@ class Framing:
             elif status == SLOTS_FULL:
                 self._output.state = grown_slots(self._output.state)
             elif status == ROLE_WAIT:
-                self._roles.take_last_row()
+                self._roles.hold_last_row()
             elif status == ATTENTION:
                 self._attend(current)
 
@@ -248,7 +248,7 @@ class Framing:
     def _keep_waiting(self, current: Replay, slot: int, flow: int, run: Run) -> None:
         """A direction that waits for the other one's search, but not for ever."""
         row = current.cursor
-        self._runs.take_range(current, run)
+        self._runs.add_range(current, run)
         waited_ns = int(current.ranges.ts_ns[row]) - run.pieces[0].ts_ns
         is_full = run.size > MAX_WAIT_BYTES or self._runs.size > MAX_RUN_BYTES
         if not is_full and waited_ns <= RESYNC_HOLD_MS * 1_000_000:
@@ -281,7 +281,7 @@ class Framing:
             is_from_syn = bool(self._known.is_from_syn[slot])
             run.is_known_start = run.at_start and is_from_syn
             run.records = None if run.is_known_start else Records()
-        self._runs.take_range(current, run)
+        self._runs.add_range(current, run)
         self._look_for_frames(ranges, row, slot, flow, is_final=False)
 
     def _break_chain(self, current: Replay, slot: int, flow: int) -> None:
@@ -403,7 +403,7 @@ class Framing:
         known, flows = self._known, self._flows
         was_undecided = known.protocol[slot] == UNDECIDED
         known.protocol[slot] = protocol
-        found = [(flow, self._take_run(ranges, row, flow, protocol))]
+        found = [(flow, self._end_run(ranges, row, flow, protocol))]
         other = flow ^ 1
         if was_undecided and flows.mode[other] == OPAQUE:
             flows.mode[other] = SEARCH
@@ -411,12 +411,12 @@ class Framing:
             run = self._runs[other]
             is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
             if is_found or run.has_some(protocol, SURE_FRAMES):
-                found.append((other, self._take_run(ranges, row, other, protocol)))
+                found.append((other, self._end_run(ranges, row, other, protocol)))
             elif run.is_live:
                 self._bound(ranges, row, slot, other)
         self._runs.replay(ranges, row, slot, found)
 
-    def _take_run(self, ranges: RangeColumns, row: int, flow: int, protocol: int) -> Run:
+    def _end_run(self, ranges: RangeColumns, row: int, flow: int, protocol: int) -> Run:
         """The run of a direction without the bytes that precede its chain."""
         flows = self._flows
         run = self._runs[flow]
@@ -440,7 +440,7 @@ class Framing:
         known = self._known
         flows = self._flows
         if flow in self._runs:
-            self._runs.take_range(current, self._runs[flow])
+            self._runs.add_range(current, self._runs[flow])
             self._look_for_frames(ranges, row, slot, flow, is_final=False)
         elif known.protocol[slot] == UNDECIDED or flows.mode[flow] == OPAQUE:
             current.cursor += 1

@@ -133,7 +133,7 @@ class FrameOutput:
         data = self.all_sources()[int(self.frames.source[row])]
         return data[at : at + int(self.frames.data_bytes[row])].tobytes()
 
-    def take_back(self) -> Int64Array:
+    def pop_row(self) -> Int64Array:
         """Remove the last row, which is a frame, and its number; returns its cells."""
         self.rows -= 1
         values = self.matrix[:, self.rows].copy()

@@ -13,13 +13,13 @@ from dissector.protocols.framing.state import (
 )
 from dissector.tables import (
     ABSENT,
+    allocate_row,
     find,
     give_row,
     grown_pool,
     put,
     remove,
     roomy,
-    take_row,
 )
 
 
@@ -37,13 +37,13 @@ def find_slots(state: FramingState, connections: Int64Array, slots: Int64Array) 
 
 
 @kernel
-def take_slot(state: FramingState, connection: int, opener: int, limit: int) -> int:
+def allocate_slot(state: FramingState, connection: int, opener: int, limit: int) -> int:
     """A fresh slot for a connection, or ABSENT when all are taken.
 
     Args:
         opener: the side that sent the SYN, -1 if that was not seen. limit: bytes of a frame.
     """
-    slot = take_row(state.free_slots)
+    slot = allocate_row(state.free_slots)
     if slot == ABSENT:
         return ABSENT
     put(state.slots, connection, 0, 0, 0, slot)

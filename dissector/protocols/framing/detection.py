@@ -49,7 +49,7 @@ def _is_tls(run: Run, records: Records) -> bool:
     if piece.kind != DATA:
         return False
     data = run.last_bytes(piece.length)
-    return records.take(piece.stream_offset, bool(piece.flags & STARTS_PACKET), data)
+    return records.add(piece.stream_offset, bool(piece.flags & STARTS_PACKET), data)
 
 
 class Detection:

@@ -94,7 +94,7 @@ class Records:
         self._next: int | None = None
         self._count = 0
 
-    def take(self, stream_offset: int, starts_packet: bool, data: bytes) -> bool:
+    def add(self, stream_offset: int, starts_packet: bool, data: bytes) -> bool:
         """Look at the next bytes of the stream; True if they are TLS."""
         at = -1 if self._next is None else self._next - stream_offset
         if at < 0:

@@ -46,7 +46,7 @@ class Roles:
             return 2
         return int(known.client_side[slot] != side)
 
-    def take_last_row(self) -> None:
+    def hold_last_row(self) -> None:
         """The last row has no direction yet, or has decided it: keep it, or let all out."""
         output = self._output
         row = output.rows - 1
@@ -58,7 +58,7 @@ class Roles:
         if is_decided and not known.waiting[slot]:
             return
         data = output.row_data(row)
-        values = output.take_back()
+        values = output.pop_row()
         waiting = self._waiting.setdefault(slot, [])
         waiting.append(WaitingFrame(values, data))
         known.waiting[slot] = len(waiting)

@@ -25,7 +25,7 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     FrameColumns,
 )
-from dissector.protocols.framing.connection_table import find_slot, take_slot
+from dissector.protocols.framing.connection_table import allocate_slot, find_slot
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     HEADER_WINDOW,
@@ -155,7 +155,7 @@ def _new_frame(
 
 
 @kernel
-def _take_data(
+def _handle_data(
     work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
     """Take the bytes of one DATA range of a flow in CHAIN, from a position on."""
@@ -189,7 +189,7 @@ def _announced_total(state: FramingState, flow: int) -> int:
 
 
 @kernel
-def _take_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
+def _handle_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
     """Take a gap in a flow in CHAIN: an event row, and at most one cut frame before it."""
     state, ranges = work.state, work.ranges
     flows = state.flows
@@ -229,7 +229,7 @@ def _take_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
 
 
 @kernel
-def _take_close(work: Splitting, index: int, slot: int, filled: int) -> Step:
+def _handle_close(work: Splitting, index: int, slot: int, filled: int) -> Step:
     """End a connection: its unfinished frames as cut_by_end, then the event."""
     state = work.state
     flows = state.flows
@@ -319,7 +319,7 @@ def split(
             continue
         if slot == ABSENT:
             longest = state.counters[COUNTER_FRAME_LIMIT]
-            slot = take_slot(state, connection, ranges.opener[index], longest)
+            slot = allocate_slot(state, connection, ranges.opener[index], longest)
             if slot == ABSENT:
                 status = SLOTS_FULL
                 break
@@ -331,7 +331,7 @@ def split(
             if is_slow:
                 status = ATTENTION
                 break
-            step = _take_close(work, index, slot, filled)
+            step = _handle_close(work, index, slot, filled)
         elif kind == FIN and mode != CHAIN and mode != OPAQUE and is_slow:
             status = ATTENTION
             break
@@ -349,9 +349,9 @@ def split(
             if mode != CHAIN:
                 status = ATTENTION
                 break
-            step = _take_data(work, index, position, flow, data, filled)
+            step = _handle_data(work, index, position, flow, data, filled)
         elif mode == CHAIN and position == 0:
-            step = _take_gap(work, index, flow, filled)
+            step = _handle_gap(work, index, flow, filled)
         elif mode == CHAIN:
             emit_event(work, filled, index, slot, EVENT_GAP)
             step = Step(0, filled + 1, DONE)

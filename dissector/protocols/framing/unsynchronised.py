@@ -398,7 +398,7 @@ class UnsynchronisedFlows(dict[int, Run]):
             int(ranges.cause[row]),
         )
 
-    def take_range(self, current: Replay, run: Run) -> None:
+    def add_range(self, current: Replay, run: Run) -> None:
         """The range at the cursor becomes a part of a run."""
         piece = self.piece_of(current)
         if piece.kind == DATA:

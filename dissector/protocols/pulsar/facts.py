@@ -117,7 +117,7 @@ class PulsarFacts:
     def settle(self) -> list[TableBlock]:
         """The rows of exchanges and consumption that closed in the block just advanced."""
         exchanges, consumption = self._relation.result()
-        self.findings.add(self._related.take())
+        self.findings.add(self._related.drain())
         return self._named(exchanges) + consumption
 
     def _notice_legs(self, block: FrameBlock) -> None:
@@ -191,7 +191,7 @@ class PulsarFacts:
         """The proxy's legs of pairs."""
         return self._legs.repeated
 
-    def take_hidden(self) -> tuple[int, int]:
+    def drain_hidden(self) -> tuple[int, int]:
         """Credentials of handshakes."""
         hidden, self._hidden = self._hidden, (0, 0)
         return hidden
@@ -199,7 +199,7 @@ class PulsarFacts:
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
         self._aside.shutdown()
-        self.findings.add(of_long_names(self._names.take_cut()))
+        self.findings.add(of_long_names(self._names.drain_cut()))
         subjects = self._named(self._registry.finish(self.findings))
         exchanges = self._named(self._exchanges.finish(self.findings))
         self._entries.finish(self.findings)

@@ -76,7 +76,7 @@ class Legs:
             The connections that turned out to be the proxy's leg of a pair, in order.
         """
         for each in handshakes:
-            self._take_handshake(each)
+            self._handle_handshake(each)
         if not self._waiting:
             return []
         is_first = np.isin(frames.connection_id[:rows], list(self._waiting))
@@ -92,10 +92,10 @@ class Legs:
                 at = int(frames.data_offset[row])
                 data = sources[int(frames.source[row])]
                 content = data[at : at + int(frames.frame_bytes[row])].tobytes()
-                found += self._take_first(self._hops[connection], content)
+                found += self._handle_first(self._hops[connection], content)
         return found
 
-    def _take_handshake(self, frame: HandshakeFrame) -> None:
+    def _handle_handshake(self, frame: HandshakeFrame) -> None:
         hop = self._hops.get(frame.connection)
         if not frame.is_client:
             if hop is not None:
@@ -110,7 +110,7 @@ class Legs:
             self._hops[frame.connection] = _Hop(frame.connection, leg, version, frame.frame_no)
             self._waiting.add(frame.connection)
 
-    def _take_first(self, hop: _Hop, content: bytes) -> list[int]:
+    def _handle_first(self, hop: _Hop, content: bytes) -> list[int]:
         """Look for the twin of a connection by its first frame; the proxy's leg if there is one."""
         digest = hashlib.sha256(hop.client_version.encode() + b"\0" + content).digest()
         alike = self._single.setdefault(digest, [])

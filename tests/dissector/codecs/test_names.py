@@ -33,16 +33,16 @@ def test_codes_are_those_of_a_dictionary_filled_in_the_same_order(names: list[by
     assert intern_all(table, names) == expected
     assert table.names == list(plain)
     assert [table.find(name) for name in plain] == list(plain.values())
-    assert table.take_refused() == 0
+    assert table.drain_refused() == 0
 
 
 def test_a_full_table_refuses_new_names_and_finds_the_old_ones() -> None:
     table = NameTable(max_names=3, max_bytes=1000)
     assert intern_all(table, [b"a", b"b", b"c", b"d", b"b", b"e"]) == [0, 1, 2, NULL, 1, NULL]
-    assert table.take_refused() == 2
-    assert table.take_refused() == 0
+    assert table.drain_refused() == 2
+    assert table.drain_refused() == 0
     assert table.code_of(b"d") == NULL
-    assert table.take_refused() == 1
+    assert table.drain_refused() == 1
     assert table.names == [b"a", b"b", b"c"]
 
 
@@ -98,7 +98,7 @@ def test_a_long_name_keeps_its_beginning_its_length_and_what_tells_it_apart() ->
     for shown, size in zip(table.names[:2], (5_000_001, 5_000_001), strict=True):
         assert len(shown) <= MAX_NAME_LENGTH
         assert shown.startswith(b"a" * 4000) and f"…({size} bytes, ".encode() in shown
-    assert table.take_cut() == 6 and table.take_cut() == 0 and table.take_refused() == 0
+    assert table.drain_cut() == 6 and table.drain_cut() == 0 and table.drain_refused() == 0
 
 
 def test_a_long_name_is_not_cut_inside_a_character() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.compare.blocks import Series
 from dissector.compare.comparing import compared
-from dissector.compare.questions import Asked, must_be_metrics
+from dissector.compare.questions import Choice, must_be_metrics
 from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Run, metric_of
 from dissector.errors import UsageError
 from tests.comparebench import STORIES, judged
@@ -133,7 +133,7 @@ def test_runs_that_hang_together_for_long_ask_for_more_time() -> None:
 
 def test_a_change_below_the_least_one_counts_as_none(before: Run) -> None:
     after = made(2, QUICK._replace(later=0.2))
-    wanted = Asked(metrics=("send_latency.p50",), least=0.5)
+    wanted = Choice(metrics=("send_latency.p50",), least=0.5)
     (row,) = [r for r in compared(before, after, wanted)["metrics"] if r["topic"] is None]
     assert row["verdict"] == "no evidence"
     assert row["reason"] == "the change may be as small as 50 %, which counts as none"

@@ -32,7 +32,7 @@ def test_names_are_hidden_and_those_that_look_the_same_are_one() -> None:
             b"x token=<redacted: 3 bytes>",
         ]
         assert column.codes[1] == column.codes[2]
-    assert cleaner.take() == (4, 12) and cleaner.take() == (0, 0)
+    assert cleaner.drain() == (4, 12) and cleaner.drain() == (0, 0)
     names.append(b"pwd=later")
     (out,) = cleaner.clean([block(topic=Coded(np.array([3, -1, 0]), names))])
     assert out.columns["topic"].names[3] == b"pwd=<redacted: 5 bytes>"  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ def test_plain_texts_and_our_own_words_pass_untouched() -> None:
     keys, words = spans(b"key-1", b"user:2", b"x@y"), Coded(np.array([0, 1, 0]), WORDS)
     (out,) = cleaner.clean([block(partition_key=keys, outcome=words)])
     assert out.columns["partition_key"] is keys and out.columns["outcome"] is words
-    assert cleaner.take() == (0, 0)
+    assert cleaner.drain() == (0, 0)
 
 
 def test_a_text_is_not_taken_for_a_part_of_the_one_before() -> None:

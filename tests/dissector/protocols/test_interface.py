@@ -46,7 +46,7 @@ def test_facts_start_empty_and_finish_without_input(spec: ProtocolSpec) -> None:
     facts: Facts = spec.new_facts(FactsOptions(protocol_number=0))
     assert facts.connection_facts(0) in (None, ConnectionFacts())
     assert sum(block.rows for block in facts.finish()) == 0
-    assert list(facts.findings.take()) == []
+    assert list(facts.findings.drain()) == []
 
 
 @every_protocol

@@ -29,14 +29,15 @@ class Blocks(Ring):
 
 def test_blocks_are_given_back_one_by_one_in_their_order():
     ring = Blocks()
-    assert ring.take() is None
+    assert ring.next_block() is None
     ring.give_out(0, 1)
-    assert [ring.take().start, ring.take().start, ring.take()] == [0, BLOCK_BYTES, None]
+    assert [ring.next_block().start for _ in range(2)] == [0, BLOCK_BYTES]
+    assert ring.next_block() is None
     ring.give_back()
     assert ring.ours() == [1] and ring.taken == 1
     ring.give_out(2, 3, 0)
-    assert [ring.take().start // BLOCK_BYTES for _ in range(3)] == [2, 3, 0]
-    assert ring.take() is None  # all are ours
+    assert [ring.next_block().start // BLOCK_BYTES for _ in range(3)] == [2, 3, 0]
+    assert ring.next_block() is None  # all are ours
     ring.give_back(4)
     assert ring.ours() == [] and ring.taken == 0
 
@@ -46,17 +47,17 @@ def test_a_ring_that_lost_packets_is_emptied_before_any_block_goes_back():
     ring.give_out(0, 1)
     ring.give_out(2, 3, status=STATUS_USER | STATUS_LOSING)
     for _ in range(3):
-        ring.take()
+        ring.next_block()
     ring.give_back()
     ring.give_back()
     assert ring.ours() == [0, 1, 2, 3]
     ring.give_back()
     assert ring.ours() == [0, 1, 2, 3]  # one more can be taken
-    assert ring.take() is not None and ring.take() is None
+    assert ring.next_block() is not None and ring.next_block() is None
     ring.give_back()
     assert ring.ours() == []
     # Then it is as before.
     ring.give_out(0, 1)
-    ring.take()
+    ring.next_block()
     ring.give_back()
     assert ring.ours() == [1]

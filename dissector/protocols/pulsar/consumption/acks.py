@@ -266,7 +266,7 @@ def _ack_up_to(
 
 
 @inlined
-def take_ack(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_ack(state: ConsumptionState, block: Block, row: int) -> None:
     """ACK: its ids are rows, and the deliveries that they mean end or shrink."""
     frames = block.frames
     ids = block.ids
@@ -292,7 +292,7 @@ def take_ack(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def take_redeliver(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_redeliver(state: ConsumptionState, block: Block, row: int) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all of the consumer, will come again.
 
     Pulsar: without ids all; on subscriptions with one active consumer a list means all as well.

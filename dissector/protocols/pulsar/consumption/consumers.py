@@ -29,13 +29,13 @@ from dissector.protocols.pulsar.consumption.state import (
 )
 from dissector.tables import (
     ABSENT,
+    allocate_row,
     find,
     give_row,
     list_append,
     list_unlink,
     put,
     remove,
-    take_row,
 )
 
 FAILOVER: Final = 2  # subscription type on the wire
@@ -92,7 +92,7 @@ def add_consumer(
     connection_row = add_connection(state, connection)
     row = ABSENT
     if connection_row != ABSENT:
-        row = take_row(state.consumer_pool)
+        row = allocate_row(state.consumer_pool)
         if row == ABSENT and state.lists.length[LIST_CLOSED] > 0:
             row = state.lists.first[LIST_CLOSED]
             list_unlink(state.lists, state.closed, LIST_CLOSED, row)
@@ -133,7 +133,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
     row = find_connection(state, connection)
     if row == ABSENT:
         connections = state.connections
-        row = take_row(state.connection_pool)
+        row = allocate_row(state.connection_pool)
         if row != ABSENT:
             put(state.table, connection, 0, 0, KEY_CONNECTION, row)
             connections.matrix[:, row] = 0
@@ -186,7 +186,7 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
             list_unlink(state.lists, groups, LIST_IDLE, row)
         groups.members[row] += 1
         return row
-    row = take_row(state.group_pool)
+    row = allocate_row(state.group_pool)
     if row == ABSENT and state.lists.length[LIST_IDLE] > 0:
         row = state.lists.first[LIST_IDLE]
         list_unlink(state.lists, groups, LIST_IDLE, row)
@@ -371,7 +371,7 @@ def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 
 
 @inlined
-def take_back_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
+def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     """The broker refused the SEEK of this frame."""
     group = state.consumers.group[row]
     if group != ABSENT and state.groups.seek_at[group] == frame_no:

@@ -58,7 +58,7 @@ from dissector.protocols.pulsar.consumption.state import (
     ConsumptionState,
 )
 from dissector.schemas.words import ACKED, REDELIVERY_REQUESTED, UNKNOWN_GAP, UNRESOLVED_AT_LIMIT
-from dissector.tables import ABSENT, give_row, list_append, list_unlink, take_row
+from dissector.tables import ABSENT, allocate_row, give_row, list_append, list_unlink
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 
@@ -435,7 +435,7 @@ def open_delivery(
     deliveries = state.deliveries
     if state.delivery_pool.free[0] == 0:
         end_delivery(state, block, row, state.lists.first[LIST_AGES], UNRESOLVED_AT_LIMIT)
-    delivery = take_row(state.delivery_pool)
+    delivery = allocate_row(state.delivery_pool)
     _fill(state, frames, row, consumer, delivery, cost)
     if has_identity(state, consumer, deliveries.ledger[delivery], deliveries.entry[delivery]):
         _identify(state, block, row, consumer, delivery)

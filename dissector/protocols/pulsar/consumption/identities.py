@@ -26,13 +26,13 @@ from dissector.protocols.pulsar.consumption.state import (
 )
 from dissector.tables import (
     ABSENT,
+    allocate_row,
     find,
     give_row,
     list_append,
     list_unlink,
     put,
     remove,
-    take_row,
 )
 
 _FULL: Final = -1  # a bit set with all 64 bits
@@ -95,7 +95,7 @@ def evict_page(state: ConsumptionState, page: int) -> None:
 def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entry: int) -> int:
     """A fresh page for an id that has none; there must be room."""
     pages = state.pages
-    page = take_row(state.page_pool)
+    page = allocate_row(state.page_pool)
     number = entry >> PAGE_BITS
     pages.group[page] = group
     pages.serial[page] = serial
@@ -121,7 +121,7 @@ def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, se
             bits = bits | nodes.bits[node]
         if bits != _FULL or level == NODE_LEVELS - 1:
             if node == ABSENT:
-                node = _take_node(state)
+                node = _allocate_node(state)
                 nodes.serial[node] = serial
                 nodes.ledger[node] = ledger
                 nodes.prefix[node] = prefix
@@ -137,7 +137,7 @@ def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, se
 
 
 @kernel
-def _take_node(state: ConsumptionState) -> int:
+def _allocate_node(state: ConsumptionState) -> int:
     """The next node in turn. One in use is forgotten then, single ids rather than intervals."""
     nodes = state.nodes
     counters = state.counters

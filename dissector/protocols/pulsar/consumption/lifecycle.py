@@ -38,7 +38,7 @@ from dissector.protocols.pulsar.consumption.consumers import (
     retire,
     see_broker_side,
     see_client_side,
-    take_back_seek,
+    undo_seek,
 )
 from dissector.protocols.pulsar.consumption.deliveries import end_all
 from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
@@ -156,7 +156,7 @@ def _open_consumer(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def take_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
     """A frame that opens or closes a consumer, or answers one that does."""
     frames = block.frames
     step = frames.lifecycle[row]
@@ -189,7 +189,7 @@ def take_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _take_close(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_close(state: ConsumptionState, block: Block, row: int) -> None:
     """The connection is over. At the capture's end nothing closes: deliveries just stay open."""
     if block.frames.status[row] == ENDED_CAPTURE_END:
         return
@@ -209,7 +209,7 @@ def _take_close(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _take_fin(state: ConsumptionState, connection: int) -> None:
+def _handle_fin(state: ConsumptionState, connection: int) -> None:
     """One side has ended its stream: its consumers begin to go.
 
     The end of the connection is reported only when the other side has ended as well, and another
@@ -227,14 +227,14 @@ def _take_fin(state: ConsumptionState, connection: int) -> None:
 
 
 @kernel
-def take_event(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_event(state: ConsumptionState, block: Block, row: int) -> None:
     """What happens between frames."""
     frames = block.frames
     event = frames.command[row]
     if event == EVENT_CLOSE:
-        _take_close(state, block, row)
+        _handle_close(state, block, row)
     elif event == EVENT_FIN:
-        _take_fin(state, frames.connection_id[row])
+        _handle_fin(state, frames.connection_id[row])
     elif event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0):
         if frames.direction[row] != TO_CLIENT:
             note_gap(state, frames.connection_id[row], True)
@@ -243,7 +243,7 @@ def take_event(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
+def _handle_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
     """ERROR or CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
     asked_at = frames.answered_frame_no[row]
     asked = frames.answered_command[row]
@@ -253,7 +253,7 @@ def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> Non
     if frames.command[row] == CONSUMER_STATS_RESPONSE:
         learn_balance(state, consumer, frames.available_permits[row], frames.frame_no[row])
     elif asked == SEEK:
-        take_back_seek(state, consumer, asked_at)
+        undo_seek(state, consumer, asked_at)
     elif (
         asked in (UNSUBSCRIBE, CLOSE_CONSUMER) and state.consumers.state[consumer] == STATE_CLOSING
     ):
@@ -261,7 +261,7 @@ def _take_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> Non
 
 
 @kernel
-def take_rare(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_rare(state: ConsumptionState, block: Block, row: int) -> None:
     """Commands that change what is known of a consumer or a transaction, without rows."""
     frames = block.frames
     command = frames.command[row]
@@ -278,7 +278,7 @@ def take_rare(state: ConsumptionState, block: Block, row: int) -> None:
         if most != NULL and least != NULL:
             end_transaction(state, most, least, frames.txn_action[row])
     elif command in (CONSUMER_STATS_RESPONSE, ERROR):
-        _take_answer(state, frames, row)
+        _handle_answer(state, frames, row)
     elif frames.consumer_id[row] != NULL:
         consumer = consumer_of(state, block, row)
         if command in (SEEK, CONSUMER_STATS):

@@ -6,7 +6,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, EVENT_CLOSE, FrameColumns
-from dissector.protocols.pulsar.consumption.acks import CUMULATIVE, take_ack, take_redeliver
+from dissector.protocols.pulsar.consumption.acks import CUMULATIVE, handle_ack, handle_redeliver
 from dissector.protocols.pulsar.consumption.consumers import (
     find_connection,
     find_consumer,
@@ -23,10 +23,10 @@ from dissector.protocols.pulsar.consumption.deliveries import (
 )
 from dissector.protocols.pulsar.consumption.lifecycle import (
     consumer_of,
+    handle_event,
+    handle_lifecycle,
+    handle_rare,
     note_cut,
-    take_event,
-    take_lifecycle,
-    take_rare,
 )
 from dissector.protocols.pulsar.consumption.permits import (
     add_permit_row,
@@ -90,7 +90,7 @@ _LIMIT_NOTICES: Final = (
 
 
 @inlined
-def _take_message(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_message(state: ConsumptionState, block: Block, row: int) -> None:
     """MESSAGE: a delivery opens and its permits are spent."""
     consumer = consumer_of(state, block, row)
     consumers = state.consumers
@@ -108,7 +108,7 @@ def _take_message(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _take_flow(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_flow(state: ConsumptionState, block: Block, row: int) -> None:
     """FLOW: permits are granted, unless the broker does not know the consumer yet."""
     permits = block.frames.permits[row]
     consumer = consumer_of(state, block, row)
@@ -122,7 +122,7 @@ def _take_flow(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @inlined
-def _take_receipt(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_receipt(state: ConsumptionState, block: Block, row: int) -> None:
     """SEND_RECEIPT: which SEND an entry came from. -1:-1 was not stored, 0:0 may not be either."""
     frames = block.frames
     topic = frames.topic[row]
@@ -189,7 +189,7 @@ def _note_limit(state: ConsumptionState, block: Block, row: int, which: int) -> 
 
 
 @inlined
-def _take_frame(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_frame(state: ConsumptionState, block: Block, row: int) -> None:
     """One row of frames that may matter here."""
     frames = block.frames
     command = frames.command[row]
@@ -197,19 +197,19 @@ def _take_frame(state: ConsumptionState, block: Block, row: int) -> None:
         if frames.consumer_id[row] == NULL:
             return
         if command == MESSAGE:
-            _take_message(state, block, row)
+            _handle_message(state, block, row)
         elif command == ACK:
-            take_ack(state, block, row)
+            handle_ack(state, block, row)
         elif command == FLOW:
-            _take_flow(state, block, row)
+            _handle_flow(state, block, row)
         else:
-            take_redeliver(state, block, row)
+            handle_redeliver(state, block, row)
     elif command < 0:
-        take_event(state, block, row)
+        handle_event(state, block, row)
     elif frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
-        take_lifecycle(state, block, row)
+        handle_lifecycle(state, block, row)
     else:
-        take_rare(state, block, row)
+        handle_rare(state, block, row)
 
 
 @inlined
@@ -266,7 +266,7 @@ def walk(
         if frames.protocol[row] != protocol:
             continue
         if command == SEND_RECEIPT:
-            _take_receipt(state, block, row)
+            _handle_receipt(state, block, row)
             continue
         if frames.status[row] != COMPLETE and (command >= 0 or command == NULL):
             note_cut(state, frames, row)
@@ -278,7 +278,7 @@ def walk(
         if not _has_room(state, block.out, needed):
             counters[ORDINAL] = before + row
             return row, FULL, needed
-        _take_frame(state, block, row)
+        _handle_frame(state, block, row)
         for which in range(3):
             if counters[DELIVERIES_GIVEN_UP + which] >= counters[NOTICE_FROM + which]:
                 _note_limit(state, block, row, which)

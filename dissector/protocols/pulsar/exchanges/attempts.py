@@ -25,6 +25,7 @@ from dissector.tables import (
     HashTable,
     Links,
     Pool,
+    allocate_row,
     find,
     give_row,
     grown_ends,
@@ -41,7 +42,6 @@ from dissector.tables import (
     remove,
     roomy,
     slot_of,
-    take_row,
 )
 
 _KEY_SOURCE: Final = -1  # first word of the keys of sources
@@ -241,9 +241,9 @@ def begin_attempt(
     rows, heads = attempts.rows, attempts.heads
     row = find_attempt(rows, heads, source, sequence_id, chunk_id, crc32c_stored)
     if row == ABSENT:
-        row = take_row(attempts.pool)
+        row = allocate_row(attempts.pool)
         if row == ABSENT and _forget_some(attempts):
-            row = take_row(attempts.pool)
+            row = allocate_row(attempts.pool)
         if row == ABSENT:
             return ABSENT
         rows.source[row] = source

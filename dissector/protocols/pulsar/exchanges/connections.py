@@ -15,13 +15,13 @@ from dissector.protocols.pulsar.exchanges.state import (
 )
 from dissector.tables import (
     ABSENT,
+    allocate_row,
     find,
     give_row,
     list_append,
     list_unlink,
     put,
     remove,
-    take_row,
 )
 
 
@@ -43,7 +43,7 @@ def _find_connection(state: ExchangeState, connection_id: int) -> int:
     row = find(state.table, KEY_CONNECTION, connection_id, 0, 0)
     if row != ABSENT:
         return int(row)
-    row = take_row(state.connection_pool)
+    row = allocate_row(state.connection_pool)
     put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
     state.connections.connection_id[row] = connection_id
     for side in range(2 * row, 2 * row + 2):
@@ -58,7 +58,7 @@ def _find_connection(state: ExchangeState, connection_id: int) -> int:
 @kernel
 def _new_group(state: ExchangeState, connection: int, producer_id: int) -> int:
     """A group without requests."""
-    group = take_row(state.group_pool)
+    group = allocate_row(state.group_pool)
     groups = state.groups
     groups.connection[group] = connection
     groups.producer_id[group] = producer_id

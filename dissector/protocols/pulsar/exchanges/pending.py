@@ -35,7 +35,7 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND_RECEIPT,
 )
 from dissector.schemas.words import EVICTED, LOST_IN_GAP
-from dissector.tables import ABSENT, chain_append, find, list_append, take_row
+from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append
 
 # How far a chain of equal keys is looked through for the one that fits best.
 _CHAIN_STEPS = 64
@@ -62,7 +62,7 @@ def new_pending(
     """A pending row for a frame, in its group's list and in the order; in no chain yet."""
     if state.order.length[which] >= state.limits[which]:
         _evict_first(state, which, run)
-    new = take_row(state.pending_pool)
+    new = allocate_row(state.pending_pool)
     pending = state.pending
     pending.list[new] = which
     pending.group[new] = group

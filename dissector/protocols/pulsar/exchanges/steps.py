@@ -112,19 +112,19 @@ def pair_frames(
         side = 2 * connection + frames.side[row]
         command = frames.command[row]
         if command < 0:
-            _take_event(state, frames, row, connection, run)
+            _handle_event(state, frames, row, connection, run)
             continue
         note_frame(state, frames, row, side)
         if command == SEND:
-            _take_send(state, frames, row, connection, run)
+            _handle_send(state, frames, row, connection, run)
         elif command in (SEND_RECEIPT, SEND_ERROR):
-            _take_send_answer(state, frames, row, connection, run)
+            _handle_send_answer(state, frames, row, connection, run)
         elif command in (MESSAGE, FLOW):
             continue
         elif frames.status[row] == MALFORMED or command >= COMMAND_SLOTS:
             state.sides.hole_row[side] = counters[COUNT_ROW]
         else:
-            _take_other(state, frames, row, connection, run)
+            _handle_other(state, frames, row, connection, run)
     return 0
 
 
@@ -150,7 +150,7 @@ def _end_waiting(state: ExchangeState, run: Pairing) -> None:
 
 
 @kernel
-def _take_event(
+def _handle_event(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
@@ -173,7 +173,7 @@ def _take_event(
 
 
 @inlined
-def _take_send(
+def _handle_send(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
@@ -209,7 +209,7 @@ def _take_send(
         if attempt != ABSENT:
             pending.attempt[send] = state.attempts.rows.count[attempt]
     if state.order.first[EARLY] != ABSENT:
-        _take_early_answer(state, send, run)
+        _handle_early_answer(state, send, run)
 
 
 @inlined
@@ -280,7 +280,7 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
 
 
 @kernel
-def _take_early_answer(state: ExchangeState, row: int, run: Pairing) -> None:
+def _handle_early_answer(state: ExchangeState, row: int, run: Pairing) -> None:
     """A request whose answer was captured before it."""
     early = early_answer_of(state, row, run)
     if early != ABSENT:
@@ -298,7 +298,7 @@ def _set_answered(state: ExchangeState, frames: FrameColumns, row: int, request:
 
 
 @inlined
-def _take_send_answer(
+def _handle_send_answer(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
@@ -328,7 +328,7 @@ def _take_send_answer(
 
 
 @kernel
-def _take_other(
+def _handle_other(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
@@ -338,15 +338,15 @@ def _take_other(
     """Every other command: a request, an answer, or the end or return of a producer."""
     command = frames.command[row]
     if frames.subject_kind[row] == PRODUCER_SUBJECT:
-        _take_lifecycle(state, frames, row, connection, run)
+        _handle_lifecycle(state, frames, row, connection, run)
     if run.rules.request_key[command] != -1:
-        _take_request(state, frames, row, connection, run)
+        _handle_request(state, frames, row, connection, run)
     elif run.rules.reply_key[command] != -1:
-        _take_reply(state, frames, row, connection, run)
+        _handle_reply(state, frames, row, connection, run)
 
 
 @kernel
-def _take_lifecycle(
+def _handle_lifecycle(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
@@ -376,7 +376,7 @@ def _take_lifecycle(
 
 
 @kernel
-def _take_request(
+def _handle_request(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
@@ -405,11 +405,11 @@ def _take_request(
     if key == BY_NOTHING:
         write_unanswered(state, run, request, NOT_AWAITED)
     elif state.order.first[EARLY] != ABSENT:
-        _take_early_answer(state, request, run)
+        _handle_early_answer(state, request, run)
 
 
 @kernel
-def _take_reply(
+def _handle_reply(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,

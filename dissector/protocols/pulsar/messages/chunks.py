@@ -157,7 +157,7 @@ class Chunks:
             self._findings.append(self._open[key].where._replace(kind=_CHUNKS_LIMIT))
             self._forget(key)
 
-    def take_findings(self) -> list[Notice]:
+    def drain_findings(self) -> list[Notice]:
         """What was missing or given up since the last call."""
         found, self._findings = self._findings, []
         return found

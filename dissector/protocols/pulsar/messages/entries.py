@@ -192,7 +192,7 @@ class Entries:
             finding = finding_at(int(odd.kind[k]), frames, int(odd.row[k]))
             value, value2 = int(odd.value[k]), int(odd.value2[k])
             findings.add([finding._replace(value=value, value2=value2)])
-        findings.add(self._chunks.take_findings())
+        findings.add(self._chunks.drain_findings())
 
     def _flush(self) -> TableBlock:
         """The messages so far as a block of their own; the room is free again."""

@@ -37,12 +37,12 @@ from dissector.protocols.pulsar.wire.commands import (
 from dissector.schemas.words import BY_BROKER, BY_CLIENT
 from dissector.tables import (
     ABSENT,
+    allocate_row,
     chain_append,
     chain_unlink,
     give_row,
     list_append,
     list_unlink,
-    take_row,
 )
 
 
@@ -52,10 +52,10 @@ def await_answer(state: RegistryState, frames: FrameColumns, row: int, subject: 
     request_id = frames.request_id[row]
     if request_id in (NULL, BROKER_REQUEST_ID):
         return
-    request = take_row(state.request_pool)
+    request = allocate_row(state.request_pool)
     if request == ABSENT:
         forget_request(state, state.order_list.first[0])
-        request = take_row(state.request_pool)
+        request = allocate_row(state.request_pool)
     connection = connection_row(state, frames.connection_id[row])
     side = frames.side[row]
     requests = state.requests

@@ -102,25 +102,25 @@ def register_frames(
             continue
         command = frames.command[row]
         if command in (SEND, SEND_RECEIPT, SEND_ERROR):
-            _take_send(state, frames, row, command)
+            _handle_send(state, frames, row, command)
         elif command == MESSAGE:
-            _take_message(state, frames, row)
+            _handle_message(state, frames, row)
         elif command < 0:
-            _take_event(state, frames, row, command, out)
+            _handle_event(state, frames, row, command, out)
         elif frames.status[row] == MALFORMED:
             continue
         elif command in (PRODUCER, SUBSCRIBE):
-            _take_opening(state, frames, row, command, out, notices)
+            _handle_opening(state, frames, row, command, out, notices)
         elif command in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE):
-            _take_closing(state, frames, row, command, out)
+            _handle_closing(state, frames, row, command, out)
         elif command < COMMAND_SLOTS and rules.reply_key[command] == BY_REQUEST_ID:
-            _take_reply(state, frames, row, command, rules, schema_versions, out)
+            _handle_reply(state, frames, row, command, rules, schema_versions, out)
         else:
-            _take_other(state, frames, row, command, rules)
+            _handle_other(state, frames, row, command, rules)
 
 
 @inlined
-def _take_send(state: RegistryState, frames: FrameColumns, row: int, command: int) -> None:
+def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: int) -> None:
     """SEND and its answers: the incarnation in use, the producer's name, the ledger."""
     number = frames.producer_id[row]
     if number == NULL or frames.status[row] == MALFORMED:
@@ -146,7 +146,7 @@ def _take_send(state: RegistryState, frames: FrameColumns, row: int, command: in
 
 
 @inlined
-def _take_message(state: RegistryState, frames: FrameColumns, row: int) -> None:
+def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> None:
     """MESSAGE: as SEND_RECEIPT, for a consumer."""
     number = frames.consumer_id[row]
     if number == NULL or frames.status[row] == MALFORMED:
@@ -200,7 +200,7 @@ def _learn_from_send(state: RegistryState, frames: FrameColumns, row: int, subje
 
 
 @kernel
-def _take_event(
+def _handle_event(
     state: RegistryState, frames: FrameColumns, row: int, command: int, out: SubjectRows
 ) -> None:
     """A hole makes uncertain what was opened; the end of the connection ends everything.
@@ -245,7 +245,7 @@ def close_all(state: RegistryState, out: SubjectRows) -> None:
 
 
 @kernel
-def _take_opening(
+def _handle_opening(
     state: RegistryState,
     frames: FrameColumns,
     row: int,
@@ -307,7 +307,7 @@ def _learn_subscription(state: RegistryState, frames: FrameColumns, row: int, su
 
 
 @kernel
-def _take_closing(
+def _handle_closing(
     state: RegistryState, frames: FrameColumns, row: int, command: int, out: SubjectRows
 ) -> None:
     """CLOSE_* and UNSUBSCRIBE: the broker's word is final, the client's waits for its answer."""
@@ -338,7 +338,7 @@ def _take_closing(
 
 
 @kernel
-def _take_other(
+def _handle_other(
     state: RegistryState, frames: FrameColumns, row: int, command: int, rules: RuleColumns
 ) -> None:
     """Every other command: names of its subject, or its own."""
@@ -355,7 +355,7 @@ def _take_other(
                 state.connections.is_whole[connection] = 1
     else:
         if command == FLOW:
-            _take_flow(state, frames, row, subject)
+            _handle_flow(state, frames, row, subject)
         describe(state, frames, row, subject)
     is_request = command < COMMAND_SLOTS and rules.request_key[command] == BY_REQUEST_ID
     # ACK_RESPONSE names the consumer itself, so that an ACK need not be remembered.
@@ -364,7 +364,7 @@ def _take_other(
 
 
 @kernel
-def _take_flow(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
     """Keep the first permits of an incarnation that was seen from its start.
 
     The broker ignores a FLOW before it has answered the SUBSCRIBE, so the answer clears the number.
@@ -390,7 +390,7 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
 
 
 @kernel
-def _take_reply(
+def _handle_reply(
     state: RegistryState,
     frames: FrameColumns,
     row: int,
@@ -409,7 +409,7 @@ def _take_reply(
     while request != ABSENT and rules.may_answer[requests.command[request], command] == 0:
         request = state.chain_links.next[request]
     if request == ABSENT:
-        _take_other(state, frames, row, command, rules)
+        _handle_other(state, frames, row, command, rules)
         return
     subject = requests.subject[request]
     subjects = state.subjects

@@ -33,6 +33,7 @@ from dissector.protocols.pulsar.registry.state import (
 from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
 from dissector.tables import (
     ABSENT,
+    allocate_row,
     chain_append,
     chain_unlink,
     find,
@@ -42,7 +43,6 @@ from dissector.tables import (
     put,
     remember,
     remove,
-    take_row,
 )
 
 
@@ -51,7 +51,7 @@ def connection_row(state: RegistryState, connection_id: int) -> int:
     """The row of a connection, made if it has none."""
     row = find(state.table, KEY_CONNECTION, connection_id, 0, 0)
     if row == ABSENT:
-        row = take_row(state.connection_pool)
+        row = allocate_row(state.connection_pool)
         put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
         state.connections.connection_id[row] = connection_id
         state.connections.is_whole[row] = 0
@@ -84,14 +84,14 @@ def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: i
     row = find(state.table, kind, connection, number, 0)
     if row != ABSENT:
         return int(row)
-    row = take_row(state.subject_pool)
+    row = allocate_row(state.subject_pool)
     if row == ABSENT:
         oldest = state.closed_list.first[0]
         state.counters[COUNT_REFUSED] += 1
         if oldest == ABSENT:
             return ABSENT
         drop_subject(state, oldest)
-        row = take_row(state.subject_pool)
+        row = allocate_row(state.subject_pool)
     subjects = state.subjects
     clear_incarnation(state, row)
     subjects.connection_id[row] = connection_id

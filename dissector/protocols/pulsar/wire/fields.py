@@ -304,7 +304,7 @@ class FieldDecoder:
             first = scan(self._plan, out, sources, spans, first, count)
         self._out = out
         found = settle(frames, spans, count, findings, found)
-        if self._names.take_refused() and rows:
+        if self._names.drain_refused() and rows:
             findings.row[found] = rows - 1
             findings.kind[found] = _NAMES_LIMIT
             found += 1

@@ -9,12 +9,12 @@ from dissector.protocols.cursus.deliveries import (
     OpenDeliveries,
     extend_fetched,
     goes_on,
+    handle_commit,
     open_delivery,
-    take_commit,
 )
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS
 from dissector.schemas.words import UNACKED_AT_END
-from dissector.tables import ABSENT, find, take_row
+from dissector.tables import ABSENT, allocate_row, find
 
 
 def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> bool:
@@ -23,7 +23,7 @@ def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> boo
     state = opened.state
     if position == ABSENT or not goes_on(state, position, first, last, 200):
         return False
-    which = take_row(state.free)
+    which = allocate_row(state.free)
     state.deliveries.matrix[which] = NULL
     names = ("connection_id", "frame_no", "ts", "entry_id", "last_offset", "message_count", "next")
     for name, value in zip(names, (1, first, 200, first, last, last - first + 1, ABSENT),
@@ -35,7 +35,7 @@ def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> boo
 
 
 def closed(opened: OpenDeliveries) -> dict[str, list[int]]:
-    return dict(zip(DELIVERY_COLUMNS, opened.take_closed().tolist(), strict=True))
+    return dict(zip(DELIVERY_COLUMNS, opened.drain_closed().tolist(), strict=True))
 
 
 def test_only_offsets_above_the_fetched_ones_go_on():
@@ -47,7 +47,7 @@ def test_only_offsets_above_the_fetched_ones_go_on():
     assert not deliver(opened, position, 19, 20) and not deliver(opened, position, 20, 19)
     assert not deliver(opened, position, 20, LARGEST) and not deliver(opened, ABSENT, 20, 21)
     assert deliver(opened, position, 30, 39), "a hole is no step back"
-    assert opened.take_runs() == [[position, 0, 20]] and opened.take_runs() == []
+    assert opened.drain_runs() == [[position, 0, 20]] and opened.drain_runs() == []
     positions = opened.state.positions
     assert (positions.run_first[position], positions.top[position]) == (30, 40)
     assert opened.open == positions.length[position] == 3 and positions.last_row[position] == 7
@@ -58,11 +58,11 @@ def test_a_commit_closes_what_is_below_it():
     position = opened.new_position(3, 5, 0)
     for first in (0, 10, 20):
         deliver(opened, position, first, first + 9)
-    take_commit(opened.state, position, Commit(25, 99, 300, 12))
+    handle_commit(opened.state, position, Commit(25, 99, 300, 12))
     rows = closed(opened)
     assert rows["frame_no"] == [0, 10] and rows["closing_row"] == [12, 12]
     assert rows["ack_latency_ns"] == [100, 100] and rows["messages_acked"] == [10, 10]
-    take_commit(opened.state, position, Commit(25, 99, 300, 13))
+    handle_commit(opened.state, position, Commit(25, 99, 300, 13))
     opened.close(opened.unlinked(position, 0, LARGEST), UNACKED_AT_END, 14)
     rows = closed(opened)
     assert (rows["frame_no"], rows["messages_acked"], rows["ack_frame_no"]) == ([20], [5], [NULL])
@@ -76,7 +76,7 @@ def test_out_of_order_a_commit_looks_at_all_that_is_open():
     opened.state.positions.top[position] = 0  # as after a step back
     deliver(opened, position, 5, 9)
     assert opened.state.positions.is_mixed[position] == 1
-    take_commit(opened.state, position, Commit(10, 99, 300, 12))
+    handle_commit(opened.state, position, Commit(10, 99, 300, 12))
     assert closed(opened)["entry_id"] == [5] and opened.open == 1
     assert opened.unlinked(position, 0, 19).tolist() == []
     assert len(opened.unlinked(position, 29, 40)) == 1 and opened.open == 0
@@ -87,7 +87,7 @@ def test_what_comes_late_or_is_too_much_does_not_go_on():
     position = opened.new_position(3, 5, 0)
     assert deliver(opened, position, 0, 9) and deliver(opened, position, 10, 11)
     assert not deliver(opened, position, 12, 13)
-    take_commit(opened.state, position, Commit(1000, 5, 500, 1))
+    handle_commit(opened.state, position, Commit(1000, 5, 500, 1))
     assert not deliver(opened, position, 12, 13), "committed before it was seen"
     opened.drop_position(position)
     assert find(opened.state.by_position, 3, 5, 0, 0) == ABSENT

@@ -17,7 +17,7 @@ def output() -> tuple[FrameOutput, Collected]:
 
 
 def cells_of(out: FrameOutput) -> np.ndarray:
-    """A row of one's own, as `take_back` gives it."""
+    """A row of one's own, as `pop_row` gives it."""
     values = np.full(out.matrix.shape[0], NULL, np.int64)
     out.matrix[:, 0] = NULL
     out.frames.connection_id[0] = 5
@@ -52,7 +52,7 @@ def test_the_last_row_can_be_taken_back_with_its_number() -> None:
     values = cells_of(out)
     out.write(values, b"one")
     out.write(values, b"two")
-    taken = out.take_back()
+    taken = out.pop_row()
     assert out.state.counters[COUNTER_FRAME_NO] == 1 and out.rows == 1
     out.write(taken, b"new")
     out.flush()

@@ -65,21 +65,21 @@ def record(size: int) -> bytes:
 
 def test_records_in_packets_of_their_own_are_tls():
     records = Records()
-    assert not records.take(0, True, bytes(50))  # the rest of a record
-    assert not records.take(50, True, record(30))
-    assert records.take(85, True, record(30))
+    assert not records.add(0, True, bytes(50))  # the rest of a record
+    assert not records.add(50, True, record(30))
+    assert records.add(85, True, record(30))
 
 
 def test_a_record_over_several_packets_is_followed_to_its_end():
     records = Records()
-    assert not records.take(0, True, record(3000)[:1448])
-    assert not records.take(1448, True, record(3000)[1448:2896])
-    assert records.take(2896, True, record(3000)[2896:] + record(10))
+    assert not records.add(0, True, record(3000)[:1448])
+    assert not records.add(1448, True, record(3000)[1448:2896])
+    assert records.add(2896, True, record(3000)[2896:] + record(10))
 
 
 def test_one_record_or_two_that_do_not_follow_are_not_enough():
     records = Records()
-    assert not records.take(0, True, record(30) + b"else")
-    assert not records.take(39, True, record(30)[:20])
-    assert not records.take(90, True, record(30))
-    assert not records.take(125, False, record(30)[:3])
+    assert not records.add(0, True, record(30) + b"else")
+    assert not records.add(39, True, record(30)[:20])
+    assert not records.add(90, True, record(30))
+    assert not records.add(125, False, record(30)[:3])
