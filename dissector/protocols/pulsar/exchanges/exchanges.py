@@ -1,7 +1,7 @@
 """Exchanges: each request of the traffic with the answer it got, or the reason there is none.
 
 The second pass over decoded frames, after the registry has named them. How requests and answers
-find each other: `exchange_state` (theory), `rules` (which command answers which).
+find each other: `exchanges.state` (theory), `wire.commands` (which command answers which).
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ connection form a *group*; the other requests of a connection form one more. Wha
 
 How an answer finds its request: chains in one hash table, oldest first. Sends are keyed by their
 sequence id; batches also by their last one, which errors repeat; copies made by replication also by
-the position in the source cluster, which their receipts repeat. See `rules` for the others.
+the position in the source cluster, which their receipts repeat. See `wire.commands` for the others.
 
 Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
 not in those of a frame that is known: a gap inside a frame is no hole. Whether it is inside may be

@@ -1,7 +1,7 @@
 """Producers and consumers: the first pass over decoded frames.
 
 It gives every frame its incarnation and the names that are known by then, and writes the rows of
-the tables producers and consumers. What moves a producer or consumer: see `registry_state`.
+the tables producers and consumers. What moves a producer or consumer: see `registry.state`.
 """
 
 from collections.abc import Sequence
