@@ -32,7 +32,7 @@ class Found:
     def __init__(self) -> None:
         self.next: list[Finding] = []
 
-    def take(self) -> list[Finding]:
+    def drain(self) -> list[Finding]:
         found, self.next = self.next, []
         return found
 
