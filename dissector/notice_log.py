@@ -9,9 +9,9 @@ from dissector.blocks import Coded, TableBlock
 from dissector.codecs import compression
 from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
+from dissector.schemas.words import DIRECTIONS
 
-# As in protocols.columns, which must be able to import this module.
-DIRECTION_NAMES: Final = ("to_broker", "to_client", "unknown")
+DIRECTION_NAMES: Final = tuple(DIRECTIONS)
 _LAST: Final = (1 << 63) - 1
 # What a notice's number says, where it is no number of anything.
 _WORDS: Final = {

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from dissector.cli.terminal import Paint, safe_text
+from dissector.schemas.words import BOTH_DIRECTIONS
 
 FORMATS: Final = ("text", "jsonl", "csv", "fields")
 Row = dict[str, Any]
@@ -275,7 +276,7 @@ CONNECTION_TEXT_COLUMNS: Final = (
     "proxied_client_ip",
     "tls_sni",
     "leg",
-    *(f"{name}_{direction}" for name in _BOTH for direction in ("to_broker", "to_client")),
+    *(f"{name}_{direction}" for name in _BOTH for direction in BOTH_DIRECTIONS),
 )
 
 

@@ -69,15 +69,13 @@ class Slice:
         Raises:
             OutputError: it could not be written.
         """
-        from dissector.endpoints import Endpoint, FlowKey
-        from dissector.sources.slice import PacketSelection
+        from dissector.endpoints import Endpoint
+        from dissector.sources.slice import PacketSelection, flows_of
 
         selection = PacketSelection()
         for (connection, direction), ranges in self._ranges.items():
             ends = self._ends[connection]
-            to_broker = FlowKey.between(Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:]))
-            flows = {"to_broker": [to_broker], "to_client": [to_broker.mirrored()]}
-            for flow in flows.get(direction, [to_broker, to_broker.mirrored()]):
+            for flow in flows_of(Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:]), direction):
                 for first, last in ranges:
                     selection.add(flow, first, last)
         with written(self._target, is_forced=self._is_forced, opener=private) as file:

@@ -52,17 +52,17 @@ class Series(NamedTuple):
         return float(self.part.sum() / self.whole.sum())
 
     def added(self, indices: BlockIndices, number: int) -> "Series":
-        """Sums of cells that lie in the same place. places: intp[cells], below number."""
+        """Sums of the cells of each block. indices: intp[cells], below number."""
         return Series(sums_at(indices, self.part, number), sums_at(indices, self.whole, number))
 
 
 def sums_at(indices: BlockIndices, values: Floats, number: int) -> Floats:
-    """The sum of the values of each place. places: intp[values], below number."""
+    """The sum of the values of each block. indices: intp[values], below number."""
     return np.bincount(indices, values, number).astype(np.float64, copy=False)
 
 
 class Cut(NamedTuple):
-    """How two runs are cut. places: of each cell of a run, its block; sizes: how many blocks.
+    """How two runs are cut. indices: of each cell of a run, its block; sizes: how many blocks.
 
     excess: how many times as large variances are as blocks show, since neighbours still share
     something.

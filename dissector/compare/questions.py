@@ -69,7 +69,7 @@ class Pair(NamedTuple):
 
 
 class Question:
-    """A metric in one place: what both runs say, and whether they differ.
+    """A metric of a topic, or of all: what both runs say, and whether they differ.
 
     reason: why that cannot be told, empty if it can. alike: equal of questions about the same
     numbers, which are asked once.
@@ -115,8 +115,8 @@ def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Ite
     yield found
     if not found.reason:
         one, other = _both(runs)
-        blocks = cut([(one, other)])
-        found.pair = Pair(None, blocks, blocks.blocks(one, other))
+        pieces = cut([(one, other)])
+        found.pair = Pair(None, pieces, pieces.blocks(one, other))
 
 
 def _fill(found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]) -> bool:
@@ -186,10 +186,10 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
             one, other = _both(runs)
             series.append((question, share, (one.above(value), other.above(value))))
     if series:
-        blocks = cut([metric for _, _, metric in series])
+        pieces = cut([metric for _, _, metric in series])
         for question, share, (one, other) in series:
             kept = None if share is None else _both(runs)
-            question.pair = Pair(share, blocks, blocks.blocks(one, other), kept)
+            question.pair = Pair(share, pieces, pieces.blocks(one, other), kept)
     return found
 
 

@@ -20,7 +20,7 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
-from dissector.sources.slice import PacketSelection, Span, write_slice
+from dissector.sources.slice import PacketSelection, Span, flows_of, write_slice
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
@@ -210,13 +210,12 @@ def _facts_of_slice(engine: "Sandbox", taken: Sequence[int]) -> dict[Key, dict[s
     }
 
 
-def _flows(connection: dict[str, Any]) -> tuple[FlowKey, FlowKey]:
+def _flows(connection: dict[str, Any], direction: str = "") -> tuple[FlowKey, ...]:
     client, broker = (
         Endpoint.of(connection[f"{end}_ip"], connection[f"{end}_port"])
         for end in ("client", "broker")
     )
-    to_broker = FlowKey.between(client, broker)
-    return to_broker, to_broker.mirrored()
+    return flows_of(client, broker, direction)
 
 
 def _selection(
@@ -229,9 +228,7 @@ def _selection(
     selection = PacketSelection()
     spans: dict[int, list[int]] = {}
     for frame in frames:
-        to_broker, to_client = _flows(connections[frame["connection_id"]])
-        flows = {"to_broker": (to_broker,), "to_client": (to_client,)}
-        for flow in flows.get(frame["direction"], (to_broker, to_client)):
+        for flow in _flows(connections[frame["connection_id"]], frame["direction"]):
             selection.add(flow, frame["first_packet"], frame["last_packet"])
         if chosen.roles[frame["frame_no"]][1] != SET_UP:
             times = spans.setdefault(frame["connection_id"], [])

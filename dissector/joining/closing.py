@@ -235,7 +235,7 @@ def _write_closed(
 
 
 def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
-    """Rows of the replay with their places: head, own, and those of other frames that they name."""
+    """Rows of the replay with their positions: head, own, those of other frames that they name."""
     chains = _column(rows, "connection_id")
     if table == "exchanges":
         asked = _column(rows, "request_rank")

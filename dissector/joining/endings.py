@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from dissector.joining.links import DIRECTIONS
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP
+from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ FROM halves WHERE is_open AND is_own AND rank = greatest(broker_rank, client_ran
 UNION ALL BY NAME
 SELECT p.rank, p.chain, p.read_by, 'gap' AS event, 0 AS frame_no, {EVENT_GAP} AS event_code,
   s.direction, 1 AS frames_missing, -s.missing AS stream_offset, s.missing AS frame_bytes,
-  CASE s.direction WHEN '{DIRECTIONS[0]}' THEN 1 ELSE 2 END AS place
+  CASE s.direction WHEN '{BOTH_DIRECTIONS[0]}' THEN 1 ELSE 2 END AS place
 FROM handovers AS s
 JOIN placed AS p ON p.capture = s.after_capture AND p.connection_id = s.after_connection_id
 WHERE p.read_by IS NOT NULL AND s.missing > 0

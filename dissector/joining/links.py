@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from dissector.schemas.words import BOTH_DIRECTIONS
+
 Row = dict[str, Any]
 ConnectionId = tuple[str, int]
 
-DIRECTIONS: Final = ("to_broker", "to_client")
 _WRAP: Final = 1 << 32
 # Bytes that may be missing, or be there twice, between two captures of one connection.
 MAX_HANDOVER_BYTES: Final = 1 << 24
@@ -30,7 +31,7 @@ COLUMNS: Final = (
     "last_ts_ns",
     *(f"{name}_{direction}"
       for name in ("isn", "first_seq", "last_seq", "fin_packet", "stream_bytes")
-      for direction in DIRECTIONS),
+      for direction in BOTH_DIRECTIONS),
 )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def continues(before: Row, after: Row) -> bool:
         return False
     known = [
         found
-        for direction in DIRECTIONS
+        for direction in BOTH_DIRECTIONS
         if (found := missing(before, after, direction)) is not None
     ]
     if before["ended"] != "capture_end":
@@ -145,7 +146,7 @@ def is_copy(one: Row, other: Row) -> bool:
     """Whether two connection rows of equal ends hold, for the most part, the same bytes."""
     if one["capture"] == other["capture"]:
         return False
-    for direction in DIRECTIONS:
+    for direction in BOTH_DIRECTIONS:
         spans = []
         for row in (one, other):
             length = distance(row[f"first_seq_{direction}"], row[f"last_seq_{direction}"])
@@ -232,7 +233,7 @@ def find_handovers(connections: Iterable[Row]) -> list[Handover]:
                         direction,
                         None if is_over else missing(before, row, direction),
                     )
-                    for direction in DIRECTIONS
+                    for direction in BOTH_DIRECTIONS
                 ]
             waiting.append(row)
     return found

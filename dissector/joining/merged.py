@@ -4,9 +4,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from dissector.joining.links import DIRECTIONS
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.words import BOTH_DIRECTIONS
 
 CONNECTIONS: Final = arrow_schema("connections")
 # How the rows of one connection become one; whatever is not named here is the first that is known.
@@ -17,7 +17,7 @@ _NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
 _NAMES: Final = tuple(column.name for column in TABLES["connections"].columns)
 _KEY: Final = ("capture", "connection_id")
 _SUMMED: Final = frozenset(
-    name for name in _NAMES if name.endswith(DIRECTIONS) and not name.startswith(_NOT_SUMMED)
+    name for name in _NAMES if name.endswith(BOTH_DIRECTIONS) and not name.startswith(_NOT_SUMMED)
 )
 
 # A connection whose directions ended in different captures is closed, though it was open at the

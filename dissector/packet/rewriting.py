@@ -228,8 +228,8 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
         value = table.new_low[_row_of(table, 4, 0, be32(data, field))]
         _put16(data, field, value >> 16)
         _put16(data, field + 2, value)
-    for field in range(at + 20, min(at + size, end)):
-        data[field] = _NO_OPTION  # routes are addresses
+    for index in range(at + 20, min(at + size, end)):
+        data[index] = _NO_OPTION  # routes are addresses
     if not is_there or stored == 0:
         return
     _put16(data, at + 10, 0)

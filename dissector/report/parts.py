@@ -16,6 +16,7 @@ from dissector.findings.querying import rule_queries
 from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
+from dissector.schemas.words import BOTH_DIRECTIONS
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
 MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
@@ -131,8 +132,7 @@ def one_way_connections(parts: Parts) -> dict[str, int]:
     """Connections of a known protocol of which a direction is missing, by that direction."""
     read = [row for row in parts.rows("directions") if row["protocol"] in PROTOCOL_NAMES]
     return {
-        direction: sum(row[f"without_{direction}"] for row in read)
-        for direction in ("to_broker", "to_client")
+        direction: sum(row[f"without_{direction}"] for row in read) for direction in BOTH_DIRECTIONS
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from dissector.schemas.column import NEVER, Column, Table, integers, name, names, number, text
 from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
-from dissector.schemas.words import ENDED, listed
+from dissector.schemas.words import BOTH_DIRECTIONS, ENDED, listed
 
 if TYPE_CHECKING:
     from dissector.blocks import Int64Array
@@ -91,7 +91,7 @@ _OF_FRAMES: Final = {
         "unparsed_bytes": PerDirection("bytes", "Bytes {direction} that are in no complete frame."),
     },
 }
-_DIRECTIONS: Final = (("to_broker", "to the broker"), ("to_client", "to the client"))
+_DIRECTIONS: Final = tuple(zip(BOTH_DIRECTIONS, ("to the broker", "to the client"), strict=True))
 
 
 def _both_directions() -> Iterator[Column]:

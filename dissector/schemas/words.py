@@ -129,6 +129,7 @@ DIRECTIONS: Final[dict[str, str]] = {}
 TO_BROKER: Final = _word(DIRECTIONS, "to_broker", "from the client to the broker")
 TO_CLIENT: Final = _word(DIRECTIONS, "to_client", "from the broker to the client")
 UNKNOWN_DIRECTION: Final = _word(DIRECTIONS, "unknown", "nothing tells client from broker")
+BOTH_DIRECTIONS: Final = tuple(DIRECTIONS)[:UNKNOWN_DIRECTION]  # columns of each end in these words
 
 STATUSES: Final[dict[str, str]] = {}
 COMPLETE: Final = _word(STATUSES, "complete", "all bytes are there")

@@ -9,6 +9,7 @@ import numpy as np
 from dissector.blocks import Coded, Int64Array, TableBlock
 from dissector.limits import NULL
 from dissector.schemas.builders import numbers
+from dissector.schemas.words import BOTH_DIRECTIONS
 
 # Notices that say: a part of the input is not in the output (exit code 3).
 MISSING_CODES: Final = (
@@ -71,7 +72,7 @@ class Account:
                 self.ignored[reason] = self.ignored.get(reason, 0) + count
 
     def _add_connections(self, block: TableBlock) -> None:
-        for direction in ("to_broker", "to_client"):
+        for direction in BOTH_DIRECTIONS:
             for total, column in (
                 ("stream_bytes", "stream_bytes"),
                 ("decoded_bytes", "decoded_bytes"),
@@ -182,7 +183,7 @@ class Account:
 def _one_way(block: TableBlock) -> int:
     """Connections that were decoded, and of which one direction has no packet."""
     columns = [
-        [_numbers(block, f"{name}_{direction}") for direction in ("to_broker", "to_client")]
+        [_numbers(block, f"{name}_{direction}") for direction in BOTH_DIRECTIONS]
         for name in ("packets", "decoded_bytes")
     ]
     (asking, answering), (asked, answered) = columns

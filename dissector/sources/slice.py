@@ -13,12 +13,20 @@ import numpy.typing as npt
 from dissector.blocks import Int64Array
 from dissector.capture.interfaces import InterfaceTexts
 from dissector.capture.write import interface_block, packet_block, section_block
-from dissector.endpoints import FlowKey
+from dissector.endpoints import Endpoint, FlowKey
 from dissector.packet.columns import SegmentColumns
+from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 
 _OPENING_OR_CLOSING: Final = 7  # FIN, SYN, RST
+
+
+def flows_of(client: Endpoint, broker: Endpoint, direction: str = "") -> tuple[FlowKey, ...]:
+    """The flow of a connection in a direction; both where that is not known."""
+    to_broker = FlowKey.between(client, broker)
+    flows = dict(zip(BOTH_DIRECTIONS, (to_broker, to_broker.mirrored()), strict=True))
+    return (flows[direction],) if direction in flows else tuple(flows.values())
 
 
 class Span(NamedTuple):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dissector.blocks import Coded, Column, TableBlock
 from dissector.limits import NULL
 from dissector.schemas.text import plain_text
+from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.tap.balances import Balances
 from dissector.tap.series import MAX_SERIES, Counts, Groups, Histograms, column, column_codes
 
@@ -190,7 +191,7 @@ class FactSums:
 
     def _connections(self, block: TableBlock) -> None:
         self._count(self.connections, block, ("protocol", "ended"))
-        for direction in ("to_broker", "to_client"):
+        for direction in BOTH_DIRECTIONS:
             for name in ("gaps", "gap_bytes"):
                 values = column(block, f"{name}_{direction}")
                 setattr(self, name, getattr(self, name) + int(values[values != NULL].sum()))

@@ -30,6 +30,7 @@ from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketReader
 from dissector.schemas.rows import arrow_batch
 from dissector.schemas.text import gathered
+from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.sources.private import private
 from dissector.sources.redacted import RAW_BYTES, redact_capture
 from dissector.sources.slice import of_flow
@@ -207,10 +208,7 @@ class Recorder:
     def _note_closed(self, block: TableBlock) -> None:
         """Remember end points: rows of facts may come after the connection's own, and they come
         where there are frames alone, so a scan leaves nothing here."""
-        frames = [
-            np.asarray(block.columns[f"frames_{direction}"])
-            for direction in ("to_broker", "to_client")
-        ]
+        frames = [np.asarray(block.columns[f"frames_{direction}"]) for direction in BOTH_DIRECTIONS]
         with_frames = np.flatnonzero(sum(frames) > 0)
         if not len(with_frames):
             return

@@ -48,7 +48,7 @@ class Triggers:
     """Finds triggers in blocks of rows.
 
     Args:
-        wanted: names out of NAMES. latency_ns: sends slower than this one.
+        names: out of NAMES. latency_ns: sends slower than this one.
     """
 
     def __init__(self, names: Sequence[str] = NAMES, latency_ns: int = LATENCY_NS) -> None:

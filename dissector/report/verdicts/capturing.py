@@ -223,18 +223,18 @@ def joined(report: Row, commands: Commands) -> Remark | None:
     if "closing" not in report:
         return None
     total, copies = report["closing"]["total"], report["closing"]["copies"]
-    reasons = []
+    sentences = []
     if total["frames_lost"]:
         verb = "is" if total["frames_lost"] == 1 else "are"
         lost = many(total["frames_lost"], "frame")
-        reasons.append(f"{lost} at the border of two captures {verb} lost")
+        sentences.append(f"{lost} at the border of two captures {verb} lost")
     if copies:
         verb = "shows" if len(copies) == 1 else "show"
         again = many(len(copies), "capture")
-        reasons.append(f"{again} {verb} the same traffic as another one, which counts once")
-    if not reasons:
+        sentences.append(f"{again} {verb} the same traffic as another one, which counts once")
+    if not sentences:
         return None
     step = "Let dumpcap or `dissector tap` rotate the files: they lose nothing between two of them."
     if not total["frames_lost"]:
         step = "Land only one of captures that show the same traffic."
-    return Remark(LOOK, "closing", f"{'; '.join(reasons)}.", step)
+    return Remark(LOOK, "closing", f"{'; '.join(sentences)}.", step)

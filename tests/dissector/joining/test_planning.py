@@ -7,6 +7,7 @@ import pyarrow as pa
 from dissector.joining import links, planning
 from dissector.joining.links import Row
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.words import BOTH_DIRECTIONS
 from tests.dissector.joining.test_links import S, row
 
 
@@ -20,8 +21,8 @@ def chain_of(count: int, key: str = "k") -> list[Row]:
             ended="capture_end" if number < count - 1 else "fin",
             first_ts_ns=10 * number * S,
             last_ts_ns=(10 * number + 9) * S,
-            **{f"first_seq_{direction}": 100 * number for direction in links.DIRECTIONS},
-            **{f"last_seq_{direction}": 100 * number + 100 for direction in links.DIRECTIONS},
+            **{f"first_seq_{direction}": 100 * number for direction in BOTH_DIRECTIONS},
+            **{f"last_seq_{direction}": 100 * number + 100 for direction in BOTH_DIRECTIONS},
         )
         for number in range(count)
     ]
