@@ -1,5 +1,6 @@
 """Docstrings and comments name only what is there: what a rename left behind is found."""
 
+import ast
 import io
 import re
 import tokenize
@@ -38,7 +39,11 @@ def pieces(path: Path) -> Iterator[tuple[bool, str]]:
 @cache
 def known() -> frozenset[str]:
     """The words of all code, of its texts, of queries and the protocol, and the names of files."""
-    found = {word for path in [*MODULES, *OTHERS] for word in re.findall(r"\w+", str(path))}
+    found = {
+        word
+        for path in [*MODULES, *OTHERS]
+        for word in re.findall(r"\w+", str(path.relative_to(ROOT)))
+    }
     for path in OTHERS:
         found.update(re.findall(r"\w+", path.read_text("utf-8")))
     for path in MODULES:
@@ -61,6 +66,47 @@ def missing(text: str) -> list[str]:
 def test_sentences_name_what_is_there(path: Path) -> None:
     sentences = [text for is_sentence, text in pieces(path) if is_sentence]
     assert [name for text in sentences for name in missing(text)] == []
+
+
+def strange_parameters(path: Path) -> Iterator[str]:
+    """What `Args:` explains and no parameter is called; of a class, the parameters of its methods
+    and its fields."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        explained = (ast.get_docstring(node) or "").partition("Args:\n")[2].partition("\n\n")[0]
+        inside = [node.args] if isinstance(node, ast.FunctionDef) else node.body
+        known = {
+            part.arg for each in inside for part in ast.walk(each) if isinstance(part, ast.arg)
+        }
+        known |= {
+            each.target.id
+            for each in inside
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        }
+        for names in re.findall(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", explained, re.MULTILINE):
+            yield from (
+                f"{node.name}: {name}" for name in re.findall(r"\w+", names) if name not in known
+            )
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_explain_parameters_that_are_there(path: Path) -> None:
+    assert list(strange_parameters(path)) == []
+
+
+def test_a_parameter_that_is_gone_is_found(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    lines = [
+        "def add(one, two):",
+        '    """Add.',
+        "",
+        "    Args:",
+        "        one, three: numbers.",
+        '    """',
+    ]
+    module.write_text("\n".join(lines))
+    assert list(strange_parameters(module)) == ["add: three"]
 
 
 def test_a_name_that_is_gone_is_found() -> None:
