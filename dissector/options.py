@@ -53,7 +53,7 @@ class Options:
         bounds=(0, 3_600_000),
     )
     memory_limit: int | None = _flag(
-        None, "Give up old state earlier.  [default: none]", metavar="SIZE"
+        None, "Remember less, to stay near this much memory.  [default: none]", metavar="SIZE"
     )
     overlap: str = _flag(
         "first",
@@ -72,6 +72,16 @@ class Options:
     )
     want_detail: str = "rare"
     follow_connection: int | None = None
+
+    def bounded(self, rows: int) -> int:
+        """A bound of `limits` on rows of state, smaller where memory is limited: in proportion.
+
+        It follows from the options alone, so that the same bytes give the same rows.
+        """
+        if self.memory_limit is None:
+            return rows
+        left = max(0, self.memory_limit - limits.LEAST_MEMORY_BYTES)
+        return max(min(rows, limits.LEAST_STATE_ROWS), min(rows, rows * left // limits.STATE_BYTES))
 
     def as_json(self) -> dict[str, Any]:
         """The options that decide what the rows are, for a manifest."""

@@ -83,6 +83,8 @@ class Dissection:
                 overlap=options.overlap,
                 held_bytes=held,
                 held_bytes_per_connection=min(held, limits.MAX_HELD_BYTES_PER_CONNECTION),
+                connections=options.bounded(limits.MAX_CONNECTIONS),
+                brief_connections=options.bounded(limits.MAX_BRIEF_CONNECTIONS),
             )
         )
         forced = {port: _number_of(specs, name) for port, name in options.decode_as.items()}

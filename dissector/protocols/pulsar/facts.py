@@ -10,14 +10,20 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock, coded
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
-from dissector.limits import MAX_DETAIL_TEXT, NULL
+from dissector.limits import (
+    MAX_CONSUMERS,
+    MAX_DETAIL_TEXT,
+    MAX_IDENTITY_INTERVALS,
+    MAX_OPEN_DELIVERIES,
+    NULL,
+)
 from dissector.notice_log import Notice, NoticeLog, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
 from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
 from dissector.protocols.pulsar.consumption import PulsarConsumption
-from dissector.protocols.pulsar.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.exchanges import ExchangeBounds, PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.legs import Legs
 from dissector.protocols.pulsar.messages import Entries
@@ -67,8 +73,17 @@ class PulsarFacts:
             options.payload_sha256,
             options.redact,
         )
-        self._exchanges = PulsarExchanges(options.protocol_number, options.reorder_window_ns)
-        self._consumption = PulsarConsumption(options.protocol_number)
+        self._exchanges = PulsarExchanges(
+            options.protocol_number,
+            options.reorder_window_ns,
+            ExchangeBounds(*map(options.bounded, ExchangeBounds())),
+        )
+        self._consumption = PulsarConsumption(
+            options.protocol_number,
+            options.bounded(MAX_OPEN_DELIVERIES),
+            options.bounded(MAX_IDENTITY_INTERVALS),
+            options.bounded(MAX_CONSUMERS),
+        )
         self._handshakes = Handshakes(options.protocol_number)
         self._legs = Legs(options.protocol_number)
         self._detail = DETAILS[options.want_detail]

@@ -1,5 +1,6 @@
 """Requests with the answers that they got."""
 
 from dissector.protocols.pulsar.exchanges.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
 
-__all__ = ("PulsarExchanges",)
+__all__ = ("ExchangeBounds", "PulsarExchanges")
