@@ -6,7 +6,8 @@ those of what is open (`Dissection.open_rows`). What goes over from one window i
 whole in one of the two looks at it, unless it lasts longer than a window.
 
 The loop hands over blocks and goes on; it never waits for a live input. While one window is judged
-another one may wait. One more that comes is passed over: packets come first.
+another one may wait. One more that comes is passed over: packets come first. So is one that comes
+too soon: where much traffic makes windows short, rules take a share of one processor, no more.
 """
 
 import queue
@@ -39,6 +40,7 @@ WINDOW_BYTES: Final = 32 << 20  # of the blocks of one window
 _NS: Final = 1e9
 _MEMORY: Final = "128MB"
 _NICE: Final = 15  # what it finds may come a minute later
+_SHARE: Final = 0.1  # of one processor that rules take at most, over a window and the pause after
 
 Rows = dict[str, pa.Table]
 
@@ -106,6 +108,7 @@ class Windows:
         self._began = time.monotonic()
         self._run: str | None = None
         self._waiting: queue.Queue[Window | None] = queue.Queue(1)
+        self._due = 0.0  # on the monotonic clock: the next window may be judged from then on
         self._found: queue.SimpleQueue[list[Finding]] = queue.SimpleQueue()
         self._run_before: str | None = None
         self._thread = threading.Thread(target=self._judge_all, name="tap-rules", daemon=True)
@@ -160,7 +163,7 @@ class Windows:
         run = self._run
         if run is None or not self._blocks:
             return
-        if self._may_wait or not self._waiting.full():
+        if self._may_wait or not (self._waiting.full() or time.monotonic() < self._due):
             # Before the blocks are taken: it may be that further rows close.
             rows = open_rows()
             follows, self._run_before = run == self._run_before, run
@@ -176,6 +179,7 @@ class Windows:
         step_back(_NICE)
         before: Rows = {}
         while (window := self._waiting.get()) is not None:
+            began, used = time.monotonic(), time.thread_time()
             try:
                 closed = _tables(window.closed, window.run)
                 before = before if window.follows else {}
@@ -187,6 +191,7 @@ class Windows:
                 self.problem = f"{type(error).__name__}: {error}"
                 closed = {}
             before = closed
+            self._due = began + (time.thread_time() - used) / _SHARE
 
 
 def judge(window: Window, rows: Rows) -> list[Finding]:

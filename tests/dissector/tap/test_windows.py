@@ -3,7 +3,9 @@
 import json
 import re
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from dissector.findings.finding import Finding
 from dissector.findings.loading import load_rules
 from dissector.findings.querying import rule_queries
 from dissector.schemas import TABLES
+from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from dissector.tap import windows
 from dissector.tap.replay import Replay
@@ -149,6 +152,45 @@ def test_a_live_tap_passes_windows_over_and_never_waits(tmp_path, monkeypatch):
     found.close()
     assert found.judged == len(seen) >= 2
     assert not seen[-1].follows, "what the thread knows is not what came before it"
+
+
+class Clock:
+    """A clock and a processor's time, both set by the test."""
+
+    def __init__(self) -> None:
+        self.now = self.used = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return self.used
+
+
+def test_rules_take_a_tenth_of_a_processor_at_most(monkeypatch):
+    clock = Clock()
+
+    def judge(*_: object) -> list[Finding]:
+        clock.used += 2
+        return []
+
+    monkeypatch.setattr(windows, "judge", judge)
+    monkeypatch.setattr(windows, "time", clock)
+    (chain,) = chains([str(CAPTURES / UNLOADED)]).chains
+    blocks = [block for block in dissect(chain, Options()) if block.table == "exchanges"]
+    packets = SimpleNamespace(packets=SimpleNamespace(ts_ns=[S]), rows=1)
+    found = Windows(SimpleNamespace(tap_run="run", open_rows=tuple), False, window_bytes=1)
+    counts = []
+    for now, is_judged in ((0, True), (19, False), (21, True), (40, False), (42, True)):
+        clock.now = now
+        found.packets(packets)
+        found.rows(blocks)
+        found.tick(now)
+        while is_judged and found._due <= now:
+            time.sleep(0.001)
+        counts.append(found.skipped)
+    found.close()
+    assert counts == [0, 1, 1, 2, 2]
 
 
 def test_a_window_that_cannot_be_judged_is_counted_and_the_next_one_is(tmp_path, monkeypatch):
