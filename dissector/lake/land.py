@@ -22,9 +22,10 @@ from dissector.sources.rings import Chain
 
 Progress = Callable[[int], None]
 
-# Starting a process and loading the compiled passes there costs about a second; below this much
-# input a second process never pays.
+# Starting a process and loading the compiled passes there costs about as much as landing this much
+# input; a capture costs as much as so many bytes of it before its first packet.
 _WORTH_A_PROCESS: Final = 64 << 20
+_BYTES_OF_A_CAPTURE: Final = 2 << 20
 
 
 class Outcome(NamedTuple):
@@ -131,7 +132,8 @@ def _shifted(progress: Progress | None, done: int) -> Progress | None:
 
 def takes_processes(chains: Sequence[Chain], jobs: int) -> bool:
     """Whether captures are landed in processes of their own: there are several, and much to do."""
-    is_large = sum(chain.stored_bytes for chain in chains) >= _WORTH_A_PROCESS
+    work = sum(chain.stored_bytes + _BYTES_OF_A_CAPTURE for chain in chains)
+    is_large = work >= _WORTH_A_PROCESS
     return min(jobs, len(chains)) > 1 and is_large and not any(chain.is_stdin for chain in chains)
 
 

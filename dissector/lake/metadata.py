@@ -3,6 +3,7 @@
 Numbers of fields, types and encodings are those of the Parquet format (parquet.thrift).
 """
 
+from functools import cache
 from typing import Final, NamedTuple
 
 from dissector.lake.thrift import Struct
@@ -115,16 +116,22 @@ def text_statistics(least: bytes, most: bytes, nulls: int) -> Struct:
 
 def footer(table: Table, groups: list[GroupInfo]) -> bytes:
     """What ends a file: the schema and where everything is, its length, the mark."""
-    schema = [Struct().binary(4, b"schema").i32(5, len(table.columns))]
-    for column in table.columns:
-        schema.extend(_elements(column))
-    ordered = [Struct().struct(1, Struct())] * sum(len(leaves(c)) for c in table.columns)
-    metadata = Struct().i32(1, _FORMAT_VERSION).structs(2, schema)
+    metadata = Struct().i32(1, _FORMAT_VERSION).structs(2, _schema(table))
     metadata.i64(3, sum(group.rows for group in groups))
     metadata.structs(4, [_group(number, group) for number, group in enumerate(groups)])
+    ordered = [Struct().struct(1, Struct())] * sum(len(leaves(c)) for c in table.columns)
     metadata.binary(6, _CREATED_BY).structs(7, ordered)
     data = bytes(metadata)
     return data + len(data).to_bytes(4, "little") + MAGIC
+
+
+@cache
+def _schema(table: Table) -> list[Struct]:
+    """The schema of a table, the same in each of its files."""
+    schema = [Struct().binary(4, b"schema").i32(5, len(table.columns))]
+    for column in table.columns:
+        schema.extend(_elements(column))
+    return schema
 
 
 def _elements(column: Column) -> list[Struct]:
