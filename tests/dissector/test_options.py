@@ -44,6 +44,7 @@ def test_sends_beyond_a_memory_limit_are_given_up_and_said(tmp_path, memory, evi
     for block in dissect(chain, Options(memory_limit=memory)):
         if block.table in rows:
             rows[block.table] += arrow_batch(block).to_pylist()
-    outcomes = Counter(row["outcome"] for row in rows["exchanges"] if row["request_command"] == "SEND")
+    sends = (row for row in rows["exchanges"] if row["request_command"] == "SEND")
+    outcomes = Counter(row["outcome"] for row in sends)
     assert outcomes.total() == 5000 and outcomes["evicted"] == evicted
     assert any("limit" in row["code"] for row in rows["notices"]) == bool(evicted)
