@@ -6,6 +6,7 @@ protocol's, a notice says so. A PROXY header is no content, and comes off first.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from dissector.stream.columns import DATA, STARTS_PACKET
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
 _MORE: Final = -2  # the next bytes tell
 _STRICT: Final = 1
+_KNOWN_PORTS: Final = 4096  # connections whose ports are at hand
 
 
 class FramingOptions(NamedTuple):
@@ -67,7 +69,8 @@ class Detection:
         findings: list[Notice],
     ) -> None:
         self._check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
-        self._ports_of = ports_of
+        # Asked for each range while a direction is searched; a connection's do not change.
+        self._ports_of = lru_cache(_KNOWN_PORTS)(ports_of)
         self._options = options
         self._findings = findings
         self.proxied: dict[int, str] = {}
