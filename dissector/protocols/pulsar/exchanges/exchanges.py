@@ -12,7 +12,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.texts import bounded
-from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
+from dissector.limits import MAX_DETAIL_TEXT, NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
@@ -43,7 +43,6 @@ _START_ROWS: Final = 1024
 _ROOM_ROWS: Final = 64
 _REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
 _LAST: Final = (1 << 63) - 1
-_MS: Final = 1_000_000
 _KINDS: Final = tuple(KINDS)
 _OUTCOMES: Final = tuple(OUTCOMES)
 _HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "producer_name")
@@ -57,10 +56,7 @@ class PulsarExchanges:
     """
 
     def __init__(
-        self,
-        protocol: int,
-        reorder_window_ns: int = REORDER_WINDOW_MS * _MS,
-        bounds: ExchangeBounds | None = None,
+        self, protocol: int, reorder_window_ns: int, bounds: ExchangeBounds | None = None
     ) -> None:
         self._protocol = protocol
         self._window_ns = reorder_window_ns

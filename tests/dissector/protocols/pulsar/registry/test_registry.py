@@ -55,6 +55,32 @@ def test_a_refused_opening_is_an_incarnation_and_says_why() -> None:
     ]
 
 
+def test_an_id_whose_answer_came_early_is_free_for_another_request() -> None:
+    """The C++ client counts look-ups apart, so one id stands for two requests."""
+    talk = Talk()
+    talk.connect()
+    talk.broker(commands.LOOKUP_RESPONSE, request_id=9, response=1)
+    talk.client(commands.LOOKUP, request_id=9, topic="persistent://a/b/c")
+    talk.client(commands.SUBSCRIBE, request_id=9, consumer_id=1, topic=TOPIC, subscription="s")
+    refused = talk.broker(commands.ERROR, request_id=9, error_code=5)
+    tables = talk.rows()
+    assert chosen(tables["consumers"], "closed_frame_no", "refused_code") == [(refused, 5)]
+    assert chosen(tables["exchanges"][1:], "request_command", "outcome") == [
+        (commands.LOOKUP, "ok"),
+        (commands.SUBSCRIBE, "error"),
+    ]
+
+
+def test_an_answer_waits_for_its_request_no_longer_than_the_window() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.broker(commands.ERROR, request_id=9, error_code=5)
+    talk.client(commands.PING, last_ts_ns=9_000_000_000)
+    talk.client(commands.SUBSCRIBE, request_id=9, consumer_id=1, topic=TOPIC, subscription="s")
+    ready = talk.broker(commands.SUCCESS, request_id=9)
+    assert chosen(talk.rows()["consumers"], "ready_frame_no") == [(ready,)]
+
+
 def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
     talk = Talk()
     talk.connect()
